@@ -24,14 +24,14 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 const run = (...argv: string[]) => runAdmin(argv, { DATA_DIR: server.folder })
 
-/** What a command answers with --json. */
+/** Runs a command with --json. Returns its output. */
 async function json(...argv: string[]): Promise<any> {
   const { code, out, err } = await run(...argv, '--json')
   expect([code, err]).toEqual([0, ''])
   return JSON.parse(out)
 }
 
-/** A new organization with an owner, `owner@<slug>`. */
+/** Creates an organization with an owner, `owner@<slug>`. */
 async function createOrganization(name: string) {
   const { organization } = await json('org', 'create', name)
   await json('user', 'add', `owner@${organization.slug}`, '--org', organization.slug, '--role', 'owner')
@@ -42,7 +42,7 @@ describe('a sign-in link', () => {
   const use = (url: string) =>
     request(server, 'POST', '/api/auth/link', { token: null, body: { code: new URL(url).hash.slice(1) } })
 
-  test('signs the named user in, or else the first owner', async () => {
+  test('signs in the named user, or else the first owner', async () => {
     const { organization } = await json('org', 'create', 'Linked')
     await json('user', 'add', 'linked@example.com', '--org', organization.slug, '--role', 'member')
     const named = await json('sign-in-link', '--user', 'Linked@example.com')
@@ -55,7 +55,7 @@ describe('a sign-in link', () => {
     )
   })
 
-  test('removes the password if it is told to', async () => {
+  test('removes the password if asked', async () => {
     const { email, userId } = { email: 'reset@example.com', ...(await server.member({ email: 'reset@example.com' })) }
     await setPassword(server, userId, 'eleven blue kettles sing')
     const { url } = await json('sign-in-link', '--user', email, '--reset-password')
@@ -82,19 +82,19 @@ test('organizations and users are listed, with members, roles and passwords', as
 })
 
 describe('organizations', () => {
-  test('two of one name get slugs of their own', async () => {
+  test('with the same name get different slugs', async () => {
     const first = await json('org', 'create', ' Café & Söhne ')
     const second = await json('org', 'create', 'Café & Söhne')
     expect(first.organization).toMatchObject({ name: 'Café & Söhne', slug: 'cafe-sohne' })
     expect(second.organization).toEqual({ id: expect.any(String), name: 'Café & Söhne', slug: 'cafe-sohne-2' })
   })
 
-  test('a slug that is asked for is given, or refused when it is taken', async () => {
+  test('get the requested slug, or are refused if it is taken', async () => {
     expect((await json('org', 'create', 'One', '--slug', 'wanted')).organization.slug).toBe('wanted')
     expect(await run('org', 'create', 'Two', '--slug', 'wanted')).toEqual(failed('The slug wanted is taken.'))
   })
 
-  test.each(['NFC', 'NFD'])('one of Hangul is found by its slug, typed and stored in either form: %s', async (form) => {
+  test.each(['NFC', 'NFD'])('with a Hangul slug are found by it, typed and stored in either form: %s', async (form) => {
     const name = `한국 연구소 ${form}`
     const slug = `한국-연구소-${form.toLowerCase()}`
     const { organization } = await json('org', 'create', name)
@@ -117,7 +117,7 @@ describe('organizations', () => {
 })
 
 describe('users', () => {
-  test('somebody who is added again has the new role, and is the same user in another organization', async () => {
+  test('who are added again get the new role, and are the same in another organization', async () => {
     const [one, two] = [await createOrganization('Roles'), await createOrganization('Other roles')]
     const first = await json('user', 'add', 'Ada@Example.com', '--org', one.slug, '--role', 'member')
     const second = await json('user', 'add', 'ada@example.com', '--org', one.slug, '--role', 'admin')
@@ -127,7 +127,7 @@ describe('users', () => {
     expect(third.user).toEqual(first.user)
   })
 
-  test('the tokens of somebody who was removed stay dead when they are added again', async () => {
+  test('who were removed and added again do not regain their tokens', async () => {
     const { slug } = await createOrganization('Again')
     await json('user', 'add', 'eve@example.com', '--org', slug, '--role', 'member')
     const { id } = await json('token', 'create', '--user', 'eve@example.com', '--org', slug, '--name', 'old')
@@ -140,14 +140,14 @@ describe('users', () => {
     expect(await revoked()).not.toBe(null)
   })
 
-  test('the last owner can neither be removed nor get another role', async () => {
+  test('who are the last owner keep their role and membership', async () => {
     const { slug } = await createOrganization('Owned')
     const refused = failed('An organization needs an owner')
     expect(await run('user', 'remove', `owner@${slug}`, '--org', slug)).toEqual(refused)
     expect(await run('user', 'add', `owner@${slug}`, '--org', slug, '--role', 'admin')).toEqual(refused)
   })
 
-  test('of two owners who are removed at once, one stays', async () => {
+  test('who own an organization together cannot both be removed at once', async () => {
     const { slug } = await createOrganization('Twice owned')
     await json('user', 'add', `second@${slug}`, '--org', slug, '--role', 'owner')
     const removals = await Promise.all(
@@ -156,7 +156,7 @@ describe('users', () => {
     expect(removals.map(({ code }) => code).sort()).toEqual([0, 1])
   })
 
-  test("a removed user's open tasks are nobody's, the completed ones stay theirs", async () => {
+  test('who are removed lose their open tasks, and keep their completed ones', async () => {
     const { slug } = await createOrganization('Tasks')
     const { user } = await json('user', 'add', 'worker@example.com', '--org', slug, '--role', 'member')
     const { token } = await json('token', 'create', '--user', `owner@${slug}`, '--org', slug, '--name', 'x')
@@ -181,7 +181,7 @@ describe('users', () => {
     )
   })
 
-  test('a removed user has lost the organization, and nothing else', async () => {
+  test('who are removed lose the organization, and nothing else', async () => {
     const [one, two] = [await createOrganization('Left'), await createOrganization('Kept')]
     const tokens = []
     for (const { slug } of [one, two]) {
@@ -198,7 +198,7 @@ describe('users', () => {
 describe('tokens', () => {
   const owner = ['--user', 'owner@localhost', '--org', 'default', '--name', 'ci']
 
-  test('a token works with its scopes only, and its last use is listed', async () => {
+  test('work with their scopes only, and their last use is listed', async () => {
     const { id, token } = await json('token', 'create', ...owner, '--scope', 'agents:read', '--scope', 'agents:execute')
     const as = { url: server.url, token }
     expect((await request(as, 'GET', '/api/v1/agents')).status).toBe(200)
@@ -218,7 +218,7 @@ describe('tokens', () => {
     })
   })
 
-  test('exactly id, token and expiry are answered, and the token is stored nowhere', async () => {
+  test('are shown once with id and expiry, and stored nowhere', async () => {
     const before = Date.now()
     const answer = await json('token', 'create', ...owner, '--expires', '30')
     expect(Object.keys(answer)).toEqual(['id', 'token', 'expiresAt'])
@@ -231,14 +231,14 @@ describe('tokens', () => {
   test.each([
     ['2020-01-01', '2020-01-01T00:00:00.000Z'],
     ['2020-01-01T12:00:00+02:00', '2020-01-01T10:00:00.000Z'],
-  ])('a token with --expires-at %s is refused from then on', async (at, expiresAt) => {
+  ])('with --expires-at %s are refused after that time', async (at, expiresAt) => {
     const answer = await json('token', 'create', ...owner, '--expires-at', at)
     expect(answer.expiresAt).toBe(expiresAt)
     const { status, body } = await request({ url: server.url, token: answer.token }, 'GET', '/api/v1/agents')
     expect([status, body.message]).toEqual([401, 'Token expired'])
   })
 
-  test('a revoked token is refused, and stays as it was when it is revoked again', async () => {
+  test('that are revoked are refused, and stay the same when revoked again', async () => {
     const { id, token } = await json('token', 'create', ...owner)
     const first = await json('token', 'revoke', id)
     expect(await json('token', 'revoke', id)).toEqual(first)
@@ -246,7 +246,7 @@ describe('tokens', () => {
     expect([status, body.message]).toEqual([401, 'Unauthorized. Invalid or expired token'])
   })
 
-  test('what others have named cannot steer the terminal of who lists it', async () => {
+  test('with hostile names cannot control the terminal of a reader', async () => {
     const { id } = await json('token', 'create', ...owner)
     await server.service.deps.db.token.update({ where: { id }, data: { name: 'a\x1b[2J\nb' } })
     const { out } = await run('token', 'list')
@@ -274,7 +274,7 @@ test('every change is in the audit log, by the operator', async () => {
 })
 
 describe('backups', () => {
-  test('a copy made beside a server that writes is whole: another server starts on it, with the same token', async () => {
+  test('made beside a writing server are whole: another server starts on one, with the same token', async () => {
     await using folder = await createFolder()
     let writing = true
     const create = (name: string) =>
@@ -298,7 +298,7 @@ describe('backups', () => {
     expect(found.body.agent.name).toBe('before')
   })
 
-  test('a file that exists is left alone, and one that cannot be made is said', async () => {
+  test('leave an existing file alone, and report a file that cannot be made', async () => {
     await using folder = await createFolder()
     const file = join(folder.path, 'backup.db')
     await json('backup', file)
@@ -310,7 +310,7 @@ describe('backups', () => {
     expect(await readdir(folder.path)).toEqual(['backup.db'])
   })
 
-  test.skipIf(process.platform === 'win32')('one that finds no room leaves nothing, and says where', async () => {
+  test.skipIf(process.platform === 'win32')('without enough space leave nothing, and report the place', async () => {
     await using folder = await createFolder()
     const file = join(folder.path, 'backup.db')
     const command = `ulimit -f 100 && exec "${process.execPath}" "${PROGRAM}" backup "${file}"`
@@ -320,7 +320,7 @@ describe('backups', () => {
     expect(await readdir(folder.path)).toEqual([])
   })
 
-  test('one that is killed before its end has not got its name', async () => {
+  test('that are killed before their end lack their final name', async () => {
     await using folder = await createFolder()
     await json('backup', join(folder.path, 'muster.db'))
     const source = new Sqlite(join(folder.path, 'muster.db'))
@@ -384,11 +384,11 @@ test.each([
   ]),
   [[...token, '--expires', '1', '--expires-at', '2030-01-31'], 'Give --expires or --expires-at, not both.'],
   [['token', 'revoke', 'nope'], 'There is no token with the id nope.'],
-])('what cannot be done is said in one line: %j', async (argv, message) => {
+])('a failure is reported in one line: %j', async (argv, message) => {
   expect(await run(...argv)).toEqual(failed(message))
 })
 
-test('a user of another organization gets no token in one that they are no member of', async () => {
+test('a user gets no token in an organization without a membership there', async () => {
   const { slug } = await createOrganization('Foreign')
   const argv = ['token', 'create', '--user', 'owner@localhost', '--org', slug, '--name', 'x']
   expect(await run(...argv)).toEqual(failed(`owner@localhost is not a member of ${slug}.`))
@@ -403,14 +403,14 @@ test.each([
   [['token', 'list', '--org', 'default'], /^Unexpected option: --org/],
   [['token', 'list', '--verbose'], /^Unknown option '--verbose'/],
   [['user', 'remove', 'a@b.c', '--org'], /^Option '--org <value>' argument missing/],
-])('a wrong command line is said in one line, with exit code 2: %j', async (argv, message) => {
+])('a wrong command line is reported in one line, with exit code 2: %j', async (argv, message) => {
   const { code, out, err } = await run(...argv)
   expect([code, out]).toEqual([2, ''])
   expect(err).toMatch(message)
   expect(err).not.toContain('\n')
 })
 
-test('--help tells every command', async () => {
+test('--help lists every command', async () => {
   const { code, out } = await run('--help')
   expect(code).toBe(0)
   for (const usage of [
@@ -426,14 +426,14 @@ test('--help tells every command', async () => {
   }
 })
 
-test('where no server has been started, nothing is made', async () => {
+test('nothing is created where no server has been started', async () => {
   await using folder = await createFolder()
   const { code, err } = await runAdmin(['token', 'list'], { DATA_DIR: join(folder.path, 'data') })
   expect([code, err]).toEqual([1, expect.stringMatching(/^There is no database at .*muster\.db\. Start Muster once/)])
   expect(await readdir(folder.path)).toEqual([])
 })
 
-test('a database of an earlier version is copied as it is, and otherwise refused: nothing is migrated', async () => {
+test('a database of an earlier version can be backed up, and is otherwise refused unmigrated', async () => {
   await using folder = await createFolder()
   const file = join(folder.path, 'muster.db')
   await json('backup', file)
@@ -457,7 +457,7 @@ test('a database of an earlier version is copied as it is, and otherwise refused
   expect([query(file, migrations), query(copy, migrations)]).toEqual([before, before])
 })
 
-test('the program prints the answer alone to stdout, problems alone to stderr, and exits with the code', async () => {
+test('the program prints only the answer to stdout and problems to stderr, with an exit code', async () => {
   const env = { DATA_DIR: server.folder }
   const program = (...argv: string[]) => runProgram('src/admin/main.ts', argv, server.folder, env)
   const done = await program('token', 'list', '--json')
@@ -469,13 +469,13 @@ test('the program prints the answer alone to stdout, problems alone to stderr, a
     LOG_LEVEL: 'x',
   })
   expect([bad.code, bad.out]).toEqual([1, ''])
-  // In the words of the server, that nothing was to start aside.
+  // In the server's words, with nothing to start otherwise.
   expect(bad.err).toMatch(
     /^These settings .*\n {2}PORT: Invalid value for field: PORT. Expected number\n {2}LOG_LEVEL: /,
   )
 })
 
-test.runIf(hasPostgres)('on PostgreSQL it does the same, and leaves backups to pg_dump', async () => {
+test.runIf(hasPostgres)('the commands work on PostgreSQL, and leave backups to pg_dump', async () => {
   await using postgres = await startPostgres()
   await using folder = await createFolder()
   const env = {

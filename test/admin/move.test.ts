@@ -26,7 +26,7 @@ let source: Awaited<ReturnType<typeof createFolder>>
 let token: string
 let executionId: string
 
-/** The file of a server that has done something, with rows in every table. */
+/** Creates the file of a used server, with rows in every table. */
 beforeAll(async () => {
   postgres = await startPostgres()
   source = await createFolder()
@@ -48,7 +48,7 @@ afterAll(async () => {
   await postgres[Symbol.asyncDispose]()
 })
 
-/** Two rows in each table: one with a value in every column, and one with as few as can be. */
+/** Two rows in each table: one with a value in every column, and one with as few as possible. */
 function fill(file: string): void {
   const database = new Sqlite(file)
   database.pragma('foreign_keys = OFF')
@@ -64,7 +64,9 @@ function fill(file: string): void {
   database.close()
 }
 
-/** The same for all columns of a type, so that every reference is to the row of that number; states are final ones. */
+/**
+ * The same number for all columns of a type, so that every reference leads to the row of that number; states are final.
+ */
 function sampleOf({ name, kind, type }: Field, number: number): unknown {
   if (kind === 'enum') return Object.values((enums as Record<string, Record<string, string>>)[type] ?? {}).at(-1)
   if (type === 'String') return `${number} "ö\\ \t\n${'😀'} 'x' {}`
@@ -77,7 +79,7 @@ function sampleOf({ name, kind, type }: Field, number: number): unknown {
   throw new Error(`${name} is of a type that nobody has thought of: ${type}`)
 }
 
-/** The databases differ in how they sort. */
+/** The databases sort differently. */
 const byKey = (a: unknown, b: unknown) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1)
 
 const move = (to: string, folder = source.path) => runAdmin(['move', '--to', to, '--json'], { DATA_DIR: folder })
@@ -115,7 +117,7 @@ describe('a moved database', () => {
     for (const { name, fields } of MODELS) {
       const [{ count }] = await sql(url, `SELECT count(*)::int AS count FROM "${name}"`)
       expect([name, count]).toEqual([name, file.prepare(`SELECT count(*) FROM "${name}"`).pluck().get()])
-      // Read by the driver, which knows nothing of how it was written; its clock is told that times are in UTC.
+      // The driver reads the values, without the encoding of the writer. Its clock counts times in UTC.
       const columns = fields.map(({ name, type }) =>
         type === 'DateTime' ? `"${name}" AT TIME ZONE 'UTC' AS "${name}"` : `"${name}"`,
       )
@@ -135,13 +137,13 @@ describe('a moved database', () => {
     return field.type === 'Boolean' ? true : value
   }
 
-  test('has the references that it was made with', async () => {
+  test("has the original's references", async () => {
     const fresh = await postgres.createDatabase()
     await migratePostgresql(fresh)
     expect(await sql(url, FOREIGN_KEYS)).toEqual(await sql(fresh, FOREIGN_KEYS))
   })
 
-  test('has the totals of lists that it had, and goes on keeping them', async () => {
+  test('has the original totals of lists, and maintains them', async () => {
     const file = new Sqlite(join(source.path, 'muster.db'), { readonly: true })
     const totals = 'SELECT * FROM "Total" ORDER BY 1, 2, 3, 4'
     const before = file.prepare(totals).all()
@@ -158,7 +160,7 @@ describe('a moved database', () => {
     ])
   })
 
-  test('is served with the encryption key of before: tokens, runs and secrets are what they were', async () => {
+  test('works with the previous encryption key: tokens, runs and secrets are unchanged', async () => {
     const key = (await readFile(join(source.path, 'encryption.key'), 'utf8')).trim()
     await using folder = await createFolder()
     await using server = await startServer({ DATABASE_URL: url, ENCRYPTION_KEY: key }, { folder: folder.path })
@@ -175,7 +177,7 @@ describe('a moved database', () => {
     expect(unseal(dataKey, placeOf(secret), secret.ciphertext).toString()).toBe('the value')
   })
 
-  test('takes no second copy', async () => {
+  test('accepts no second copy', async () => {
     const { code, err } = await move(url)
     expect([code, err]).toEqual([1, 'The target is not empty: there are rows in Installation.'])
   })
@@ -186,7 +188,7 @@ describe('a copy of the database', () => {
     (await sql(url, 'SELECT "pausedBy", "pausedAt" FROM "Installation" WHERE "id" = 1'))[0]
   const drafts = async (url: string) => (await sql(url, 'SELECT * FROM "MediaDraft"')).length
 
-  /** A folder with a copy of the source's database that `change` has been at. */
+  /** A folder with a copy of the source's database that `change` has modified. */
   async function createCopy(change: (file: Sqlite.Database) => void) {
     const folder = await createFolder()
     const path = join(folder.path, 'muster.db')
@@ -198,13 +200,13 @@ describe('a copy of the database', () => {
     return folder
   }
 
-  test('that was paused is paused as PostgreSQL too, though no server has started on it yet', async () => {
+  test('that was paused is paused on PostgreSQL too, even before a server has started on it', async () => {
     const url = await postgres.createDatabase()
     await using folder = await createCopy((file) => file.pragma('user_version = -70000'))
     const { out, err } = await move(url, folder.path)
     expect([err, JSON.parse(out || '{}').paused]).toEqual(['', true])
     expect(await markIn(url)).toMatchObject({ pausedBy: 'backup', pausedAt: expect.any(Date) })
-    // Uploads of the original are no concern of the copy.
+    // Uploads of the original do not belong to the copy.
     expect(await drafts(url)).toBe(0)
     const key = (await readFile(join(folder.path, 'encryption.key'), 'utf8')).trim()
     const env = { DATABASE_URL: url, ENCRYPTION_KEY: key }
@@ -216,7 +218,7 @@ describe('a copy of the database', () => {
     await expect.poll(readiness).toBe('ok')
   })
 
-  test('that has seen fewer starts than its folder is paused, one with a mark keeps it', async () => {
+  test('with fewer starts than its folder is paused, and one with a mark keeps it', async () => {
     const older = await postgres.createDatabase()
     await using folder = await createCopy(() => {})
     await writeFile(join(folder.path, 'starts.json'), JSON.stringify({ installation: 'muster-0', starts: 9 }))
@@ -232,7 +234,7 @@ describe('a copy of the database', () => {
     expect(await markIn(marked)).toMatchObject({ pausedBy: 'mark-copy' })
   })
 
-  test('is not what a database is that its own server has used', async () => {
+  test('starts unpaused if its own server used it last', async () => {
     const url = await postgres.createDatabase()
     const { out } = await move(url)
     expect(JSON.parse(out).paused).toBe(false)
@@ -253,7 +255,7 @@ describe('nothing is copied', () => {
     ).toEqual([])
   })
 
-  test('into the database of something else, which stays as it is', async () => {
+  test('into a database with other content, which stays unchanged', async () => {
     const url = await postgres.createDatabase()
     await sql(url, 'CREATE TABLE "theirs" ("id" int)')
     const { code, err } = await move(url)
@@ -261,7 +263,7 @@ describe('nothing is copied', () => {
     expect(await sql(url, 'SELECT to_regclass(\'"Installation"\') AS found')).toEqual([{ found: null }])
   })
 
-  test('when a row does not arrive as it was sent', async () => {
+  test('when a row arrives changed', async () => {
     const url = await postgres.createDatabase()
     await migratePostgresql(url)
     await sql(url, `CREATE RULE change AS ON INSERT TO "Mission" DO ALSO UPDATE "Mission" SET title = title || '!'`)
@@ -270,7 +272,7 @@ describe('nothing is copied', () => {
     await expectEmpty(url)
   })
 
-  test('when a row refers to nothing, or holds what PostgreSQL cannot keep', async () => {
+  test('when a row has a dangling reference, or a value that PostgreSQL cannot store', async () => {
     const url = await postgres.createDatabase()
     await using folder = await createFolder()
     const file = join(folder.path, 'muster.db')
@@ -310,10 +312,10 @@ describe('the progress', () => {
     return written.map((text) => text.replace('\r\x1b[K', '')).join('|')
   }
 
-  test('is a bar on a terminal, which goes away, and drawn only when it changes', () => {
+  test('is a bar on a terminal, which disappears, and is drawn only when it changes', () => {
     const [none, half, full] = ['░'.repeat(30), '█'.repeat(15) + '░'.repeat(15), '█'.repeat(30)]
     expect(shown(true)).toBe(`${none} 0 %  Task|${half} 50 %  Task|${full} 100 %  Task|`)
   })
 
-  test('is not written into a file', () => expect(shown(false)).toBe(''))
+  test('is absent from a file', () => expect(shown(false)).toBe(''))
 })

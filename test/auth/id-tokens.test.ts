@@ -37,7 +37,7 @@ afterAll(async () => {
 
 const seconds = () => Math.floor(Date.now() / 1000)
 
-/** What the provider says of somebody, good for a minute. */
+/** Claims of the provider about a user, valid for a minute. */
 const claimsOf = (sub: string, more: JWTPayload = {}): JWTPayload => ({
   iss: oidc.issuer,
   aud: AUDIENCE,
@@ -48,7 +48,7 @@ const claimsOf = (sub: string, more: JWTPayload = {}): JWTPayload => ({
 })
 
 let people = 0
-/** A member, by a subject that is linked to them already. */
+/** A member whose subject is linked already. */
 async function linked(
   options: Parameters<TestServer['member']>[0] = {},
 ): Promise<Member & { sub: string; as: string }> {
@@ -75,8 +75,8 @@ async function createSpace(token: string, more: object = {}): Promise<string> {
   return (await request(server, 'POST', '/api/v1/spaces', { token, body })).body.id
 }
 
-describe('somebody who signs in at the provider', () => {
-  it('is the user with their verified e-mail address, now and later, and it is in the audit log', async () => {
+describe('a user who signs in at the provider', () => {
+  it('is found by verified e-mail address, then by subject, and recorded in the audit log', async () => {
     const member = await server.member({ email: 'ada@example.com', organization: 'Signed in' })
     const person = { sub: 'ada', email: 'Ada@Example.com', email_verified: true }
     const token = await oidc.signIn(person)
@@ -92,7 +92,7 @@ describe('somebody who signs in at the provider', () => {
     expect(await db.auditEvent.count({ where })).toBe(1)
   })
 
-  it('is nobody while their e-mail address is not verified', async () => {
+  it('is unknown until the provider has verified the e-mail address', async () => {
     const { organizationId } = await server.member({ email: 'eve@example.com' })
     const token = await oidc.signIn({ sub: 'eve', email: 'eve@example.com', email_verified: false })
     expectError(await usage(token, organizationId), 401, INVALID)
@@ -108,14 +108,14 @@ describe('a subject', () => {
     ['an address that looks like a known one (U+212A)', { email: '\u212Anown@example.com', email_verified: true }],
     ['an address of nobody', { email: 'nobody@example.com', email_verified: true }],
     ['an address that is no text', { email: ['known@example.com'], email_verified: true }],
-  ])('with %s is linked to nobody', async (_, claims) => {
+  ])('with %s is linked to no user', async (_, claims) => {
     const { organizationId, userId } = await server.member({ email: 'known@example.com' })
     const token = await oidc.sign(claimsOf('unlinked', { ...claims }))
     expectError(await usage(token, organizationId), 401, INVALID)
     expect(await server.service.deps.db.userIdentity.count({ where: { userId } })).toBe(0)
   })
 
-  it('stays with its user when its address becomes that of another one', async () => {
+  it('stays with its user when another user gets its e-mail address', async () => {
     const ada = await linked({ organization: 'Of Ada' })
     const ben = await server.member({ email: 'ben@example.com', organization: 'Of Ben' })
     const token = await oidc.sign(claimsOf(ada.sub, { email: 'ben@example.com', email_verified: true }))
@@ -123,14 +123,14 @@ describe('a subject', () => {
     expectError(await usage(token, ben.organizationId), 403, FORBIDDEN)
   })
 
-  it('cannot take over a user who has another one, whatever address it has', async () => {
+  it('cannot take over a user with another subject, whatever its e-mail address', async () => {
     const email = 'taken@example.com'
     const { organizationId } = await linked({ email })
     const token = await oidc.sign(claimsOf('thief', { email, email_verified: true }))
     expectError(await usage(token, organizationId), 401, INVALID)
   })
 
-  it('is linked once by requests that come at once, and of two subjects one wins', async () => {
+  it('is linked once by concurrent requests, and of two subjects one wins', async () => {
     const email = 'crowd@example.com'
     const { organizationId, userId } = await server.member({ email })
     const call = async (sub: string) => {
@@ -154,13 +154,13 @@ describe('an ID token', () => {
   const parts = (token: string) => token.split('.') as [string, string, string]
   const encoded = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url')
 
-  it('is taken as the provider made it', async () => {
+  it('is accepted as the provider made it', async () => {
     expect((await usage(member.as, member.organizationId)).status).toBe(200)
   })
 
-  it('is refused after any one character of header, payload or signature was changed', async () => {
+  it('is refused after a change of any character of header, payload or signature', async () => {
     for (const [index, part] of parts(member.as).entries()) {
-      // The last character of a part may carry bits that mean nothing.
+      // The last character of a part may carry unused bits.
       for (let at = 0; at < part.length - 1; at += 7) {
         const changed = parts(member.as)
         changed[index] = flipped(part, at)
@@ -243,7 +243,7 @@ describe('an ID token', () => {
     expectError(await usage(token, member.organizationId), 401, INVALID)
   })
 
-  it.each(['PS256', 'ES256', 'ES384', 'EdDSA', 'RS512'])('is taken when it is signed by a %s key', async (alg) => {
+  it.each(['PS256', 'ES256', 'ES384', 'EdDSA', 'RS512'])('is accepted when it is signed by a %s key', async (alg) => {
     const own = [oidc.key, await generateKey(alg)] as const
     await oidc.rotate(...own)
     const settings = readSettings({ OIDC_ISSUER: oidc.issuer, OIDC_AUDIENCE: AUDIENCE })
@@ -253,19 +253,19 @@ describe('an ID token', () => {
     await oidc.rotate(own[0])
   })
 
-  it('is refused when the algorithm is none of its key', async () => {
+  it("is refused when its algorithm differs from its key's", async () => {
     const { privateKey, kid } = oidc.key
     const key = { ...oidc.key, alg: 'RS512', privateKey, kid }
     const token = await oidc.sign(claimsOf(member.sub), { key }).catch(() => 'a.b.c')
     expectError(await usage(token, member.organizationId), 401, INVALID)
   })
 
-  it('for two audiences is taken when it names us as the party', async () => {
+  it('for two audiences is accepted when this service is the authorized party', async () => {
     const token = await oidc.sign(claimsOf(member.sub, { aud: ['another', AUDIENCE], azp: AUDIENCE }))
     expect((await usage(token, member.organizationId)).status).toBe(200)
   })
 
-  it('is expired half a minute after its time, for clocks that differ; not when it is not a good one either', async () => {
+  it('expires half a minute late, because clocks differ, and is refused if it is also invalid', async () => {
     const at = (exp: number) => oidc.sign(claimsOf(member.sub, { exp, iat: exp - 60 }))
     expect((await usage(await at(seconds() - 20), member.organizationId)).status).toBe(200)
     const expired = await at(seconds() - 31)
@@ -274,7 +274,7 @@ describe('an ID token', () => {
     expectError(await usage([header, payload, flipped(signature, 5)].join('.'), member.organizationId), 401, INVALID)
   })
 
-  it('opens every API, in the organization that a header names or the only one of its user', async () => {
+  it("opens every API, in the organization of a header or the user's only one", async () => {
     const { email } = await server.service.deps.db.user.findUniqueOrThrow({ where: { id: member.userId } })
     const body = { query: '{ profile { organization { id } } }' }
     const organizations = async (headers: Record<string, string> = {}) => {
@@ -301,13 +301,13 @@ describe('an ID token', () => {
     await server.service.deps.db.membership.deleteMany({ where: { organizationId: second.organizationId } })
   })
 
-  it.each(FACES)('opens those: %s', async (face) => {
+  it.each(FACES)('opens these routes: %s', async (face) => {
     const call = (token: string) => faces[face](server, 'usage.get', { orgId: member.organizationId }, { token })
     expect((await call(member.as)).status).toBe(200)
     expectError(await call('a.b.c'), 401, INVALID)
   })
 
-  it('is refused before anything is said of the body', async () => {
+  it('is refused before the body is checked', async () => {
     const init = '/api/spaces/none/init'
     expectError(await request(server, 'POST', init, { token: 'a.b.c', body: '{' }), 401, INVALID)
     const headers = { 'Idempotency-Key': 'k' }
@@ -324,7 +324,7 @@ describe('an ID token', () => {
 })
 
 describe('the holder of an ID token', () => {
-  it('acts in the organization of the space, within their role there', async () => {
+  it('acts in the organization of the space, with its role there', async () => {
     const email = 'two@example.com'
     const one = await linked({ email, organization: 'One', role: 'admin' })
     const two = await server.member({ email, organization: 'Two', role: 'member' })
@@ -339,7 +339,7 @@ describe('the holder of an ID token', () => {
     for (const { organizationId } of [one, two]) expect((await usage(one.as, organizationId)).status).toBe(200)
   })
 
-  it('finds no space of an organization they are no member of, as if it did not exist', async () => {
+  it('cannot find a space of a foreign organization, as if it did not exist', async () => {
     const { as } = await linked()
     const stranger = await server.member({ organization: 'Elsewhere', role: 'owner' })
     const foreign = await createSpace(stranger.token)
@@ -358,7 +358,7 @@ describe('the holder of an ID token', () => {
     expectError(await usage(as, 'unknown'), 403, FORBIDDEN)
   })
 
-  it('may name the organization, and no other one, a second one of theirs included', async () => {
+  it('may name this organization, and no other, also not a second one of the user', async () => {
     const email = 'both@example.com'
     const one = await linked({ email, organization: 'Here' })
     const two = await server.member({ email, organization: 'There' })
@@ -381,7 +381,7 @@ describe('the holder of an ID token', () => {
     }
   })
 
-  it('must name it in the body: nothing is begun for one in the address, nor there', async () => {
+  it('must name it in the body: a space in the URL starts nothing', async () => {
     const { as, token } = await linked()
     const [spaceId, other] = [await createSpace(token), await createSpace(token)]
     const agent = { name: 'Ada', systemPrompt: 'You are Ada.' }
@@ -407,7 +407,7 @@ describe('the holder of an ID token', () => {
     expect(runs).toEqual(Array(2).fill({ spaceId }))
   })
 
-  it('runs agents that may do all that the user may', async () => {
+  it('runs agents with all permissions of the user', async () => {
     const { as, token, organizationId } = await linked({ organization: 'All scopes' })
     const agent = { name: 'Ada', systemPrompt: 'You are Ada.', allowedTools: ['create_task'] }
     const characterId = (await request(server, 'POST', '/api/v1/agents', { token, body: agent })).body.id
@@ -417,7 +417,7 @@ describe('the holder of an ID token', () => {
     expect(await server.service.deps.db.task.count({ where: { organizationId } })).toBe(1)
   })
 
-  it('has lost everything with the next request after the membership has ended', async () => {
+  it('loses all access with the next request after the membership has ended', async () => {
     const { as, token, organizationId, userId } = await linked({ organization: 'Left' })
     const space = await createSpace(token)
     expect((await environment(as, space)).status).toBe(200)
@@ -427,7 +427,7 @@ describe('the holder of an ID token', () => {
   })
 
   type Who = Awaited<ReturnType<typeof linked>>
-  // Both wait for the next look at who is there.
+  // Both wait for the next check of memberships.
   it.concurrent.each<[string, (who: Who) => Promise<string>, (who: Who) => Promise<unknown>]>([
     [
       'the membership ends',
@@ -436,7 +436,7 @@ describe('the holder of an ID token', () => {
         server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } }),
     ],
     ['the ID token expires', ({ sub }) => oidc.sign(claimsOf(sub, { exp: seconds() - 28 })), async () => {}],
-  ])('sees an open stream end when %s, and others see it go on', async (_, tokenOf, end) => {
+  ])('loses an open stream when %s, and others continue', async (_, tokenOf, end) => {
     const [who, other] = [await linked(), await linked()]
     const space = await createSpace(other.token)
     const agent = { name: 'A', systemPrompt: 'x' }
@@ -470,7 +470,7 @@ it.each([
   ['what only looks like one', async () => 'a.b.c', INVALID],
   ['no token at all', async () => 'nothing', FORMAT],
   ['an unknown token', async () => newToken('mst'), INVALID],
-])('where no provider is configured, %s is refused', async (_, token, message) => {
+])('without a provider, %s is refused', async (_, token, message) => {
   await using other = await startServer()
   const options = { token: await token() }
   expectError(await request(other, 'GET', '/api/usage/organization/x', options), 401, message)
@@ -495,14 +495,14 @@ describe('the keys of the provider', () => {
     idTokens.verify(await oidc.sign(claimsOf('x', claims), options))
   const later = (seconds: number) => vi.setSystemTime(Date.now() + seconds * 1000)
 
-  it('are fetched once, with the discovery document, by requests that come at once and later ones', async () => {
+  it('are fetched once, with the discovery document, by concurrent and later requests', async () => {
     await Promise.all(Array.from({ length: 10 }, () => verify()))
     await verify()
     expect(oidc.fetches).toEqual({ jwks: 1, discovery: 1 })
   })
 
-  describe('of an issuer that differs from OIDC_ISSUER by the slash at its end', () => {
-    it('are taken by the spelling of the issuer, and the log has both spellings once', async () => {
+  describe('of an issuer that differs from OIDC_ISSUER by a trailing slash', () => {
+    it("use the provider's spelling of the issuer, and the log has both spellings once", async () => {
       const OIDC_ISSUER = `${oidc.issuer}/`
       idTokens = create({ OIDC_ISSUER })
       warned.length = 0
@@ -522,7 +522,7 @@ describe('the keys of the provider', () => {
     })
   })
 
-  it('sign tokens of a mobile client whose id is in OIDC_CLIENT_IDS, and of no other', async () => {
+  it('sign tokens of a mobile client in OIDC_CLIENT_IDS, and of no other', async () => {
     idTokens = create({ OIDC_CLIENT_IDS: 'ios-app, android-app' })
     for (const azp of ['ios-app', 'android-app', AUDIENCE]) expect((await verify({ azp })).subject).toBe('x')
     await expect(verify({ azp: 'another-app' })).rejects.toThrow(INVALID)
@@ -545,7 +545,7 @@ describe('the keys of the provider', () => {
     expect(oidc.fetches).toEqual({ jwks: 1, discovery: 0 })
   })
 
-  it('may change: a new one is found, and an old one that is gone is refused', async () => {
+  it('may change: a new one is found, and a removed one is refused', async () => {
     vi.useFakeTimers({ toFake: ['Date'] })
     const [before, after] = [oidc.key, await generateKey()]
     await verify()
@@ -560,7 +560,7 @@ describe('the keys of the provider', () => {
     await expect(verify({}, { key: before })).rejects.toMatchObject({ status: 401, message: INVALID })
   })
 
-  it('are fetched anew at most every half minute, however many unknown ones are named', async () => {
+  it('are fetched again at most every half minute, however many unknown ones are named', async () => {
     vi.useFakeTimers({ toFake: ['Date'] })
     await verify()
     const unknown = (kid: string) => expect(verify({}, { header: { kid } })).rejects.toMatchObject({ status: 401 })
@@ -583,14 +583,14 @@ describe('the keys of the provider', () => {
       'names keys that are no address',
       (_, res) => void res.end(`{"issuer":"${oidc.issuer}","jwks_uri":"file:///etc"}`),
     ],
-  ])('cannot be had from a provider that %s: 503, and they can be had later', async (_, broken) => {
+  ])('of a provider that %s cause a 503, and can be fetched later', async (_, broken) => {
     oidc.broken = broken
     await expect(verify()).rejects.toMatchObject({ status: 503 })
     oidc.broken = null
     await verify()
   })
 
-  it('stay good while the provider is away, whoever asks for unknown ones', async () => {
+  it('stay valid while the provider is away, also when callers name unknown keys', async () => {
     vi.useFakeTimers({ toFake: ['Date'] })
     await verify()
     oidc.broken = (_, res) => void res.destroy()

@@ -30,9 +30,9 @@ describe('Idempotency-Key on PATCH and DELETE', () => {
     own = await everything(server, member, 'keys')
   })
 
-  // What others refer to goes last.
+  // Deletes the targets of references last.
   const order = [...CHANGES].sort((a, b) => Number(/space|agent/.test(a)) - Number(/space|agent/.test(b)))
-  test.each(order)('%s is done once, and its repetition gets the first answer', async (name) => {
+  test.each(order)('%s happens once, and its repetition gets the first answer', async (name) => {
     const headers = { 'Idempotency-Key': `key-${name}` }
     const input = inputWith(name, null, undefined, own)
     const first = await faces.REST(server, name, input, { token: member.token, headers })
@@ -42,11 +42,11 @@ describe('Idempotency-Key on PATCH and DELETE', () => {
     if (first.status === 200) done++
   })
 
-  test('most of them were done', () => {
+  test('covers most routes', () => {
     expect(done).toBeGreaterThan(CHANGES.length / 2)
   })
 
-  test('refuses another body, and asks for the scope again', async () => {
+  test('refuses another body, and checks the scope again', async () => {
     const { body } = await call('POST', '/api/v1/tasks', {}, { title: 'A' })
     const path = `/api/v1/tasks/${body.id}`
     const key = { 'Idempotency-Key': 'other' }
@@ -60,7 +60,7 @@ describe('Idempotency-Key on PATCH and DELETE', () => {
     expect(isReplay(await call('DELETE', path, key))).toBe(true)
   })
 
-  test('a mission that is set running begins one run for a key', async () => {
+  test('starts one run for a mission that is set running', async () => {
     const { body: agent } = await call('POST', '/api/v1/agents', {}, { name: 'Ada', systemPrompt: 'You are Ada.' })
     const mission = { title: 'M', goal: 'Go', agentId: agent.id }
     const { body } = await call('POST', '/api/v1/missions', {}, mission)
@@ -93,7 +93,7 @@ describe('ETag', () => {
       '/api/openapi.json',
     ] as const
 
-  test('is on every single thing, and its If-None-Match is a 304', async () => {
+  test('is on every single thing, and its If-None-Match gives a 304', async () => {
     for (const path of singles()) {
       const { headers, status } = await call('GET', path)
       const etag = headers.get('etag') ?? ''
@@ -117,7 +117,7 @@ describe('ETag', () => {
     space: { description: 'New' },
     task: { description: 'New' },
   }
-  test.each(Object.keys(bodies))('of ten who change one %s that they have seen, one does', async (kind) => {
+  test.each(Object.keys(bodies))('lets one of ten concurrent changes to one %s succeed', async (kind) => {
     const path = `/api/v1/${kind}s/${own[kind as 'agent']}`
     const etag = (await call('GET', path)).headers.get('etag') ?? ''
     const change = (index: number) =>
@@ -149,7 +149,7 @@ describe('ETag', () => {
     expect((await call('PATCH', path, {}, { role: 'Other', version })).status).toBe(200)
   })
 
-  test('is wanted by no one for what has none: If-Match is then a 412 that says so', async () => {
+  test('is absent from things without a version: If-Match then gives a 412 with the reason', async () => {
     const answer = await call('DELETE', `/api/v1/keys/${own.key}`, { 'If-Match': '"x"' })
     expectError(answer, 412, 'The resource has changed')
     expect(answer.body.detail).toContain('has no ETag')
@@ -187,7 +187,7 @@ describe('answers of more than 1 KB', () => {
     }
   })
 
-  test('stay as they are where they stream, are short, or show a secret', async () => {
+  test('stay uncompressed if they stream, are short, or show a secret', async () => {
     expect((await get('/healthz', 'br')).headers.get('content-encoding')).toBeNull()
     const answer = await fetch(`${server.url}/api/v1/keys`, {
       method: 'POST',
@@ -198,7 +198,7 @@ describe('answers of more than 1 KB', () => {
   })
 })
 
-describe('a part of a file', () => {
+describe('a range of a file', () => {
   const text = 'abcdefghij'
   let path: string
   beforeAll(async () => {
@@ -220,14 +220,14 @@ describe('a part of a file', () => {
     ['bytes=5-2', 200, text, null],
     ['bytes=10-', 416, null, 'bytes */10'],
     ['bytes=-0', 416, null, 'bytes */10'],
-  ])('%s is a %i', async (range, status, content, contentRange) => {
+  ])('%s gives a %i', async (range, status, content, contentRange) => {
     const answer = await call('GET', path, { Range: range })
     expect([answer.status, answer.headers.get('content-range')]).toEqual([status, contentRange])
     if (content !== null) expect(answer.body).toBe(content)
     else expectError(answer, 416, 'Range not satisfiable')
   })
 
-  test('comes only from the file that If-Range names', async () => {
+  test('is sent only from the version that If-Range names', async () => {
     const { headers } = await call('HEAD', path)
     const etag = headers.get('etag') ?? ''
     expect(headers.get('accept-ranges')).toBe('bytes')
@@ -236,7 +236,7 @@ describe('a part of a file', () => {
     expect((await call('GET', path, { 'If-None-Match': etag })).status).toBe(304)
   })
 
-  test('of an empty file there is none', () => {
+  test('is impossible for an empty file', () => {
     expect(rangeOf({ headers: { range: 'bytes=0-' } }, 0, '"x"')).toBe('none')
   })
 })

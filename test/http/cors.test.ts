@@ -29,7 +29,7 @@ test.each([
   expect(answer.headers.get('vary')).toContain('Access-Control-Request-Headers')
 })
 
-test('a refused preflight is logged once a minute for its origin, with the setting that allows it', async () => {
+test('a refused preflight is logged once a minute per origin, with the setting that allows it', async () => {
   for (const origin of ['https://evil.example', 'https://evil.example', 'https://other.example']) {
     const answer = await preflight(origin, 'authorization')
     expect([answer.status, answer.headers.get('access-control-allow-origin')]).toEqual([405, null])

@@ -15,7 +15,7 @@ const isAllowed = (env: Record<string, string>, host: string): boolean => {
   }
 }
 
-describe('the hosts that a request may name', () => {
+describe('a host in a request', () => {
   it.each([
     ['localhost:3000', true],
     ['LOCALHOST', true],
@@ -31,32 +31,32 @@ describe('the hosts that a request may name', () => {
     ['localhost.evil.example', false],
     ['127.0.0.1.evil.example', false],
     ['', false],
-  ])('by default %s is allowed: %s', (host, allowed) => {
+  ])('that is %s is allowed by default: %s', (host, allowed) => {
     expect(isAllowed({ PUBLIC_URL: 'https://muster.example.com/base' }, host)).toBe(allowed)
   })
 
-  it('ALLOWED_HOSTS replaces the default, and PUBLIC_URL stays allowed', () => {
+  it('must be in ALLOWED_HOSTS if that is set, or be the host of PUBLIC_URL', () => {
     const env = { ALLOWED_HOSTS: 'a.example, B.example', PUBLIC_URL: 'https://c.example' }
     expect(['a.example', 'b.example:80', 'c.example'].map((host) => isAllowed(env, host))).toEqual([true, true, true])
     expect(['localhost', '10.0.0.1', 'd.example'].map((host) => isAllowed(env, host))).toEqual([false, false, false])
     expect(isAllowed({ ALLOWED_HOSTS: '*' }, 'anything.example')).toBe(true)
   })
 
-  it('a server on a public address without PUBLIC_URL accepts every host and says that it should not', () => {
+  it('is unchecked on a public address without PUBLIC_URL, with a warning', () => {
     expect(isAllowed({ HOST: '0.0.0.0' }, 'anything.example')).toBe(true)
     expect(createHostCheck(readSettings({ HOST: '0.0.0.0' })).isOpen).toBe(true)
     expect(createHostCheck(readSettings({ HOST: '0.0.0.0', ALLOWED_HOSTS: '*' })).isOpen).toBe(false)
     expect(createHostCheck(readSettings({ HOST: '0.0.0.0', PUBLIC_URL: 'https://a.example' })).isOpen).toBe(false)
   })
 
-  it('a URL in ALLOWED_HOSTS is refused at the start', () => {
+  it('is no URL, and one in ALLOWED_HOSTS stops the start', () => {
     expect(() => readSettings({ ALLOWED_HOSTS: 'https://a.example' })).toThrow(
       'ALLOWED_HOSTS: must be *, or host names',
     )
   })
 })
 
-it('another host is answered 421 on every API, health checks never ask, and two Host headers are 400', async () => {
+it('another host gives 421 on every API except health checks, and two Host headers give 400', async () => {
   await using server = await startServer()
   const { port } = new URL(server.url)
   const send = (path: string, ...lines: string[]) => {

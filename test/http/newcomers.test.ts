@@ -11,7 +11,7 @@ import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-/** Mistakes of a newcomer: each is answered by a sentence that says what to do. */
+/** Mistakes of a newcomer: the answer to each one is a sentence with the remedy. */
 
 let server: TestServer
 let agentId: string

@@ -16,7 +16,7 @@ import { stalled, unread } from '../support/unread.ts'
 const MIB = 1024 * 1024
 const silent = createLog('silent')
 
-/** A server that answers every request with as many bytes as its path says; the query is the caller's token. */
+/** A server that answers every request with the number of bytes in its path; the query is the caller's token. */
 async function startAnswering(limit: UnreadLimit) {
   const answers: ServerResponse[] = []
   const server = createServer((req, res) => {
@@ -47,7 +47,7 @@ async function startAnswering(limit: UnreadLimit) {
   }
 }
 
-test('a response whose client takes nothing is ended, and one that is read slowly arrives whole', async () => {
+test('a response without a reader is ended, and one that is read slowly arrives whole', async () => {
   await using server = await startAnswering(createUnreadLimit({ MAX_UNSENT_BYTES: 64 * MIB }, silent, 1_500))
   const idle = await server.ask(`/${16 * MIB}/o/t`)
   const slow = await server.ask(`/${16 * MIB}/o/t`)
@@ -63,7 +63,7 @@ test('a response whose client takes nothing is ended, and one that is read slowl
   slow.socket.destroy()
 })
 
-test('beyond the limit of a token the response idle for longest ends first, and others go on', async () => {
+test('beyond the limit of a token the response idle for longest ends first, and others continue', async () => {
   const limit = createUnreadLimit({ MAX_UNSENT_BYTES: 64 * MIB }, silent)
   await using server = await startAnswering(limit)
   const first = await server.ask(`/${14 * MIB}/o/t`)
@@ -75,7 +75,7 @@ test('beyond the limit of a token the response idle for longest ends first, and 
   expect([second.res.destroyed, other.res.destroyed]).toEqual([false, false])
 })
 
-test('beyond the limit of an organization its oldest unread responses end, those of others do not', async () => {
+test("beyond an organization's limit its oldest unread responses end, and others' continue", async () => {
   const limit = createUnreadLimit({ MAX_UNSENT_BYTES: 32 * MIB }, silent)
   await using server = await startAnswering(limit)
   const asked: { res: ServerResponse }[] = []
@@ -88,7 +88,7 @@ test('beyond the limit of an organization its oldest unread responses end, those
   expect(foreign.res.destroyed).toBe(false)
 })
 
-test('the only unread response of a caller is left, however large it is', async () => {
+test('the only unread response of a caller survives, whatever its size', async () => {
   const limit = createUnreadLimit({ MAX_UNSENT_BYTES: MIB }, silent)
   await using server = await startAnswering(limit)
   const response = await fetch(`http://127.0.0.1:${server.port}/${40 * MIB}/o/t`)
@@ -96,7 +96,7 @@ test('the only unread response of a caller is left, however large it is', async 
   expect((await response.arrayBuffer()).byteLength).toBe(40 * MIB)
 })
 
-test('unread answers of one token are ended until they are within its limit, and one is left', async () => {
+test('unread responses of one token end until they are within its limit, and one survives', async () => {
   await using server = await startServer({ MAX_UNSENT_BYTES: String(16 * MIB) })
   for (let count = 0; count < 12; count++) {
     await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: '…'.repeat(100_000) } })
@@ -112,12 +112,12 @@ test('unread answers of one token are ended until they are within its limit, and
   }
   const ended = () => clients.filter(({ res }) => res.closed).length
   await until(() => ended() >= 7)
-  // Which one is left depends on the system: it may still take bytes of an older one.
+  // The survivor depends on the system, which may still accept bytes of an older one.
   expect(ended()).toBe(7)
   for (const { socket } of clients) socket.destroy()
 })
 
-test('a connection that was told 400 or 408 is gone a second later, whether its client reads or not', async () => {
+test('a connection that got 400 or 408 is closed a second later, whether its client reads or not', async () => {
   const server = createServer().on('clientError', refuseMalformed).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -138,7 +138,7 @@ test('a server accepts fewer connections than the process may open files', async
   if (process.platform === 'linux') expect(server.maxConnections).toBeGreaterThan(0)
 })
 
-/** Without a timer of its own. */
+/** The server has no timer of its own. */
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setTimeout(resolve, 5))
 }

@@ -6,10 +6,10 @@ import { sendWelcome } from '../../src/http/welcome.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-/** What a browser gets where there is no API (contract-2.md section 1.21). */
+/** The page for a browser on paths without an API (contract-2.md section 1.21). */
 
 let server: TestServer
-/** The same answers as if the console was built, or was not. */
+/** The same answers with and without a built console. */
 let withConsole: Server
 let withoutConsole: Server
 beforeAll(async () => {
@@ -36,7 +36,7 @@ const BROWSER = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8
 const open = (path: string, accept = BROWSER, method = 'GET') =>
   fetch(server.url + path, { method, headers: { Accept: accept } })
 
-test('a browser is led from / and from the address of a chat to the console', async () => {
+test('a browser is redirected from / and from the address of a chat to the console', async () => {
   const lead = async (path: string) => {
     const response = await fetch(urlOf(withConsole) + path, { headers: { Accept: BROWSER }, redirect: 'manual' })
     return [response.status, response.headers.get('location')]
@@ -45,7 +45,7 @@ test('a browser is led from / and from the address of a chat to the console', as
   expect(await lead('/acme/spaces/a/chats/b')).toEqual([302, '/app/chats/b?organization=acme'])
 })
 
-test('without the console a browser gets a page, and every link on it leads somewhere', async () => {
+test('without the console a browser gets a page with working links', async () => {
   const { chatUrl } = (await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'x' } }))
     .body
   for (const path of ['/', chatUrl]) {
@@ -63,7 +63,7 @@ test('without the console a browser gets a page, and every link on it leads some
   )
 })
 
-test('the policy of that page lets the browser load nothing and run nothing', async () => {
+test('the policy of that page forbids the browser to load or run anything', async () => {
   const response = await fetch(urlOf(withoutConsole), { headers: { Accept: BROWSER } })
   const policy = response.headers.get('content-security-policy') ?? ''
   expect(policy).toMatch(/^default-src 'none'; style-src 'sha256-[\w+/=]+'; /)
@@ -72,7 +72,7 @@ test('the policy of that page lets the browser load nothing and run nothing', as
   expect(html).not.toMatch(/<script|style="|https?:\/\/(?!127\.0\.0\.1)/)
 })
 
-test('others get the JSON of a path that there is not, and so does a browser anywhere else', async () => {
+test('other clients, and browsers on other paths, get the JSON of an unknown path', async () => {
   for (const [path, accept] of [
     ['/', '*/*'],
     ['/', 'application/json'],

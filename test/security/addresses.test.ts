@@ -5,13 +5,15 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { isPublicAddress } from '../../src/lib/addresses.ts'
 import { createSafeFetch, type SafeFetchOptions } from '../../src/lib/safe-fetch.ts'
 
-/** Stands for all of the internet in these tests: on loopback too, but no other address of loopback is allowed. */
+/**
+ * Stands for the public internet in these tests. It is on loopback too, but no other address of loopback is allowed.
+ */
 const ALLOWED = '127.0.0.2'
 const isAllowed = (address: string) => address === ALLOWED || isPublicAddress(address)
 
-/** Whoever connects here, or there by the other family, has been where nobody may go. */
+/** A connection here, or on the other IP family, proves that a forbidden address was reached. */
 let canary: { port: number; connections: number; close(): void }
-/** An allowed server, which redirects to where `/to/<address>` says. */
+/** An allowed server, which redirects to the address in `/to/<address>`. */
 let outside: { port: number; headers: IncomingHttpHeaders[]; close(): void }
 beforeAll(async () => {
   const watch = createTcpServer((socket) => {
@@ -34,7 +36,7 @@ beforeAll(async () => {
   const server = createServer((request, response) => {
     outside.headers.push(request.headers)
     const [, status, target] = /^\/to\/(\d+)\/(.*)$/.exec(request.url ?? '') ?? []
-    // As bytes, in whatever language; line breaks cannot be sent.
+    // Sends the text as bytes in any encoding, except line breaks.
     const location = Buffer.from(decodeURIComponent(target ?? '').replace(/[\r\n]/g, '')).toString('latin1')
     if (target) response.writeHead(Number(status), { location }).end()
     else response.end('Hello')
@@ -60,9 +62,9 @@ async function get(url: string, options: Partial<SafeFetchOptions> = {}, init: R
 const redirecting = (to: string, status = 307) =>
   `http://${ALLOWED}:${outside.port}/to/${status}/${encodeURIComponent(to)}`
 
-/** Spellings of hosts where nobody may go: this machine, its neighbours, what a cloud tells its machines. */
+/** Spellings of forbidden hosts: this machine, its neighbours, and the metadata services of clouds. */
 const HOSTS = [
-  // Loopback: as it is, as numbers of every base and length, with a dot behind it.
+  // Loopback: plain, as numbers of every base and length, with a trailing dot.
   ...['127.0.0.1', '127.1', '127.0.1', '127.0.0.1.', '127.255.255.254', '127.0.0.3', '127.000.000.001'],
   ...['2130706433', '2130706433.', '0x7f000001', '0X7F000001', '0x7f.1', '0x7f.0.0.1', '0x7f.0x0.0x0.0x1'],
   ...['017700000001', '0177.0.0.1', '0177.0.0.01', '00000177.1', '0x7f.0.1', '127.0x1', '0x0000000000007f000001'],
@@ -76,7 +78,7 @@ const HOSTS = [
     '𝟏𝟐𝟕.𝟎.𝟎.𝟏',
   ],
   ...['localhost', 'LOCALHOST', 'localhost.', 'ⓛocalhost', 'ｌｏｃａｌｈｏｓｔ', 'local%68ost', 'lo\u00adcalhost'],
-  // "This" network, and IPv6's.
+  // "This" network, and its IPv6 counterpart.
   ...['0.0.0.0', '0', '0x0', '00', '0.0', '0.0.0.1', '[::]', '[0:0:0:0:0:0:0:0]'],
   ...['[::1]', '[0:0:0:0:0:0:0:1]', '[0000:0000:0000:0000:0000:0000:0000:0001]', '[::0001]', '[0::1]'],
   // IPv4 in IPv6: mapped, compatible, translated (NAT64), 6to4, Teredo, ISATAP.
@@ -85,7 +87,7 @@ const HOSTS = [
   ...['[64:ff9b::127.0.0.1]', '[64:ff9b::7f00:1]', '[64:ff9b::a9fe:a9fe]', '[64:ff9b:1::127.0.0.1]'],
   ...['[2002:7f00:1::]', '[2002:7f00:0001::1]', '[2002:a9fe:a9fe::]', '[2002:c0a8:0101::1]'],
   ...['[2001::7f00:1]', '[2001:0:4136:e378:8000:63bf:80ff:fffe]', '[fe80::5efe:127.0.0.1]'],
-  // Private, shared, link-local, with what clouds tell their machines.
+  // Private, shared and link-local, with the metadata services of clouds.
   ...['10.0.0.1', '10.255.255.255', '012.0.0.1', '0xa.0.0.1', '167772161', '172.16.0.1', '172.31.255.255'],
   ...['192.168.0.1', '192.168.1.1', '3232235777', '0xc0a80101', '0300.0250.1.1', '100.64.0.1', '100.100.100.200'],
   ...['169.254.169.254', '169.254.170.2', '2852039166', '0xa9fea9fe', '0251.0376.0251.0376', '169.254.43518'],
@@ -104,7 +106,7 @@ const HOSTS = [
   ],
 ]
 
-/** Whole addresses: who is asked for is in another place than it seems. */
+/** Whole URLs whose real host differs from the apparent one. */
 const addresses = () => [
   ...HOSTS.map((host) => `http://${host}:${canary.port}/`),
   `https://127.0.0.1:${canary.port}/`,
@@ -132,26 +134,26 @@ const addresses = () => [
   ],
 ]
 
-it('spells forbidden addresses in more than eighty ways', () => {
+it('the forbidden addresses have more than 120 spellings', () => {
   expect(new Set(addresses()).size).toBeGreaterThan(120)
 })
 
-it('would be seen connecting there', async () => {
+it('the canary records a connection to loopback', async () => {
   await expect(get(`http://0x7f.1:${canary.port}/`, { isAllowed: () => true })).rejects.toThrow()
   await expect.poll(() => canary.connections).toBe(1)
   canary.connections = 0
   expect(await get(`http://${ALLOWED}:${outside.port}/`)).toBe('Hello')
 })
 
-it('connects to none of them', async () => {
+it('a request to a forbidden address makes no connection', async () => {
   await Promise.all(addresses().map((url) => expect(get(url), url).rejects.toThrow()))
   expect(canary.connections).toBe(0)
 })
 
-it('is not redirected to any of them, in any way', async () => {
+it('a redirect of any kind to a forbidden address is refused', async () => {
   for (const status of [301, 302, 303, 307, 308]) {
     const refused = addresses().filter((url) => url !== '' && url !== '//')
-    // What stands for another place on the same server is no way out.
+    // A redirect that replaces the path on the same server stays there.
     const outcomes = await Promise.allSettled(refused.map((url) => get(redirecting(url, status))))
     const followed = outcomes.flatMap((outcome, index) => (outcome.status === 'fulfilled' ? refused[index] : []))
     expect(followed).toEqual([])
@@ -172,12 +174,12 @@ describe('a name', () => {
   it.each([
     ...['127.0.0.1', '::1', '::ffff:127.0.0.1', '10.0.0.1', '169.254.169.254', '192.168.1.1', '0.0.0.0', 'fe80::1'],
     ...['64:ff9b::7f00:1', '2002:7f00:1::', 'fd00::1', '100.64.0.1', '::'],
-  ])('that stands for %s is not connected to', async (address) => {
+  ])('that stands for %s gets no connection', async (address) => {
     await expect(get(`http://rebind.test:${canary.port}/`, { lookup: naming(address) })).rejects.toThrow()
     expect(canary.connections).toBe(0)
   })
 
-  it('that stands for an allowed and a forbidden address is not connected to', async () => {
+  it('that stands for an allowed and a forbidden address gets no connection', async () => {
     for (const both of [
       [ALLOWED, '127.0.0.1'],
       ['127.0.0.1', ALLOWED],
@@ -187,7 +189,7 @@ describe('a name', () => {
     expect(canary.connections).toBe(0)
   })
 
-  it('is asked for once for a connection, and the answer that was checked is connected to', async () => {
+  it('is resolved once per connection, which uses the checked address', async () => {
     const lookup = naming(ALLOWED, '127.0.0.1')
     const url = `http://rebind.test:${outside.port}/`
     expect(await get(url, { lookup })).toBe('Hello')
@@ -196,7 +198,7 @@ describe('a name', () => {
     expect(canary.connections).toBe(0)
   })
 
-  it('that changes between a redirect and its target is not connected to', async () => {
+  it('that changes between a redirect and its target gets no connection', async () => {
     const lookup = naming(ALLOWED, '127.0.0.1')
     const url = redirecting(`http://rebind.test:${canary.port}/`).replace(ALLOWED, 'rebind.test')
     await expect(get(url, { lookup })).rejects.toThrow()
@@ -205,14 +207,14 @@ describe('a name', () => {
 })
 
 describe('a redirect', () => {
-  it('is followed, five times at most', async () => {
+  it('is followed at most five times', async () => {
     const nested = (times: number): string =>
       times === 0 ? `http://${ALLOWED}:${outside.port}/` : redirecting(nested(times - 1))
     expect(await get(nested(5))).toBe('Hello')
     await expect(get(nested(6))).rejects.toThrow('it redirects too often')
   })
 
-  it('keeps the headers on the same origin, and leaves them behind when it goes to another', async () => {
+  it('keeps the headers on the same origin, and drops them for another', async () => {
     const headers = { Authorization: 'Bearer x', 'X-Key': 'x', Cookie: 'x', Accept: 'text/plain' }
     const there = `http://127.0.0.4:${outside.port}/`
     const allowed = { isAllowed: (address: string) => isAllowed(address) || address === '127.0.0.4' }
@@ -229,7 +231,7 @@ describe('a redirect', () => {
     expect(seen).toEqual([all, all, all, all, [undefined, undefined, undefined, 'text/plain']])
   })
 
-  it('that would make a GET of a POST keeps the method within an origin, and leads to no other', async () => {
+  it('that would turn a POST into a GET keeps the method within an origin, and ends elsewhere', async () => {
     const post = { method: 'POST', body: '{}' }
     for (const status of [301, 302, 303]) {
       outside.headers.length = 0

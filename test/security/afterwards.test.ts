@@ -10,9 +10,10 @@ import type { Member } from '../support/server.ts'
 import { everything, type Ids, inputWith, kindsOf, maker, neverWas } from './fixtures.ts'
 
 /**
- * The isolation matrix, afterwards: what is decided later than a request asks for it. A run opens its tools when it
- * begins and looks again at each call; a run that waits begins when it can; a mission fires when it is due; a request is
- * repeated. By then what was open may be closed.
+ * The isolation matrix for decisions made after the request. A run opens its tools when it begins and checks again at
+ * each
+ * call; a pending run begins later; a mission fires when it is due; a request is repeated. By then access may be
+ * closed.
  */
 
 const CANARY = 'canary-closed'
@@ -36,7 +37,7 @@ afterAll(() => lab[Symbol.asyncDispose]())
 
 type Call = { name: string; input: Input }
 
-/** The model does as it is told: makes the calls of a message that is a list of them, and says all that it knows. */
+/** A model that obeys: it makes the calls listed in a message, and otherwise repeats everything that it received. */
 function obey({ body: { messages, tools } }: ModelRequest) {
   const answers = messages.flatMap(({ role, content }) => (role === 'tool' ? [content] : []))
   if (answers.length) return { tokens: JSON.stringify(answers) }
@@ -48,17 +49,17 @@ beforeEach(() => {
   lab.model.fallback = obey
 })
 
-/** What a run of somebody's answers. */
+/** Returns the result of a run. */
 async function run(who: Member, input: Input): Promise<string> {
   return (await maker(lab.server, who).does('agents.execute', { message: 'What do you know?', ...input })).result
 }
 
-/** What each tool answers, in the words of the model that called it. */
+/** Returns the result of each tool, as the model received it. */
 const answersOf = async (who: Member, id: string, calls: Call[]): Promise<string[]> =>
   JSON.parse(await run(who, { id, message: JSON.stringify(calls) }))
 
 describe('a run', () => {
-  test.each(OTHERS)('of %s is told nothing of what is not theirs, whatever hangs on the agent', async (_, who) => {
+  test.each(OTHERS)('of %s learns nothing about foreign things attached to its agent', async (_, who) => {
     const make = maker(lab.server, victim)
     const closed = { visibility: 'private', canary: CANARY } as const
     const [agent, skill] = await Promise.all([make.agent(closed), make.skill(closed)])
@@ -71,7 +72,7 @@ describe('a run', () => {
     expect(await run(others[who], said)).not.toContain(CANARY)
   })
 
-  test('is told nothing of what another agent has said in the chat, which is its owner’s alone', async () => {
+  test("learns nothing that another user's private agent said in the same chat", async () => {
     const make = maker(lab.server, victim)
     const shared = await everything(lab.server, victim, 'open')
     const agent = await make.agent({ visibility: 'private', canary: CANARY })
@@ -79,10 +80,10 @@ describe('a run', () => {
     expect(await run(others.colleague, { id: shared.agent, chatId: shared.chat })).not.toContain(CANARY)
   })
 
-  test.each(OTHERS)('of %s finds nothing by any id that its model names, as if it never was', async (_, who) => {
+  test.each(OTHERS)('of %s finds nothing by any id that its model names, as if it never existed', async (_, who) => {
     const make = maker(lab.server, victim)
     const theirs: Ids = await everything(lab.server, victim, CANARY)
-    // Tasks are everybody's in an organization.
+    // All members share the tasks of an organization.
     const closed: Ids = { agent: await make.agent({ visibility: 'private', canary: CANARY }) }
     const ids = who === 'outsider' ? theirs : closed
     const own = await everything(lab.server, others[who], 'own')
@@ -118,7 +119,7 @@ describe('a run', () => {
     )
   })
 
-  test('runs no agent that is closed to its user when it is called, and was not when the run began', async () => {
+  test('refuses to call an agent that was closed to its user after the run began', async () => {
     const make = maker(lab.server, victim)
     const subagent = await make.agent({ canary: 'open' }, { name: 'Sue' })
     const boss = await make.agent({ canary: 'open' }, { subagentIds: [subagent] })
@@ -139,7 +140,7 @@ type OfferedTool = {
   function: { name: string; parameters: { properties: Record<string, unknown>; required?: string[] } }
 }
 
-/** What another's is at first: an agent and a space of everybody's, which `close` makes its owner's alone. */
+/** Creates an agent and a space that all members see. `close` makes one private to its owner. */
 async function opened() {
   const make = maker(lab.server, victim)
   const [agent, space] = [await make.agent({ canary: 'open' }), await make.space({ canary: 'open' })]
@@ -158,8 +159,8 @@ const CLOSED = [
   ['space', 'Space not found'],
 ] as const
 
-describe('once an agent or a space is closed to somebody', () => {
-  test.each(CLOSED)('their run that waits for its turn never begins (%s)', async (what, error) => {
+describe('once an agent or a space is closed to a user', () => {
+  test.each(CLOSED)("the user's pending run never begins (%s)", async (what, error) => {
     const { agent, space, close } = await opened()
     const { does } = maker(lab.server, others.colleague)
     const gate = Promise.withResolvers<string>()
@@ -176,7 +177,7 @@ describe('once an agent or a space is closed to somebody', () => {
     expect(JSON.stringify(lab.model.requests.map(({ body }) => body))).not.toContain(message)
   })
 
-  test.each(CLOSED)('their mission runs no more when it is due (%s)', async (what, pauseReason) => {
+  test.each(CLOSED)("the user's mission no longer runs when it is due (%s)", async (what, pauseReason) => {
     const { agent, space, close } = await opened()
     const make = maker(lab.server, others.colleague)
     const schedule = { type: 'cron', value: '0 * * * *' }
@@ -188,7 +189,7 @@ describe('once an agent or a space is closed to somebody', () => {
     expect(await lab.db.execution.count({ where: { missionId: id } })).toBe(0)
   })
 
-  test.each(FACES)('%s: no answer is repeated to them that names what they made with it', async (face) => {
+  test.each(FACES)('%s repeats no answer that names things made with it', async (face) => {
     const { agent, space, close } = await opened()
     const make = maker(lab.server, others.colleague)
     const own = await everything(lab.server, others.colleague, 'own')
@@ -220,7 +221,7 @@ describe('once an agent or a space is closed to somebody', () => {
     await close.agent()
     await close.space()
     for (const [procedure, id] of done) {
-      // To run again takes the agent.
+      // A rerun needs the agent.
       if (CONTROLLED.has(kindOf(procedure)) && procedure !== 'executions.rerun') {
         const answer = await again(procedure, id)
         expect([procedure, answer.status]).not.toEqual([procedure, 404])
@@ -232,7 +233,7 @@ describe('once an agent or a space is closed to somebody', () => {
     }
   })
 
-  test.each(['private', 'archived'])('%s: an agent of another organization takes its new name along', async (how) => {
+  test.each(['private', 'archived'])('%s: an agent of another organization hides its new name', async (how) => {
     const make = maker(lab.server, victim)
     const agent = await make.agent({ visibility: 'public', canary: 'open' })
     const own = await everything(lab.server, others.outsider, 'own')
@@ -266,18 +267,21 @@ describe('once an agent or a space is closed to somebody', () => {
   })
 })
 
-/** What others' agents and spaces decide about: a space is its owner's to write, and tasks are everybody's. */
+/**
+ * Kinds that depend on other users' agents and spaces. Files are left out because only a space's owner writes them, and
+ * tasks because all members share them.
+ */
 const HANGING = ['agent', 'approval', 'execution', 'mission'] as const
 type Hanging = (typeof HANGING)[number]
 
-/** Who started a run keeps control of it and of its approvals, without its texts (contract-2.md section 8.3). */
+/** The starter of a run keeps control of it and of its approvals, without its texts (contract-2.md section 8.3). */
 const CONTROLLED: ReadonlySet<Hanging> = new Set(['approval', 'execution'])
 
 const kindOf = (procedure: string) => kindsOf(procedure, 'id')[0] as Hanging
 
 /**
- * What is a POST with the id of such a thing in its path: its answer is kept for its Idempotency-Key. Not a change that
- * only the owner of an agent or a space may make.
+ * Every POST with such an id in its path, because its answer is stored under its Idempotency-Key. Changes that only the
+ * owner of an agent or a space may make are left out.
  */
 const REPEATED = Object.keys(procedures).filter((name) => {
   const isPost = procedures[name]!._def.meta.openapi?.method === 'POST' && !name.endsWith('.updateSkill')

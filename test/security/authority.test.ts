@@ -8,7 +8,7 @@ import { reply, startHostileMcp, tool } from '../support/hostile-mcp.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
 
-/** Authority within runs (contract-2.md sections 1.13 and 8.2 to 8.4): what is closed or changed while a run is on. */
+/** Authority within runs (contract-2.md sections 1.13 and 8.2 to 8.4): permissions that end while a run is active. */
 
 let equipped: Equipped
 let lab: Lab
@@ -33,7 +33,7 @@ const waiting = (id: string) =>
 const approvalsOf = async ({ id }: Pick<ExecutionRow, 'id'>) =>
   (await does('GET', `/approvals?executionId=${id}&status=pending`)).body.approvals
 
-describe('a call is not made once', () => {
+describe('a tool call does not happen once', () => {
   type Place = { agentId: string; mcpId: string }
   const FLIPS: [what: string, flip: (place: Place) => Promise<unknown>, told: RegExp][] = [
     [
@@ -54,7 +54,7 @@ describe('a call is not made once', () => {
       /not attached/,
     ],
   ]
-  test.each(FLIPS)('%s while the run is on', async (what, flip, told) => {
+  test.each(FLIPS)('%s while the run is active', async (what, flip, told) => {
     const agent = await equipped.agent()
     const place = { agentId: agent.id, mcpId: (agent.mcpInstanceIds as string[])[0]! }
     lab.model.script(() => ({ tokens: [flip(place).then(() => '')], toolCalls: [call('echo', { text: what })] }), {
@@ -83,7 +83,7 @@ describe('a call is not made once', () => {
   })
 })
 
-test('a run whose user is no member any more makes no further call', async () => {
+test('a run whose user lost the membership makes no further call', async () => {
   const gone = await lab.server.member({})
   const agent = await equipped.agent()
   const { organizationId, userId } = gone
@@ -97,7 +97,7 @@ test('a run whose user is no member any more makes no further call', async () =>
   expect(made('left')).toBe(0)
 })
 
-test('a tool that is set to ask while the run is on asks', async () => {
+test('a tool that is set to ask during the run asks', async () => {
   const agent = await equipped.agent()
   const [mcpId] = agent.mcpInstanceIds as string[]
   const asking = () => does('PATCH', `/mcps/${mcpId}`, { permissions: [{ tool: 'echo', mode: 'ask' }] })
@@ -114,7 +114,7 @@ test('a tool that is set to ask while the run is on asks', async () => {
   expect(made('asks')).toBe(1)
 })
 
-test('a person approves another input: it fits the tool, is called, and the model is told', async () => {
+test('an approved edited input is checked, goes to the tool, and is reported to the model', async () => {
   const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
   lab.model.script({ toolCalls: [call('echo', { text: 'original' })] })
   const row = await lab.run({ agent })
@@ -136,7 +136,7 @@ const schemaOf = (type: string) => ({ type: 'object', properties: { to: { type }
 test.each([
   ['describes itself differently', { description: 'Harmful' }],
   ['takes another input', { inputSchema: schemaOf('integer') }],
-])('a tool that %s by then is asked about again, and called once', async (_, change) => {
+])('a tool that %s by then asks again, and is called once', async (_, change) => {
   await using hostile = await startHostileMcp()
   let said: object = { description: 'Harmless', inputSchema: schemaOf('string') }
   let calls = 0
@@ -165,7 +165,7 @@ test.each([
 })
 
 describe('once the agent of a run is private', () => {
-  /** A run of the starter's that waits for an approval, whose agent is the lab's owner's alone by now. */
+  /** A run that waits for an approval, whose agent became private to the lab's owner. */
   async function closed() {
     const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
     lab.model.script({ tokens: 'canary', toolCalls: [call('echo', { text: 'private' })] })
@@ -216,7 +216,7 @@ describe('once the agent of a run is private', () => {
 })
 
 describe.each([['mission'], ['space']] as const)('once the %s of a run is private', (what) => {
-  /** A run that an admin has started, who cannot see its mission, or its space, any more. It waits for an approval. */
+  /** A run that waits for an approval, started by an admin who can no longer see its mission or space. */
   async function closed() {
     const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
     const who = what === 'mission' ? admin : starter
@@ -237,7 +237,7 @@ describe.each([['mission'], ['space']] as const)('once the %s of a run is privat
     return { who, executionId, approvalId }
   }
 
-  test('its starter sees its state without a text, and cancels it', async () => {
+  test('its starter sees its state without texts, and cancels it', async () => {
     const { who, executionId } = await closed()
     const seen = await does('GET', `/executions/${executionId}`, undefined, who.token)
     expect([seen.status, seen.body.execution.status]).toEqual([200, 'pending'])

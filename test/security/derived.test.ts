@@ -30,7 +30,7 @@ const createKey = async (maker: Holder, fields: object = {}) => {
   return { id, token, expiresAt, key } as Holder & { id: string; expiresAt: string | null; key: { tokenId: string } }
 }
 
-/** A key of a member, a key made with it, a mission and a run made with that one. */
+/** Creates a member's key, a key made with it, and a mission and a run made with that one. */
 async function derive(who: Member) {
   const first = await createKey(who)
   const second = await createKey(first)
@@ -52,7 +52,7 @@ const revoke = (who: Holder, id: string, query = '') =>
 const statusOf = async (who: Holder, id: string) => (await get(who, `/executions/${id}`)).execution.status
 
 describe('a key', () => {
-  it('ends with the key with which it was made, at the latest', async () => {
+  it('expires with the key that made it, at the latest', async () => {
     const expiresAt = new Date(Date.now() + 3 * 24 * 60 * 60 * 1000)
     const maker = await server.member({ expiresAt })
     expect((await createKey(maker)).expiresAt).toBe(expiresAt.toISOString())
@@ -63,7 +63,7 @@ describe('a key', () => {
     expect((await createKey(await server.member())).expiresAt).toBeNull()
   })
 
-  it('that is revoked alone leaves what was made with it, and the answer lists that', async () => {
+  it('that is revoked alone leaves its derived keys, and the answer lists them', async () => {
     const who = await server.member()
     const { first, second, missionId, runId, finish } = await derive(who)
     const { body } = await revoke(who, first.id)
@@ -75,7 +75,7 @@ describe('a key', () => {
     await expect.poll(() => statusOf(who, runId)).toBe('completed')
   })
 
-  it.each(onEachFace([[]]))('%s: that is revoked with cascade ends all that was made with it', async (face) => {
+  it.each(onEachFace([[]]))('%s: that is revoked with cascade ends everything made with it', async (face) => {
     const who = await server.member()
     const other = await createKey(who)
     const { first, second, missionId, runId, finish } = await derive(who)
@@ -94,7 +94,7 @@ describe('a key', () => {
     expect((await get(other, '/agents')).success).toBe(true)
   })
 
-  it('of somebody else ends nothing, with cascade or without', async () => {
+  it('of another user ends nothing, with or without cascade', async () => {
     const who = await server.member()
     const { first, missionId } = await derive(who)
     const stranger = await server.member({ organization: 'Other', role: 'owner' })
@@ -105,8 +105,8 @@ describe('a key', () => {
   })
 })
 
-describe('what a key has made', () => {
-  it('names it to its owner and to admins alone', async () => {
+describe('things made with a key', () => {
+  it('name the key only to its owner and to admins', async () => {
     const who = await server.member()
     const { second, missionId, runId, finish } = await derive(who)
     const admin = await server.member({ role: 'admin' })
@@ -130,7 +130,7 @@ describe('what a key has made', () => {
     expect(events.map(({ tokenId }) => tokenId)).toEqual([second.id])
   })
 
-  it('a run calls no tool once its key was revoked, and a run of a mission goes on', async () => {
+  it('call no tool after the key is revoked, unless a mission runs', async () => {
     const who = await server.member()
     const { second, runId, missionId, finish } = await derive(who)
     const { db } = server.service.deps
@@ -143,19 +143,16 @@ describe('what a key has made', () => {
   })
 })
 
-it.each(onEachFace([[]]))(
-  '%s: a request that waits for a run is refused as soon as its key is revoked',
-  async (face) => {
-    const who = await server.member()
-    const agentId = await createAgent(who)
-    const key = await createKey(who)
-    const gate = Promise.withResolvers<void>()
-    model.script({ tokens: ['a', gate.promise, 'b'] })
-    const waiting = faces[face](server, 'agents.execute', { id: agentId, message: 'Hi' }, { token: key.token })
-    await expect.poll(async () => (await get(who, '/executions?status=running')).executions).toHaveLength(1)
-    await revoke(who, key.id)
-    const { status, body } = await waiting
-    expect([status, body.message]).toEqual([401, expect.stringMatching(/Invalid or expired token$/)])
-    gate.resolve()
-  },
-)
+it.each(onEachFace([[]]))('%s: a waiting request fails as soon as its key is revoked', async (face) => {
+  const who = await server.member()
+  const agentId = await createAgent(who)
+  const key = await createKey(who)
+  const gate = Promise.withResolvers<void>()
+  model.script({ tokens: ['a', gate.promise, 'b'] })
+  const waiting = faces[face](server, 'agents.execute', { id: agentId, message: 'Hi' }, { token: key.token })
+  await expect.poll(async () => (await get(who, '/executions?status=running')).executions).toHaveLength(1)
+  await revoke(who, key.id)
+  const { status, body } = await waiting
+  expect([status, body.message]).toEqual([401, expect.stringMatching(/Invalid or expired token$/)])
+  gate.resolve()
+})

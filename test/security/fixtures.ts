@@ -8,7 +8,7 @@ import { exampleOf, type Input, isList, leastOf, shapeOf } from '../support/inpu
 import { request } from '../support/rest.ts'
 import type { Member, TestServer } from '../support/server.ts'
 
-/** What ids can be of. */
+/** Kinds of ids. */
 export type Kind =
   | 'agent'
   | 'approval'
@@ -30,7 +30,7 @@ export type Kind =
   | 'task'
   | 'user'
 
-/** The ids of some things that somebody has, one of each kind. */
+/** Ids of one member's things, one of each kind. */
 export type Ids = Partial<Record<Kind, string>>
 
 const OF_ROUTER: Record<string, Kind> = {
@@ -88,7 +88,7 @@ const OF_FIELD: Record<string, Kind[]> = {
   userId: ['user'],
 }
 
-/** What the ids of a field are of. Throws for one that nobody has said it of. */
+/** Returns the kinds of a field's ids. Throws for a field that is not listed here. */
 export function kindsOf(procedure: string, field: string): Kind[] {
   const router = procedure.split('.', 1)[0] ?? ''
   if (/Service/.test(procedure) && field !== 'id') return field === 'keyId' ? ['serviceKey'] : ['service']
@@ -98,11 +98,11 @@ export function kindsOf(procedure: string, field: string): Kind[] {
   return kinds
 }
 
-/** An id as the service makes them, of nothing. */
+/** Creates a well-formed id that belongs to no row. */
 export const neverWas = (kind: Kind): string =>
   kind === 'execution' ? newTimedId('exec', new Date()) : kind === 'task' ? newTimedId('task', new Date()) : newId()
 
-/** What an input must say beside its required fields, lest it be refused for another reason. */
+/** Values beside the required fields that avoid a refusal for another reason. */
 const ALSO: Record<string, (own: Ids) => Input> = {
   'agents.create': () => ({ systemPrompt: 'Be good.' }),
   'agents.execute': () => ({ background: true }),
@@ -115,24 +115,24 @@ const ALSO: Record<string, (own: Ids) => Input> = {
   'tasks.execute': () => ({ background: true }),
 }
 
-/** Fields that say where the thing of another field is: theirs must go together. */
+/** Fields that must be left out with another one, because both name the place of the same thing. */
 const WITHOUT: Record<string, string[]> = { chatId: ['spaceId'], sessionId: ['spaceId'], characterId: ['agentId'] }
 
-/** An input whose ids are all of what the caller has, but for one field, which has this id. */
+/** Creates an input with the caller's own ids, except that one field has this id. */
 export function inputWith(procedure: string, field: string | null, id: string | undefined, own: Ids): Input {
   const shape = shapeOf(procedure)
   const said = { ...leastOf(procedure), ...ALSO[procedure]?.(own) }
   for (const name of Object.keys(said)) {
     if (/^id$|Id$/.test(name)) said[name] = own[kindsOf(procedure, name)[0] as Kind] ?? exampleOf(shape[name]!)
   }
-  // Nobody takes their own role or membership away by the way.
+  // Keeps callers from changing their own role or membership by accident.
   if (procedure.endsWith('Member')) said.userId = neverWas('user')
   if (field === null) return said
   for (const name of WITHOUT[field] ?? []) delete said[name]
   return { ...said, [field]: isList(shape[field]!) ? [id] : id }
 }
 
-/** Does as somebody, over tRPC; throws unless it succeeds. */
+/** Calls a procedure over tRPC. Throws unless it succeeds. */
 async function act(server: TestServer, { token }: Pick<Member, 'token'>, procedure: string, input: Input) {
   const answer = await faces.tRPC(server, procedure, input, { token })
   if (answer.status !== 200) throw new Error(`${procedure}: ${JSON.stringify(answer.body)}`)
@@ -141,7 +141,7 @@ async function act(server: TestServer, { token }: Pick<Member, 'token'>, procedu
 
 type Marks = { visibility?: 'private' | 'organization' | 'public'; canary: string }
 
-/** Makes things, each with the canary in whatever others must not read of it. */
+/** Creates things with the canary in every text that other users must not read. */
 export function maker(server: TestServer, who: Member) {
   const { db, clock } = server.service.deps
   const does = (procedure: string, input: Input) => act(server, who, procedure, input)
@@ -195,7 +195,7 @@ export function maker(server: TestServer, who: Member) {
     async key({ canary }: Marks): Promise<string> {
       return (await does('keys.create', { name: `${canary} key` })).id
     },
-    /** A browser in which they are signed in. */
+    /** A browser session of the member. */
     async browser({ canary }: Marks): Promise<string> {
       const { deps } = server.service
       const client = { address: '127.0.0.1', userAgent: `${canary} browser` }
@@ -204,7 +204,7 @@ export function maker(server: TestServer, who: Member) {
       )
       return begun.session.id
     },
-    /** An open invitation, which members cannot make themselves. */
+    /** An open invitation, which members cannot create themselves. */
     async invitation({ canary }: Marks): Promise<string> {
       const id = newId()
       const { organizationId, userId: createdBy } = who
@@ -214,7 +214,7 @@ export function maker(server: TestServer, who: Member) {
       await db.invitation.create({ data: { ...data, ...times }, select: { id: true } })
       return id
     },
-    /** A service account with a key, which members cannot make themselves. */
+    /** A service account with a key, which members cannot create themselves. */
     async service({ canary }: Marks): Promise<{ service: string; serviceKey: string }> {
       const now = clock.now()
       const { organizationId, userId: createdBy } = who
@@ -239,7 +239,7 @@ export function maker(server: TestServer, who: Member) {
       const response = await fetch(`${server.url}/api/v1/media`, { method: 'POST', headers, body })
       return ((await response.json()) as { id: string }).id
     },
-    /** A run that has ended, its chat and session, and the approval of a call of it. */
+    /** An ended run, its chat and session, and an approval of one of its calls. */
     async run(
       { canary }: Marks,
       input: Input,
@@ -267,7 +267,7 @@ export function maker(server: TestServer, who: Member) {
   }
 }
 
-/** One of each kind, all that somebody can reach, and each other's where that can be. */
+/** Creates one thing of each kind, connected to each other where possible. */
 export async function everything(server: TestServer, who: Member, canary: string): Promise<Required<Ids>> {
   const make = maker(server, who)
   const marks = { canary }
@@ -307,7 +307,7 @@ export async function everything(server: TestServer, who: Member, canary: string
   }
 }
 
-/** The request, answered by the files of the bytes: `GET /media/{id}/content` is no procedure. */
+/** Requests the bytes of a file: `GET /media/{id}/content` is no procedure. */
 export const contentOf = (server: TestServer, id: string, token: string) =>
   request(server, 'GET', `/api/v1/media/${id}/content`, { token })
 
@@ -315,17 +315,17 @@ type Row = Record<string, unknown>
 type ModelField = { name: string; type: string; isId: boolean; relationFromFields?: readonly string[] }
 type Model = { fields: ModelField[]; primaryKey: { fields: string[] } | null }
 
-/** Every table: what its columns are, and what they refer to. */
+/** Every table with its columns and references. */
 export const MODELS = Object.entries(getDatamodel().datamodel.models as unknown as Record<string, Model>)
 
-/** When somebody was last seen is no change of anything. */
+/** The time of the last use does not count as a change. */
 const RESTLESS = 'lastUsedAt'
 
-/** The columns that a row is found by. */
+/** The columns of the primary key. */
 export const keyOf = ({ fields, primaryKey }: Model): string[] =>
   primaryKey?.fields ?? fields.flatMap((field) => (field.isId ? field.name : []))
 
-/** Every row of the database, as text by its place. */
+/** Returns every row of the database as text, by table and key. */
 export async function rowsOf({ service }: TestServer): Promise<Map<string, string>> {
   const rows = new Map<string, string>()
   for (const [name, model] of MODELS) {
@@ -344,7 +344,7 @@ function textOf(value: unknown): string {
   return typeof value === 'object' ? JSON.stringify(value) : String(value)
 }
 
-/** What has become of the rows since: those at these places that have changed, and new ones that speak of these ids. */
+/** Lists the given rows that have changed since, and new rows that contain one of these ids. */
 export async function changesIn(
   server: TestServer,
   before: ReadonlyMap<string, string>,

@@ -35,8 +35,8 @@ import {
 } from './fixtures.ts'
 
 /**
- * The isolation matrix: every field of every procedure that takes an id, with the ids of what belongs to somebody else,
- * as everybody else, on every face. The fields are those of the router; one whose ids are of nobody knows what fails.
+ * The isolation matrix: every field of every procedure that takes an id, with ids of another user's things, as every
+ * kind of foreign caller, on every API. The fields come from the router; an unlisted kind of id fails the test.
  */
 
 type Procedure = string
@@ -48,7 +48,7 @@ const FIELDS: Field[] = Object.keys(procedures).flatMap((procedure) =>
     .flatMap((field) => kindsOf(procedure, field).map((kind) => ({ procedure, field, kind }))),
 )
 
-/** Chats and sessions again: beside an agent that anybody may run, and a session of the caller's own. */
+/** Chats and sessions once more: beside an agent that anyone may run, and beside a session of the caller. */
 const BESIDE: Field[] = FIELDS.filter(
   ({ procedure }) => procedure !== 'chats.send' && 'sessionId' in shapeOf(procedure),
 ).flatMap((field) => {
@@ -63,9 +63,9 @@ const BESIDE: Field[] = FIELDS.filter(
 
 type Answer = { status: number; text: string }
 type AnyFace = Face | 'GraphQL'
-/** Between REST and tRPC is nothing that databases differ in: they call the same procedures. */
+/** REST and tRPC call the same procedures, so the database makes no difference between them. */
 const ALL_FACES: readonly AnyFace[] = onPostgres ? ['REST', 'GraphQL'] : ['REST', 'tRPC', 'GraphQL']
-/** Nor between them and GraphQL where ids are looked for; what hangs on rows is GraphQL's own. */
+/** The same holds for GraphQL where ids are looked up. Relations between rows are GraphQL's own. */
 const FACES_OF_IDS = onPostgres ? (['REST'] as const) : ALL_FACES
 
 let server: TestServer
@@ -75,7 +75,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** The answers of a procedure on a face: none where the face has no place for the field. */
+/** Returns the answers of a procedure on an API. Returns none if the API lacks the field. */
 async function call(face: AnyFace, procedure: string, input: Input, token: string, field?: string): Promise<Answer[]> {
   if (face !== 'GraphQL') return [await callOn(face, procedure, input, token)]
   const roots = rootsOf(procedure).filter((root) => !field || field in inputsOf(root))
@@ -92,7 +92,7 @@ async function callOn(face: Face, procedure: string, input: Input, token: string
   return { status, text: JSON.stringify(body) }
 }
 
-/** But for what differs from request to request: its id, the id that was asked for, and the time. */
+/** Replaces the values that differ between requests: the request id, the given id, and times. */
 const plain = ({ status, text }: Answer, id: string): string =>
   `${status} ${text}`
     .replaceAll(id, '<id>')
@@ -108,14 +108,14 @@ async function inParallel<Item>(items: readonly Item[], work: (item: Item) => Pr
   )
 }
 
-/** Of one member of an organization, in the ways in which things can be closed to others. */
+/** Sets of one member's things, by the way in which they are closed to others. */
 const SETS = ['shared', 'ofAgent', 'inSpace', 'ofMission', 'inChat', 'own'] as const
 type SetName = (typeof SETS)[number]
 const victims = {} as Record<SetName, Ids>
 const open = {} as { publicAgent: string; unlistedAgent: string; skill: string }
 const canaryOf = (set: SetName) => `canary-${set.toLowerCase()}`
 
-/** Who asks for what is not theirs; `of` is what is closed to them. */
+/** Callers of foreign things; `of` lists the sets that are closed to them. */
 type Foreigner = 'outsider' | 'twofold' | 'colleague' | 'admin' | 'revoked'
 const CLOSED: Record<Foreigner, { who: string; of: readonly SetName[] }> = {
   colleague: { who: 'another member', of: ['ofAgent', 'inSpace', 'ofMission', 'inChat', 'own'] },
@@ -124,12 +124,12 @@ const CLOSED: Record<Foreigner, { who: string; of: readonly SetName[] }> = {
   twofold: { who: 'the same user, with a token of another organization', of: SETS },
   revoked: { who: 'somebody whose membership has ended', of: ['shared', 'ofAgent'] },
 }
-/** To a database they differ in the values of the same filters: one within the organization and one beyond it do. */
+/** To a database they differ only in the values of the same filters, so one inside and one outside suffice. */
 const FOREIGNERS: Foreigner[] = onPostgres ? ['colleague', 'outsider'] : (Object.keys(CLOSED) as Foreigner[])
 const people = {} as Record<Foreigner | 'victim', Member>
 const owned = {} as Record<Foreigner, Required<Ids>>
 
-/** The places of the rows that the victim has made. */
+/** Tables and keys of the rows that the victim has created. */
 const places = new Set<string>()
 
 async function build(): Promise<void> {
@@ -144,12 +144,12 @@ async function build(): Promise<void> {
 
   const make = maker(server, people.victim)
   const shared = await everything(server, people.victim, canaryOf('shared'))
-  // Somebody who is in no other organization.
+  // A user who is in no other organization.
   const { browser: _browser, ...ofAll } = shared
   victims.shared = { ...ofAll, user: people.admin.userId }
 
   const own = { visibility: 'private', canary: canaryOf('own') } as const
-  // Of somebody who is in no other organization: a browser is its user's in all of theirs.
+  // Belongs to a user of one organization, because a browser session is valid in all organizations of its user.
   const browser = await maker(server, await server.member({ organization })).browser(own)
   victims.own = { skill: await make.skill(own), key: await make.key(own), browser }
 
@@ -175,7 +175,7 @@ async function build(): Promise<void> {
   await make.idle()
   victims.ofMission = { mission: id, ...(await make.approved(ofMission, begun)) }
 
-  // What leads from what is shared to what is not.
+  // References from shared things to closed ones.
   const guest = { canary: canaryOf('inChat') }
   const { chat: _, ...inChat } = await make.run(guest, { id: agent, chatId: shared.chat })
   victims.inChat = inChat
@@ -188,7 +188,7 @@ async function build(): Promise<void> {
   })
   await make.does('tasks.update', { id: shared.task, assignTo: await make.agent(ofAgent) })
 
-  // What is in the same tables, and nobody's to see.
+  // Archived rows in the same tables, which are hidden from all callers.
   const archived = await make.space({ canary: 'archived' })
   await make.run({ canary: 'archived' }, { id: shared.agent, spaceId: archived })
   await make.does('spaces.delete', { id: archived })
@@ -197,7 +197,7 @@ async function build(): Promise<void> {
   open.unlistedAgent = await make.agent({ canary: name }, unlisted)
   open.skill = await make.skill({ visibility: 'public', canary: name })
 
-  // Of totals only the organization's: others are of what foreigners may well make.
+  // Totals of this organization only. Foreigners may well change other totals.
   const ofOthers = (place: string) => place.startsWith('Total ') && !place.includes(people.victim.organizationId)
   for (const place of (await rowsOf(server)).keys()) if (!ofOthers(place)) places.add(place)
   for (const foreigner of FOREIGNERS) owned[foreigner] = await everything(server, people[foreigner], `own-${foreigner}`)
@@ -205,7 +205,7 @@ async function build(): Promise<void> {
   await server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } })
 }
 
-/** Does something; none of the victim's rows may change by it, and no other may come to speak of what is theirs. */
+/** Runs the work. It must not change the victim's rows, and no new row may mention their ids. */
 async function untouched(work: () => Promise<void>): Promise<void> {
   const before = await rowsOf(server)
   await work()
@@ -214,7 +214,7 @@ async function untouched(work: () => Promise<void>): Promise<void> {
   expect(changes).toEqual([])
 }
 
-/** What finds nothing without an error: the filters of lists, and taking away what is not there. */
+/** Fields that find nothing without an error: filters of lists, and removals of absent things. */
 const isTolerant = ({ procedure, field }: Field): boolean =>
   field.startsWith('remove') || (procedures[procedure]?._def.type === 'query' && field !== 'id' && field !== 'orgId')
 
@@ -225,7 +225,7 @@ const canariesIn = (foreigner: Foreigner, text: string): string[] =>
     text.includes(canary),
   )
 
-/** The same, and the ids of what is closed: an organization may be one of the user's others. */
+/** The canaries and the ids of closed things, except the organization, which may be one of the user's others. */
 const tracesIn = (foreigner: Foreigner, text: string): string[] => {
   const ids = CLOSED[foreigner].of.flatMap((set) =>
     Object.entries(victims[set]).flatMap(([kind, id]) => (kind !== 'organization' && text.includes(id) ? kind : [])),
@@ -233,16 +233,16 @@ const tracesIn = (foreigner: Foreigner, text: string): string[] => {
   return [...canariesIn(foreigner, text), ...ids.map((kind) => `the id of the ${kind}`)]
 }
 
-/** The answers for ids that never were, which are the same for all the ids of others. */
+/** Answers for ids that never existed, which answers for foreign ids must equal. */
 const nowhere = new Map<string, Promise<string[]>>()
 
-/** What else is said there. */
+/** Further fields of the input. */
 function besides({ procedure, beside }: Field, own: Ids): Input {
   if (beside === 'session') return { sessionId: own.session }
   return beside ? { [procedure === 'agents.execute' ? 'id' : 'characterId']: open.publicAgent } : {}
 }
 
-/** What is wrong with how one field treats one id of somebody else's; nothing, if all is well. */
+/** Returns the problems with one field and one foreign id. */
 async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: string): Promise<string[]> {
   const { procedure, field: name, kind, beside } = field
   const { token } = people[foreigner]
@@ -262,7 +262,7 @@ async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: str
     const said = plain(answer, id)
     const found = canariesIn(foreigner, answer.text)
     const succeeded = face === 'GraphQL' ? !/"errors":|:null/.test(answer.text) : answer.status === 200
-    // An admin cancels any run of the organization, and is told its state alone (contract-2.md section 8.3).
+    // An admin cancels any run of the organization, but sees only its state (contract-2.md section 8.3).
     const isControl = foreigner === 'admin' && procedure === 'executions.cancel'
     return [
       ...(said === expected || isControl ? [] : [`${where}: ${said} is not ${expected}`]),
@@ -272,16 +272,16 @@ async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: str
   })
 }
 
-/** Lists for admins alone. The audit log names the targets of all changes, by their ids only. */
+/** Lists for admins. The audit log names the targets of all changes, by their ids only. */
 const OF_ADMINS: ReadonlySet<string> = new Set(['audit.list'])
 
-/** What can be asked for nothing in particular. */
+/** Whether every field is optional. */
 const isList = (procedure: string) => Object.values(shapeOf(procedure)).every((field) => field.isOptional())
 
-/** Reads as somebody who may be told nothing of some things; what is told of them all the same. */
+/** Reads everything as a foreigner. Returns the closed things that appear. */
 async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own: Ids): Promise<string[]> {
   const input = inputWith(procedure, null, undefined, own)
-  // The faces hand the same filters on.
+  // The APIs pass on the same filters.
   const filters = face === 'REST' ? choicesOf(procedure) : []
   const asked = [input, ...filters.map((filter) => ({ ...input, ...filter }))]
   const answers = await Promise.all(asked.map((one) => call(face, procedure, one, people[foreigner].token)))
@@ -289,18 +289,18 @@ async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own:
     ...(OF_ADMINS.has(procedure) ? canariesIn : tracesIn)(foreigner, text).map(
       (trace) => `${procedure} tells ${trace}: ${text}`,
     ),
-    // What fails tells nothing, and hides what another selection would tell.
+    // A failing list shows nothing, and so hides a leak in another selection.
     ...(isList(procedure) && foreigner !== 'revoked' && !OF_ADMINS.has(procedure) && text.includes('"errors":[')
       ? [`${procedure} fails: ${text}`]
       : []),
   ])
 }
 
-/** What `node` answers for an id of a kind. */
+/** Asks `node` for an id of a kind. */
 const askNode = (foreigner: Foreigner, kind: string, id: string, depth = 1) =>
   callRoot(server, NODE, { id }, { token: people[foreigner].token, depth, on: NODES.get(kind)! })
 
-/** The same with what is no procedure's field: all that GraphQL shows of what one has. */
+/** Reads root fields without a procedure: everything that GraphQL shows below the caller's own things. */
 async function readRoots(foreigner: Foreigner, own: Ids): Promise<string[]> {
   const { token } = people[foreigner]
   const others = ROOTS.filter(({ operation, procedure }) => operation === 'query' && procedure === null)
@@ -323,7 +323,7 @@ const CHANGES = ROOTS.filter(({ field }) => field.name.endsWith('Changes'))
 
 type Changing = 'approval' | 'chat' | 'task'
 
-/** What the rows are that a root shows. */
+/** Returns the kind of the rows that a root field shows. */
 const kindOf = ({ field }: Root) => getNamedType(field.type).name.toLowerCase() as Changing
 
 type ChangesStream = {
@@ -356,7 +356,7 @@ function openPath(path: string): ChangesStream['open'] {
   }
 }
 
-/** Each of their fields that takes an id, and of what. */
+/** Their fields that take an id, with the kind of id. */
 const FOLLOWED = CHANGES.flatMap((root) =>
   Object.keys(inputsOf(root))
     .filter(takesId)
@@ -365,15 +365,17 @@ const FOLLOWED = CHANGES.flatMap((root) =>
 
 const FORBIDDEN = "You don't have permission to access this resource"
 
-/** What a mutation is of, rather than what it mentions. */
+/** The fields that name the target of a mutation, as opposed to other references. */
 const isTarget = (procedure: string, field: string): boolean =>
   field === (procedure.startsWith('client.') ? 'spaceId' : 'id') || procedure.endsWith('Env')
 
-/** What any member may write, also where it is another's (contract.md section 2): tasks, files, and runs of one's own. */
+/**
+ * Things that any member may write, also another member's (contract.md section 2): tasks, files, and one's own runs.
+ */
 const isAnybodys = (procedure: string) =>
   /^(tasks|files)\.|\.(execute|send|rerun)$|^executions\.create$/.test(procedure)
 
-describe('another member, of what everybody in the organization sees', () => {
+describe('another member, given things that all members see', () => {
   const writes = ofType('mutation').filter((procedure) => !isAnybodys(procedure))
   const fields = FIELDS.filter(({ procedure, field }) => writes.includes(procedure) && isTarget(procedure, field))
 
@@ -400,7 +402,7 @@ describe('another member, of what everybody in the organization sees', () => {
 })
 
 test.each(FOREIGNERS.filter((foreigner) => foreigner !== 'revoked'))(
-  '%s: counts are of what can be seen',
+  '%s: totals count visible rows only',
   async (who) => {
     const make = maker(server, people[who])
     const { chat, space } = isMember(who) ? victims.shared : owned[who]
@@ -422,20 +424,20 @@ test.each(FOREIGNERS.filter((foreigner) => foreigner !== 'revoked'))(
   },
 )
 
-/** How many rows a list has, be it in groups. */
+/** Returns the number of rows of a list, which may be grouped. */
 const rowsIn = (value: unknown): number =>
   Array.isArray(value)
     ? value.length
     : Object.values(typeof value === 'object' && value ? value : {}).reduce((sum, of) => sum + rowsIn(of), 0)
 
-/** Whether an id has its place in a path, which is another path without it. */
+/** Whether the id stands in the path. An empty id makes that another path. */
 const isInPath = ({ procedure, field }: Field): boolean => {
   const { type, meta } = procedures[procedure]!._def
   return type === 'subscription' || (meta.openapi?.path.includes(`{${field}}`) ?? false)
 }
 
 test.skipIf(onPostgres).each(ALL_FACES)(
-  '%s: an empty id is unknown, or missing, and nowhere as good as none',
+  '%s: an empty id counts as unknown or missing, never as absent',
   async (face) => {
     const fields = FIELDS.filter(
       (field) => !isMany(shapeOf(field.procedure)[field.field]!) && !(face === 'REST' && isInPath(field)),
@@ -461,7 +463,7 @@ test.skipIf(onPostgres).each(ALL_FACES)(
   },
 )
 
-test('a space tells of the agents and skills in it that can be reached, and of no others', async () => {
+test('a space lists only its reachable agents and skills', async () => {
   const { space } = await maker(server, people.colleague).does('spaces.get', { id: victims.shared.space })
   const { assignedAgents, skillIds, agentRefs, skillRefs } = space
   expect({ assignedAgents, skillIds }).toEqual({
@@ -471,7 +473,7 @@ test('a space tells of the agents and skills in it that can be reached, and of n
   expect([agentRefs, skillRefs].map((refs) => refs.length)).toEqual([1, 1])
 })
 
-test('a copy of an agent takes over nothing that its maker cannot reach', async () => {
+test('a copy of an agent omits everything that its maker cannot reach', async () => {
   const copy = await maker(server, people.colleague).does('agents.create', {
     name: 'Copy',
     basedOnAgentId: victims.shared.agent,
@@ -483,7 +485,7 @@ test('a copy of an agent takes over nothing that its maker cannot reach', async 
 describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] as const))('%s', (_, foreigner) => {
   const { of } = CLOSED[foreigner]
 
-  test.each(FACES_OF_IDS)('%s: finds nothing by any id of what is not theirs, as if it never was', async (face) => {
+  test.each(FACES_OF_IDS)('%s: finds nothing by any foreign id, as if it never existed', async (face) => {
     const attacks = [...FIELDS, ...BESIDE].flatMap((field) =>
       of.flatMap((set) => {
         const id = victims[set][field.kind]
@@ -500,7 +502,7 @@ describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] a
     expect(problems).toEqual([])
   })
 
-  test.each(ALL_FACES)('%s: is told nothing of it by what they may read', async (face) => {
+  test.each(ALL_FACES)('%s: sees no trace of foreign things in readable answers', async (face) => {
     const own = owned[foreigner]
     const told: string[] = []
     const shared = { ...own, ...victims.shared }
@@ -544,7 +546,7 @@ const plainErrors = ({ data, errors }: GraphQLFaceAnswer) => ({
   errors: errors?.map(({ message, path, extensions: { requestId: _, ...rest } }) => ({ message, path, ...rest })),
 })
 
-/** What fields that show no procedure answer for ids of others, where that is not as for one that never was. */
+/** Returns answers of root fields without a procedure that differ between foreign ids and one that never existed. */
 async function differing(foreigner: Foreigner, root: Root, name: string, ids: readonly string[]): Promise<string[]> {
   const ask = async (id: string): Promise<string> => {
     const { data, errors } = await callRoot(server, root, { [name]: id }, { token: people[foreigner].token, depth: 1 })
@@ -610,7 +612,7 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
   while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 20))
 }
 
-/** What refers to a row of an organization, and by which columns. */
+/** References to rows of an organization, with their columns. */
 const REFERENCES = MODELS.flatMap(([table, model]) =>
   model.fields.flatMap(({ type, relationFromFields: columns = [] }) => {
     if (!columns.length) return []
@@ -626,7 +628,7 @@ test.each(REFERENCES)('the database itself refuses a foreign $target in $table (
   const { table, model, target, columns } = reference
   const { db } = server.service.deps
   const [organization, column, ...others] = columns
-  // A reference by the id alone would take anybody's.
+  // A reference by the id alone would accept any organization's row.
   expect([/organizationId$/i.test(organization ?? ''), others]).toEqual([true, []])
   const name = (of: string | undefined) => Prisma.raw(`"${of}"`)
   const whose = (of: string, member: Member, owner = 'organizationId') =>
@@ -637,7 +639,7 @@ test.each(REFERENCES)('the database itself refuses a foreign $target in $table (
   const update = Prisma.sql`UPDATE ${name(table)} SET ${name(column)} = ${foreign?.id} WHERE ${Prisma.join(its, ' AND ')}`
   const clear = Prisma.sql`DELETE FROM ${name(table)} WHERE "organizationId" = ${people.victim.organizationId}`
   const refused = await db.$executeRaw(update).then(String, String)
-  // There is one of the kind there already: without it, it is the reference that is refused, and all is undone.
+  // The unique key is taken already. Without that row the reference must be refused, in a transaction that rolls back.
   const alone = () =>
     db
       .$transaction(async (tx) => {
@@ -649,7 +651,7 @@ test.each(REFERENCES)('the database itself refuses a foreign $target in $table (
   expect(/unique/i.test(refused) ? await alone() : refused).toMatch(/foreign.?key/i)
 })
 
-/** Across organizations, what is `public` or `unlisted` may be run and shown, and public skills read (section 2, 7). */
+/** Other organizations may run and show `public` and `unlisted` things, and read public skills (sections 2 and 7). */
 const OPEN: Record<'agent' | 'skill', Record<string, number>> = {
   agent: {
     'agents.getPublic.id': 200,
@@ -674,7 +676,7 @@ const OPEN: Record<'agent' | 'skill', Record<string, number>> = {
   },
 }
 
-describe('what is open across organizations is open for this and nothing else', () => {
+describe('things that are open across organizations are open for this only', () => {
   const things = [
     ['a public agent', 'agent', 'publicAgent'],
     ['an unlisted agent', 'agent', 'unlistedAgent'],
@@ -691,11 +693,11 @@ describe('what is open across organizations is open for this and nothing else', 
         FIELDS.filter((field) => field.kind === kind),
         async (field) => {
           const where = `${field.procedure}.${field.field}`
-          // Answers 404 until the skill is attached, which happens beside it.
+          // Answers 404 until the skill is attached, which happens concurrently.
           if (where.endsWith('updateSkill.skillId')) return
           const status = OPEN[kind][where]
           if (status === undefined) {
-            // A list may have what was begun with it.
+            // A list may contain runs that were started with it.
             if (!isTolerant(field)) problems.push(...(await attack(face, 'outsider', field, id)))
             return
           }
@@ -712,7 +714,7 @@ describe('what is open across organizations is open for this and nothing else', 
     expect(problems).toEqual([])
   })
 
-  test.each(ALL_FACES)('%s: and its owner sees nothing of it', async (face) => {
+  test.each(ALL_FACES)('%s: the owner sees nothing of foreign use', async (face) => {
     const told: string[] = []
     await inParallel(READS, async (procedure) => {
       const input = inputWith(procedure, null, undefined, { ...victims.shared, agent: open.publicAgent, key: '' })
@@ -724,19 +726,19 @@ describe('what is open across organizations is open for this and nothing else', 
   })
 })
 
-describe('every field is tried with what is there, too', () => {
-  test('GraphQL: node, with something of every type that it finds', async () => {
+describe('every field is also tried with existing things', () => {
+  test('GraphQL: node finds something of every type', async () => {
     expect(Object.keys(victims.shared)).toEqual(expect.arrayContaining([...NODES.keys()]))
     for (const [kind, id] of Object.entries(victims.shared)) {
       if (!NODES.has(kind)) continue
-      // Keys are their owner's alone.
+      // Keys are visible to their owner only.
       const { data, errors } = await askNode('colleague', kind, kind === 'key' ? owned.colleague.key : id)
       expect([errors, data.node?.id]).toEqual([undefined, kind === 'key' ? owned.colleague.key : id])
     }
   })
 
   test.skipIf(onPostgres).each(ALL_FACES)(
-    '%s: one’s own ids are not answered like ids that never were',
+    '%s: one’s own ids get other answers than ids that never existed',
     async (face) => {
       const member = await server.member({ organization: `Control ${face}`, role: 'owner' })
       const own = await everything(server, member, 'control')
@@ -769,11 +771,11 @@ describe('every field is tried with what is there, too', () => {
   )
 })
 
-/** After what it is that others hang on comes last. */
+/** Orders deletions last, and of those the things that others depend on. */
 const destroys = ({ procedure }: Field): number =>
   !procedure.endsWith('.delete') ? 0 : ['spaces.delete', 'agents.delete'].indexOf(procedure) + 2
 
-test('every argument and input field of GraphQL that takes an id is one of a procedure’s', () => {
+test('every id in an argument or input field of GraphQL is a field of a procedure', () => {
   const known = new Set(
     ROOTS.flatMap((root) => Object.keys(inputsOf(root)).map((name) => `${root.field.name}.${name}`)),
   )
@@ -784,7 +786,7 @@ test('every argument and input field of GraphQL that takes an id is one of a pro
   )
   expect(known.size).toBeGreaterThan(100)
   expect(unknown).toEqual([])
-  // Relations take none: what they show is told by the row they hang on.
+  // Relations take no ids: their row decides about access.
   const deeper = Object.values(schema.getTypeMap()).flatMap((type) => {
     const isRoot = ROOTS.some(({ operation }) => schema.getRootType(operation as never) === type)
     if (isRoot || !isObjectType(type) || isIntrospectionType(type)) return []

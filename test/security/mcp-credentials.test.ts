@@ -9,7 +9,7 @@ import { startServer } from '../support/server.ts'
 
 const CANARIES = ['canary-in-header-1', 'canary-by-name-2', 'canary-before-3', 'canary-refused-4', 'canary-graphql-5']
 
-it('the credentials of an MCP server are found nowhere but at that server', async () => {
+it('the credentials of an MCP server appear only at that server', async () => {
   await using mcp = await startMcpServer()
   const model = await startModelServer()
   await using server = await startServer({
@@ -49,11 +49,11 @@ it('the credentials of an MCP server are found nowhere but at that server', asyn
   await call('GET', `/trpc/mcps.get?input=${encodeURIComponent(JSON.stringify({ id }))}`)
   await call('POST', '/graphql', { query: '{ mcps { nodes { id headers { name value } credentialsSet } } }' })
 
-  // GraphQL shows the caller where a document is wrong: that answer is what the caller wrote.
+  // GraphQL quotes the place of an error in the document, which is the caller's own text.
   const wrong = `mutation { createMcp(input: { name: "G", x: 1, credentials: [{ name: "A", value: "${graphql}" }] }) { id } }`
   await fetch(`${server.url}/graphql`, toFetch(server, 'POST', { body: { query: wrong } }))
 
-  // A run that has the server tell what it was sent, and a server that fails telling it.
+  // A run whose server repeats its request, and one whose server fails while repeating it.
   model.script({ toolCalls: [{ id: 'c1', name: 'headers', input: {} }] }, ({ body }) => ({
     tokens: [JSON.stringify(body.messages.at(-1))],
   }))

@@ -13,7 +13,7 @@ let owner: Member
 let executionId: string
 const gate = Promise.withResolvers<void>()
 
-// One run that goes on and on, public to its organization, for all to follow.
+// An endless run, public to its organization, which all can follow.
 beforeAll(async () => {
   model = await startModelServer()
   server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
@@ -31,14 +31,14 @@ afterAll(async () => {
   await model.close()
 })
 
-/** How the rest of a stream ends: with these events, or by a broken connection. */
+/** Returns the rest of a stream: its last events, or a broken connection. */
 const restOf = (stream: Awaited<ReturnType<typeof openStream>>) =>
   stream.rest().then(
     (events) => events.map(({ event }) => event),
     () => ['broken off'],
   )
 
-it('an open stream ends soon after its token or membership has, and others go on', async () => {
+it('an open stream ends soon after its token or membership ends, and others continue', async () => {
   const { db } = server.service.deps
   const path = `/api/v1/executions/${executionId}/events`
   const members = await Promise.all(Array.from({ length: 4 }, () => server.member()))
@@ -51,11 +51,11 @@ it('an open stream ends soon after its token or membership has, and others go on
 
   const changes = await changesFor(byMembership)
   const ended = streams.slice(0, 3).map(restOf)
-  // On this server, by the interface: at once.
+  // On this server, by the API: at once.
   const { status } = await request(server, 'DELETE', `/api/v1/keys/${byKey.tokenId}`, { token: byKey.token })
   expect(status).toBe(200)
   expect(await ended[0]).not.toContain('result')
-  // As another process does it, the operator's command line for one.
+  // As another process does it, such as the operator's command line.
   await db.token.update({ where: { id: byRow.tokenId }, data: { revokedAt: new Date() } })
   const { organizationId, userId } = byMembership
   await db.membership.deleteMany({ where: { organizationId, userId } })
@@ -75,7 +75,7 @@ it('an open stream ends soon after its token or membership has, and others go on
   expect(await restOf(streams[3]!)).toEqual(['message', 'message', 'result'])
 })
 
-/** A run that says so many MiB, and goes on until it is let go. */
+/** A run that writes a number of MiB, and continues until it is released. */
 async function hanging(mebibytes = 0): Promise<{ executionId: string; end: () => void }> {
   const { promise, resolve } = Promise.withResolvers<void>()
   const { token } = owner
@@ -101,7 +101,7 @@ const changesFor = ({ token }: Member): Promise<Response[]> => {
   return Promise.all([...CHANGES.map((path) => fetch(server.url + path, { headers })), ...subscriptions])
 }
 
-it('an open stream ends soon after the role of its reader has changed, on every face, and others go on', async () => {
+it("an open stream on any API ends soon after its reader's role changes, and others continue", async () => {
   const { db } = server.service.deps
   const { executionId, end } = await hanging()
   const [demoted, stays] = [await server.member({ role: 'admin' }), await server.member({ role: 'admin' })]
@@ -119,7 +119,7 @@ it('an open stream ends soon after the role of its reader has changed, on every 
   const { organizationId, userId } = demoted
   const which = { organizationId_userId: { organizationId, userId } }
   await db.membership.update({ where: which, data: { role: 'member' } })
-  // It is told to come back, not that the run was over.
+  // The stream asks the client to reconnect and does not report an end of the run.
   for (const response of streams) {
     const text = await response.text().catch(() => 'broken off')
     expect(text).toMatch(/^broken off$|Service temporarily unavailable. Please retry./)
@@ -129,7 +129,7 @@ it('an open stream ends soon after the role of its reader has changed, on every 
   for (const text of await Promise.all(others)) expect(text).toContain('two')
 })
 
-/** Of each face a stream of the events, with nobody to read it: everything between is full. */
+/** One stream of events per API without a reader: all buffers in between are full. */
 async function neverRead(executionId: string, token: string) {
   const streams = await Promise.all(Object.values(STREAMS).map((stream) => unread(server, stream(executionId), token)))
   for (const { res } of streams) await stalled(res)
@@ -141,7 +141,7 @@ async function neverRead(executionId: string, token: string) {
   }
 }
 
-it.skipIf(onPostgres)('a stream of which nothing is read ends with its token, too, on every face', async () => {
+it.skipIf(onPostgres)('a stream without a reader ends with its token on every API', async () => {
   const { db } = server.service.deps
   const { executionId, end } = await hanging(6)
   const { token, tokenId } = await server.member()
@@ -151,11 +151,11 @@ it.skipIf(onPostgres)('a stream of which nothing is read ends with its token, to
   end()
 })
 
-it.skipIf(onPostgres)('who takes nothing of a stream for long is dropped, on every face', async () => {
+it.skipIf(onPostgres)('a client that stops reading is disconnected after a while on every API', async () => {
   const { executionId, end } = await hanging(6)
   const { token } = await server.member()
   using streams = await neverRead(executionId, token)
-  // Once the server has seen that nobody takes anything, half a minute passes.
+  // Half a minute passes after the server noticed the full buffers.
   const now = performance.now.bind(performance)
   await new Promise((resolve) => setTimeout(resolve, 1_500))
   using _ = vi.spyOn(performance, 'now').mockImplementation(() => now() + 30_000)

@@ -6,7 +6,7 @@ import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
 
-/** Each says where it was put; none may be found anywhere else. */
+/** Each secret names the place where it was put, and must appear nowhere else. */
 const PROMPT = 'canary-prompt-c8e1a7'
 const MESSAGE = 'canary-message-41d0b9'
 const ANSWER = 'canary-answer-2f6e55'
@@ -30,7 +30,7 @@ afterAll(async () => {
   await model.close()
 })
 
-it('no token, prompt, message, answer, provider key, query string or input is ever logged', async () => {
+it('the log omits tokens, prompts, messages, answers, keys, query strings and inputs', async () => {
   const { token } = member
   for (const face of FACES) {
     const call = (procedure: string, input: Record<string, unknown>, as = token) =>
@@ -43,7 +43,7 @@ it('no token, prompt, message, answer, provider key, query string or input is ev
     await call('executions.get', { id: executionId })
     await call('executions.events', { executionId })
 
-    // A provider that repeats all it was told, with an error for an answer, and one that breaks off.
+    // A provider whose error repeats the whole request, and one that breaks off.
     model.script(({ headers, body }) => ({
       error: { status: 500, message: `${headers.authorization} ${JSON.stringify(body)}` },
     }))
@@ -74,7 +74,7 @@ it('no token, prompt, message, answer, provider key, query string or input is ev
   }
 })
 
-it('a token is nowhere in the database, and its holder is nowhere shown it', async () => {
+it('a token stands nowhere in the database, and no answer shows it to its holder', async () => {
   const { db } = server.service.deps
   const rows = await db.token.findMany()
   expect(rows.map(({ id }) => id)).toContain(member.tokenId)
@@ -82,7 +82,7 @@ it('a token is nowhere in the database, and its holder is nowhere shown it', asy
   expect(JSON.stringify([rows, await db.auditEvent.findMany()])).not.toContain(random)
 })
 
-it('what a provider said of its key reaches nobody', async () => {
+it('an error of a provider about its key reaches no caller', async () => {
   const { body: agent } = await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: 'x' } })
   model.script(({ headers }) => ({ error: { status: 401, message: `Incorrect API key: ${headers.authorization}` } }))
   const path = `/api/v1/agents/${agent.id}/execute`

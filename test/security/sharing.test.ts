@@ -8,7 +8,7 @@ import type { Member } from '../support/server.ts'
 import { callTool, type Lab, startLab } from '../tools/lab.ts'
 import { maker } from './fixtures.ts'
 
-/** What an organization shares, takes from others and keeps of its past (contract-2.md sections 8.5 and 8.6). */
+/** Sharing by an organization, use of shared things, and its past (contract-2.md sections 8.5 and 8.6). */
 
 const FORBIDDEN = "You don't have permission to access this resource"
 
@@ -35,7 +35,7 @@ const open = async (who: Member, agentId: string, spaceId?: string) =>
 const modes = async (...of: Parameters<typeof open>) =>
   Object.fromEntries((await open(...of)).tools.map(({ name, mode }) => [name, mode]))
 
-test.each(FACES)('%s: the policy is read by members and changed by admins of the organization', async (face) => {
+test.each(FACES)('%s: members read the policy, and admins of the organization change it', async (face) => {
   const { organizationId: id } = boss
   const { body } = await on(face, 'organizations.getPolicy', { id }, ann)
   expect(body.policy).toEqual({ foreignAgents: 'read', builtInTools: [], attachments: 'pinned' })
@@ -56,7 +56,7 @@ test.each(FACES)('%s: the policy is read by members and changed by admins of the
   await policy({ foreignAgents: 'read' })
 })
 
-test('an agent of another organization has the built-in tools that the policy leaves it, and loses them in a run', async () => {
+test('a foreign agent has the built-in tools that the policy allows, and loses them during a run', async () => {
   const allowedTools = ['list_tasks', 'create_task', 'read_file', 'write_file']
   const stranger = await lab.agent(eve, { visibility: 'public', allowedTools })
   expect(await modes(ann, stranger)).toEqual({ list_tasks: 'allow', read_file: 'allow' })
@@ -69,7 +69,7 @@ test('an agent of another organization has the built-in tools that the policy le
   await policy({ foreignAgents: 'read' })
 })
 
-test('of what agent, space and organization say of a built-in tool the strictest holds', async () => {
+test('the strictest setting of agent, space and organization wins for a built-in tool', async () => {
   const allowedTools = ['list_tasks', 'create_task', 'read_file', 'write_file']
   const permissions = [{ tool: 'create_task', mode: 'ask' }]
   const agent = await lab.agent(ann, { allowedTools, permissions })
@@ -91,7 +91,7 @@ test('of what agent, space and organization say of a built-in tool the strictest
   expect(await lab.get(ann, `/api/v1/agents/${agent}`)).toMatchObject({ agent: { permissions } })
 })
 
-test("a stranger's skill gains no tool and says nothing new by an update, until it is taken", async () => {
+test('an update of a foreign skill adds no tool and no text until it is accepted', async () => {
   const skill = await lab.skill(eve, { visibility: 'public', builtInTools: ['list_tasks'] })
   const agent = await lab.agent(ann, { skillIds: [skill.id] })
   const body = { prompt: 'canary', builtInTools: ['list_tasks', 'write_file'] }
@@ -154,7 +154,7 @@ test.each(FACES)('%s: publishing an agent shows nothing of its private past', as
   await make.idle()
 })
 
-test.each(FACES)('%s: owners list and take over what a former member owns, and nobody else does', async (face) => {
+test.each(FACES)('%s: only owners list and take over the things of a former member', async (face) => {
   const { db, settings, clock } = lab.server.service.deps
   const gone = await lab.server.member({ organization: 'Acme' })
   const make = maker(lab.server, gone)

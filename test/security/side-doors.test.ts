@@ -8,9 +8,7 @@ import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
 import { maker } from './fixtures.ts'
 
-/**
- * What a matrix of ids does not see: ids that the caller may name, on things whose other ends are not theirs.
- */
+/** Leaks beyond a matrix of ids: ids that the caller may name, of things connected to foreign ones. */
 
 const FORBIDDEN = "You don't have permission to access this resource"
 
@@ -27,7 +25,7 @@ beforeAll(async () => {
 })
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** A token of a user that has these scopes only. */
+/** Creates a token of a user with only these scopes. */
 async function limited(who: Member, scopes: Scope[]): Promise<Member> {
   const { email } = await lab.db.user.findUniqueOrThrow({ where: { id: who.userId } })
   return lab.server.member({ organization: 'Acme', email, scopes })
@@ -38,7 +36,7 @@ const on = (face: (typeof FACES)[number], procedure: string, input: Input, who: 
 const statusOf = async (answer: Promise<{ status: number }>) => (await answer).status
 
 describe('a task that a private agent works on', () => {
-  /** A task that is assigned to a private agent of Ann's, whose run has ended, or is on. */
+  /** A task of Ann's private agent, whose run has ended or is active. */
   async function taskOf(face: string, isOn: boolean) {
     const make = maker(lab.server, ann)
     const agent = await make.agent({ visibility: 'private', canary: 'canary' })
@@ -51,7 +49,7 @@ describe('a task that a private agent works on', () => {
   }
   const liveRun = (id: string) => lab.db.execution.findFirst({ where: { id, terminalSeq: null, wantsCancel: false } })
 
-  test.each(FACES)('%s: shows its result to those alone who can read the run', async (face) => {
+  test.each(FACES)('%s: shows its result only to callers who can read the run', async (face) => {
     const { id } = await taskOf(face, false)
     const shown = async (who: Member) => JSON.stringify((await on(face, 'tasks.get', { id }, who)).body)
     const listed = async (who: Member) => JSON.stringify((await on(face, 'tasks.list', {}, who)).body)
@@ -65,7 +63,7 @@ describe('a task that a private agent works on', () => {
     expect(JSON.stringify(changed.body)).not.toContain('canary result')
   })
 
-  test.each(FACES)('%s: is neither cancelled nor deleted by another member while the run is on', async (face) => {
+  test.each(FACES)('%s: resists cancelling and deleting by another member during the run', async (face) => {
     const { id, executionId, open } = await taskOf(face, true)
     for (const [procedure, input] of [
       ['tasks.update', { id, status: 'cancelled' }],
@@ -82,8 +80,8 @@ describe('a task that a private agent works on', () => {
   })
 })
 
-describe('a token that may execute, and read nothing', () => {
-  test.each(FACES)('%s: has no model told what others said in a chat, nor an uploaded file', async (face) => {
+describe('a token that may execute and read nothing', () => {
+  test.each(FACES)('%s: gives its model no foreign message of a chat and no uploaded file', async (face) => {
     const agent = await maker(lab.server, ann).agent({ canary: 'open' })
     const { chat: chatId, session: sessionId } = await maker(lab.server, boss).run({ canary: 'open' }, { id: agent })
     const media = await maker(lab.server, boss).media({ canary: 'canary of the boss' })
@@ -98,7 +96,7 @@ describe('a token that may execute, and read nothing', () => {
     await maker(lab.server, ann).idle()
   })
 
-  test('goes on with a chat in which nobody else has said anything', async () => {
+  test('continues a chat in which its user wrote everything', async () => {
     const agent = await maker(lab.server, ann).agent({ canary: 'open' })
     const few = await limited(ann, ['agents:execute'])
     const begun = await on('REST', 'agents.execute', { id: agent, message: 'One' }, few)
@@ -112,7 +110,7 @@ describe('a token that may execute, and read nothing', () => {
 })
 
 describe('a tree of runs', () => {
-  test.each(FACES)('%s: is added to by nobody but the user whose run it is', async (face) => {
+  test.each(FACES)('%s: accepts new runs only from the user of the run', async (face) => {
     const agent = await maker(lab.server, ann).agent({ canary: 'open' })
     const { execution: parentExecutionId } = await maker(lab.server, ann).run({ canary: 'open' }, { id: agent })
     const said = { id: agent, message: 'Hi', background: true, parentExecutionId }
@@ -121,7 +119,7 @@ describe('a tree of runs', () => {
     await maker(lab.server, ann).idle()
   })
 
-  test('has room for what it delegates, whatever its user attached to it', async () => {
+  test('keeps capacity for its delegates, whatever runs its user attached', async () => {
     const make = maker(lab.server, ann)
     const sub = await make.agent({ canary: 'open' }, { name: 'Sub' })
     const id = await make.agent({ canary: 'open' }, { name: 'Boss', subagentIds: [sub] })
@@ -154,7 +152,7 @@ describe('a tree of runs', () => {
   })
 })
 
-test("an organization's search asks the database the same, whether another's private agent matches or none", async () => {
+test("an organization's search runs the same SQL whether another's private agent matches or not", async () => {
   const make = maker(lab.server, boss)
   const ask = (path: string) =>
     lab.server.statementsOf(() => request(lab.server, 'GET', `/api/v1/${path}`, { token: ben.token }))
@@ -166,7 +164,7 @@ test("an organization's search asks the database the same, whether another's pri
   }
 })
 
-test.each(FACES)('%s: files of a space are written by those alone who may change the space', async (face) => {
+test.each(FACES)('%s: only those who may change a space write its files', async (face) => {
   const id = await maker(lab.server, ann).space({ canary: 'open' })
   const file = { id, path: 'notes.md', content: 'Mine' }
   expect(await statusOf(on(face, 'files.write', file, ann))).toBe(200)

@@ -11,8 +11,8 @@ import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { everything, type Ids, inputWith, type Kind, maker } from './fixtures.ts'
 
 /**
- * The token matrix: every procedure and every field of GraphQL with every kind of token that is none, and every type
- * and relation of GraphQL with every scope. Which scope a procedure needs is decided in test/rest/scopes.test.ts.
+ * The token matrix: every procedure and every field of GraphQL with every kind of invalid token, and every type and
+ * relation of GraphQL with every scope. Scopes of procedures are tested in test/rest/scopes.test.ts.
  */
 
 const FORBIDDEN = "You don't have permission to access this resource"
@@ -22,7 +22,7 @@ const INVALID = 'Unauthorized. Invalid or expired token'
 let server: TestServer
 let owner: Member
 let own: Required<Ids>
-/** The id of a user who has left and still owns a chat. */
+/** The id of a former member who still owns a chat. */
 let former: string
 const tokens = {} as Record<'expired' | 'revoked' | 'ended', string>
 
@@ -46,7 +46,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** A well-formed token with another last character: its checksum does not fit. */
+/** A well-formed token with another last character, so that its checksum is wrong. */
 function misspelt(): string {
   const token = newToken('mst')
   return token.slice(0, -1) + (token.endsWith('a') ? 'b' : 'a')
@@ -73,22 +73,22 @@ function invalid() {
   return { status: 401, message: INVALID, elsewhere: 'Invalid or expired token' }
 }
 
-/** All but those that sign somebody in or out, for which nobody needs a token. */
+/** All procedures except sign-in and sign-out, which need no token. */
 const NAMES = Object.keys(procedures).filter((name) => procedures[name]!._def.meta.admits !== 'everybody')
 const pathOf = (name: string): string =>
   procedures[name]?._def.meta.openapi?.path ?? '/api/v1/executions/{executionId}/events'
 
-/** What is no procedure: streams of bytes. */
+/** Routes of byte streams, which are no procedures. */
 const BYTES = [
   ['POST', '/api/v1/media'],
   ['GET', '/api/v1/media/none/content'],
 ] as const
 
-/** As the header says, and no token beside it. */
+/** Sends this header, without another token. */
 const headed = (header: string | null) => ({ token: null, headers: header === null ? {} : { Authorization: header } })
 
 describe.each(REFUSED)('$title is refused ($status) by', ({ header, status, message, elsewhere = message }) => {
-  test.each(FACES)('every procedure on %s, whatever it is asked', async (face) => {
+  test.each(FACES)('every procedure on %s, whatever the input', async (face) => {
     const answers = await Promise.all(
       NAMES.map(async (name) => {
         const { status, body } = await faces[face](server, name, leastOf(name), headed(header()))
@@ -118,14 +118,14 @@ describe.each(REFUSED)('$title is refused ($status) by', ({ header, status, mess
   })
 })
 
-/** The least a root field takes, of the caller's own. */
+/** The smallest input of a root field, with the caller's own ids. */
 function inputOf(root: (typeof ROOTS)[number]): Input {
   const ids = root.procedure === 'organizations.listThings' ? { ...own, user: former } : own
   if (root.procedure) return inputWith(root.procedure, null, undefined, ids)
   return Object.fromEntries(root.field.args.map(({ name }) => [name, own.agent]))
 }
 
-/** Every scope that a procedure or a type of GraphQL speaks of, with all that there is none for. */
+/** Every scope of a procedure or a type of GraphQL. */
 const SCOPES = [
   ...new Set([
     ...Object.values(procedures).flatMap(({ _def }) => _def.meta.scopes ?? []),
@@ -133,13 +133,13 @@ const SCOPES = [
   ]),
 ]
 
-/** What a field of a type needs: what it says itself, or the type whose rows it shows. */
+/** The scopes of a field: its own, or those of the type of its rows. */
 function neededBy(typeName: string, fieldName: string): readonly Scope[] {
   const type = schema.getType(typeName)
   const field = isObjectType(type) ? type.getFields()[fieldName] : undefined
   if (!field) return []
   const target = getNamedType(field.type)
-  // A list needs what its rows need.
+  // A list needs the scopes of its rows.
   const rows = isObjectType(target) ? target.getFields().nodes : undefined
   const types = [target, ...(rows ? [getNamedType(rows.type)] : [])]
   return extensionsOf(field).scopes ?? types.flatMap((type) => extensionsOf(type).scopes ?? [])
@@ -147,7 +147,7 @@ function neededBy(typeName: string, fieldName: string): readonly Scope[] {
 
 type Row = Record<string, unknown>
 
-/** Calls back for every field of every object in an answer, with the type it is of. */
+/** Calls back for every field of every object in an answer, with the object's type. */
 function walk(
   value: unknown,
   path: string,
@@ -162,18 +162,18 @@ function walk(
   }
 }
 
-/** The types that relations lead to, which a token must be let into one by one. */
+/** Types that relations lead to. A token needs each one's scope. */
 const shown = new Set<string>()
 
 describe('a token of GraphQL', () => {
-  test('there are scopes to try', () => {
+  test('is tried with more than twenty scopes', () => {
     expect(SCOPES.length).toBeGreaterThan(20)
     expect(SCOPES.filter((scope) => !isScope(scope))).toEqual([])
   })
 
   const roots = ROOTS.filter(({ operation }) => operation === 'query')
 
-  test.each(['*', ...SCOPES])('with %s sees the types and relations that want it, and no others', async (scope) => {
+  test.each(['*', ...SCOPES])('with %s sees the types and relations that need it, and no others', async (scope) => {
     const { token } = await server.member({ email: 'owner@example.com', role: 'owner', scopes: [scope] })
     const problems: string[] = []
     const lacks = (needed: readonly Scope[] = []) => needed.length > 0 && !needed.some((one) => covers([scope], one))
@@ -200,7 +200,7 @@ describe('a token of GraphQL', () => {
     expect(problems).toEqual([])
   })
 
-  test('comes to every type that says which scopes it needs', () => {
+  test('reaches every type with scopes', () => {
     const scoped = Object.values(schema.getTypeMap()).filter(
       (type) => isObjectType(type) && extensionsOf(type).scopes?.length,
     )
@@ -208,8 +208,8 @@ describe('a token of GraphQL', () => {
   })
 })
 
-/** A refused list may leave an empty one behind. */
+/** A refused list may be an empty one. */
 const isEmpty = (value: unknown) => Array.isArray(value) && value.length === 0
 
-/** Of `node` the scopes are those of what is found. */
+/** The scopes of `node` are those of the row that it finds. */
 const isOwnMatter = (type: string, field: string) => type === 'Query' && field === 'node'

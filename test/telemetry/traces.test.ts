@@ -5,7 +5,7 @@ import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 
-// What a collector receives from runs that call tools, delegate, fail and are cancelled.
+// Traces in a collector, of runs that call tools, delegate, fail and are cancelled.
 
 let model: ModelServer
 let collector: Awaited<ReturnType<typeof startCollector>>

@@ -25,7 +25,7 @@ const put = (path: string, content: string, encoding = 'utf8') =>
     body: { content, encoding },
   })
 
-it('what is written is the file that everybody reads', async () => {
+it('write_file writes the file that every API reads', async () => {
   expect(await call('write_file', { path: 'docs/plan.md', content: '# Plän' })).toBe('Wrote docs/plan.md: 7 bytes')
   expect(await call('read_file', { path: 'docs/plan.md' })).toBe('# Plän')
   const { content } = await lab.get(ann, `/api/v1/spaces/${spaceId}/files/content?path=docs/plan.md`)
@@ -34,7 +34,7 @@ it('what is written is the file that everybody reads', async () => {
   expect(await call('read_file', { path: 'docs/plan.md' })).toBe('[Nothing: the file ends here]')
 })
 
-it('lists by path, page by page', async () => {
+it('list_files lists by path, page by page', async () => {
   for (const path of ['list/b.md', 'list/a.md', 'list/c.md']) await put(path, path)
   const first = await call('list_files', { path: 'list/', limit: 2 })
   expect(first.files).toEqual(
@@ -44,7 +44,7 @@ it('lists by path, page by page', async () => {
   expect([files.map(({ path }: { path: string }) => path), nextCursor]).toEqual([['list/c.md'], null])
 })
 
-it('reads a long file in parts that join to the whole, no character broken', async () => {
+it('read_file reads a long file in parts that join to the whole, without breaking a character', async () => {
   const whole = `a${'😀'.repeat(60_000)}ü`
   await put('long.txt', whole)
   let text = ''
@@ -84,7 +84,7 @@ it.each([
   ['list_files', {}],
   ['read_file', { path: 'secret.md' }],
   ['write_file', { path: 'secret.md', content: 'mine' }],
-])('%s reaches no space that its user cannot reach', async (name, input) => {
+])('%s finds no space that its user cannot reach', async (name, input) => {
   await put('secret.md', 'secret')
   const ben = await lab.server.member({ organization: 'Acme' })
   const eve = await lab.server.member({ organization: 'Other', role: 'owner' })
@@ -98,7 +98,7 @@ it.each([
   ['list_files', {}, 'spaces:read', 'agents:execute tasks:write'],
   ['read_file', { path: 'scoped.md' }, 'spaces:read', 'agents:execute tasks:write'],
   ['write_file', { path: 'scoped.md', content: 'new' }, 'spaces:write', 'agents:execute tasks:write spaces:read'],
-])('%s %j needs %s, as REST does: without it nothing is done, and the error names it', async (...args) => {
+])('%s %j needs %s as REST does, or changes nothing and names the scope', async (...args) => {
   const [name, input, scope, without] = args
   await put('scoped.md', 'old')
   const within = async (scopes: string) => callTool(await toolsOf(ann, scopes), name, input)

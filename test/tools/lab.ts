@@ -8,13 +8,13 @@ type Fields = Record<string, unknown>
 
 export type Lab = AsyncDisposable & {
   server: TestServer
-  /** A REST call that must succeed. */
+  /** Makes a REST call that must succeed. */
   post(who: Member, path: string, body: Fields): Promise<any>
   get(who: Member, path: string): Promise<any>
   agent(who: Member, fields?: Fields): Promise<string>
   space(who: Member, fields?: Fields): Promise<string>
   skill(who: Member, fields?: Fields): Promise<{ id: string; name: string; prompt: string }>
-  /** For whom a run of the agent would open its tools: in the default space and with all scopes, unless told. */
+  /** The user for whom a run would open its tools, by default in the default space and with all scopes. */
   user(who: Member, agentId: string, spaceId?: string, scopes?: string): Promise<ToolUser>
 }
 
@@ -54,7 +54,7 @@ export async function startLab(): Promise<Lab> {
   }
 }
 
-/** Calls a tool by its name, as a run does: what it answers, parsed where it is JSON. */
+/** Calls a tool by its name, as a run does. Returns the result, parsed if it is JSON. */
 export async function callTool(tools: readonly Tool[], name: string, input: unknown = {}): Promise<any> {
   const tool = tools.find((one) => one.name === name)
   if (!tool) throw new Error(`There is no tool ${name}`)

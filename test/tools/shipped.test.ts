@@ -35,7 +35,7 @@ const contentPath = (spaceId: string, path: string) => `/spaces/${spaceId}/files
 const put = (spaceId: string, path: string, content: string) => rest('PUT', contentPath(spaceId, path), { content })
 const read = async (spaceId: string, path: string) => (await rest('GET', contentPath(spaceId, path))).content
 
-/** What the tools answered so far, the latest last, as the model is shown it. */
+/** The tool results so far as the model receives them, oldest first. */
 const answers = ({ body }: ModelRequest) =>
   body.messages.filter(({ role }) => role === 'tool').map(({ content }) => content)
 const lastAnswer = (asked: ModelRequest) => JSON.parse(String(answers(asked).at(-1)))
@@ -43,7 +43,7 @@ const lastAnswer = (asked: ModelRequest) => JSON.parse(String(answers(asked).at(
 type Step = Reply | ((asked: ModelRequest) => Reply)
 const use = (name: string, input: Fields = {}): Reply => ({ toolCalls: [call(name, input)] })
 
-/** Runs an agent over HTTP, its model saying one step after the other; what was streamed, and what the model was asked. */
+/** Runs an agent over HTTP with scripted steps. Returns the streamed events and the model's requests. */
 async function run(agentId: string, spaceId: string, steps: Step[]) {
   const from = model.requests.length
   model.script(...steps)
@@ -143,7 +143,7 @@ const SCENARIOS: Record<string, Scenario> = {
   },
 }
 
-it('each that is shipped is tried here', () => {
+it('each shipped skill is tried here', () => {
   expect(Object.keys(SCENARIOS).toSorted()).toEqual(CORE_SKILLS.map(({ name }) => name).toSorted())
 })
 
@@ -176,14 +176,14 @@ describe.each(['the agent', 'the space'])('attached to %s', (where) => {
       const { messages } = await rest('GET', `/chats/${meta.chatId}/messages`)
       expect(messages[1].content).toBe('All done.')
       expect(messages[1].toolCalls[0]).toMatchObject({ name: 'load_skill', input: { name }, result: skill.prompt })
-      // Each of its tools has been of use.
+      // Each of its tools has been called.
       const used = new Set(messages[1].toolCalls.map((one: Fields) => one.name))
       expect([...used].toSorted()).toEqual(['load_skill', ...skill.builtInTools].toSorted())
     },
   )
 })
 
-it('the prompt of a skill is loaded whole, however long it may be', async () => {
+it('the prompt of a skill is loaded whole, whatever its length', async () => {
   const prompt = '😀'.repeat(100_000)
   const { id } = await rest('POST', '/skills', { name: 'long', description: 'd', prompt })
   const steps = [use('load_skill', { name: 'long' }), { tokens: 'Ok' }]
@@ -198,19 +198,19 @@ describe('a run has the built-in tools', () => {
     expect(offered(requests[0]!)).toEqual(['list_tasks', 'write_file'])
   })
 
-  it('that its skills need, but for those that the agent may not use', async () => {
+  it('that its skills need, except those that the agent forbids', async () => {
     const agentId = await agent({ skillIds: ['core-task-planning'], disallowedTools: ['update_task', 'claim_task'] })
     const { requests } = await run(agentId, await space(), [{ tokens: 'Hi' }])
     expect(offered(requests[0]!).toSorted()).toEqual(['create_task', 'list_tasks', 'load_skill'])
   })
 
-  it('and no other', async () => {
+  it('and no others', async () => {
     const { requests } = await run(await agent(), await space(), [use('list_tasks'), { tokens: 'Hi' }])
     expect(offered(requests[0]!)).toEqual([])
     expect(answers(requests[1]!)).toEqual([expect.stringContaining('There is no tool named list_tasks')])
   })
 
-  it('what one refuses is told to the model, and the run goes on', async () => {
+  it('whose refusals the model reads, while the run continues', async () => {
     const agentId = await agent({ allowedTools: ['read_file', 'create_task'] })
     const { end, results } = await run(agentId, await space(), [
       use('read_file', { path: '../../etc/passwd' }),
@@ -227,7 +227,7 @@ describe('a run has the built-in tools', () => {
   })
 })
 
-it("another organization's public agent follows its skills, whose text is shown nowhere", async () => {
+it("another organization's public agent follows its skills, whose text is hidden", async () => {
   const eve = await server.member({ organization: 'Other', role: 'owner' })
   const theirs = async (path: string, body: Fields) =>
     (await request(server, 'POST', `/api/v1${path}`, { token: eve.token, body })).body.id
@@ -264,7 +264,7 @@ it("another organization's public agent follows its skills, whose text is shown 
   ]) {
     expect(JSON.stringify(await rest('GET', path)), path).not.toContain(canary)
   }
-  // Everybody can read the public one by its id.
+  // Any caller can read the public skill by its id.
   expect((await rest('GET', `/skills/${skillIds[1]}`)).skill.prompt).toBe(prompt)
   await using stream = await openStream(server, `/api/v1/executions/${executionId}/events`)
   await stream.rest()

@@ -27,8 +27,8 @@ const load = ({ tools }: Opened, name: string) => callTool(tools, 'load_skill', 
 const change = (who: Member, id: string, body: object) =>
   request(lab.server, 'PATCH', `/api/v1/skills/${id}`, { token: who.token, body })
 
-describe('a run knows the skills of its agent and of its space', () => {
-  it('by name and description, and loads a prompt when it needs it', async () => {
+describe('a run with skills of its agent and of its space', () => {
+  it('lists them by name and description, and loads a prompt when it needs it', async () => {
     const [a, b] = [await lab.skill(ann, { builtInTools: ['list_tasks'] }), await lab.skill(ann)]
     const core = CORE_SKILLS[0]!
     const agentId = await lab.agent(ann, { skillIds: [a.id, core.id] })
@@ -42,12 +42,12 @@ describe('a run knows the skills of its agent and of its space', () => {
     await expect(load(opened, 'none')).rejects.toMatchObject({ status: 400 })
   })
 
-  it('and without any has neither tool nor instructions', async () => {
+  it('but without any has neither tool nor instructions', async () => {
     const opened = await open(ann, await lab.agent(ann))
     expect(opened).toEqual({ tools: [], instructions: [], builtInTools: new Set() })
   })
 
-  it('tells apart what several organizations named alike', async () => {
+  it('distinguishes equal names of several organizations', async () => {
     const said = { name: 'same-name', visibility: 'public' }
     const [own, other] = [
       await lab.skill(ann, { ...said, prompt: 'own' }),
@@ -65,7 +65,7 @@ describe('a run knows the skills of its agent and of its space', () => {
   })
 })
 
-describe('what can be reached is seen anew', () => {
+describe('a skill in a run', () => {
   let skill: Awaited<ReturnType<Lab['skill']>>
   let agentId: string
   let spaceId: string
@@ -75,7 +75,7 @@ describe('what can be reached is seen anew', () => {
     spaceId = await lab.space(ben, { addSkills: [skill.id] })
   })
 
-  it('at each run and at each call: a deleted skill is not there', async () => {
+  it('is absent from each run and each call after its deletion', async () => {
     const opened = await open(ben, agentId, spaceId)
     await request(lab.server, 'DELETE', `/api/v1/skills/${skill.id}`, { token: ann.token })
     await expect(load(opened, skill.name)).rejects.toMatchObject({ status: 404, message: 'Skill not found' })
@@ -84,7 +84,7 @@ describe('what can be reached is seen anew', () => {
     expect((await lab.get(ben, `/api/v1/spaces/${spaceId}`)).space).toMatchObject({ skillIds: [], skillRefs: [] })
   })
 
-  it("a private skill is in its owner's runs only", async () => {
+  it("stays only in its owner's runs once it is private", async () => {
     const opened = await open(ben, agentId, spaceId)
     await change(ann, skill.id, { visibility: 'private' })
     await expect(load(opened, skill.name)).rejects.toMatchObject({ status: 404 })
@@ -94,7 +94,7 @@ describe('what can be reached is seen anew', () => {
     expect((await lab.get(ann, `/api/v1/agents/${agentId}`)).agent.skillIds).toEqual([skill.id])
   })
 
-  it('a change waits until somebody takes it, for the agent and for the space', async () => {
+  it('keeps its version until the agent or the space accepts a change', async () => {
     const opened = await open(ben, agentId, spaceId)
     await change(ann, skill.id, { prompt: '# Better', builtInTools: ['write_file'] })
     expect(await load(opened, skill.name)).toBe(skill.prompt)
@@ -114,7 +114,7 @@ describe('what can be reached is seen anew', () => {
     expect(await load(await open(ben, other, spaceId), skill.name)).toBe('# Better')
   })
 
-  it('a change applies to the next call where the policy says so', async () => {
+  it('changes with the next call if the policy accepts changes at once', async () => {
     const [boss, own] = [await lab.server.member({ organization: 'Latest', role: 'owner' }), 'Latest']
     const { id } = await lab.skill(boss, { name: 'own' })
     const agent = await lab.agent(boss, { skillIds: [id] })
@@ -128,7 +128,7 @@ describe('what can be reached is seen anew', () => {
     expect(skillRefs).toEqual([{ skillId: id, version: 2, latestVersion: 2, foreign: false }])
   })
 
-  it('one that is disabled in the space, or taken from it, is not there', async () => {
+  it('is absent once it is disabled in the space, or removed from it', async () => {
     const other = await lab.agent(ben)
     expect(namesIn(await open(ben, other, spaceId))).toEqual([skill.name])
     const enable = (enabled: boolean) =>
@@ -145,8 +145,8 @@ describe('what can be reached is seen anew', () => {
   })
 })
 
-describe("a public agent of another organization's", () => {
-  it('is told what its organization shares, and no tool shows it', async () => {
+describe('a public agent of another organization', () => {
+  it('gets the skills that its organization shares, and no tool shows their text', async () => {
     const [shared, secret, open_] = [
       await lab.skill(eve, { prompt: 'canary shared', builtInTools: ['write_file'] }),
       await lab.skill(eve, { prompt: 'canary secret', visibility: 'private' }),
@@ -165,7 +165,7 @@ describe("a public agent of another organization's", () => {
     await expect(load(opened, shared.name)).rejects.toMatchObject({ status: 400 })
   })
 
-  it('is told no more than there is room for', async () => {
+  it('gets no more text than the limit', async () => {
     const prompt = 'x'.repeat(99_000)
     const skills = await Promise.all([1, 2, 3].map(() => lab.skill(eve, { prompt })))
     const agentId = await lab.agent(eve, { visibility: 'public', skillIds: skills.map(({ id }) => id) })
@@ -174,11 +174,11 @@ describe("a public agent of another organization's", () => {
   })
 })
 
-it('takes as few statements for many skills as for one', async () => {
+it('many skills take as few statements as one', async () => {
   const skills = await Promise.all(Array.from({ length: 20 }, () => lab.skill(ann)))
   const ids = skills.map(({ id }) => id)
   const user = await lab.user(ann, await lab.agent(ann, { skillIds: ids }), await lab.space(ann, { addSkills: ids }))
   const sent = await lab.server.statementsOf(() => openSkills(lab.server.service.deps, user))
-  // The user's membership is two of them.
+  // The user's membership takes two of them.
   expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(5)
 })

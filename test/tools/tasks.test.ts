@@ -28,7 +28,7 @@ const task = async (fields: object = {}, who = ann) =>
 const refused = (name: string, input: unknown, status: number, message: string) =>
   expect(call(name, input)).rejects.toMatchObject({ status, message })
 
-it('with those of files they are the built-in tools, each with a schema that says all of itself', async () => {
+it('the built-in tools are those of tasks and files, each with a complete schema', async () => {
   const user = await lab.user(ann, agentId)
   const all = [...tools, ...fileTools(lab.server.service.deps, user)]
   expect(all.map(({ name }) => name)).toEqual([...BUILT_IN_TOOLS])
@@ -41,7 +41,7 @@ it('with those of files they are the built-in tools, each with a schema that say
 })
 
 describe('create_task', () => {
-  it("makes a task of the agent's in the space of the run", async () => {
+  it('makes a task of the agent in the space of the run', async () => {
     const spaceId = await lab.space(ann)
     const made = await callTool(await toolsOf(ann, agentId, spaceId), 'create_task', {
       title: 'Write',
@@ -60,7 +60,7 @@ describe('create_task', () => {
     expect([audit.action, audit.actor]).toEqual(['task.create', ann.userId])
   })
 
-  it('assigns to whom it is told, or to nobody', async () => {
+  it('assigns to the given person, or to none', async () => {
     expect((await call('create_task', { title: 'A' })).task).toMatchObject({ assignedTo: null, priority: 'medium' })
     expect((await call('create_task', { title: 'A', assignTo: ann.userId })).task.assignedTo).toBe(ann.userId)
     const message = 'Invalid assignTo. Must be an agent or user id of this organization'
@@ -82,7 +82,7 @@ describe('create_task', () => {
 })
 
 describe('list_tasks', () => {
-  it("lists the organization's by filter, page by page, and nobody else's", async () => {
+  it("lists the organization's tasks by filter, page by page, and no others", async () => {
     const mine = await lab.server.member({ organization: 'Listing' })
     const own = await lab.agent(mine)
     const lists = await toolsOf(mine, own)
@@ -118,10 +118,10 @@ describe('list_tasks', () => {
     await expect(tooMany).rejects.toMatchObject({ message: 'Invalid value for field: limit. Expected at most 50' })
   })
 
-  it('ends a page early where more of it would not be shown, and the next one goes on', async () => {
+  it('ends a page early at the limit of its length, and the next page continues', async () => {
     const many = await lab.server.member({ organization: 'Long' })
     const lists = await toolsOf(many, await lab.agent(many))
-    // As JSON writes them, each of six bytes.
+    // Control characters, which JSON writes as six bytes each.
     const description = '\u0001'.repeat(2000)
     const made = []
     for (let i = 0; i < 60; i++) made.unshift((await task({ title: '\u0001'.repeat(499), description }, many)).id)
@@ -161,7 +161,7 @@ describe('update_task and claim_task', () => {
   })
 })
 
-it('for a public agent of another organization they work on the tasks of its user, for its user', async () => {
+it("a foreign public agent works on the tasks of its user, in the user's name", async () => {
   const foreign = await lab.agent(eve, { visibility: 'public' })
   const theirs = await task({ title: 'of Eve' }, eve)
   const used = await toolsOf(ann, foreign)
@@ -179,7 +179,7 @@ it.each([
   ['create_task', 'tasks:write', 'agents:execute spaces:write tasks:read'],
   ['update_task', 'tasks:write', 'agents:execute spaces:write tasks:read'],
   ['claim_task', 'tasks:write', 'agents:execute spaces:write tasks:read'],
-])('%s needs %s, as REST does: without it nothing is done, and the error names it', async (name, scope, without) => {
+])('%s needs %s as REST does, or changes nothing and names the scope', async (name, scope, without) => {
   const all = () => lab.server.service.deps.db.task.findMany({ orderBy: { id: 'asc' } })
   const within = async (scopes: string, input: object) =>
     callTool(await toolsOf(ann, agentId, undefined, scopes), name, input)
@@ -196,7 +196,7 @@ it.each([
   await within(`agents:execute ${scope}`, input)
 })
 
-it('once the membership has ended nothing can be called', async () => {
+it('no tool can be called after the membership has ended', async () => {
   const gone = await lab.server.member({ organization: 'Acme' })
   const left = await toolsOf(gone, agentId)
   const { id } = await task()
