@@ -49,6 +49,7 @@ const DONE = new Set([
   'test/browser',
   'test/console',
   'test/db',
+  'test/engine',
   'test/graphql',
   'test/http',
   'test/mcps',

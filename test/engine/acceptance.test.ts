@@ -9,7 +9,10 @@ import { type Lab, PLAIN, startLab } from './lab.ts'
 type Gate = () => Promise<void>
 const open: Gate = async () => {}
 
-/** An engine whose transactions begin when `begin` says so, and have done all but end when `end` is asked. */
+/**
+ * An engine whose transactions begin when `begin` resolves, and finish their work and wait for `end` before they
+ * commit.
+ */
 function gated(lab: Lab, { begin = open, end = open }: { begin?: Gate; end?: Gate }): Engine {
   const $transaction = async (work: (tx: never) => Promise<unknown>) => {
     await begin()
@@ -22,7 +25,7 @@ function gated(lab: Lab, { begin = open, end = open }: { begin?: Gate; end?: Gat
   return lab.another({ db: overrideMembers(() => lab.db, { $transaction }) })
 }
 
-/** What the model had been sent by now would have come before these. */
+/** An early request to the model would have arrived before these. */
 async function untilHeard({ model }: Lab): Promise<void> {
   for (let time = 0; time < 5; time++) await (await fetch(`${model.baseUrl}/models`)).text()
 }
@@ -37,22 +40,25 @@ const requestOf = async ({ db, actor, spaceId }: Lab) => ({
 test.for([
   ['before it begins to be written', 'begin'],
   ['while it is still being written', 'end'],
-] as const)('a model is asked about a new conversation %s; nothing of it is there before', async ([, moment]) => {
-  await using lab = await startLab()
-  const gate = Promise.withResolvers<void>()
-  const engine = gated(lab, { [moment]: () => gate.promise })
-  const accepting = engine.accept(await requestOf(lab))
-  await lab.model.request(0)
-  await expect.poll(() => lab.model.active).toBe(0)
-  expect(await lab.db.execution.count()).toBe(0)
-  gate.resolve()
-  const { id } = await accepting
-  await lab.idle()
-  expect(await lab.row(id)).toMatchObject({ status: 'completed', attempt: 1 })
-  expect(lab.model.requests).toHaveLength(1)
-  expect(await violations(lab.db)).toEqual([])
-  await engine.drain()
-})
+] as const)(
+  'the model is asked for a new conversation %s, and the database has none of it before',
+  async ([, moment]) => {
+    await using lab = await startLab()
+    const gate = Promise.withResolvers<void>()
+    const engine = gated(lab, { [moment]: () => gate.promise })
+    const accepting = engine.accept(await requestOf(lab))
+    await lab.model.request(0)
+    await expect.poll(() => lab.model.active).toBe(0)
+    expect(await lab.db.execution.count()).toBe(0)
+    gate.resolve()
+    const { id } = await accepting
+    await lab.idle()
+    expect(await lab.row(id)).toMatchObject({ status: 'completed', attempt: 1 })
+    expect(lab.model.requests).toHaveLength(1)
+    expect(await violations(lab.db)).toEqual([])
+    await engine.drain()
+  },
+)
 
 test.for([
   ['a child, whose parent may be cancelled', {}, (parent) => ({ parent })],
@@ -66,7 +72,7 @@ test.for([
   ],
   ['its organization may have no room', { MAX_RUNNING_PER_ORGANIZATION: '9' }, () => ({})],
 ] satisfies [string, Record<string, string>, (parent: ExecutionRow, lab: Lab) => Partial<Request>][])(
-  'a new conversation that may be refused is not asked about before that has been decided: %s',
+  'the model is asked only after a refusable new conversation is accepted: %s',
   async ([, env, more]) => {
     await using lab = await startLab(env)
     const parent = await lab.run()
@@ -84,7 +90,7 @@ test.for([
   },
 )
 
-test('what an accepted run is said to be is what is stored', async () => {
+test('the answer to an accepted run equals its stored row', async () => {
   await using lab = await startLab()
   lab.model.script({ tokens: [], end: 'hang' }, { tokens: [], end: 'hang' })
   const parent = await lab.run({ message: 'Hello', model: 'compatible/test-model' })
@@ -96,7 +102,7 @@ test('what an accepted run is said to be is what is stored', async () => {
 })
 
 test.for(['begin', 'end'] as const)(
-  'a run that cannot be accepted after all (%s) stops asking, leaves nothing, and takes nobody’s place',
+  'a run whose acceptance fails (%s) aborts its request, and leaves no row or used capacity',
   async (moment) => {
     await using lab = await startLab({ MAX_RUNNING: '1' })
     lab.model.script({ tokens: ['one '], end: 'hang' })
@@ -120,7 +126,7 @@ test.for(['begin', 'end'] as const)(
   },
 )
 
-test('what goes on with a session is asked about when all before it is on the disk', async () => {
+test('the next message of a session asks the model after everything before it is on the disk', async () => {
   await using lab = await startLab()
   const conversation = await lab.session()
   const gate = Promise.withResolvers<void>()

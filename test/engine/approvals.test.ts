@@ -36,7 +36,7 @@ const waiting = async (row: ExecutionRow) => {
   return lab.row(row.id)
 }
 
-/** A run that waits for somebody to decide about these calls. */
+/** Starts a run that waits for decisions about these calls. */
 async function asking(texts: readonly string[], agent?: Awaited<ReturnType<Equipped['agent']>>): Promise<ExecutionRow> {
   lab.model.script({ tokens: 'May I?', toolCalls: texts.map((text) => echo(text)) })
   return waiting(await lab.run({ agent: agent ?? (await equipped.agent({}, ASK)) }))
@@ -54,7 +54,7 @@ const chatOf = async ({ chatId }: ExecutionRow) =>
   (await request(lab.server, 'GET', `/api/v1/chats/${chatId}`)).body.chat
 
 describe('a run whose tool wants an approval', () => {
-  test('waits without a lease: the stream says so, the chat needs attention, nothing is called', async () => {
+  test('waits without a lease: the stream reports it, the chat needs attention, no tool is called', async () => {
     const row = await asking(['a'])
     expect(row).toMatchObject({ leaseOwner: null, leaseUntil: null, attempt: 1 })
     expect(row.waitingSince).not.toBeNull()
@@ -74,7 +74,7 @@ describe('a run whose tool wants an approval', () => {
       status: 200,
       body: { approval: { status: 'approved', reason: 'Fine', decidedBy: lab.actor.userId } },
     })
-    // The stream that was open all the time goes on.
+    // The stream continues, which was open all the time.
     const rest = await stream.rest()
     expect(rest.map(({ data }) => data.messageType)).toEqual([
       ...['tool_result', 'stream_event', 'stream_event', 'assistant', undefined],
@@ -86,7 +86,7 @@ describe('a run whose tool wants an approval', () => {
     expect(made('a')).toBe(1)
   })
 
-  test('and is denied goes on without it, and knows why', async () => {
+  test('continues without the tool if it is denied, and the model reads the reason', async () => {
     const row = await asking(['b'])
     lab.model.script({ tokens: 'As you wish.' })
     await decide(row, 'deny', { reason: 'Not on a Friday' })
@@ -97,7 +97,7 @@ describe('a run whose tool wants an approval', () => {
     expect(made('b')).toBe(0)
   })
 
-  test('goes on with what its agent was when it began, which is looked up only where that has changed', async () => {
+  test('continues with its agent as it was at first, which is read only if it has changed', async () => {
     const row = await asking(['v'])
     const body = { systemPrompt: 'You are new.', maxTurns: 1 }
     await request(lab.server, 'PATCH', `/api/v1/agents/${row.agentId}`, { body })
@@ -109,13 +109,13 @@ describe('a run whose tool wants an approval', () => {
       expect(lab.model.requests.at(-1)?.body.messages[0]).toMatchObject({ role: 'system', content: 'You are Ada.' })
       return lab.server.queries.filter((sql) => sql.includes('AgentVersion')).length
     }
-    // Whoever looks for what waits may come upon it, too.
+    // Maintenance, which looks for waiting runs, may find it, too.
     expect(await goesOn(row)).toBeGreaterThan(0)
     expect(made('v')).toBe(1)
     expect(await goesOn(await asking(['w']))).toBe(0)
   })
 
-  test('makes its other calls first, and goes on when all have been decided', async () => {
+  test('makes its other calls first, and continues when all have been decided', async () => {
     const agent = await equipped.agent({}, ASK)
     lab.model.script({ toolCalls: [echo('c'), call('add', { a: 1, b: 2 }), echo('d')] })
     const row = await waiting(await lab.run({ agent }))
@@ -132,12 +132,12 @@ describe('a run whose tool wants an approval', () => {
       ['echo-c', true],
       ['echo-d', false],
     ])
-    // To the model they stand in the order in which it made them.
+    // The model sees them in the order of its calls.
     const answers = lab.model.requests.at(-1)!.body.messages.filter(({ role }) => role === 'tool')
     expect(answers.map(({ content }) => content)).toEqual([expect.stringContaining('denied'), '3', 'd'])
   })
 
-  test('is decided about once: of ten at once one wins, the others are 409', async () => {
+  test('is decided once: one of ten concurrent decisions wins, and the others give 409', async () => {
     const row = await asking(['e'])
     lab.model.script({ tokens: 'Well.' })
     const answers = await Promise.all(
@@ -148,7 +148,7 @@ describe('a run whose tool wants an approval', () => {
     await ended(lab.engine, row)
   })
 
-  test('keeps its session, and its time of waiting does not count, nor does it time out in the queue', async () => {
+  test('occupies its session, while its waiting counts towards no timeout', async () => {
     const row = await asking(['f'])
     const { spaceId, chatId, sessionId } = row
     const next = await lab.run({ message: 'And?', conversation: { spaceId, chatId, sessionId } }).catch((e) => e)
@@ -165,7 +165,7 @@ describe('a run whose tool wants an approval', () => {
     expect((await lab.row(row.id)).waitedMs).toBeGreaterThanOrEqual(1_800_000)
   })
 
-  test('goes on with all of its time after a wait that is longer than can be counted', async () => {
+  test('resumes with its full time after a wait beyond a 32-bit timer', async () => {
     await using patient = await startEquipped({ APPROVAL_TIMEOUT: '315360000' })
     const { lab } = patient
     const agent = await patient.agent({}, ASK)
@@ -185,7 +185,7 @@ describe('a run whose tool wants an approval', () => {
     expect(await violations(lab.db)).toEqual([])
   })
 
-  test('takes no word that comes too late, be it before the next look at what has expired', async () => {
+  test('refuses a late decision, also before the next check for expired approvals', async () => {
     const row = await asking(['late'])
     lab.model.script({ tokens: 'Too late.' })
     await lab.db.approval.updateMany({ where: { executionId: row.id }, data: { expiresAt: lab.clock.now() } })
@@ -196,7 +196,7 @@ describe('a run whose tool wants an approval', () => {
     expect(made('late')).toBe(0)
   })
 
-  test('fails when its space is gone by then, and says so', async () => {
+  test('fails with the reason if its space is gone by then', async () => {
     const body = { name: 'Mine', visibility: 'private' }
     const { id: spaceId } = (await request(lab.server, 'POST', '/api/v1/spaces', { body })).body
     const agent = await equipped.agent({}, ASK)
@@ -210,7 +210,7 @@ describe('a run whose tool wants an approval', () => {
     expect(made('gone')).toBe(0)
   })
 
-  test('goes on without it when nobody decides in time', async () => {
+  test('continues without the tool if the approval expires', async () => {
     const row = await asking(['g'])
     lab.clock.advance(3_700_000)
     lab.model.script({ tokens: 'Nobody there.' })
@@ -226,7 +226,7 @@ describe('a run whose tool wants an approval', () => {
     expect(made('g')).toBe(0)
   })
 
-  test('and is expired by somebody else meanwhile is no error of the server that comes too late', async () => {
+  test('causes no error on a server that expires its approval after another one', async () => {
     const row = await asking(['r'])
     lab.clock.advance(3_700_000)
     lab.model.script({ tokens: 'Nobody there.' })
@@ -245,7 +245,7 @@ describe('a run whose tool wants an approval', () => {
     expect(await ended(lab.engine, row)).toMatchObject({ status: 'completed', attempt: 2 })
   })
 
-  test('is gone on with once by a server that starts when its time is over, however slow the database is', async () => {
+  test('resumes once on a server that starts after the expiry, however slow the database is', async () => {
     const rows = [await asking(['s']), await asking(['t']), await asking(['u'])]
     lab.clock.advance(3_700_000)
     lab.model.fallback = { tokens: 'Nobody there.' }
@@ -257,7 +257,7 @@ describe('a run whose tool wants an approval', () => {
     await other.drain()
   })
 
-  test('can be cancelled: its approvals expire, its session is free, and its history has what it had said', async () => {
+  test('can be cancelled: its approvals expire, its session is free, its history has its text', async () => {
     const row = await asking(['h'])
     const answer = await request(lab.server, 'POST', `/api/v1/executions/${row.id}/cancel`)
     expect(answer).toMatchObject({ status: 200, body: { execution: { status: 'cancelled' } } })
@@ -271,7 +271,7 @@ describe('a run whose tool wants an approval', () => {
     expect(events.at(-1)!.seq).toBeGreaterThan(events.at(-2)!.seq)
   })
 
-  test('has its chat need attention until it is decided about, whatever else waits, runs and ends there', async () => {
+  test('leaves its chat in need of attention until the decision, whatever else runs there', async () => {
     const row = await asking(['n'])
     const { spaceId, chatId, sessionId } = row
     const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: row.agentId } })
@@ -283,7 +283,7 @@ describe('a run whose tool wants an approval', () => {
     await waits()
     await lab.engine.cancel(queued, lab.actor)
     await waits()
-    // Another agent in the same chat: to its end, and one that waits, too.
+    // Another agent in the same chat: one run ends, and another waits, too.
     lab.model.script({ tokens: 'Me neither.' })
     await ended(lab.engine, await lab.run({ conversation: { spaceId, chatId } }))
     await waits()
@@ -303,13 +303,13 @@ describe('a run whose tool wants an approval', () => {
     expect(await chatOf(row)).toMatchObject({ status: 'done' })
   })
 
-  test('and was to be cancelled by then tells nobody of an approval that is not there', async () => {
+  test('announces no approval if a cancellation came first', async () => {
     const gate = Promise.withResolvers<void>()
     lab.model.script({ tokens: [gate.promise, 'May I?'], toolCalls: [echo('never')] })
     const asked = lab.model.request(lab.model.requests.length)
     const row = await lab.run({ agent: await equipped.agent({}, ASK) })
     await asked
-    // By another server, whose notice is late.
+    // Another server cancels, whose notice is late.
     await lab.db.execution.update({ where: { id: row.id }, data: { wantsCancel: true } })
     gate.resolve()
     expect(await ended(lab.engine, row)).toMatchObject({ status: 'cancelled' })
@@ -328,7 +328,7 @@ describe('a run whose tool wants an approval', () => {
     expect(made('i')).toBe(0)
   })
 
-  test(`${RACES} races of a decision against a cancel: each run ends once, as the cancel says`, async () => {
+  test(`${RACES} races of a decision against a cancel: each run ends once, as the cancel reports`, async () => {
     const agent = await equipped.agent({}, ASK)
     lab.model.fallback = ({ body }) =>
       body.messages.at(-1)?.role === 'tool' ? { tokens: 'Done.' } : { toolCalls: [echo('race')] }
@@ -347,7 +347,7 @@ describe('a run whose tool wants an approval', () => {
   })
 })
 
-describe('what was approved is called, and nothing else', () => {
+describe('an approved call', () => {
   let other: McpTestServer
   beforeAll(async () => {
     other = await startMcpServer()
@@ -357,7 +357,9 @@ describe('what was approved is called, and nothing else', () => {
   const change = async (path: string, body: object) =>
     expect((await request(lab.server, 'PATCH', `/api/v1${path}`, { body })).status).toBe(200)
 
-  /** What a call answers that is approved once its agent or its server has changed, and what the servers were asked. */
+  /**
+   * Approves a call after its agent or server has changed. Returns the call's result and the requests to the servers.
+   */
   async function approved(text: string, changing: (agentId: string, mcpId: string) => Promise<unknown>) {
     const agent = await equipped.agent({}, ASK)
     const [mcpId] = agent.mcpInstanceIds as string[]
@@ -373,14 +375,14 @@ describe('what was approved is called, and nothing else', () => {
 
   const GONE = { content: 'The tool echo is gone by now, or is another one: nothing was called', isError: true }
 
-  /** Puts another server with such a tool into the space of a run, until the test has ended. */
+  /** Puts another server with an equal tool into the space of a run, until the test has ended. */
   async function attachOther() {
     const id = await createMcp(lab.server, other.url)
     await change(`/spaces/${lab.spaceId}`, { addMcps: [id] })
     onTestFinished(() => change(`/spaces/${lab.spaceId}`, { removeMcps: [id] }))
   }
 
-  test('when another server has come in its place', async () => {
+  test('is not made if another server has replaced its own', async () => {
     const { result, calls } = await approved('in-place', async (_, mcpId) => {
       await request(lab.server, 'DELETE', `/api/v1/mcps/${mcpId}`)
       await attachOther()
@@ -388,24 +390,24 @@ describe('what was approved is called, and nothing else', () => {
     expect([result, calls]).toMatchObject([GONE, [0, 0]])
   })
 
-  test('when its server has another address', async () => {
+  test('is not made if its server has another address', async () => {
     const { result, calls } = await approved('moved', (_, mcpId) => change(`/mcps/${mcpId}`, { url: other.url }))
     expect([result, calls]).toMatchObject([GONE, [0, 0]])
   })
 
-  test('though its agent is kept from it since: a run goes on with the agent that it began with', async () => {
+  test('is made although its agent lost the tool since, because the run keeps its agent', async () => {
     const lists = { disallowedTools: ['echo'] }
     const { result, calls } = await approved('kept', (agentId) => change(`/agents/${agentId}`, lists))
     expect([result, calls]).toMatchObject([{ content: 'kept', isError: false }, [1, 0]])
   })
 
-  test('when its name is another one, since a second server has a tool of that name', async () => {
+  test('is made under the new name that the tool got beside one of the same name', async () => {
     const { result, calls } = await approved('beside', attachOther)
     expect([result, calls]).toMatchObject([{ content: 'beside', isError: false }, [1, 0]])
     expect(offered(lab.model.requests.at(-1)!)).toEqual(expect.arrayContaining(['Test__echo', 'Test_2__echo']))
   })
 
-  test('by its name, where a version that stored no more than that has asked', async () => {
+  test('is made by its name, if an older version stored only the name', async () => {
     const { result, calls } = await approved('older', () => lab.db.toolCall.updateMany({ data: { target: null } }))
     expect([result, calls]).toMatchObject([{ content: 'older', isError: false }, [1, 0]])
   })
@@ -416,7 +418,7 @@ const storedMessages = async (row: ExecutionRow) => {
   return body.logs
 }
 
-test('a place is free while a run waits, of the process and of the organization', async () => {
+test('a waiting run frees the capacity of its process and its organization', async () => {
   await using small = await startEquipped({
     MAX_RUNNING: '1',
     MAX_RUNNING_PER_ORGANIZATION: '1',
@@ -434,7 +436,7 @@ test('a place is free while a run waits, of the process and of the organization'
   expect(await violations(small.lab.db)).toEqual([])
 })
 
-test(`${WAITING} runs that wait are in nobody’s way`, async () => {
+test(`${WAITING} waiting runs do not delay other runs`, async () => {
   const agent = await equipped.agent({}, ASK)
   lab.model.fallback = { toolCalls: [echo('many')] }
   const rows = await Promise.all(Array.from({ length: WAITING }, () => lab.run({ agent })))
@@ -450,7 +452,7 @@ test(`${WAITING} runs that wait are in nobody’s way`, async () => {
   await Promise.all(rows.map(async ({ id }) => lab.engine.cancel(await lab.row(id), lab.actor)))
 }, 40_000)
 
-test('nothing is left over, and no run has gone through a state that is not documented', async () => {
+test('no run is left over, and none has gone through an undocumented state', async () => {
   await lab.idle()
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])

@@ -55,7 +55,7 @@ const prompts = fc
     ],
   )
 
-/** What strict templates and providers refuse. */
+/** Message sequences that strict templates and providers refuse. */
 function violations(prompt: LanguageModelV4Prompt): string[] {
   const found: string[] = []
   let last = 'system'
@@ -83,7 +83,7 @@ function violations(prompt: LanguageModelV4Prompt): string[] {
   return found
 }
 
-test.each(MODELS)('a history of any turns is one that $provider takes, and stays as it is', (model) => {
+test.each(MODELS)('$provider accepts an arranged history of any turns, whose original stays unchanged', (model) => {
   fc.assert(
     fc.property(prompts, (prompt) => {
       const arranged = arrange(prompt, model)
@@ -96,7 +96,7 @@ test.each(MODELS)('a history of any turns is one that $provider takes, and stays
   )
 })
 
-test('chat completions are shown the pictures of results by a user turn, behind a neutral bridge', () => {
+test('chat completions get images of tool results in a user turn after a neutral message', () => {
   const picture = { type: 'file' as const, mediaType: 'image/png', data: { type: 'data' as const, data: 'AAAA' } }
   const prompt: LanguageModelV4Prompt = [
     { role: 'user', content: [{ type: 'text', text: 'Look' }] },
@@ -118,7 +118,7 @@ test('chat completions are shown the pictures of results by a user turn, behind 
   expect(arrange(prompt, MODELS[1]!)).toHaveLength(3)
 })
 
-test('reasoning of another model is handed back to nobody', () => {
+test('reasoning of another model is sent to no model', () => {
   const prompt: LanguageModelV4Prompt = [
     { role: 'user', content: [{ type: 'text', text: 'Hello' }] },
     {

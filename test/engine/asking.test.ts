@@ -20,7 +20,7 @@ afterAll(async () => {
   await anthropic.close()
 })
 
-/** A model of its own for each test: what is learned about one does not reach another. */
+/** Each test uses its own model, because the engine remembers the limits of each model. */
 let model = ''
 let count = 0
 beforeEach(() => {
@@ -31,7 +31,7 @@ const busy = (status: number, headers: Record<string, string> = { 'retry-after-m
   error: { status, message: 'busy', headers },
 })
 
-/** Runs a message to its end: the execution as REST returns it, its events, and the requests that reached the model. */
+/** Runs a message to its end. Returns the execution as REST does, its events, and the requests to the model. */
 async function run(fields: object = {}, agent: object = {}) {
   const before = lab.model.requests.length
   const id = await createAgent(lab.server, { model, ...agent })
@@ -46,46 +46,46 @@ async function run(fields: object = {}, agent: object = {}) {
 const answers = (body: ModelRequest['body'], refused: string | false) =>
   refused ? { error: { status: 400, message: refused } } : { tokens: `Answer of ${body.model}` }
 
-describe('retries', () => {
-  test.each([408, 409, 429, 500, 502, 503, 504, 529])('a model that answers %i once is asked again', async (status) => {
+describe('the engine', () => {
+  test.each([408, 409, 429, 500, 502, 503, 504, 529])('asks a model again that answers %i once', async (status) => {
     lab.model.script(busy(status))
     const { execution, events } = await run()
     expect(execution).toMatchObject({ status: 'completed', modelsTried: [], usageEstimated: false })
     expect(events[0]).toMatchObject({ messageType: 'retry', attempt: 1, afterMs: 1, reason: `HTTP ${status}: busy` })
   })
 
-  test('Retry-After is honoured as seconds, as a date and in milliseconds', async () => {
+  test('obeys Retry-After in seconds, as a date and in milliseconds', async () => {
     const past = new Date(Date.now() - 60_000).toUTCString()
     lab.model.script(busy(429, { 'retry-after': '0' }), busy(429, { 'retry-after': past }))
     const { events } = await run()
     expect(events.slice(0, 2)).toMatchObject([{ afterMs: 0 }, { afterMs: 0 }])
   })
 
-  test('a run fails after MODEL_RETRIES repetitions', async () => {
+  test('fails a run after MODEL_RETRIES retries', async () => {
     lab.model.script(busy(503), busy(503), busy(503))
     const { execution, requests } = await run()
     expect(execution).toMatchObject({ status: 'failed', error: 'HTTP 503: busy' })
     expect(requests).toHaveLength(3)
   })
 
-  test.each([400, 401, 403, 404, 422])('a refusal with %i is not repeated', async (status) => {
+  test.each([400, 401, 403, 404, 422])('does not retry a refusal with %i', async (status) => {
     lab.model.script(busy(status))
     const { execution, requests } = await run()
     expect([execution.status, requests.length]).toEqual(['failed', 1])
   })
 
-  test('a reply that breaks off after its first token is not asked for again', async () => {
+  test('does not retry a reply that breaks off after its first token', async () => {
     lab.model.script({ tokens: ['Hel'], end: 'drop' })
     const { execution, requests } = await run()
     expect([execution.status, requests.length]).toEqual(['failed', 1])
   })
 
-  test('a reply that breaks off before its first token is asked for again', async () => {
+  test('retries a reply that breaks off before its first token', async () => {
     lab.model.script({ tokens: [], end: 'drop' })
     expect((await run()).execution.status).toBe('completed')
   })
 
-  test('a cancel ends the wait for a repetition at once', async () => {
+  test('stops waiting for a retry at once on a cancel', async () => {
     lab.model.script(busy(429, { 'retry-after': '60' }))
     const row = await lab.run({ model })
     await expect.poll(() => lab.db.executionEvent.count({ where: { executionId: row.id } })).toBe(1)
@@ -93,7 +93,7 @@ describe('retries', () => {
     expect((await lab.row(row.id)).status).toBe('cancelled')
   })
 
-  test('a run that waits for a repetition is taken over when its process ends', async () => {
+  test('takes over a run that was waiting for a retry when its process ended', async () => {
     await using own = await startLab({ MODEL_RETRIES: '2', DRAIN_TIMEOUT: '60' })
     own.model.script(busy(429, { 'retry-after': '60' }))
     const row = await own.run()
@@ -128,20 +128,20 @@ describe('Anthropic', () => {
     return { execution, requests: anthropic.requests.slice(before).map(({ body }) => body) }
   }
 
-  test('is asked again when it is overloaded, also when its stream says so before the first token', async () => {
+  test('is retried when it is overloaded, also when its stream reports it before the first token', async () => {
     anthropic.script(busy(529), { end: 'cut', tokens: sse(begin, overloaded) }, whole)
     const { execution, requests } = await asked()
     expect(execution).toMatchObject({ status: 'completed', result: 'Hi' })
     expect(requests).toHaveLength(3)
   })
 
-  test('is not asked again when its stream breaks after the first token', async () => {
+  test('is not retried when its stream breaks after the first token', async () => {
     anthropic.script({ end: 'drop', tokens: sse(begin, ...text) })
     const { execution, requests } = await asked()
     expect([execution.status, requests.length]).toEqual(['failed', 1])
   })
 
-  test('is sent the settings that it knows; the others become warnings', async () => {
+  test('gets the settings that it supports, and the others become warnings', async () => {
     anthropic.script(whole)
     const { execution, requests } = await asked({
       modelSettings: { maxOutputTokens: 77, stopSequences: ['x'], seed: 1 },
@@ -151,7 +151,7 @@ describe('Anthropic', () => {
   })
 })
 
-describe('a refusal that names something', () => {
+describe('a refusal that names a parameter', () => {
   const cases: [name: string, refused: string, isRefused: (body: ModelRequest['body']) => boolean, settings: object][] =
     [
       ['stream_options', 'Unknown field: stream_options', (body) => body.stream_options !== undefined, {}],
@@ -180,7 +180,7 @@ describe('a refusal that names something', () => {
         { providerOptions: { compatible: { top_k: 3 } } },
       ],
     ]
-  test.each(cases)('(%s) is followed by one request without it, and the next run knows', async (...given) => {
+  test.each(cases)('(%s) is followed by one request without it, and the next run leaves it out', async (...given) => {
     const [, refused, isRefused, modelSettings] = given
     lab.model.fallback = ({ body }) => answers(body, isRefused(body) && refused)
     const first = await run({ modelSettings })
@@ -190,7 +190,7 @@ describe('a refusal that names something', () => {
     lab.model.fallback = { tokens: 'A reply.' }
   })
 
-  test('leads to a warning where the caller had asked for it', async () => {
+  test('leads to a warning if the caller had requested the parameter', async () => {
     lab.model.fallback = ({ body }) => answers(body, body.seed !== undefined && "Unsupported parameter: 'seed'")
     const { execution } = await run({ modelSettings: { seed: 1 } })
     expect(execution.warnings).toMatchObject([{ code: 'setting_ignored', text: expect.stringContaining('seed') }])
@@ -199,7 +199,7 @@ describe('a refusal that names something', () => {
 })
 
 describe('settings', () => {
-  test('those of a call win over those of the agent, key by key, and reach the request', async () => {
+  test('of a call win over those of the agent, key by key, and reach the request', async () => {
     const agent = { temperature: 0.1, topP: 0.5, providerOptions: { compatible: { top_k: 5, model: 'other', n: 2 } } }
     const call = { temperature: 0.9, seed: 7, stopSequences: ['END'], reasoningEffort: 'low', maxOutputTokens: 50 }
     const { requests, execution } = await run({ modelSettings: call }, { modelSettings: agent })
@@ -216,7 +216,7 @@ describe('settings', () => {
     [{ reasoningEffort: 'x' }, 'modelSettings.reasoningEffort'],
     [{ maxOutputTokens: 0 }, 'modelSettings.maxOutputTokens'],
     [{ max_tokens: 1 }, 'modelSettings.max_tokens'],
-  ])('%j is refused with the name of the field', async (modelSettings, field) => {
+  ])('like %j are refused with the name of the field', async (modelSettings, field) => {
     const body = { message: 'Hello', modelSettings }
     const answer = await request(lab.server, 'POST', `/api/v1/agents/${lab.agentId}/execute`, { body })
     expect(answer.status).toBe(400)
@@ -225,7 +225,7 @@ describe('settings', () => {
 })
 
 describe('fallback models', () => {
-  test('are asked in order after the retries, when a model is unknown, and when it has no key', async () => {
+  test('are asked in order after retries, for an unknown model and for a missing key', async () => {
     lab.model.script(busy(503), busy(503), busy(503))
     const names = ['offline/nope', 'google/gemini-x', 'compatible/second']
     const { execution } = await run({ fallbackModels: names })
@@ -234,7 +234,7 @@ describe('fallback models', () => {
     expect(execution.warnings.map(({ code }: { code: string }) => code)).toContain('model_fallback')
   })
 
-  test('are not asked after a refusal, and not at all where none is listed', async () => {
+  test('are not asked after a refusal, or if none is listed', async () => {
     lab.model.script(busy(401))
     expect((await run({ fallbackModels: ['compatible/second'] })).execution).toMatchObject({ status: 'failed', model })
     expect((await run({ model: 'google/gemini-x' })).execution.status).toBe('failed')
@@ -248,7 +248,7 @@ describe('a request that is too long', () => {
     return tokens > LIMIT && `This model's maximum context length is ${LIMIT} tokens. You requested ${tokens} tokens.`
   }
 
-  test('is sent again without the oldest turns, and the next run knows the room', async () => {
+  test('is sent again without the oldest turns, and the next run uses the learned size', async () => {
     lab.model.fallback = ({ body }) => answers(body, tooLong(body))
     const agentId = await createAgent(lab.server, { model })
     let sessionId: string | undefined
@@ -265,7 +265,7 @@ describe('a request that is too long', () => {
     lab.model.fallback = { tokens: 'A reply.' }
   })
 
-  test('is shortened beforehand where the agent states the context window', async () => {
+  test('is shortened beforehand if the agent states the context window', async () => {
     const agentId = await createAgent(lab.server, { model, contextWindow: 2_000 })
     const path = `/api/v1/agents/${agentId}/execute`
     const first = await request(lab.server, 'POST', path, { body: { message: `old ${'x'.repeat(6_000)}` } })
@@ -277,7 +277,7 @@ describe('a request that is too long', () => {
     expect(told).not.toContain('old xxx')
   })
 
-  test('never parts a call from its result, and cuts results last', () => {
+  test('is shortened without separating a call from its result, and results are cut last', () => {
     const user = (text: string) => ({ role: 'user' as const, content: [{ type: 'text' as const, text }] })
     const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 't', input: {} }
     const output = { type: 'text' as const, value: 'y'.repeat(20_000) }
@@ -294,7 +294,7 @@ describe('a request that is too long', () => {
   })
 })
 
-test('a file that a provider could not read is left out in later turns, and others are sent', () => {
+test('a file that the provider cannot read is left out in later turns, and others are sent', () => {
   const file = (data: string) => ({
     ...{ type: 'file' as const, mediaType: 'image/png', filename: `${data}.png` },
     data: { type: 'data' as const, data: Buffer.from(data) },

@@ -15,7 +15,7 @@ const cancel = ({ server }: Lab, { id }: { id: string }): Promise<Answer> =>
 
 const statusOf = async (lab: Lab, { id }: { id: string }) => (await lab.row(id)).status
 
-/** What the answer of a cancel says, held against what became of the run. */
+/** Compares the answer of a cancel with the final state of the run. */
 async function expectAgreement(lab: Lab, row: ExecutionRow, answer: Answer): Promise<string> {
   const status = await statusOf(lab, row)
   const expected =
@@ -26,22 +26,23 @@ async function expectAgreement(lab: Lab, row: ExecutionRow, answer: Answer): Pro
   return status
 }
 
-// It takes some to come near the end of a run.
+// A number of cancels must come near the end of a run.
 const RACES = onPostgres ? 100 : 200
 const BEGINS = times(100)
 
-test(`${RACES} races of cancel against completion: one terminal state each, and the answer agrees with it`, async () => {
+test(`${RACES} cancels raced against completion agree with the one terminal state`, async () => {
   await using lab = await startLab()
   const open = gates(lab)
   const transitions = await watchTransitions(lab.db)
   const outcomes = { completed: 0, cancelled: 0 }
-  // How long after the model's answer to cancel (ms), or before it: from race to race nearer to the run's end.
+  // Delay of the cancel after the model's answer (ms), or before it. It approaches the end of the run from race to
+  // race.
   let moment = 0
   let step = 0
   const race = async (index: number, first: number) => {
     const message = `race ${index}`
     const row = await lab.run({ message })
-    // A run that is cancelled before it asks would leave the last one waiting for its request.
+    // A run that is cancelled before its request would leave the previous race waiting for it.
     let number = first
     while (questionOf(await lab.model.request(number)) !== message) number++
     const answering = sleep(Math.max(0, -moment)).then(() => open(message))
@@ -49,7 +50,7 @@ test(`${RACES} races of cancel against completion: one terminal state each, and 
     const status = await expectAgreement(lab, row, await cancel(lab, row))
     await answering
     outcomes[status as keyof typeof outcomes]++
-    // The same once more: that was far from it.
+    // Repeats the race, because it was far from the end.
     const side = status === 'completed' ? -0.5 : 0.5
     step = step * side > 0 ? step * 1.1 : side
     moment += step
@@ -63,7 +64,7 @@ test(`${RACES} races of cancel against completion: one terminal state each, and 
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
 
-test(`${BEGINS} races of cancel against the begin of a run that waited: none goes on, and none asks the model in vain`, async () => {
+test(`${BEGINS} cancels raced against the start of a pending run leave none running`, async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })
   const open = gates(lab)
   const transitions = await watchTransitions(lab.db)
@@ -85,7 +86,7 @@ test(`${BEGINS} races of cancel against the begin of a run that waited: none goe
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
 
-test('a run that is cancelled while its calls are kept keeps none of them', async () => {
+test('a run that is cancelled while its calls are stored keeps none of them', async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })
   const kept = Promise.withResolvers<void>()
   const goOn = Promise.withResolvers<void>()
@@ -109,7 +110,7 @@ test('a run that is cancelled while its calls are kept keeps none of them', asyn
   await other.drain()
 })
 
-test('a cancel that comes after the claim of a waiting run and before its begin is not lost', async () => {
+test('a cancel between the claim of a pending run and its start takes effect', async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })
   gates(lab)
   const claimed = Promise.withResolvers<void>()
@@ -121,7 +122,7 @@ test('a cancel that comes after the claim of a waiting run and before its begin 
   const first = await lab.run({ message: 'first' })
   const { chatId, sessionId, spaceId } = first
   const second = await lab.run({ message: 'second', conversation: { spaceId, chatId, sessionId } })
-  // The first one's end is not this engine's doing, so that its first transaction is the claim of the second.
+  // This engine does not end the first run, so its first transaction is the claim of the second.
   const other = lab.another({ db: slowToAnswer(lab.db, pause), bus: lab.server.service.deps.bus })
   await lab.db.session.update({ where: { id: sessionId }, data: { activeExecutionId: second.id } })
   void other.start(false)
@@ -136,7 +137,7 @@ test('a cancel that comes after the claim of a waiting run and before its begin 
   await other.drain()
 })
 
-test('a cancel of an accepted run that its process has not begun yet is not lost', async () => {
+test('a cancel of an accepted run that its process has not started yet takes effect', async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })
   gates(lab)
   const committed = Promise.withResolvers<void>()
@@ -163,7 +164,7 @@ test('a cancel of an accepted run that its process has not begun yet is not lost
   await other.drain()
 })
 
-test('the cancel of a waiting run leaves the one before it alone, and the one after it follows', async () => {
+test('the cancel of a pending run affects neither the run before it nor the one after it', async () => {
   await using lab = await startLab()
   const open = gates(lab)
   const first = await lab.run({ message: 'first' })
@@ -206,7 +207,7 @@ test('a cancel reaches every model connection of the tree, and no other', async 
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('a run that joins the tree while it is being cancelled is refused or cancelled, at any depth', async () => {
+test('a run that joins a tree during its cancel is refused or cancelled, at any depth', async () => {
   await using lab = await startLab()
   lab.model.fallback = { tokens: ['one '], end: 'hang' }
   const { bus } = lab.server.service.deps
@@ -219,7 +220,7 @@ test('a run that joins the tree while it is being cancelled is refused or cancel
     }
     const joining: Promise<unknown>[] = []
     const join = (row: ExecutionRow) => joining.push(lab.run({ message: 'late', parent: row }).catch(String))
-    // At every cancel notice, everybody gets another child.
+    // Every run gets another child at each cancel notice.
     const stop = bus.subscribe('cancel', () => {
       if (joining.length < 40) family.forEach(join)
     })
@@ -239,7 +240,7 @@ test('a run that joins the tree while it is being cancelled is refused or cancel
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
 
-test('what a cancelled run had said stays in its events and, marked as not whole, in the history', async () => {
+test('the text of a cancelled run stays in its events and, marked as partial, in the history', async () => {
   await using lab = await startLab()
   lab.model.fallback = { tokens: ['one ', 'two '], end: 'hang' }
   const row = await lab.run()
@@ -260,7 +261,7 @@ test('what a cancelled run had said stays in its events and, marked as not whole
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('told to look for itself, a process stops its own runs that shall be cancelled, and no others', async () => {
+test('a process without a notice finds and stops its own cancelled runs, and no others', async () => {
   await using lab = await startLab({ LEASE_DURATION: '600' })
   lab.model.fallback = { tokens: ['one ', new Promise<void>(() => {})] }
   const bus = createLocalBus()
@@ -281,13 +282,13 @@ test('told to look for itself, a process stops its own runs that shall be cancel
   await cancel(lab, elsewhere)
 })
 
-test('a cancel that fails half way has marked all that goes with it', async () => {
+test('a cancel that fails half way has marked the whole tree', async () => {
   await using lab = await startLab()
   const open = gates(lab)
   const root = await lab.run({ message: 'root' })
   const child = await lab.run({ message: 'child', parent: root })
   const grandchild = await lab.run({ message: 'grandchild', parent: child })
-  // After its first transaction.
+  // Fails after its first transaction.
   const findMany = () => Promise.reject(new Error('Connection terminated'))
   const execution = overrideMembers(() => lab.db.execution, { findMany })
   const other = lab.another({ db: overrideMembers(() => lab.db, { execution }) })

@@ -2,7 +2,7 @@ import type { LanguageModelV4StreamPart } from '@ai-sdk/provider'
 import { createChatReader } from '../../src/executions/engine/models/chat-stream.ts'
 import type { Part } from '../../src/executions/engine/models/text-model.ts'
 
-/** The tools that the request of a read reply offered. */
+/** The tools in the request of the reply. */
 export const TOOLS = ['add', 'get_weather', 'search']
 export const DONE = 'data: [DONE]\n\n'
 
@@ -30,7 +30,7 @@ export function partsOf(pieces: readonly (string | Uint8Array)[], thinkTags = tr
   return parts
 }
 
-/** Summarizes a reply, however many pieces it came in. */
+/** Summarizes a reply, whatever the number of pieces. */
 export function summarize(parts: readonly (Part | LanguageModelV4StreamPart)[]) {
   const joined = (type: string) =>
     parts.flatMap((part) => (part.type === type && 'delta' in part ? part.delta : [])).join('')

@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest'
 import { unifiedReason } from '../../src/executions/engine/models/finish-reasons.ts'
 import { chunk, DONE, data, partsOf, summarize, TOOLS } from './chat-bytes.ts'
 
-// Our reader of chat completions against the AI SDK's, over generated streams. A stream is a reply that some server
-// writes in its own way. Both readers get the same bytes, and the reply that was written is the truth.
+// Compares our reader of chat completions with the AI SDK's over generated streams. A stream is a reply in some
+// server's style. Both readers get the same bytes, and the generated reply is the truth.
 
 type Summary = ReturnType<typeof summarize>
 
@@ -31,7 +31,7 @@ const input = fc.dictionary(
 )
 const count = fc.integer({ min: 1, max: 9999 })
 
-/** What a model says. */
+/** The content of a generated reply. */
 const replies = fc.record({
   reasoning: fc.array(word, { maxLength: 3 }),
   text: fc.array(word, { maxLength: 5 }),
@@ -46,7 +46,7 @@ type Reply = typeof replies extends fc.Arbitrary<infer One> ? One : never
 
 /** The ways in which servers write each part of a reply; the first is that of the specification. */
 const WAYS = {
-  /** The keys of the pieces of calls. */
+  /** The keys under which calls are streamed in pieces. */
   calls: [
     'as specified',
     'one after the other',
@@ -86,7 +86,7 @@ type Part = keyof Ways
 const PARTS = Object.keys(WAYS) as Part[]
 const SPECIFIED = Object.fromEntries(PARTS.map((part) => [part, 'as specified'])) as Ways
 
-/** Ways of which a reader can make the same reply by the specification alone: not a reason to differ. */
+/** Deviations that a reader of the specification alone also understands, so that they explain no difference. */
 const SAME: ReadonlySet<string> = new Set([
   'one after the other',
   'one index for all calls',
@@ -106,7 +106,7 @@ const SAME: ReadonlySet<string> = new Set([
   'no [DONE]',
 ])
 
-/** The provider's words that mean what the specification's do. */
+/** The provider's names for values of the specification. */
 const WORDS: Readonly<Record<string, string>> = {
   ...{ stop: 'end_turn', length: 'max_tokens', content_filter: 'SAFETY' },
   ...{ tool_calls: 'tool_use', function_call: 'tool_call' },
@@ -273,13 +273,13 @@ function truth({ reasoning, text, tools, reason, usage }: Reply, ways: Ways): Su
   }
 }
 
-/** Whether what a server has written still says what the model said. */
+/** Whether the written stream still contains the reply. */
 const isPossible = ({ tools }: Reply, ways: Ways): boolean =>
   (ways.calls !== 'neither ids nor indexes' || new Set(tools.map(({ name }) => name)).size === tools.length) &&
   (ways.reason !== 'missing before [DONE]' || !/no \[DONE\]|behind the finish|without/.test(ways.frame)) &&
   (ways.calls !== 'calls in a message' || ways.text !== 'a message that grows')
 
-/** Ways of which most are as specified, so that many streams have one or two odd ones. */
+/** Mostly ways of the specification, so that many streams have one or two deviations. */
 const someWays: fc.Arbitrary<Ways> = fc.record(
   Object.fromEntries(
     PARTS.map((part) => [
@@ -292,7 +292,7 @@ const someWays: fc.Arbitrary<Ways> = fc.record(
 const oddIn = (ways: Ways) =>
   PARTS.flatMap((part) => (ways[part] === 'as specified' || SAME.has(ways[part]) ? [] : `${part}: ${ways[part]}`))
 
-/** A reply with everything, so that each way of writing shows. */
+/** A reply with everything, so that each way of writing appears. */
 const FULL: Reply = {
   reasoning: ['Let me ', 'think.'],
   text: ['Both ', 'of them.'],
@@ -322,7 +322,7 @@ describe('our reader of chat completions and that of the AI SDK', () => {
     )
   })
 
-  it('differ for a named reason alone, and then ours reads what was said', async () => {
+  it('differ only for a named reason, and then ours reads the generated reply', async () => {
     await fc.assert(
       fc.asyncProperty(replies, someWays, async (reply, ways) => {
         fc.pre(isPossible(reply, ways))
@@ -336,7 +336,7 @@ describe('our reader of chat completions and that of the AI SDK', () => {
   })
 
   const reasons = PARTS.flatMap((part) => WAYS[part].flatMap((way) => oddIn({ ...SPECIFIED, [part]: way })[0] ?? []))
-  it.each(reasons)('differ where a server writes %s', async (reason) => {
+  it.each(reasons)('differ if a server writes %s', async (reason) => {
     const ways = { ...SPECIFIED, ...waysOf(reason.slice(reason.indexOf(': ') + 2)) }
     const bytes = write(FULL, ways)
     expect(summarize(partsOf([bytes]))).toEqual(truth(FULL, ways))

@@ -101,7 +101,7 @@ describe('the reader of chat completions', () => {
       ['add({"x":1})'],
     ],
     ['braces in texts', [call('add', '{"x":"}{\\"', a), call(undefined, '}"}', { index: 0 })], ['add({"x":"}{\\"}"})']],
-    // The text stays as it is: whoever makes the call sees that it is no JSON object.
+    // The text stays unchanged, so that the caller sees that it is no JSON object.
     ['an input without its end', [call('add', '{"x":', a)], ['add({"x":)']],
     ['an input that is a list', [call('add', '[1]', a)], ['add([1])']],
     ['two inputs in a row', [call('add', '{"x":1}{"x":2}', a)], ['add({"x":1})', 'add({"x":2})']],
@@ -111,10 +111,10 @@ describe('the reader of chat completions', () => {
       ['add({"x":1})', 'add({"x":2})'],
     ],
     ['one input twice in a row', [call('add', '{"x":1} {"x": 1}', a)], ['add({"x":1})']],
-    // They may be of different tools: nobody can say which.
+    // They may be of different tools, which is undecidable.
     ['two inputs with different keys', [call('add', '{"x":1}{"y":2}', a)], ['add({"x":1}{"y":2})']],
     ['an input with a tail', [call('add', '{"x":1}{"x":', a)], ['add({"x":1}{"x":)']],
-  ])('puts calls together from %s', (_, pieces, expected) => {
+  ])('joins calls from %s', (_, pieces, expected) => {
     expect(callsOf(...pieces)).toEqual(expected)
   })
 
@@ -130,7 +130,7 @@ describe('the reader of chat completions', () => {
     ['an error that is empty', data({ choices: [{ delta: {} }], error: '' })],
     ['a finish reason "None"', chunk({}, 'None')],
     ['a word', 'data: PROCESSING\n\n'],
-  ])('ignores a chunk that says nothing: %s', (_, odd) => {
+  ])('ignores a chunk without content: %s', (_, odd) => {
     expect(
       read(odd, chunk({ content: 'H' }), odd, chunk({ content: 'i' }), odd, chunk({}, 'stop'), odd, DONE),
     ).toMatchObject({ text: 'Hi', finish: 'stop' })
@@ -159,7 +159,7 @@ describe('the reader of chat completions', () => {
     expect(read(chunk({ content: 'Hi' }), ...pieces, DONE)).toMatchObject({ input: 3, output: 4 })
   })
 
-  it('counts cached and reasoning tokens apart', () => {
+  it('counts cached and reasoning tokens separately', () => {
     const usage = {
       ...USAGE,
       prompt_tokens_details: { cached_tokens: 2 },
@@ -244,7 +244,7 @@ describe('the reader of chat completions', () => {
     expect(read(...pieces)).toMatchObject({ text: 'Whole', finish: 'stop' })
   })
 
-  it('takes an answer whose stream ends without a finish reason for cut, unless [DONE] ends it', () => {
+  it('treats a stream without a finish reason as cut, unless [DONE] ends it', () => {
     expect(read(chunk({ content: 'Well, ' }))).toMatchObject({ text: 'Well, ', finish: 'length' })
     expect(read(chunk({ content: 'Well.' }), DONE)).toMatchObject({ text: 'Well.', finish: 'stop' })
     expect(errorOf(chunk({ role: 'assistant' }))).toMatchObject({ type: 'error' })
@@ -262,13 +262,13 @@ describe('the reader of chat completions', () => {
     ['network_error', 'error'],
     ['insufficient_system_resource', 'error'],
     ['something_new', 'other'],
-  ])('maps the finish reason %s to %s, and keeps it', (raw, unified) => {
+  ])('maps the finish reason %s to %s, and stores the original', (raw, unified) => {
     expect(partsOf([chunk({ content: 'Hi' }, raw), DONE]).at(-1)).toMatchObject({ finishReason: { raw, unified } })
   })
 })
 
 describe('reasoning', () => {
-  /** The metadata of all reasoning, put together as a reply keeps it. */
+  /** The metadata of all reasoning, joined as a reply stores it. */
   const kept = (...pieces: string[]) =>
     Object.assign(
       {},
@@ -278,7 +278,7 @@ describe('reasoning', () => {
     )
 
   it.each(['reasoning_content', 'reasoning', 'thinking'])(
-    'in the field %s stands apart and remembers its field',
+    'in the field %s is separate from the text, and remembers its field',
     (field) => {
       expect(read(chunk({ [field]: 'Hm' }), chunk({ [field]: '.' }), chunk({ content: 'Yes' }, 'stop'))).toMatchObject({
         reasoning: 'Hm.',
@@ -292,7 +292,7 @@ describe('reasoning', () => {
     expect(read(chunk({ reasoning: 'Hm', reasoning_content: 'Hm' }, 'stop')).reasoning).toBe('Hm')
   })
 
-  it('details are kept whole, those that come late and encrypted too', () => {
+  it('details are stored whole, including late and encrypted ones', () => {
     const detail = (text: string, more = {}) => ({ type: 'reasoning.text', text, index: 0, ...more })
     const pieces = [
       chunk({ reasoning: 'H', reasoning_details: [detail('H')] }),
@@ -312,7 +312,7 @@ describe('reasoning', () => {
     ['◁think▷', '◁/think▷'],
     ['[THINK]', '[/THINK]'],
     ['<|channel|>analysis<|message|>', '<|end|><|start|>assistant<|channel|>final<|message|>'],
-  ])('between %s and %s at the start is set apart, wherever it is cut', (open, close) => {
+  ])('between %s and %s at the start is separated, wherever the network cuts it', (open, close) => {
     const text = `\n${open}Hm < hm\n${close}\n\nYes, <think> is a tag`
     for (let size = 1; size <= text.length; size++) {
       const pieces = text.match(new RegExp(`[\\s\\S]{1,${size}}`, 'g')) ?? []
@@ -322,7 +322,7 @@ describe('reasoning', () => {
   })
 
   it.each(['<p>Hi</p>', ' <thin ice>', 'Use <think>x</think> like this', '<', '  ', '<think'])(
-    'is not found in "%s"',
+    'is absent from "%s"',
     (text) => {
       for (const pieces of [[text], [...text]]) {
         expect(read(...pieces.map((content) => chunk({ content })), chunk({}, 'stop'))).toMatchObject({
@@ -333,14 +333,14 @@ describe('reasoning', () => {
     },
   )
 
-  it('without its end is all there is', () => {
+  it('without its closing tag is the whole reply', () => {
     expect(read(chunk({ content: '<think>only ' }), chunk({ content: 'this' }, 'length'))).toMatchObject({
       reasoning: 'only this',
       text: '',
     })
   })
 
-  it('in tags is text where THINK_TAGS is false', () => {
+  it('in tags is text if THINK_TAGS is false', () => {
     const text = '<think>Hm</think>Yes'
     expect(summarize(partsOf([chunk({ content: text }, 'stop')], false))).toMatchObject({ reasoning: '', text })
   })

@@ -21,7 +21,7 @@ beforeAll(async () => {
 })
 afterAll(() => equipped[Symbol.asyncDispose]())
 
-/** Another process, which finds a lab's runs dead. */
+/** Starts another process, which finds a lab's runs dead. */
 async function takeOver(overrides: Parameters<Lab['another']>[0] = {}, of = lab): Promise<Engine> {
   const other = of.another(overrides)
   of.clock.advance(700_000)
@@ -29,19 +29,19 @@ async function takeOver(overrides: Parameters<Lab['another']>[0] = {}, of = lab)
   return other
 }
 
-/** A run that has made one call and is at its second step, which says nothing. */
+/** Starts a run that has made one call and waits at its second step without any text. */
 async function atSecondStep({ fields = {}, actor = lab.actor } = {}): Promise<ExecutionRow> {
   const agent = await equipped.agent(fields)
   const index = lab.model.requests.length
   lab.model.script({ toolCalls: [call('add', { a: 1, b: 2 })] }, { end: 'hang' })
   const row = await lab.run({ agent, actor })
   await lab.model.request(index + 1)
-  // Whatever is stored later would keep its lease.
+  // A later write would renew its lease.
   await expect.poll(async () => (await storedEvents(lab.db, row.id)).length).toBe(2)
   return lab.row(row.id)
 }
 
-test('a run with two steps is the same wherever its stream is cut, for every one of its events', async () => {
+test('a two-step run reads the same wherever its stream is cut, for every one of its events', async () => {
   const agent = await equipped.agent()
   lab.model.script(
     { tokens: ['Let me ', 'see.'], toolCalls: [call('add', { a: 1, b: 2 }), call('fail')] },
@@ -61,9 +61,9 @@ test('a run with two steps is the same wherever its stream is cut, for every one
   }
 })
 
-test('what a tool had answered and nobody was shown is shown by whoever goes on, once', async () => {
+test('a stored tool result without an event is published once by the process that resumes', async () => {
   const row = await atSecondStep()
-  // As if the process had died between the two writes.
+  // Simulates a process that died between the two writes.
   await lab.db.executionEvent.deleteMany({ where: { executionId: row.id } })
   lab.model.script({ tokens: 'Three.' })
   const other = await takeOver()
@@ -75,7 +75,7 @@ test('what a tool had answered and nobody was shown is shown by whoever goes on,
   await other.drain()
 })
 
-test('a worker whose run was taken over stores no step, no begin of a call and no result of one', async () => {
+test('a worker that lost its run stores no step, no start of a call and no result', async () => {
   const row = await atSecondStep()
   const index = lab.model.requests.length
   lab.model.script({ end: 'hang' })
@@ -97,7 +97,7 @@ test('a worker whose run was taken over stores no step, no begin of a call and n
   await other.drain()
 })
 
-test('a run that is taken over goes on within the scopes of the token that started it', async () => {
+test('a run that is taken over continues within the scopes of the token that started it', async () => {
   const actor = { ...lab.actor, scopes: ['agents:execute'] }
   const row = await atSecondStep({ fields: { allowedTools: ['add', 'list_tasks'] }, actor })
   lab.model.script({ toolCalls: [call('list_tasks')] }, { tokens: 'No.' })
@@ -111,22 +111,25 @@ test('a run that is taken over goes on within the scopes of the token that start
 test.each([
   ['agent', 'Agent not found'],
   ['space', 'Space not found'],
-] as const)('a run whose %s is gone fails, says so, and its history has what it had done', async (what, error) => {
-  const row = await atSecondStep()
-  const archive = (archivedAt: Date | null) =>
-    what === 'agent'
-      ? lab.db.agent.update({ where: { id: row.agentId }, data: { archivedAt } })
-      : lab.db.space.update({ where: { id: row.spaceId }, data: { archivedAt } })
-  await archive(lab.clock.now())
-  const other = await takeOver()
-  await archive(null)
-  expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error })
-  const message = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
-  expect(message.toolCalls).toMatchObject([{ name: 'add', result: '3' }])
-  await other.drain()
-})
+] as const)(
+  'a run whose %s is gone fails with the reason, and its history has its calls so far',
+  async (what, error) => {
+    const row = await atSecondStep()
+    const archive = (archivedAt: Date | null) =>
+      what === 'agent'
+        ? lab.db.agent.update({ where: { id: row.agentId }, data: { archivedAt } })
+        : lab.db.space.update({ where: { id: row.spaceId }, data: { archivedAt } })
+    await archive(lab.clock.now())
+    const other = await takeOver()
+    await archive(null)
+    expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error })
+    const message = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
+    expect(message.toolCalls).toMatchObject([{ name: 'add', result: '3' }])
+    await other.drain()
+  },
+)
 
-test('a run that somebody wanted cancelled while its process died is cancelled, and makes no call', async () => {
+test('a run cancelled while its process died ends as cancelled, and makes no call', async () => {
   const row = await atSecondStep()
   await lab.db.execution.update({ where: { id: row.id }, data: { wantsCancel: true } })
   const other = await takeOver()
@@ -134,7 +137,7 @@ test('a run that somebody wanted cancelled while its process died is cancelled, 
   await other.drain()
 })
 
-test('what a provider wants told again with its own words is, after a restart too', async () => {
+test('a provider gets back its own metadata of earlier steps, also after a restart', async () => {
   const prompts: LanguageModelV4CallOptions['prompt'][] = []
   const signed = (value: string) => ({ test: { signature: value } })
   const said: LanguageModelV4StreamPart[] = [
@@ -184,7 +187,7 @@ test('what a provider wants told again with its own words is, after a restart to
   await using own = await startEquipped(LEASE)
   const { actor, engine, spaceId } = own.lab
   const agent = await own.agent()
-  // Those who would take it over as well have other models.
+  // The other processes that could take it over have other models.
   await engine.drain()
   const first = own.lab.another({ models: models(true) })
   const row = await first.accept({ ...PLAIN, actor, agent, conversation: { spaceId } })
@@ -212,7 +215,7 @@ test('what a provider wants told again with its own words is, after a restart to
   await Promise.all([first.drain(), other.drain()])
 })
 
-test('while the database is away a run waits for it, and makes no call that is not stored', async () => {
+test('during a database outage a run waits, and makes no call that is not stored', async () => {
   const agent = await equipped.agent()
   const { db } = lab
   let away = 0
@@ -243,7 +246,7 @@ test('while the database is away a run waits for it, and makes no call that is n
   await other.drain()
 })
 
-test('nothing is left over', async () => {
+test('no run is left over', async () => {
   await lab.idle()
   expect(await violations(lab.db)).toEqual([])
   const { body } = await request(lab.server, 'GET', '/api/v1/executions?status=running')

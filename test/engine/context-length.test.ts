@@ -198,7 +198,7 @@ describe('a refusal of a request that is too long', () => {
       400,
       "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 130 instead.",
     ],
-  ])('is told from another refusal: %i %s', (status, message) => {
+  ])('differs from another refusal: %i %s', (status, message) => {
     expect(failureOf(status, message).kind).not.toBe('context_too_long')
   })
 })

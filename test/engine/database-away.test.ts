@@ -8,10 +8,10 @@ import { request } from '../support/rest.ts'
 import { textOf, violations, watchTransitions } from './invariants.ts'
 import { caretakerOf, followed, type Lab, PLAIN, slowToAnswer, startLab } from './lab.ts'
 
-/** Another process has the database for itself; what gives it back. */
+/** Locks the database in another process. Returns a function that unlocks it. */
 async function takeAway({ server }: Lab): Promise<() => void> {
   const other = new Sqlite(`${server.folder}/muster.db`, { timeout: 0 })
-  // This process must have its turn between two attempts: it may have a transaction open.
+  // This process may have a transaction open, so it needs turns between two attempts.
   await expect.poll(() => other.exec('BEGIN EXCLUSIVE'), { timeout: 10_000, interval: 1 }).toBeDefined()
   return () => {
     other.exec('ROLLBACK')
@@ -19,13 +19,13 @@ async function takeAway({ server }: Lab): Promise<() => void> {
   }
 }
 
-// Longer than a statement is tried again (5 s), so that every kind of write fails meanwhile.
+// Longer than the retries of a statement (5 s), so that every kind of write fails meanwhile.
 const AWAY = 6_500
 
-test('the database away for seconds: runs and streams wait and go on, nothing is lost or told twice', async () => {
+test('runs and streams wait out a database outage, without a gap or a duplicate', async () => {
   await using lab = await startLab()
   const transitions = await watchTransitions(lab.db)
-  // More events than are numbered ahead: sooner or later each run has to wait for the database.
+  // More events than are numbered ahead, so that each run must wait for the database.
   const tokens = Array.from({ length: 700 }, (_, index) => `t${index} `)
   lab.model.fallback = { tokens, delay: 1 }
   const rows = await Promise.all(Array.from({ length: 8 }, () => lab.run()))
@@ -59,7 +59,7 @@ test('the database away for seconds: runs and streams wait and go on, nothing is
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
 
-/** What pg says of a connection that breaks while it waits for an answer. */
+/** The error of pg when a connection breaks while it waits for an answer. */
 const broken = () => new Error('Connection terminated unexpectedly')
 
 const requestOf = async ({ db, agentId, actor, spaceId }: Lab) => ({
@@ -67,7 +67,7 @@ const requestOf = async ({ db, agentId, actor, spaceId }: Lab) => ({
   agent: await db.agent.findUniqueOrThrow({ where: { id: agentId } }),
 })
 
-test('of every third write the word gets lost: events, results and ends are stored once all the same', async () => {
+test('events, results and ends are stored once although every third write loses its answer', async () => {
   await using lab = await startLab()
   let writes = -1
   const pause = async () => {
@@ -89,7 +89,7 @@ test('of every third write the word gets lost: events, results and ends are stor
   await engine.drain()
 }, 30_000)
 
-test('a run that begins just when the database goes away waits for it, and completes', async () => {
+test('a run that begins as the database goes away waits for it, and completes', async () => {
   await using lab = await startLab()
   let refused = 0
   const $queryRaw = (...args: [never]) => {
@@ -114,7 +114,7 @@ function withExecutions({ db }: Lab, methods: Record<string, unknown>): Db {
   )
 }
 
-test('a server that lives keeps its runs when the database was away for longer than their leases', async () => {
+test('a live server still owns its runs after an outage longer than their leases', async () => {
   await using lab = await startLab({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
   const goOn = Promise.withResolvers<void>()
   lab.model.fallback = { tokens: ['one ', goOn.promise, 'two'] }
@@ -137,14 +137,14 @@ test('a server that lives keeps its runs when the database was away for longer t
   await expect.poll(() => looks, { timeout: 10_000 }).toBeGreaterThan(seen + 1)
   expect((await lab.row(row.id)).attempt).toBe(1)
 
-  // The other one gives no sign of life all the same: it is taken over a lease later.
+  // The other process gives no sign of life and is still taken over a lease later.
   lab.clock.advance(700_000)
   await expect.poll(async () => (await lab.row(row.id)).attempt, { timeout: 10_000 }).toBe(2)
   goOn.resolve()
   await other.drain()
 }, 30_000)
 
-test('a database that hung, and failed nobody, was away as well: those who live keep their leases first', async () => {
+test('after a database that hung without an error, live servers renew their leases first', async () => {
   await using lab = await startLab({ LEASE_DURATION: '0.3', DRAIN_TIMEOUT: '0.1' })
   lab.model.fallback = { end: 'hang' }
   const row = await lab.run()
@@ -165,7 +165,7 @@ test('a database that hung, and failed nobody, was away as well: those who live 
   caretaker.stop()
 })
 
-test('a heartbeat that hangs does not keep the next one from keeping the leases, nor takes any of them back later', async () => {
+test('a hanging heartbeat does not delay the next one, and takes no lease back later', async () => {
   await using lab = await startLab({ LEASE_DURATION: '600' })
   lab.model.fallback = { end: 'hang' }
   const row = await lab.run()

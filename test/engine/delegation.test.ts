@@ -27,7 +27,7 @@ const agentOf = (id: string) => lab.db.agent.findUniqueOrThrow({ where: { id } }
 const make = (name: string, subagentIds: readonly string[] = [], fields: object = {}) =>
   createAgent(lab.server, { name, systemPrompt: `You are ${name}.`, subagentIds, ...fields })
 
-/** The agent that a request of the model is for. */
+/** Returns the agent of a request to the model. */
 const speaker = ({ body }: ModelRequest) => /^You are (\w+)\./.exec(String(body.messages[0]?.content))?.[1] ?? ''
 const lastRole = ({ body }: ModelRequest) => body.messages.at(-1)?.role
 const delegate = (name: string, message: string, id = `to-${name}`) => call(`delegate_to_${name}`, { message }, id)
@@ -39,7 +39,7 @@ async function run(agentId: string): Promise<{ row: ExecutionRow; children: Exec
 }
 
 describe('an agent with subagents', () => {
-  test('has a tool for each, whose answer is what a run of it has done, in a chat of its own', async () => {
+  test('has a tool for each, which answers with the result of a run in its own chat', async () => {
     const boss = await make('Boss', [await make('Sue', [], { role: 'Researcher', description: 'Finds things.' })])
     lab.model.script(
       { toolCalls: [delegate('sue', 'Find it')], usage: { input: 10, output: 1 } },
@@ -66,12 +66,12 @@ describe('an agent with subagents', () => {
     })
   })
 
-  test('waits for what it has begun, once, though the database goes away just then', async () => {
+  test('waits for the run that it started, once, through a database outage', async () => {
     const boss = await make('Boss', [await make('Sue')])
     lab.model.script({ toolCalls: [delegate('sue', 'Find it')] }, { tokens: 'Found.' }, { tokens: 'Sue found it.' })
     const { deps } = lab.server.service
     const lost: string[] = []
-    /** The first time it is done, and the word of it gets lost. */
+    /** The first transaction commits, and its answer gets lost. */
     const once = <Given extends unknown[], Result>(name: string, work: (...given: Given) => Promise<Result>) => {
       return async (...given: Given): Promise<Result> => {
         const result = await work(...given)
@@ -94,7 +94,7 @@ describe('an agent with subagents', () => {
     await other.drain()
   })
 
-  test('is told when one of them fails, or is cancelled, and goes on', async () => {
+  test('reads that one failed or was cancelled, and continues', async () => {
     const boss = await make('Boss', [await make('Fay'), await make('Cal')])
     lab.model.fallback = (asked) => {
       if (speaker(asked) === 'Fay') return { error: { status: 400, message: 'no such thing' } }
@@ -115,7 +115,7 @@ describe('an agent with subagents', () => {
     expect((await lab.row(begun.id)).result).toBe('I see.')
   })
 
-  test('has several of them at work at the same time', async () => {
+  test('runs several of them at the same time', async () => {
     const boss = await make('Boss', [await make('Ann'), await make('Bob'), await make('Cid')])
     const all = Promise.withResolvers<void>()
     const here = new Set<string>()
@@ -134,7 +134,7 @@ describe('an agent with subagents', () => {
     expect(children.map(({ result }) => result).sort()).toEqual(['Ann', 'Bob', 'Cid'])
   })
 
-  test('has ten of those that it asks for at once at work; the others wait, and are made as these end', async () => {
+  test('runs at most ten of them at once; the others wait and start as these end', async () => {
     const boss = await make('Boss', [await make('Sub')])
     const open = Promise.withResolvers<void>()
     let most = 0
@@ -157,25 +157,22 @@ describe('an agent with subagents', () => {
     expect([most, await started()]).toEqual([10, 25])
   })
 
-  test.skipIf(onPostgres)(
-    'cannot make a tree of more than 200 runs: the calls beyond it start nothing, and are told so',
-    async () => {
-      const boss = await make('Boss', [await make('Sub')])
-      lab.model.fallback = (asked) => {
-        if (speaker(asked) !== 'Boss' || lastRole(asked) === 'tool') return { tokens: 'Done.' }
-        return { toolCalls: Array.from({ length: 205 }, (_, index) => delegate('sub', 'Go', `call-${index}`)) }
-      }
-      const begun = await lab.run({ agent: await agentOf(boss) })
-      const told = results(await followed(lab.engine, begun))
-      expect(told.filter(({ isError }) => isError).map(({ content }) => content)).toEqual(
-        Array(6).fill('Delegation limit reached: a run tree can have at most 200 runs'),
-      )
-      expect(await lab.db.execution.count({ where: { rootExecutionId: begun.id } })).toBe(200)
-      expect((await lab.row(begun.id)).status).toBe('completed')
-    },
-  )
+  test.skipIf(onPostgres)('starts at most 200 runs per tree, and reads that further calls start none', async () => {
+    const boss = await make('Boss', [await make('Sub')])
+    lab.model.fallback = (asked) => {
+      if (speaker(asked) !== 'Boss' || lastRole(asked) === 'tool') return { tokens: 'Done.' }
+      return { toolCalls: Array.from({ length: 205 }, (_, index) => delegate('sub', 'Go', `call-${index}`)) }
+    }
+    const begun = await lab.run({ agent: await agentOf(boss) })
+    const told = results(await followed(lab.engine, begun))
+    expect(told.filter(({ isError }) => isError).map(({ content }) => content)).toEqual(
+      Array(6).fill('Delegation limit reached: a run tree can have at most 200 runs'),
+    )
+    expect(await lab.db.execution.count({ where: { rootExecutionId: begun.id } })).toBe(200)
+    expect((await lab.row(begun.id)).status).toBe('completed')
+  })
 
-  test('cannot go round in a circle, nor deeper than five levels', async () => {
+  test('cannot call in a circle, or deeper than five levels', async () => {
     const names = ['Zero', 'One', 'Two', 'Three', 'Four', 'Five', 'Six']
     let id = await make('Seven')
     for (const name of names.toReversed()) id = await make(name, [id])
@@ -204,7 +201,7 @@ describe('an agent with subagents', () => {
     expect(await lab.db.execution.count({ where: { rootExecutionId: round.row.id } })).toBe(2)
   })
 
-  test('has only those that its user can reach, and none when it is of another organization', async () => {
+  test('has only those that its user can reach, and none if it is of another organization', async () => {
     const member = await lab.server.member()
     const token = member.token
     const hidden = await make('Hidden', [], { visibility: 'private' })
@@ -222,7 +219,7 @@ describe('an agent with subagents', () => {
     expect(await asked((await lab.server.member({ organization: 'Other' })).token)).toEqual([])
   })
 
-  test('has them work within the scopes of the token that started it', async () => {
+  test('runs them within the scopes of the token that started it', async () => {
     const boss = await make('Boss', [await make('Tim', [], { allowedTools: ['create_task'] })])
     lab.model.fallback = (asked) => {
       if (lastRole(asked) === 'tool') return { tokens: String(asked.body.messages.at(-1)?.content) }
@@ -237,7 +234,7 @@ describe('an agent with subagents', () => {
     expect(await lab.db.task.count()).toBe(1)
   })
 
-  test('and a name in another script, or the same twice, has a tool for each all the same', async () => {
+  test('has a tool for each, whatever the script of a name, and also for equal names', async () => {
     const boss = await make('Boss', [
       await make('Ю'),
       await make('Ann'),
@@ -251,7 +248,7 @@ describe('an agent with subagents', () => {
     for (const name of names) expect(name).toMatch(/^[a-zA-Z0-9_-]{1,64}$/)
   })
 
-  test('and its lists mean both of a name without its number, and the second with it', async () => {
+  test('lists both of an ambiguous name without its number, and the second with it', async () => {
     const two = [await make('Ann'), await make('Änn')]
     const [first, second] = ['delegate_to_ann', 'delegate_to_ann_2']
     const offers = async (lists: object) => {
@@ -266,7 +263,7 @@ describe('an agent with subagents', () => {
   })
 })
 
-test('a tree of 1 + 3 + 9 that is cancelled from its root ends as a whole within 2 s, every connection to the model closed', async () => {
+test('cancelling a tree of 1 + 3 + 9 runs ends all of them and their connections within 2 s', async () => {
   const leaf = await make('Leaf')
   const branch = await make('Branch', [leaf])
   const root = await make('Root', [branch])
@@ -291,11 +288,11 @@ test('a tree of 1 + 3 + 9 that is cancelled from its root ends as a whole within
   await expect.poll(isOver, { timeout: 2_000, interval: 20 }).toBe(true)
 })
 
-test('a run that takes too long takes those with it that it waits for', async () => {
+test('a run that times out ends the runs that it waits for', async () => {
   await using short = await startEquipped({ EXECUTION_TIMEOUT: '1' })
   const sub = await createAgent(short.lab.server, { name: 'Slow' })
   const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub] })
-  // It begins so much later that its own time is not up yet.
+  // The child begins so much later that its own time is not over yet.
   short.lab.model.script({ tokens: 'Well.', delay: 400, toolCalls: [delegate('slow', 'Wait')] }, { end: 'hang' })
   const agent = await short.lab.db.agent.findUniqueOrThrow({ where: { id: boss } })
   const row = await ended(short.lab.engine, await short.lab.run({ agent }))
@@ -307,7 +304,7 @@ test('a run that takes too long takes those with it that it waits for', async ()
   expect(await violations(short.lab.db)).toEqual([])
 })
 
-test('a run that fails takes those with it that it waits for, though its process dies with it', async () => {
+test('a run that fails ends the runs that it waits for, even if its process dies', async () => {
   await using short = await startEquipped({ LEASE_DURATION: '1' })
   const { lab } = short
   const { settings } = lab.server.service.deps
@@ -318,7 +315,7 @@ test('a run that fails takes those with it that it waits for, though its process
   let isDead = false
   const dying = lab.another({
     settings: { ...settings, EXECUTION_TIMEOUT: 500 },
-    // With its last transaction, it has no database any more.
+    // The database is gone after its last transaction.
     db: new Proxy(lab.db, {
       get(db, name) {
         if (isDead) throw new Error('The process has died')
@@ -339,7 +336,7 @@ test('a run that fails takes those with it that it waits for, though its process
   await dying.drain()
 })
 
-test('those that wait for an approval go with the run that waits for them, each audited once', async () => {
+test('children that wait for an approval end with their parent, each audited once', async () => {
   const sub = await equipped.agent({ name: 'Asks' }, [{ tool: 'echo', mode: 'ask' }])
   const boss = await make('Boss', [sub.id])
   lab.model.fallback = (asked) => {
@@ -361,7 +358,7 @@ test('those that wait for an approval go with the run that waits for them, each 
 test.each([
   ['for longer than it has', 3_200, 0],
   ['and then goes on for so long that both are more than it has', 2_400, 600],
-])('while a run waits for one that waits for an approval, its time stands still: %s', async (_, waits, delay) => {
+])("a run's time stands still while its child waits for an approval: %s", async (_, waits, delay) => {
   await using short = await startEquipped({ EXECUTION_TIMEOUT: '3' })
   const sub = await short.agent({ name: 'Sub' }, [{ tool: 'echo', mode: 'ask' }])
   const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub.id] })
@@ -380,7 +377,7 @@ test.each([
   expect((await ended(short.lab.engine, row)).result).toBe('Good.')
 })
 
-test('a run that waits for another holds its place, and that one finds one', async () => {
+test('a run that waits for a child holds its capacity, and the child gets its own', async () => {
   await using small = await startEquipped({
     MAX_RUNNING: '1',
     MAX_RUNNING_PER_ORGANIZATION: '1',
@@ -403,7 +400,7 @@ test('a run that waits for another holds its place, and that one finds one', asy
   expect(await violations(small.lab.db)).toEqual([])
 })
 
-test('nothing is left over', async () => {
+test('no run is left over', async () => {
   await lab.idle()
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])

@@ -15,7 +15,7 @@ afterAll(() => lab[Symbol.asyncDispose]())
 
 const execute = (query = '') => `/api/v1/agents/${lab.agentId}/execute${query}`
 
-/** Scripts the next answer of the model; the request for it, once it has come and the run is there. */
+/** Scripts the next answer of the model. Resolves with the request for it once the run exists. */
 async function script(reply: Reply): Promise<ModelRequest> {
   lab.model.script(reply)
   const request = await lab.model.request(lab.model.requests.length)
@@ -25,7 +25,7 @@ async function script(reply: Reply): Promise<ModelRequest> {
 
 const latestRun = () => lab.db.execution.findFirstOrThrow({ orderBy: { createdAt: 'desc' } })
 
-/** A request that is given up. */
+/** Sends a request that is aborted. */
 function giveUp(path: string, body: object): () => Promise<void> {
   const gone = new AbortController()
   const { server } = lab
@@ -44,8 +44,8 @@ function giveUp(path: string, body: object): () => Promise<void> {
   }
 }
 
-describe('onDisconnect=cancel: a caller that goes away takes the run along, down to the model', () => {
-  test('from a stream', async () => {
+describe('with onDisconnect=cancel the end of a connection cancels the run and the model request', () => {
+  test('if it is a stream', async () => {
     const asked = script({ tokens: ['one '], end: 'hang' })
     const body = { message: 'Hello', stream: true }
     const stream = await openStream(lab.server, execute('?onDisconnect=cancel'), { method: 'POST', body })
@@ -59,7 +59,7 @@ describe('onDisconnect=cancel: a caller that goes away takes the run along, down
     expect(await violations(lab.db)).toEqual([])
   })
 
-  test('from a request that waits for the answer', async () => {
+  test('if it waits for the answer', async () => {
     const asked = script({ end: 'hang' })
     const leave = giveUp(execute('?onDisconnect=cancel'), { message: 'Hello' })
     const { aborted } = await asked
@@ -92,7 +92,7 @@ describe('onDisconnect=cancel: a caller that goes away takes the run along, down
     return () => stream.close()
   }
 
-  test('said in the body', async () => {
+  test('if the body asks for it', async () => {
     const asked = script({ end: 'hang' })
     const leave = giveUp(execute(), { message: 'Hello', onDisconnect: 'cancel' })
     const { aborted } = await asked
@@ -100,7 +100,7 @@ describe('onDisconnect=cancel: a caller that goes away takes the run along, down
     await aborted
   })
 
-  test('the reader of another stream of the run does not', async () => {
+  test('unless another reader follows the run', async () => {
     const goOn = Promise.withResolvers<void>()
     lab.model.script({ tokens: ['one ', goOn.promise, 'two'] })
     const body = { message: 'Hello', stream: true }
@@ -115,8 +115,8 @@ describe('onDisconnect=cancel: a caller that goes away takes the run along, down
   })
 })
 
-describe('a caller that goes away without it leaves the run alone', () => {
-  test('from a stream', async () => {
+describe('without onDisconnect the end of a connection leaves the run alone', () => {
+  test('if it is a stream', async () => {
     const goOn = Promise.withResolvers<void>()
     const asked = script({ tokens: ['one ', goOn.promise, 'two'] })
     const body = { message: 'Hello', stream: true }
@@ -129,7 +129,7 @@ describe('a caller that goes away without it leaves the run alone', () => {
     expect(await latestRun()).toMatchObject({ status: 'completed', result: 'one two' })
   })
 
-  test('from a request that waits for the answer', async () => {
+  test('if it waits for the answer', async () => {
     const goOn = Promise.withResolvers<void>()
     const asked = script({ tokens: ['one ', goOn.promise, 'two'] })
     const leave = giveUp(execute(), { message: 'Hello' })
@@ -149,7 +149,7 @@ describe('open streams end within 5 s', () => {
     'when the token expires': async ({ clock }) => clock.advance(60_000),
   }
   for (const [title, end] of Object.entries(endings)) {
-    test(`${title}, without a terminal event, and the run goes on`, async () => {
+    test(`${title}, without a terminal event, and the run continues`, async () => {
       const { goOn, member, closed, other, id } = await watched()
       await end(lab, member)
       for (const rest of await closed()) {
@@ -163,8 +163,8 @@ describe('open streams end within 5 s', () => {
     })
   }
 
-  // As if it had been accepted just when the membership ended, which marks what there is by then.
-  test('when the membership is deleted, and the run, which nobody has marked, is cancelled', async () => {
+  // Simulates an acceptance at the very moment of the membership's end, which marks existing runs.
+  test('when the membership is deleted, and an unmarked run is cancelled', async () => {
     const { member, closed, other, id } = await watched()
     const { organizationId, userId } = member
     await lab.db.membership.deleteMany({ where: { organizationId, userId } })
@@ -174,14 +174,14 @@ describe('open streams end within 5 s', () => {
     expect(await lab.row(id)).toMatchObject({ status: 'cancelled' })
   })
 
-  /** A member's run of two tokens, the second when it may, with two streams of theirs and somebody else's, which stays open. */
+  /** Starts a member's runs of two tokens, each with two streams, and another member's stream, which stays open. */
   async function watched() {
     const { promise, resolve: goOn } = Promise.withResolvers<void>()
     lab.model.script({ tokens: ['one ', promise, 'two'] })
     const expiresAt = new Date(lab.clock.now().getTime() + 30_000)
     const member = await lab.server.member({ expiresAt })
     const { token } = member
-    // Their access ends, which is not to go away.
+    // The loss of access does not count as a disconnect.
     const body = { message: 'Hello', stream: true, onDisconnect: 'cancel' }
     const streams = [await openStream(lab.server, execute(), { method: 'POST', body, token })]
     const { id } = await latestRun()

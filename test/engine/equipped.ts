@@ -10,9 +10,9 @@ import { createAgent, followed, type Lab, startLab } from './lab.ts'
 export type Equipped = AsyncDisposable & {
   lab: Lab
   mcp: McpTestServer
-  /** An agent with that server, and what else is said of it; its row. */
+  /** Creates an agent with that server. Returns its row. */
   agent(fields?: object, permissions?: readonly object[]): Promise<Awaited<ReturnType<typeof agentRow>>>
-  /** A run of an agent to its end, as its followers see it. */
+  /** Runs an agent to its end. Returns the events that followers get. */
   run(agent: { id: string }, message?: string): Promise<{ row: ExecutionRow; events: ExecutionEvent[] }>
 }
 
@@ -51,14 +51,14 @@ export async function createMcp(
   return answer.body.id
 }
 
-/** A call as the model makes it. */
+/** A tool call of the model. */
 export const call = (name: string, input: unknown = {}, id = `${name}-1`) => ({ id, name, input })
 
-/** What the messages of a run told, without the fragments of text. */
+/** The messages of a run's events, without text fragments. */
 export const told = (events: readonly ExecutionEvent[]): MessageData[] =>
   events.flatMap(({ event, data }) => (event === 'message' && data.messageType !== 'stream_event' ? data : []))
 
-/** What the tools answered, in order. */
+/** The tool results, in order. */
 export const results = (events: readonly ExecutionEvent[]) =>
   told(events).flatMap((data) => (data.messageType === 'tool_result' ? data : []))
 

@@ -9,15 +9,15 @@ import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, type Lab, startLab } from './lab.ts'
 
 const COUNT = times(100)
-/** Nobody renews a lease by himself while the test goes on: it is the clock that moves. */
+/** No lease is renewed during the test, because only the test moves the clock. */
 const LEASE = { LEASE_DURATION: '600' }
 const BEYOND_LEASE = 700_000
 
-/** COUNT runs, as they were claimed. */
+/** Claims COUNT runs. Returns them. */
 const runAll = (lab: Lab): Promise<ExecutionRow[]> =>
   Promise.all(Array.from({ length: COUNT }, (_, index) => lab.run({ message: `run ${index}` })))
 
-/** Everything that a run could write to. */
+/** Every table that a run could write to. */
 const everything = async (db: Db) => ({
   executions: await db.execution.findMany({ orderBy: { id: 'asc' } }),
   events: await db.executionEvent.findMany({ orderBy: [{ executionId: 'asc' }, { firstSeq: 'asc' }] }),
@@ -26,7 +26,7 @@ const everything = async (db: Db) => ({
   chats: await db.chat.findMany({ orderBy: { id: 'asc' } }),
 })
 
-/** The database, whose transactions are all undone. */
+/** A database that rolls back all transactions. */
 const undone = (db: Db): Db =>
   new Proxy(db, {
     get(target, name) {
@@ -45,7 +45,7 @@ const undone = (db: Db): Db =>
     },
   })
 
-test(`a worker that is stopped beyond its lease and continued writes nothing more, ${COUNT} of ${COUNT}`, async () => {
+test(`a worker paused beyond its lease writes nothing more for ${COUNT} of ${COUNT} runs`, async () => {
   await using lab = await startLab(LEASE)
   const transitions = await watchTransitions(lab.db)
   const goOn = Promise.withResolvers<void>()
@@ -62,7 +62,7 @@ test(`a worker that is stopped beyond its lease and continued writes nothing mor
     new Set(['failed interrupted 2']),
   )
   goOn.resolve()
-  // Those who follow at the one that was stopped are told the end that the other one wrote.
+  // Followers at the paused worker get the end that the other one wrote.
   const events = await follower
   expect(events.at(-1)).toMatchObject({ event: 'error', seq: (await lab.row(rows[0]!.id)).terminalSeq })
   await lab.engine.drain()
@@ -73,7 +73,7 @@ test(`a worker that is stopped beyond its lease and continued writes nothing mor
   await other.drain()
 })
 
-test('what had shown nothing runs again elsewhere; the first worker cannot end it, and could without the fence', async () => {
+test('the fence keeps the first worker from ending a run that restarted elsewhere', async () => {
   await using lab = await startLab(LEASE)
   const transitions = await watchTransitions(lab.db)
   const late = Promise.withResolvers<void>()
@@ -97,7 +97,7 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
   await lab.engine.drain()
   expect(await everything(lab.db)).toEqual(before)
 
-  // The very write with which a run ends, from the first worker's point of view, and with the fence at the new attempt.
+  // Repeats the final write of the first worker with its own attempt, and with the new one.
   const db = undone(lab.db)
   const { clock } = lab
   const limits = { running: undefined, pending: undefined }
@@ -147,7 +147,7 @@ test('what had shown nothing runs again elsewhere; the first worker cannot end i
   await other.drain()
 })
 
-test('a flush of a worker that was taken over from stores nothing, and its numbers are never used again', async () => {
+test('a flush of a replaced worker stores nothing, and its numbers are never used again', async () => {
   await using lab = await startLab(LEASE)
   const goOn = Promise.withResolvers<void>()
   lab.model.fallback = { tokens: ['one ', goOn.promise, ...Array.from({ length: 300 }, () => 'more ')] }
@@ -161,13 +161,13 @@ test('a flush of a worker that was taken over from stores nothing, and its numbe
   await lab.engine.drain()
   const [segment, ...more] = await lab.db.executionEvent.findMany()
   expect(more).toEqual([])
-  // The first worker may have shown anything up to what it had reserved.
+  // The first worker may have published any number up to its reservation.
   expect(segment!.lastSeq).toBeLessThan(row.seqReserved)
   expect((await lab.row(row.id)).terminalSeq).toBeGreaterThan(row.seqReserved)
   await other.drain()
 })
 
-test('of two workers that find the same dead runs, each run is taken over by one', async () => {
+test('only one of two workers that find the same dead runs takes each over', async () => {
   await using lab = await startLab(LEASE)
   const late = Promise.withResolvers<void>()
   lab.model.fallback = () => ({ tokens: lab.model.requests.length <= COUNT ? [late.promise, 'Too late.'] : 'Done.' })
@@ -185,7 +185,7 @@ test('of two workers that find the same dead runs, each run is taken over by one
   await Promise.all(others.map((engine) => engine.drain()))
 })
 
-test('of two workers that find the same waiting runs, each run is begun by one', async () => {
+test('only one of two workers that find the same pending runs starts each', async () => {
   await using lab = await startLab({ ...LEASE, MAX_RUNNING: '1' })
   const goOn = Promise.withResolvers<void>()
   lab.model.fallback = { tokens: [goOn.promise, 'Done.'] }
@@ -202,7 +202,7 @@ test('of two workers that find the same waiting runs, each run is begun by one',
   await Promise.all(others.map((engine) => engine.drain()))
 })
 
-test('a worker that is back before anybody took over keeps its runs', async () => {
+test('a worker that returns before a takeover still owns its runs', async () => {
   await using lab = await startLab(LEASE)
   const goOn = Promise.withResolvers<void>()
   lab.model.fallback = { tokens: ['one ', goOn.promise, 'two'] }

@@ -6,7 +6,7 @@ import { ended, type Lab, startLab } from './lab.ts'
 
 type Conversation = Awaited<ReturnType<Lab['session']>>
 
-/** Puts so many turns of a few bytes each behind the first one of a session, as its runs would have left them. */
+/** Adds a number of turns of a few bytes each after the first one of a session, as its runs would have stored them. */
 async function addTurns({ db }: Lab, { sessionId }: Conversation, count: number): Promise<void> {
   const first = await db.execution.findFirstOrThrow({ where: { sessionId } })
   const said = await db.message.findMany({ where: { sessionId }, orderBy: { position: 'asc' } })
@@ -49,8 +49,8 @@ async function ask(lab: Lab, conversation: Conversation, message: string) {
     .map(({ content }) => content)
 }
 
-test('a long session: the model is told the latest turns that fit in MAX_HISTORY_TOKENS, from a question on', async () => {
-  // A message of a short turn is 5 bytes: 3 of its own, and 2 of the calls it did not make.
+test('a long session sends the latest turns within MAX_HISTORY_TOKENS, starting with a question', async () => {
+  // A message of a short turn takes 5 bytes: 3 of its own, and 2 for its empty list of calls.
   await using lab = await startLab({ MAX_HISTORY_TOKENS: '10' })
   const session = await lab.session()
   await addTurns(lab, session, 40)
@@ -65,14 +65,14 @@ test('a long session: the model is told the latest turns that fit in MAX_HISTORY
     'a41',
     'What now?',
   ])
-  // Where the answer alone fits, its question is no more told than the answer without it.
+  // If only the answer fits, both the answer and its question are left out.
   const long = 'x'.repeat(20)
   await lab.db.message.updateMany({ where: { sessionId: session.sessionId, position: 83 }, data: { content: long } })
   await lab.db.message.updateMany({ where: { sessionId: session.sessionId, position: 84 }, data: { content: long } })
   expect(await ask(lab, session, 'And now?')).toEqual(['And now?'])
 })
 
-test('a message that is longer than MAX_HISTORY_TOKENS is left out, and all before it', async () => {
+test('a message longer than MAX_HISTORY_TOKENS is left out, with all before it', async () => {
   await using lab = await startLab({ MAX_HISTORY_TOKENS: '10' })
   const session = await lab.session()
   await addTurns(lab, session, 3)
@@ -81,7 +81,7 @@ test('a message that is longer than MAX_HISTORY_TOKENS is left out, and all befo
   expect(await ask(lab, session, 'What now?')).toEqual(['q4', 'a4', 'What now?'])
 })
 
-test('MAX_HISTORY_TOKENS=0: every message stands alone', async () => {
+test('with MAX_HISTORY_TOKENS=0 every message is sent alone', async () => {
   await using lab = await startLab({ MAX_HISTORY_TOKENS: '0' })
   expect(await ask(lab, await lab.session(), 'What now?')).toEqual(['What now?'])
 })
@@ -90,7 +90,7 @@ test.skipIf(onPostgres).each([
   { room: '10', statements: 'in as many statements as', few: 10, many: 6, more: 0 },
   { room: '100000', statements: 'in one statement more than', few: 18, many: 1_000, more: 1 },
 ])(
-  'of a session of 1,000 turns $many messages are told where $room tokens fit, $statements of one of 9',
+  'of 1,000 turns $many messages within $room tokens are sent, by $statements of one of 9',
   async ({ room, few, many, more }) => {
     await using lab = await startLab({ MAX_HISTORY_TOKENS: room })
     const [short, long] = [await lab.session(), await lab.session()]
@@ -106,22 +106,25 @@ test.skipIf(onPostgres).each([
       expect(lab.model.requests.at(-1)!.body.messages).toHaveLength(told + 2)
       return sent
     }
-    // What a process keeps for a moment, as the organization's providers, is read by now.
+    // Values that a process caches for a moment, such as the organization's providers, are read by now.
     await lab.run()
     await lab.idle()
     expect(await statements(long, many)).toHaveLength((await statements(short, few)).length + more)
   },
 )
 
-test.skipIf(onPostgres)('a history is found by its session, newest first, and nothing else of it is read', async () => {
-  await using lab = await startLab()
-  const session = await lab.session()
-  lab.server.queries.length = 0
-  await ask(lab, session, 'What now?')
-  const sql = lab.server.queries.find((text) => text.includes('octet_length')) ?? ''
-  expect(planOf(lab.server, sql).filter((step) => /^(SEARCH|SCAN) (m|e|Message)/.test(step))).toEqual([
-    expect.stringMatching(/^SEARCH m USING INDEX \S+ \(sessionId=\? AND position>\? AND position<\?\)$/),
-    expect.stringMatching(/^SEARCH m USING INDEX \S+ \(sessionId=\? AND position<\?\)$/),
-    expect.stringMatching(/^SEARCH e USING INDEX \S+ \(id=\?\)$/),
-  ])
-})
+test.skipIf(onPostgres)(
+  'a history is found by its session, newest first, and only what is needed is read',
+  async () => {
+    await using lab = await startLab()
+    const session = await lab.session()
+    lab.server.queries.length = 0
+    await ask(lab, session, 'What now?')
+    const sql = lab.server.queries.find((text) => text.includes('octet_length')) ?? ''
+    expect(planOf(lab.server, sql).filter((step) => /^(SEARCH|SCAN) (m|e|Message)/.test(step))).toEqual([
+      expect.stringMatching(/^SEARCH m USING INDEX \S+ \(sessionId=\? AND position>\? AND position<\?\)$/),
+      expect.stringMatching(/^SEARCH m USING INDEX \S+ \(sessionId=\? AND position<\?\)$/),
+      expect.stringMatching(/^SEARCH e USING INDEX \S+ \(id=\?\)$/),
+    ])
+  },
+)

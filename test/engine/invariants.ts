@@ -3,8 +3,8 @@ import { type ExecutionEvent, type ExecutionRow, readEvents } from '../../src/ex
 import { createTrigger } from '../support/trigger.ts'
 
 /**
- * What must hold of a database in which nothing is under way (contract.md section 4, "Durability"), each violation as a
- * sentence; empty when all is well. Of executions, those since a time.
+ * Checks the invariants of an idle database (contract.md section 4, "Durability"), for executions since a time. Returns
+ * each violation as a sentence.
  */
 export async function violations(db: Db, since = new Date(0)): Promise<string[]> {
   const found: string[] = []
@@ -68,7 +68,7 @@ async function violationsOf(db: Db, row: ExecutionRow): Promise<string[]> {
   return found
 }
 
-/** Runs of one session follow one another, in the order in which they were accepted. */
+/** Runs of one session follow one another in the order of their acceptance. */
 function overlaps(executions: ExecutionRow[]): string[] {
   const found: string[] = []
   let before: ExecutionRow | undefined
@@ -95,8 +95,8 @@ const ALLOWED = new Set([
 ])
 
 /**
- * Has the database itself write down every change of a status from now on, whoever makes it. What it returns gives the
- * undocumented ones since it was last asked.
+ * Makes the database record every change of a status from now on. Returns a function that lists the undocumented
+ * changes since its last call.
  */
 export async function watchTransitions(db: Db): Promise<() => Promise<string[]>> {
   await db.$executeRaw(Prisma.sql`CREATE TABLE "_seen" ("id" TEXT, "before" TEXT, "after" TEXT, "attempt" INTEGER)`)
@@ -124,7 +124,7 @@ export async function watchTransitions(db: Db): Promise<() => Promise<string[]>>
   }
 }
 
-/** The text of the last step's deltas, which begin anew when a run is resumed. */
+/** The text of the last step's deltas, which start again when a run resumes. */
 function lastStepOf(events: readonly ExecutionEvent[]): string {
   const steps = events.flatMap(({ event, data }) => (event === 'message' && 'step' in data ? data.step : []))
   const last = Math.max(0, ...steps)

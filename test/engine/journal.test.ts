@@ -35,18 +35,18 @@ const delta = (text: string, step = 1): MessageData => ({
   delta: { type: 'text_delta', text },
 })
 
-/** A run whose worker is the test: what it says is appended by hand. */
+/** A run whose worker is the test, which appends its events by hand. */
 type Puppet = {
   row: ExecutionRow
   journal: Journal
-  /** What happens when the journal has stored something. */
+  /** A callback after the journal has stored events. */
   hooks: { onStored: () => void }
   channel: Channel
   follow(after: number, pace: () => Promise<void>, signal?: AbortSignal): Promise<ExecutionEvent[]>
   complete(result: string): Promise<ExecutionRow>
 }
 
-/** In a journal of its own, or that of another one. */
+/** Starts it in its own journal, or in a shared one. */
 async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
   const { db, clock, actor } = lab
   const { log, bus, settings } = lab.server.service.deps
@@ -131,10 +131,10 @@ const step = fc.oneof(
   },
 )
 
-/** What comes after a number, without the time: that of an event is when it was said, or when it was stored. */
+/** Events after a number, without their times, which may be those of writing or of storing. */
 const plain = (events: readonly ExecutionEvent[]) => events.map(({ seq, event, data }) => ({ seq, event, data }))
 
-test('whoever joins whenever, at whatever pace, is told exactly what comes after the number they have', async () => {
+test('a follower that joins at any time and pace gets exactly the events after its number', async () => {
   await using lab = await startLab()
   const check = async (steps: (typeof step extends fc.Arbitrary<infer Step> ? Step : never)[]) => {
     const run = await puppet(lab)
@@ -181,7 +181,7 @@ test('whoever joins whenever, at whatever pace, is told exactly what comes after
   await fc.assert(fc.asyncProperty(fc.array(step, { maxLength: 50 }), check), { numRuns: times(60) })
 }, 120_000)
 
-test('numbers are reserved before anybody sees them, however many come at once', async () => {
+test('numbers are reserved before a follower sees them, whatever their count', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
   const seen: ExecutionEvent[] = []
@@ -202,7 +202,7 @@ test('numbers are reserved before anybody sees them, however many come at once',
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('a follower sees nothing of a run before something of it is stored', async () => {
+test('a follower sees nothing of a run before an event of it is stored', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
   const shown = new AbortController()
@@ -220,7 +220,7 @@ test('a follower sees nothing of a run before something of it is stored', async 
   await run.complete('one two ')
 })
 
-test('what a run says last comes together with its end, or as soon as it is stored without it', async () => {
+test('the last event arrives together with the end, or as soon as it is stored without it', async () => {
   await using lab = await startLab()
   for (const isStored of [false, true]) {
     const run = await puppet(lab)
@@ -250,11 +250,11 @@ test('what a run says last comes together with its end, or as soon as it is stor
   }
 })
 
-test('what a run says last is seen by nobody before it is stored, though what came before is stored just then', async () => {
+test('the last event stays hidden until it is stored, even while earlier events are stored', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
   const follower = run.journal.follow(run.channel)
-  // It is said between the write of what came before and the word of it.
+  // It is appended between the write of earlier events and its acknowledgement.
   run.hooks.onStored = () => {
     run.hooks.onStored = () => {}
     run.journal.append(run.channel, {
@@ -271,11 +271,11 @@ test('what a run says last is seen by nobody before it is stored, though what ca
   expect(take(follower).map(({ event }) => event)).toEqual(['message', 'result'])
 })
 
-test('of a run that has ended a follower is told all, though this process has not heard of the end', async () => {
+test('a follower of an ended run gets all events, even before this process learns of the end', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
   run.journal.append(run.channel, delta('Done.'))
-  // Its last write is on the disk, and the word of it on its way.
+  // Its last write is on the disk, but not acknowledged yet.
   const { close } = run.journal
   const told = Promise.withResolvers<void>()
   run.journal.close = (...closed) => void told.promise.then(() => close(...closed))
@@ -288,7 +288,7 @@ test('of a run that has ended a follower is told all, though this process has no
   told.resolve()
 })
 
-test('what a follower waits for is stored at once, what nobody waits for when it is time', async () => {
+test('events with a waiting follower are stored at once, others after the interval', async () => {
   await using lab = await startLab()
   const alone = await puppet(lab)
   const followed = await puppet(lab, alone)
@@ -308,14 +308,14 @@ test('what a follower waits for is stored at once, what nobody waits for when it
   }
 })
 
-test('what nobody waits for is stored, however much is waited for meanwhile', async () => {
+test('events without a follower are stored however many followers wait for others', async () => {
   await using lab = await startLab()
   const alone = await puppet(lab)
   const followed = await puppet(lab, alone)
   const following = followed.follow(META_SEQ, async () => {})
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   try {
-    // Whenever something is stored, something is waited for.
+    // Another event finds a follower whenever one is stored.
     const say = () => {
       alone.journal.append(alone.channel, delta('word '))
       followed.journal.append(followed.channel, {
@@ -341,7 +341,7 @@ test('what nobody waits for is stored, however much is waited for meanwhile', as
   }
 })
 
-test('a database that is away is not asked again for each token, and has all of them once it is back', async () => {
+test('an outage causes no write per token, and all tokens are stored afterwards', async () => {
   await using lab = await startLab()
   let tries = 0
   let away = true
@@ -379,7 +379,7 @@ test('a database that is away is not asked again for each token, and has all of 
   await run.complete('')
 })
 
-test('one flush stores what 600 runs have said, though one transaction takes fewer', async () => {
+test('one flush stores the events of 600 runs, although one transaction takes fewer', async () => {
   await using lab = await startLab()
   const first = await puppet(lab)
   const others = await Promise.all(Array.from({ length: 599 }, () => puppet(lab, first)))
@@ -389,13 +389,13 @@ test('one flush stores what 600 runs have said, though one transaction takes few
   expect(others.filter(({ channel }) => channel.tail.length)).toEqual([])
 })
 
-/** Without a timer: the clock stands still. */
+/** The fake clock stands still, so no timer fires. */
 async function untilStored({ db }: Lab, { row }: Puppet): Promise<void> {
   while (!(await db.executionEvent.count({ where: { executionId: row.id } }))) await nextTurn()
 }
 
 test.skipIf(onPostgres)(
-  'a reply takes less than 64 KiB for 1,000 tokens, though each was stored as it came, and is read as it was said',
+  'a reply stored token by token takes under 64 KiB per 1,000 tokens, and reads back the same',
   async () => {
     await using lab = await startLab()
     const file = new Sqlite(`${lab.server.folder}/muster.db`, { readonly: true })
@@ -431,7 +431,7 @@ test.skipIf(onPostgres)(
   60_000,
 )
 
-test('however much is said at once, and in whatever portions, nobody holds more than a small part of it', async () => {
+test('the journal buffers only a small part of a large reply, in any portions', async () => {
   await using lab = await startLab()
   const sizes: number[] = []
   for (const [count, length] of [
@@ -448,11 +448,11 @@ test('however much is said at once, and in whatever portions, nobody holds more 
     }
     expect(total).toBe(count * length)
   }
-  // 64 KiB, and two segments of 32 KiB, each with a token that goes beyond.
+  // 64 KiB, and two segments of 32 KiB, each with a token that exceeds the limit.
   expect(Math.max(...sizes)).toBeLessThan(64 * 1024 + 2 * (32 * 1024 + 100_000))
 }, 60_000)
 
-test('megabytes that a run has said last are stored in several transactions before its end', async () => {
+test('megabytes at the end of a run are stored in several transactions before the end', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
   let stored = 0
@@ -470,7 +470,7 @@ test('megabytes that a run has said last are stored in several transactions befo
   expect(textOf(said.slice(0, -1)) === text).toBe(true)
 })
 
-test('text that is put together keeps its steps, its tools between them, and whoever reads just then loses nothing', async () => {
+test('merging text preserves steps and tools between them, and concurrent readers lose nothing', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
   const said: MessageData[] = []
@@ -485,7 +485,7 @@ test('text that is put together keeps its steps, its tools between them, and who
     await say({ messageType: 'tool_result', toolUseId: `t${turn}`, content: 'ok', isError: false })
   }
   const before = await lab.db.executionEvent.count()
-  // Readers that have begun before it, each at another place, and go on after it.
+  // Readers that started before the merge, each at another place, and continue after it.
   const goOn = Promise.withResolvers<void>()
   const readers = [0, 1, 17, 100].map((after) => ({ after, events: run.follow(after, () => goOn.promise) }))
   for (let turn = 0; turn < 20; turn++) await nextTurn()

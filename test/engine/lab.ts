@@ -25,7 +25,7 @@ function createClock(): TestClock {
   }
 }
 
-/** The service in this process with a model server of its own, an agent to run, and its engine at hand. */
+/** The service in this process with its own model server, an agent to run, and its engine. */
 export type Lab = AsyncDisposable & {
   server: TestServer
   model: ModelServer
@@ -35,18 +35,18 @@ export type Lab = AsyncDisposable & {
   actor: Actor
   agentId: string
   spaceId: string
-  /** What the engine accepts: a new chat, unless told. */
+  /** Accepts a run, by default in a new chat. */
   run(overrides?: Partial<Request>): Promise<ExecutionRow>
-  /** A first run in a new session, ended, and its conversation to go on with. */
+  /** Runs a first message in a new session to its end. Returns the conversation to continue. */
   session(): Promise<{ spaceId: string; chatId: string; sessionId: string }>
-  /** Another process on the same database, as far as the engine can tell. */
+  /** Starts another process on the same database, as far as the engine can see. */
   another(overrides?: Partial<EngineDeps>): Engine
   row(id: string): Promise<ExecutionRow>
   /** Waits until nothing is pending or running. */
   idle(timeout?: number): Promise<void>
 }
 
-/** A request without anything special. */
+/** A request without options. */
 export const PLAIN = {
   message: 'Hello',
   mediaIds: [],
@@ -125,7 +125,7 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
   }
 }
 
-/** A caretaker on the lab's database that has nothing to do, unless told. */
+/** Maintenance of the lab's database, by default without work. */
 export function caretakerOf({ db, clock, server }: Lab, overrides: Partial<CaretakerDeps>) {
   const { settings, log, pause } = server.service.deps
   const none = async () => {}
@@ -136,7 +136,7 @@ export function caretakerOf({ db, clock, server }: Lab, overrides: Partial<Caret
   })
 }
 
-/** An agent that everybody in the organization may run; its id. */
+/** Creates an agent that all members may run. Returns its id. */
 export async function createAgent(server: Pick<TestServer, 'url' | 'token'>, fields: object = {}): Promise<string> {
   const body = { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }
   const answer = await request(server, 'POST', '/api/v1/agents', { body })
@@ -144,7 +144,7 @@ export async function createAgent(server: Pick<TestServer, 'url' | 'token'>, fie
   return answer.body.id
 }
 
-/** The run once it has ended. */
+/** Resolves with the run once it has ended. */
 export const ended = (engine: Engine, row: ExecutionRow): Promise<ExecutionRow> =>
   engine.ended(row, new AbortController().signal)
 
@@ -154,14 +154,14 @@ const idle = (db: Db, timeout: number): Promise<void> =>
     .poll(() => db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), { timeout, interval: 20 })
     .toBe(0)
 
-/** Everything that a follower is told from a number on, to the end of the stream. */
+/** Returns all events after a number, to the end of the stream. */
 export async function followed(engine: Engine, row: ExecutionRow, after = 0): Promise<ExecutionEvent[]> {
   const events: ExecutionEvent[] = []
   for await (const batch of engine.follow(row, after, new AbortController().signal)) events.push(...batch)
   return events
 }
 
-/** A gate for every message: the model answers `Done.` once it is opened. */
+/** A gate for every message: the model answers `Done.` once the test opens it. */
 export function gates({ model }: Lab): (message: string) => void {
   const known = new Map<unknown, PromiseWithResolvers<void>>()
   const gate = (message: unknown) => {
@@ -178,7 +178,7 @@ export const asked = ({ model }: Lab): unknown[] => model.requests.map(questionO
 
 export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-/** The database, with a pause after each transaction that has been committed, before its caller hears of it. */
+/** A database that pauses after each commit, before the caller learns of it. */
 export const slowToAnswer = (db: Db, pause: () => Promise<unknown>): Db =>
   new Proxy(db, {
     get: (target, name) =>

@@ -16,7 +16,7 @@ const statuses = async ({ db }: Lab, rows: ExecutionRow[]) => {
 async function runAll(lab: Lab, messages: string[], overrides: Parameters<Lab['run']>[0] = {}) {
   const rows: ExecutionRow[] = []
   for (const message of messages) {
-    // Those of one millisecond come in no order.
+    // Ids of the same millisecond have no order.
     lab.clock.advance(1)
     rows.push(await lab.run({ message, ...overrides }))
   }
@@ -25,7 +25,7 @@ async function runAll(lab: Lab, messages: string[], overrides: Parameters<Lab['r
 
 const numbered = (prefix: string, count: number) => Array.from({ length: count }, (_, index) => `${prefix}${index}`)
 
-/** A member of an organization of their own, as the engine knows them, with an agent there. */
+/** Creates a member of a new organization, in the engine's form, with an agent. */
 async function anotherOrganization({ server, db }: Lab, organization: string) {
   const member = await server.member({ organization, role: 'owner' })
   const agentId = await createAgent({ url: server.url, token: member.token })
@@ -36,7 +36,7 @@ async function anotherOrganization({ server, db }: Lab, organization: string) {
   return { actor: { ...actor, role: 'owner' as const }, agent, conversation: { spaceId } }
 }
 
-test('no more than MAX_RUNNING runs are on; the others wait and begin in the order they came', async () => {
+test('at most MAX_RUNNING runs are active, and the others start in the order of their arrival', async () => {
   await using lab = await startLab({ MAX_RUNNING: '2' })
   const open = gates(lab)
   const messages = numbered('m', 6)
@@ -48,14 +48,14 @@ test('no more than MAX_RUNNING runs are on; the others wait and begin in the ord
     open(message)
     await ended(lab.engine, rows[index]!)
   }
-  // The first two begin together.
+  // The first two start together.
   const [one, two, ...others] = asked(lab)
   expect([[one, two].sort(), others]).toEqual([messages.slice(0, 2), messages.slice(2)])
   expect(await violations(lab.db)).toEqual([])
 })
 
-// On PostgreSQL the end of a run takes so many turns of the event loop that the newcomers would be hundreds.
-test('what is being accepted without room for it takes none from those who wait', async () => {
+// On PostgreSQL the end of a run takes so many turns of the event loop that hundreds of runs would arrive.
+test('runs accepted without capacity take none from those that wait', async () => {
   await using lab = await startLab({ MAX_RUNNING: '1' })
   const open = gates(lab)
   let gate = Promise.resolve()
@@ -67,7 +67,7 @@ test('what is being accepted without room for it takes none from those who wait'
   const agent = await lab.db.agent.findFirstOrThrow()
   const accept = (message: string) =>
     engine.accept({ ...PLAIN, actor: lab.actor, agent, message, conversation: { spaceId: lab.spaceId } })
-  // The other process has no room either.
+  // The other process has no capacity either.
   await lab.run({ message: 'Elsewhere' })
   await accept('A')
   await accept('B')
@@ -84,33 +84,30 @@ test('what is being accepted without room for it takes none from those who wait'
   await engine.drain()
 })
 
-test.skipIf(onPostgres)(
-  'a run that comes just when there is room again does not overtake those that wait',
-  async () => {
-    await using lab = await startLab({ MAX_RUNNING: '1' })
-    const open = gates(lab)
-    const rows = await runAll(lab, ['first', 'second'])
-    open('first')
-    // Every turn of the event loop a newcomer: some come between the end of one run and the begin of the next.
-    const newcomers: Promise<ExecutionRow>[] = []
-    const first = ended(lab.engine, rows[0]!).then(() => 'ended')
-    for (let index = 0; (await Promise.race([first, nextTurn()])) !== 'ended'; index++) {
-      newcomers.push(lab.run({ message: `newcomer ${index}` }))
-    }
-    for (let index = 0; index < 5; index++) newcomers.push(lab.run({ message: `late ${index}` }))
-    const { length } = await Promise.all(newcomers)
-    await lab.model.request(1)
-    expect(asked(lab)).toEqual(['first', 'second'])
-    open('second')
-    for (let index = 0; index < length - 5; index++) open(`newcomer ${index}`)
-    for (let index = 0; index < 5; index++) open(`late ${index}`)
-    await lab.idle()
-    expect(asked(lab)).toHaveLength(length + 2)
-    expect(await violations(lab.db)).toEqual([])
-  },
-)
+test.skipIf(onPostgres)('a run that arrives as capacity frees up does not overtake those that wait', async () => {
+  await using lab = await startLab({ MAX_RUNNING: '1' })
+  const open = gates(lab)
+  const rows = await runAll(lab, ['first', 'second'])
+  open('first')
+  // A run arrives on every turn of the event loop, also between the end of one run and the start of the next.
+  const newcomers: Promise<ExecutionRow>[] = []
+  const first = ended(lab.engine, rows[0]!).then(() => 'ended')
+  for (let index = 0; (await Promise.race([first, nextTurn()])) !== 'ended'; index++) {
+    newcomers.push(lab.run({ message: `newcomer ${index}` }))
+  }
+  for (let index = 0; index < 5; index++) newcomers.push(lab.run({ message: `late ${index}` }))
+  const { length } = await Promise.all(newcomers)
+  await lab.model.request(1)
+  expect(asked(lab)).toEqual(['first', 'second'])
+  open('second')
+  for (let index = 0; index < length - 5; index++) open(`newcomer ${index}`)
+  for (let index = 0; index < 5; index++) open(`late ${index}`)
+  await lab.idle()
+  expect(asked(lab)).toHaveLength(length + 2)
+  expect(await violations(lab.db)).toEqual([])
+})
 
-test('an organization has no more than its limit of runs on, in order, and another one is not held up by it', async () => {
+test('an organization runs at most its limit, in order, and does not delay another one', async () => {
   await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '2' })
   const open = gates(lab)
   const acme = await anotherOrganization(lab, 'acme')
@@ -120,7 +117,7 @@ test('an organization has no more than its limit of runs on, in order, and anoth
   const theirs = await runAll(lab, numbered('theirs', 3), acme)
   expect(await statuses(lab, theirs)).toEqual(['running', 'running', 'pending'])
 
-  // They get their place when one of theirs ends, though ours are older and wait.
+  // They start when one of their own ends, though our runs are older and wait.
   open('theirs0')
   await ended(lab.engine, theirs[0]!)
   await expect.poll(() => statuses(lab, theirs), { timeout: 1_500 }).toEqual(['completed', 'running', 'running'])
@@ -137,7 +134,7 @@ test('an organization has no more than its limit of runs on, in order, and anoth
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('who begins locks its run before its organization, as whoever ends does', async () => {
+test("a run locks its own row before its organization's, at its start and at its end", async () => {
   await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '1' })
   const open = gates(lab)
   const [first, second] = (await runAll(lab, ['first', 'second'])) as [ExecutionRow, ExecutionRow]
@@ -154,7 +151,7 @@ test('who begins locks its run before its organization, as whoever ends does', a
   await lab.idle()
 })
 
-test('an organization with more waiting runs than are looked at in one go does not hide another one', async () => {
+test('an organization with more pending runs than one look reads does not hide another one', async () => {
   await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '1' })
   const open = gates(lab)
   const acme = await anotherOrganization(lab, 'acme')
@@ -165,7 +162,7 @@ test('an organization with more waiting runs than are looked at in one go does n
   await expect.poll(() => statuses(lab, theirs), { timeout: 1_500 }).toEqual(['completed', 'running'])
 })
 
-test('an organization that waits for its own limit does not make another one wait, nor count as full', async () => {
+test('an organization at its own limit does not delay another one, or count as full', async () => {
   await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '1', MAX_PENDING_RUNS: '1' })
   gates(lab)
   const acme = await anotherOrganization(lab, 'acme')
@@ -175,7 +172,7 @@ test('an organization that waits for its own limit does not make another one wai
   expect(theirs?.status).toBe('running')
 })
 
-test('beyond MAX_PENDING_RUNS waiting runs a request is 429, stores nothing, and succeeds once there is room', async () => {
+test('beyond MAX_PENDING_RUNS pending runs a request gives 429, until there is capacity', async () => {
   await using lab = await startLab({ MAX_RUNNING: '1', MAX_PENDING_RUNS: '2' })
   const open = gates(lab)
   const path = `/api/v1/agents/${lab.agentId}/execute`
@@ -190,7 +187,7 @@ test('beyond MAX_PENDING_RUNS waiting runs a request is 429, stores nothing, and
   expect(refused.body).toMatchObject({ error: true, message: 'Rate limit exceeded. Retry after 60 seconds.' })
   expect(await counts()).toEqual(before)
 
-  // A session's queue waits, too.
+  // A session's queue is pending, too.
   const { chatId, sessionId } = accepted[0]!.body
   const body = { message: 'm4', background: true, chatId, sessionId }
   expect((await request(lab.server, 'POST', path, { body })).status).toBe(429)
@@ -203,7 +200,7 @@ test('beyond MAX_PENDING_RUNS waiting runs a request is 429, stores nothing, and
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('of many at once no more wait than MAX_PENDING_RUNS', async () => {
+test('of many concurrent runs at most MAX_PENDING_RUNS wait', async () => {
   await using lab = await startLab({ MAX_RUNNING: '1', MAX_PENDING_RUNS: '5' })
   gates(lab)
   const answers = await Promise.allSettled(numbered('m', 40).map((message) => lab.run({ message })))
@@ -213,7 +210,7 @@ test('of many at once no more wait than MAX_PENDING_RUNS', async () => {
   expect(await lab.db.execution.count({ where: { status: 'pending' } })).toBe(5)
 })
 
-test('the count of running runs stays right through completion, failure, cancel and a server that dies', async () => {
+test('the count of running runs stays right through every end, and through a dead server', async () => {
   await using lab = await startLab({ MAX_RUNNING_PER_ORGANIZATION: '3' })
   const running = async () => (await lab.db.organization.findFirstOrThrow()).running
   const open = gates(lab)
@@ -231,7 +228,7 @@ test('the count of running runs stays right through completion, failure, cancel 
   await ended(lab.engine, await lab.run({ message: 'fails' }))
   expect(await running()).toBe(1)
 
-  // Taken over by another process: it is one run all the time.
+  // Another process takes it over, and it counts as one run all the time.
   await using other = disposable(lab)
   lab.clock.advance(60_000)
   await other.engine.start(false)
@@ -247,7 +244,7 @@ const disposable = (lab: Lab) => {
   return { engine, [Symbol.asyncDispose]: () => engine.drain() }
 }
 
-test('a limit that is set later counts what runs already', async () => {
+test('a limit that is set later counts the runs that are active already', async () => {
   await using lab = await startLab()
   gates(lab)
   await runAll(lab, ['m0', 'm1', 'm2'])
@@ -259,7 +256,7 @@ test('a limit that is set later counts what runs already', async () => {
   await engine.drain()
 })
 
-test('runs whose approvals are decided begin in their turn, though they have a parent: nobody waits for it', async () => {
+test('runs with decided approvals start in their turn, also those with a parent', async () => {
   await using equipped = await startEquipped({ MAX_RUNNING: '1' })
   const { lab } = equipped
   const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
@@ -284,7 +281,7 @@ test('runs whose approvals are decided begin in their turn, though they have a p
   expect(most).toBe(1)
 })
 
-test.skipIf(onPostgres)('a run that cannot be begun keeps no other from its turn, nor newcomers', async () => {
+test.skipIf(onPostgres)('a run that cannot start delays neither other pending runs nor new ones', async () => {
   await using lab = await startLab({ MAX_RUNNING: '1' })
   const open = gates(lab)
   const [first, bad, next] = await runAll(lab, ['first', 'bad', 'next'])

@@ -3,7 +3,7 @@ import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { createLive, type LiveDeps } from '../../src/executions/engine/run/live.ts'
 import { nextTurn } from './lab.ts'
 
-test('the end of a run’s earlier attempt, told late, leaves the attempt that is on', async () => {
+test('a late end of a run’s earlier attempt leaves the current attempt alone', async () => {
   const ends: (() => void)[] = []
   const live = createLive({
     journal: { open: () => ({}) },

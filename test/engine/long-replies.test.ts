@@ -10,7 +10,7 @@ import { startServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
 
 const MIB = 1024 * 1024
-/** What JSON writes as more than it is, with characters of two halves at every place where a cut may be. */
+/** Characters that JSON lengthens, with surrogate pairs at every place of a possible cut. */
 const PART = 'A long "reply" \u2028 of the model 😀.\n'.repeat(1_000)
 const REPLY = PART.repeat(120)
 
@@ -19,7 +19,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-/** Records the longest text that is written to a connection, and the longest that is made JSON of, during some work. */
+/** Records the longest text that is written to a connection, and the longest that is serialized, during some work. */
 async function longestOf(work: () => Promise<unknown>): Promise<{ written: number; json: number }> {
   const longest = { written: 0, json: 0 }
   const { write } = Socket.prototype
@@ -38,7 +38,7 @@ async function longestOf(work: () => Promise<unknown>): Promise<{ written: numbe
   return longest
 }
 
-test('a reply of megabytes is replayed and read in pieces, each word of it as it was said', async () => {
+test('a reply of megabytes is replayed and read in pieces, without any change', async () => {
   await using model = await startModelServer()
   await using server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
   model.script({ tokens: Array.from({ length: 120 }, () => PART) })
@@ -78,7 +78,7 @@ test('a reply of megabytes is replayed and read in pieces, each word of it as it
   expect(/[\u0085\u2028\u2029]/.test(whole?.text ?? '')).toBe(false)
   expect([ofReplay.written < MIB, ofReplay.json < MIB]).toEqual([true, true])
 
-  // Whoever comes back behind any fragment gets the whole event, and nothing of it from behind.
+  // A reader that resumes after any fragment gets the whole event, and nothing before it.
   const from = async (after: number) => {
     await using stream = await openStream(server, `${path}/events`, { headers: { 'Last-Event-ID': String(after) } })
     return (await stream.rest()).map((event) => event.text)
@@ -89,7 +89,7 @@ test('a reply of megabytes is replayed and read in pieces, each word of it as it
   expect(await from(before)).toEqual(texts.slice(-1))
 }, 60_000)
 
-test('no sign of life stands within an event that its reader takes slowly', async () => {
+test('no heartbeat stands within an event that its reader takes slowly', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   const data = { messageType: 'tool_result', toolUseId: 't', content: 'x'.repeat(16 * MIB), isError: false }
   const batches = async function* (): AsyncGenerator<ServerSentEvent[]> {

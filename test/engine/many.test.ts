@@ -7,7 +7,7 @@ import { caretakerOf, followed, nextTurn, startLab } from './lab.ts'
 const COUNT = 600
 const PATIENCE = { timeout: 20_000, interval: 50 }
 
-test(`of ${COUNT} runs at once each keeps its lease, and is cancelled once its row says so`, async () => {
+test(`each of ${COUNT} concurrent runs renews its lease, and stops once its row is cancelled`, async () => {
   await using lab = await startLab({ LEASE_DURATION: '3', MAX_RUNNING: '1000' })
   const goOn = Promise.withResolvers<void>()
   lab.model.fallback = { tokens: ['one ', goOn.promise, 'two ', new Promise<void>(() => {})] }
@@ -32,7 +32,7 @@ test(`of ${COUNT} runs at once each keeps its lease, and is cancelled once its r
   expect(await violations(lab.db)).toEqual([])
 }, 60_000)
 
-test('all that a dead process has left is taken over in one go, few runs at once', async () => {
+test('all runs of a dead process are taken over in one go, and few run at once', async () => {
   await using lab = await startLab({ LEASE_DURATION: '600' })
   const { id: _, ...row } = await lab.run()
   await lab.idle()
@@ -71,7 +71,7 @@ test('a heartbeat stops a lost run, and spares one that began another attempt me
   const [again, lost] = [await lab.run(), await lab.run()]
   await lab.db.execution.updateMany({ where: {}, data: { attempt: 2 } })
   const stopped: string[] = []
-  /** What is held before the statement, and from then on: of heartbeats, several may be under way at once. */
+  /** Runs that are owned before the statement, and from then on. Several heartbeats may overlap. */
   let held: ExecutionRow[] = [again, lost]
   const later = [{ ...again, attempt: 2 }, lost]
   const caretaker = caretakerOf(lab, {

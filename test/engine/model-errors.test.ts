@@ -4,7 +4,7 @@ import { classifyModelError, ModelError, ReportedError } from '../../src/executi
 
 const NOW = Date.parse('2026-01-01T00:00:00Z')
 
-/** An HTTP answer as `post` and the provider packages throw it. */
+/** An HTTP answer as `post` and the provider package throw it. */
 const answered = (status: number, body: unknown, headers: Record<string, string> = {}) =>
   new APICallError({
     message: `Status ${status}`,
@@ -36,7 +36,7 @@ describe('the reason in an error body', () => {
     ['with JSON as its message', { error: { message: JSON.stringify({ error: { message: reason } }) } }],
     ['of plain text', reason],
     ['that is an event', `data: ${JSON.stringify({ error: { message: reason } })}\n\n`],
-  ])('%s is told with the status', (_, body) => {
+  ])('%s is quoted with the status', (_, body) => {
     expect(failureOf(answered(400, body)).detail).toBe(`HTTP 400: ${reason}`)
   })
 
@@ -53,7 +53,7 @@ describe('the reason in an error body', () => {
     }
   })
 
-  it('of a gateway is that of the provider behind it, who is named', () => {
+  it('of a gateway is that of the named provider behind it', () => {
     const metadata = { raw: JSON.stringify({ error: { message: reason } }), provider_name: 'Mistral' }
     const failure = failureOf(answered(400, { error: { message: 'Provider returned error', code: 400, metadata } }))
     expect(failure).toMatchObject({ detail: `HTTP 400: ${reason} (from Mistral)`, upstream: 'Mistral' })
@@ -166,7 +166,7 @@ describe('the kind of a failure', () => {
     ['This model does not support image input', 'image'],
     ['image input is not supported - hint: you may need to provide the mmproj', 'image'],
     ['registry.ollama.ai/library/gemma does not support tools', 'tools'],
-  ])('that says "%s" is a refusal of %s', (message, field) => {
+  ])('with the text "%s" is a refusal of %s', (message, field) => {
     expect(failureOf(answered(400, { error: { message } }))).toMatchObject({
       kind: 'unsupported',
       field,
@@ -174,12 +174,12 @@ describe('the kind of a failure', () => {
     })
   })
 
-  it('of a gateway that reached no server, told inside of a stream, is worth asking again', () => {
+  it('of a gateway that reached no server is retryable, also inside a stream', () => {
     const error = new ReportedError('upstream connect error or disconnect/reset before headers')
     expect(failureOf(error)).toMatchObject({ kind: 'overloaded', retryable: true })
   })
 
-  it('names the field that the provider names apart', () => {
+  it('names the field that the provider names separately', () => {
     const error = {
       message: 'Invalid value',
       type: 'invalid_request_error',
@@ -201,7 +201,7 @@ describe('the kind of a failure', () => {
     expect(failureOf(error)).toMatchObject({ kind, retryable, status: null, provider: 'compatible' })
   })
 
-  it('is worth asking again for these statuses alone', () => {
+  it('is retryable for these statuses only', () => {
     const again = [400, 401, 403, 404, 408, 409, 413, 422, 429, 499, 500, 501, 502, 503, 504, 529].filter(
       (status) => failureOf(answered(status, '')).retryable,
     )
@@ -219,7 +219,7 @@ it.each<[Record<string, string>, unknown, number | null]>([
   [{}, { error: { message: 'Please try again in 2m3s.' } }, 123_000],
   [{}, { error: { message: 'Please try again later.' } }, null],
   [{ 'retry-after': 'soon' }, '', null],
-])('headers %j and body %j ask to wait for %s ms', (headers, body, wait) => {
+])('headers %j and body %j ask for a delay of %s ms', (headers, body, wait) => {
   expect(failureOf(answered(429, body, headers)).retryAfter).toBe(wait)
 })
 

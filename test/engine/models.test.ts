@@ -21,7 +21,7 @@ const CANARY = 'canary-7f3a9c51e2d84b06'
 const CLOSED = 'http://localhost:9'
 const ORGANIZATION = 'organization-1'
 
-/** The models of an organization that has no providers of its own. */
+/** The models of an organization without its own providers. */
 function models(env: Record<string, string> = {}, clock?: Clock) {
   const made = createModels(readSettings(env), { clock })
   return {
@@ -49,7 +49,7 @@ async function collect(model: TextModel, options: Partial<LanguageModelV4CallOpt
   return { parts, deltas, text: deltas.join(''), finish: parts.find((part) => part.type === 'finish') }
 }
 
-/** What the call fails with: thrown, or in its stream. */
+/** Returns the error of a call, whether thrown or in its stream. */
 async function failure(model: TextModel): Promise<unknown> {
   try {
     const error = (await collect(model)).parts.find((part) => part.type === 'error')
@@ -135,12 +135,12 @@ describe('the name of a model', () => {
     [{ ...base, DEFAULT_MODEL: 'llama3' }, 'compatible/llama3'],
     [{ ...all, DEFAULT_MODEL: 'gpt-x' }, 'openai/gpt-x'],
     [{}, 'offline/echo'],
-  ])('is, left out, with %j %s', async (env, id) => {
+  ])('defaults, with %j, to %s', async (env, id) => {
     expect(await models(env).defaultModel()).toBe(id)
     expect((await models(env).resolve(null)).id).toBe(id)
   })
 
-  it('costs one model, however often it is used', async () => {
+  it('creates one model object, however often it is used', async () => {
     const given = models(all)
     expect((await given.resolve('claude-x')).model).toBe((await given.resolve('anthropic/claude-x')).model)
   })
@@ -150,7 +150,7 @@ describe('the offline model', () => {
   const offline = async () => (await models().resolve(null)).model
   const asAgent = (prompt: LanguageModelV4Prompt) => ({ prompt, providerOptions: { offline: { agentName: 'Ada' } } })
 
-  it('says what it is, names the agent, repeats the message, counts the turns, word by word, and always the same', async () => {
+  it('introduces itself, repeats the message and counts the turns, word by word, always equally', async () => {
     const prompt = [{ role: 'system' as const, content: 'secret' }, user('one'), assistant('1'), user('Say  it\ntwice')]
     const { deltas, text } = await collect(await offline(), asAgent(prompt))
     expect(text).toBe(
@@ -162,7 +162,7 @@ describe('the offline model', () => {
     expect(await collect(await offline(), asAgent(prompt))).toMatchObject({ deltas })
   })
 
-  it('reports a usage that is unknown', async () => {
+  it('reports unknown usage', async () => {
     const { finish } = await collect(await offline())
     expect(finish?.finishReason.unified).toBe('stop')
     expect([finish?.usage.inputTokens.total, finish?.usage.outputTokens.total]).toEqual([undefined, undefined])
@@ -177,7 +177,7 @@ describe('the offline model', () => {
     await expect(collect(await offline(), { abortSignal: abort.signal })).rejects.toThrow('stop it')
   })
 
-  it('lets others have their turn while it repeats a long message', async () => {
+  it('yields to other work while it repeats a long message', async () => {
     let turns = 0
     const timer = setImmediate(function again() {
       turns += 1
@@ -202,7 +202,7 @@ describe('the offline model', () => {
     if (!('DEFAULT_MODEL' in env)) expect(await byDefault).not.toBe('offline/echo')
   })
 
-  it('does not step in for a provider that fails', async () => {
+  it('does not replace a provider that fails', async () => {
     server.script({ error: { status: 500, message: 'broken' } })
     const given = atServer()
     expect(given.describeError(await failure((await given.resolve(null)).model))).toBe('HTTP 500: broken')
@@ -223,7 +223,7 @@ describe('an OpenAI-compatible server', () => {
     expect(request?.body).toMatchObject({ model: 'some-model', messages: [{ role: 'user', content: 'Hello' }] })
   })
 
-  it('that wants no key gets none', async () => {
+  it('without a key setting gets none', async () => {
     await collect((await atServer().resolve(null)).model)
     expect(server.requests[0]?.headers.authorization).toBeUndefined()
     expect(server.listings[0]?.authorization).toBeUndefined()
@@ -293,7 +293,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     ...said.map((content) => `data: ${JSON.stringify({ choices: [{ delta: { content } }] })}${end}${end}`),
     `data: ${JSON.stringify({ choices: [{ delta: {}, finish_reason: 'stop' }] })}${end}${end}data: [DONE]${end}${end}`,
   ]
-  /** Bytes in pieces of a size, each sent by itself. */
+  /** Sends bytes in pieces of a size, each in its own write. */
   const pieces = (bytes: Buffer, size: number) =>
     Array.from({ length: Math.ceil(bytes.length / size) }, (_, index) => [
       bytes.subarray(index * size, (index + 1) * size),
@@ -310,7 +310,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     }
   })
 
-  it('may begin with a byte order mark, which takes nothing of what is said', async () => {
+  it('may begin with a byte order mark, which costs no text', async () => {
     const bytes = Buffer.from(`\ufeff${chunks('\n').slice(1).join('')}`)
     for (const size of [1, 2, 3, bytes.length]) {
       server.script({ end: 'cut', tokens: pieces(bytes, size) })
@@ -318,7 +318,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     }
   })
 
-  it('has said what came before what cannot be read', async () => {
+  it('delivers everything before an unreadable part', async () => {
     server.script({ tokens: ['Hel', 'lo', Buffer.from('data: {garbage\n\n'), 'never'] })
     const seen: string[] = []
     const reading = async () => {
@@ -334,7 +334,7 @@ describe('the stream of an OpenAI-compatible server', () => {
   const usage = event({ choices: [], usage: { prompt_tokens: 3, completion_tokens: 5 } })
   const done = Buffer.concat([usage, Buffer.from('data: [DONE]\n\n')])
 
-  it('is over with [DONE]: its connection is given up when it lingers', async () => {
+  it('ends with [DONE], and its connection is closed if it lingers', async () => {
     server.script({ tokens: ['Hello', event({ choices: [{ finish_reason: 'stop' }] }), done, new Promise(() => {})] })
     const { text, finish } = await collect((await atServer().resolve('m')).model)
     expect([text, finish?.finishReason.unified]).toEqual(['Hello', 'stop'])
@@ -343,14 +343,14 @@ describe('the stream of an OpenAI-compatible server', () => {
     expect(server.connections).toBe(0)
   })
 
-  it('is over with [DONE], whatever comes behind it', async () => {
+  it('ends with [DONE], whatever follows', async () => {
     server.script({ tokens: [whole, event({ error: { message: 'Late' } }), nextTurn(), whole], end: 'drop' })
     const { deltas, parts } = await collect((await atServer().resolve('m')).model)
     expect(deltas).toEqual(said)
     expect(parts.filter(({ type }) => type === 'error' || type === 'finish')).toHaveLength(1)
   })
 
-  it('leaves nothing on the signal of its run, which asks again and again, once it has been read or has failed', async () => {
+  it("leaves no listener on its run's signal after it has been read or has failed", async () => {
     const { signal: abortSignal } = new AbortController()
     const { model } = await atServer().resolve('m')
     await collect(model, { abortSignal })
@@ -362,15 +362,15 @@ describe('the stream of an OpenAI-compatible server', () => {
   it('leaves its connection to the next request', async () => {
     const { model } = await atServer().resolve('m')
     for (let round = 0; round < 10; round++) {
-      // The end of the response comes with what says that it is whole, or by itself.
+      // The end of the response comes together with the final chunk, or separately.
       server.script({ tokens: [whole], end: 'cut' }, () => ({ tokens: [whole, nextTurn()], end: 'cut' }))
       for (const _ of [1, 2]) expect((await collect(model)).deltas).toEqual(said)
     }
-    // A request that comes before the connection is free makes another.
+    // A request before the connection is free opens another one.
     expect(server.accepted).toBeLessThan(4)
   })
 
-  it('tells what it has used, though it breaks', async () => {
+  it('reports its usage although it breaks', async () => {
     server.script({ tokens: ['Hello', usage], end: 'drop' })
     const seen: Part[] = []
     const reading = async () => {
@@ -393,14 +393,14 @@ describe('the stream of an OpenAI-compatible server', () => {
   it.each([
     ['a line', Buffer.alloc(MiB, 'x')],
     ['an event', Buffer.from(`data: ${'x'.repeat(MiB)}\n`)],
-  ])('is given up where %s has no end', async (_, piece) => {
+  ])('is aborted if %s has no end', async (_, piece) => {
     server.script({ tokens: ['Hello', ...Array(100).fill(piece)] })
     const error = await failure((await atServer().resolve('m')).model)
     expect(atServer().describeError(error)).toBe('The model sent more than 16 MiB in one event')
     await server.requests[0]?.aborted
   })
 
-  it('is given up where it makes more than 1,000 calls', async () => {
+  it('is aborted if it makes more than 1,000 calls', async () => {
     const call = (index: number) => ({ index, id: `call-${index}`, function: { name: 'add', arguments: '{}' } })
     const calls = (count: number) =>
       event({ choices: [{ delta: { tool_calls: Array.from({ length: count }, (_, index) => call(index)) } }] })
@@ -410,7 +410,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     expect(await failure((await atServer().resolve('m')).model)).toBeInstanceOf(ModelError)
   })
 
-  it('waits while nobody takes what it says, and goes on when somebody does', async () => {
+  it('pauses while its reader is slow, and continues when it reads', async () => {
     const chunk = `data: ${JSON.stringify({ choices: [{ delta: { content: 'x'.repeat(1_000) } }] })}\n\n`
     const count = 30_000
     let written = 0
@@ -438,7 +438,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     talker.close()
   })
 
-  it('is not read to its end where it is a refusal', async () => {
+  it('of a refusal is read only in part', async () => {
     server.script({ error: { status: 500, body: 'x'.repeat(4_000_000) } })
     const error = await failure((await atServer().resolve('m')).model)
     expect(error).toMatchObject({ statusCode: 500, isRetryable: false })
@@ -446,7 +446,7 @@ describe('the stream of an OpenAI-compatible server', () => {
   })
 })
 
-it('a model of the AI SDK leaves nothing of ours on the signal of its run', async () => {
+it("a model of the AI SDK leaves no listener on its run's signal", async () => {
   const { signal: abortSignal } = new AbortController()
   const stream = new ReadableStream<Part>({
     start(controller) {
@@ -464,7 +464,7 @@ describe('Anthropic', () => {
     events.map((data) => Buffer.from(`event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`))
   const message = { id: 'm', type: 'message', role: 'assistant', content: [], model: 'claude-x', stop_reason: null }
 
-  it.each(['/v1', '/v1/', '', '/'])('is asked at ANTHROPIC_BASE_URL, given with %j at its end', async (end) => {
+  it.each(['/v1', '/v1/', '', '/'])('is asked at ANTHROPIC_BASE_URL, also with %j at its end', async (end) => {
     server.script({
       end: 'cut',
       tokens: sse(
@@ -486,7 +486,7 @@ describe('Anthropic', () => {
 })
 
 describe('the models of the server at OPENAI_BASE_URL', () => {
-  it('give the default, the first that can chat, and are asked for once', async () => {
+  it('give the default, the first that can chat, and are requested once', async () => {
     server.models = ['nomic-embed-text', 'llama3', 'qwen']
     const given = atServer({ OPENAI_API_KEY: CANARY })
     expect(await Promise.all([given.defaultModel(), given.defaultModel()])).toEqual(Array(2).fill('compatible/llama3'))
@@ -494,7 +494,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     expect(server.listings.map(({ authorization }) => authorization)).toEqual([`Bearer ${CANARY}`])
   })
 
-  it('are asked for again when that failed', async () => {
+  it('are requested again after a failure', async () => {
     const given = atServer()
     server.models = { status: 401, message: `wrong key ${CANARY}` }
     await expect(given.defaultModel()).rejects.toThrow(
@@ -506,7 +506,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     expect(await given.defaultModel()).toBe('compatible/llama3')
   })
 
-  it('that cannot be reached are a clear error', async () => {
+  it('that cannot be reached cause a clear error', async () => {
     await server.close()
     const error = atServer().defaultModel()
     await expect(error).rejects.toThrow(ModelError)
@@ -515,7 +515,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     )
   })
 
-  it('are listed for a minute, then asked for again, and kept when that fails', async () => {
+  it('are cached for a minute, then requested again, and kept if that fails', async () => {
     let now = new Date('2026-01-01T00:00:00Z')
     const given = models({ OPENAI_BASE_URL: server.baseUrl }, { now: () => now })
     const listed = async () => (await given.list()).flatMap(({ id, provider }) => (provider === 'compatible' ? id : []))
@@ -532,7 +532,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     expect(server.listings).toHaveLength(3)
   })
 
-  it('give another default, without waiting for it, when the server has got another model', async () => {
+  it('give another default without a delay after the server changed its model', async () => {
     let now = new Date('2026-01-01T00:00:00Z')
     const given = models({ OPENAI_BASE_URL: server.baseUrl }, { now: () => now })
     server.models = ['a']
@@ -558,7 +558,7 @@ describe('the list of models', () => {
     expect(providers(one.unavailable)).toEqual(['anthropic', 'openai'])
   })
 
-  it('does without a server that cannot be asked', async () => {
+  it('leaves out a server that cannot be reached', async () => {
     const list = await models({ OPENAI_BASE_URL: `${CLOSED}/v1` }).list()
     expect(list.map(({ provider }) => provider)).not.toContain('compatible')
   })
@@ -599,16 +599,16 @@ describe('the cause of a failed run', () => {
       { tokens: ['Hello', Buffer.from('data: {"error":{"message":"Out of memory"}}\n\n')] },
       'Out of memory',
     ],
-  ])('tells of %s', async (_, reply, cause) => {
+  ])('reports %s', async (_, reply, cause) => {
     server.script(reply)
     expect(describeError(await failure((await atServer().resolve('m')).model))).toBe(cause)
   })
 
-  it('tells of a server that is not there', async () => {
+  it('reports an unreachable server', async () => {
     await server.close()
     const { model } = await atServer().resolve('m')
     expect(describeError(await failure(model))).toMatch(/^Cannot connect to API: .*ECONNREFUSED/)
-    // What Node makes of a name with several addresses: an error without a message.
+    // Node's error for a name with several addresses has no message.
     const cause = Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' })
     const error = new APICallError({ message: 'Cannot connect to API: ', url: CLOSED, requestBodyValues: {}, cause })
     expect(describeError(error)).toBe('Cannot connect to API: ECONNREFUSED')
@@ -651,7 +651,7 @@ describe('the cause of a failed run', () => {
     expect(describeError({ message })).toBe(cause)
   })
 
-  it('is one short line, whatever is thrown', () => {
+  it('is one short line for any thrown value', () => {
     expect(describeError(`${'x'.repeat(498)}😀 more`)).toBe(`${'x'.repeat(498)}😀…`)
     expect(describeError('long '.repeat(100_000))).toHaveLength(500)
     for (const thrown of [undefined, null, 5, {}, [], new ModelError()]) {
@@ -659,7 +659,7 @@ describe('the cause of a failed run', () => {
     }
   })
 
-  it('says nothing of an error of our own', () => {
+  it('hides errors of our own', () => {
     expect(describeError(new TypeError('Cannot read x of /srv/app.ts'))).toBe('An unexpected error occurred')
   })
 })

@@ -12,7 +12,7 @@ const tool = (name: string, more: Partial<Tool> = {}): Tool => ({
 })
 const fitted = (schema: object): any => fitSchema(schema)?.schema
 
-/** Fails where OpenAI, Anthropic or Gemini would refuse a schema. */
+/** Throws if OpenAI, Anthropic or Gemini would refuse a schema. */
 function check(schema: any, isTop = true): void {
   const no = ['$ref', '$defs', 'definitions', 'allOf', 'oneOf', 'not', 'if', 'patternProperties', 'dependencies']
   for (const name of no) expect(schema).not.toHaveProperty(name)
@@ -70,7 +70,7 @@ const { schema: anySchema } = fc.letrec((tie) => ({
 }))
 
 describe('the schema of a tool', () => {
-  it('is one that OpenAI, Anthropic and Gemini take, whatever a server gives', () => {
+  it('is one that OpenAI, Anthropic and Gemini accept, whatever a server sends', () => {
     fc.assert(
       fc.property(anySchema, anySchema, (top, node) => {
         const root = { ...(typeof top === 'object' ? top : {}), $defs: { node } } as { type?: string }
@@ -81,7 +81,7 @@ describe('the schema of a tool', () => {
     )
   })
 
-  it('has its odd names of properties mapped, and inputs have them back', () => {
+  it('has unusual property names mapped, and inputs get the originals back', () => {
     fc.assert(
       fc.property(fc.uniqueArray(property, { maxLength: 8 }), (names) => {
         const inner = {
@@ -99,7 +99,7 @@ describe('the schema of a tool', () => {
     )
   })
 
-  it('has what its alternatives may have, and requires what all of them do', () => {
+  it('allows the properties of all its alternatives, and requires those they share', () => {
     const one = { properties: { kind: { const: 'a' }, a: { type: 'string' } }, required: ['kind', 'a'] }
     const other = { properties: { kind: { const: 'b' }, b: { type: 'array' } }, required: ['kind'] }
     expect(fitted({ type: 'object', oneOf: [one, other] })).toEqual({
@@ -118,7 +118,7 @@ describe('the schema of a tool', () => {
     })
   })
 
-  it('that refers to itself is unrolled, and one that is no object is left out with a warning', () => {
+  it('that refers to itself is unrolled, and one that is no object is dropped with a warning', () => {
     const node = { type: 'object', properties: { child: { $ref: '#/$defs/node' }, name: { type: 'string' } } }
     const schema = fitted({ type: 'object', properties: { tree: { $ref: '#/$defs/node' } }, $defs: { node } })
     expect(schema.properties.tree.properties.child.properties.name).toEqual({ type: 'string' })
@@ -131,7 +131,7 @@ describe('the schema of a tool', () => {
   })
 })
 
-it('a model is offered 128 tools, those that are allowed by name first, made once for a run', () => {
+it('a model gets at most 128 tools, explicitly allowed ones first, built once per run', () => {
   const tools = Array.from({ length: 150 }, (_, index) => tool(`t${index}`, { aliases: [`Server__t${index}`] }))
   const warnings: string[] = []
   const offered = offerable(tools, ['Server__t149', 't140'], (code) => warnings.push(code))

@@ -14,7 +14,7 @@ afterAll(() => equipped[Symbol.asyncDispose]())
 
 const graphql = async (query: string) => (await request(lab.server, 'POST', '/graphql', { body: { query } })).body.data
 
-test('a chat tells of its last message why the run failed, on REST and GraphQL', async () => {
+test('a chat shows why the run of its last message failed, on REST and GraphQL', async () => {
   lab.model.script({ error: { status: 400, message: 'The request is wrong' } })
   const { row } = await equipped.run(await equipped.agent())
   const end = { stopReason: 'error', code: 'provider_error', detail: 'HTTP 400: The request is wrong' }
@@ -25,7 +25,7 @@ test('a chat tells of its last message why the run failed, on REST and GraphQL',
   expect(chat.messages.nodes).toEqual([end])
 })
 
-test('only the last message of a run tells how it ended', async () => {
+test('only the last message of a run shows its end', async () => {
   lab.model.script({ tokens: 'Hi.' })
   const { row } = await equipped.run(await equipped.agent())
   const { chat } = await graphql(`{ chat(id: "${row.chatId}") { messages { nodes { stopReason code } } } }`)
@@ -35,7 +35,7 @@ test('only the last message of a run tells how it ended', async () => {
   expect(body.messages[0]).not.toHaveProperty('stopReason')
 })
 
-test('a run that waited goes on with the model that answered last', async () => {
+test('a run that waited continues with the model that answered last', async () => {
   const agent = await equipped.agent({ model: 'compatible/first', fallbackModels: ['compatible/second'] }, [
     { tool: 'echo', mode: 'ask' },
   ])
@@ -51,7 +51,7 @@ test('a run that waited goes on with the model that answered last', async () => 
   expect(lab.model.requests.at(-1)!.body.model).toBe('second')
 })
 
-test('the name that a model made up for a tool goes back as one that providers take', async () => {
+test('a tool name that the model invented is sent back in a form that providers accept', async () => {
   lab.model.script({ toolCalls: [call('do something!', {}, 'x')] }, { tokens: 'I see.' })
   const { events } = await equipped.run(await equipped.agent())
   expect(results(events)).toMatchObject([{ content: expect.stringMatching(/^There is no tool named do something!/) }])
@@ -70,13 +70,13 @@ test('a run has the name of its model from its acceptance on', async () => {
   expect(await accepted({})).toMatch(/^compatible\/./)
 })
 
-/** A reply with a finish reason of its own. */
+/** Scripts a reply with its own finish reason. */
 const reply = (delta: object, finish_reason: string) => ({
   tokens: [event({ choices: [{ index: 0, delta, finish_reason }] }), Buffer.from('data: [DONE]\n\n')],
   end: 'cut' as const,
 })
 
-test('a run that another process takes over keeps what was cut, and tells how it ended', async () => {
+test('a run that is taken over keeps its cut text, and reports its end', async () => {
   const agent = await equipped.agent()
   const pieces = ['{"text":"whole"}', '{"text":"ha'].map((input, index) => ({
     ...{ index, id: `call_${index}` },
@@ -95,7 +95,7 @@ test('a run that another process takes over keeps what was cut, and tells how it
   expect(await ended(heir, row)).toMatchObject(end)
   const { body } = await request(lab.server, 'GET', `/api/v1/executions/${row.id}`)
   expect(body.execution).toMatchObject({ stopReason: 'max_tokens', warnings: [{ code: 'cut_off' }] })
-  // The half call was not made, by either process, and the model was told so.
+  // Neither process made the incomplete call, and the model read so.
   const seen = await followed(lab.engine, await lab.row(row.id))
   expect(results(seen).map(({ isError }) => isError)).toEqual([false, true])
   expect(seen.at(-1)?.data).toMatchObject({ stopReason: 'max_tokens' })
@@ -104,7 +104,7 @@ test('a run that another process takes over keeps what was cut, and tells how it
   await heir.drain()
 })
 
-test('a provider that keeps failing is skipped by runs with a fallback model until its time is over', async () => {
+test('runs with a fallback model skip a failing provider until its pause is over', async () => {
   const model = `compatible/busy-${index()}`
   const agent = await equipped.agent({ model, fallbackModels: ['openai/other'] })
   const plain = await equipped.agent({ model })
@@ -120,7 +120,7 @@ test('a provider that keeps failing is skipped by runs with a fallback model unt
     expect(await asked(plain)).toEqual([model, id])
   }
   expect(await asked(agent)).toEqual(['openai/other', 'other'])
-  // A run without another model asks all the same.
+  // A run without another model still asks it.
   lab.model.script(busy)
   expect(await asked(plain)).toEqual([model, id])
   lab.clock.advance(31_000)
@@ -128,7 +128,7 @@ test('a provider that keeps failing is skipped by runs with a fallback model unt
   expect(await asked(agent)).toEqual([model, id])
 })
 
-test('a task shows on REST and GraphQL why its last run failed, and that it has gone well since', async () => {
+test('a task shows why its last run failed, and its later success, on REST and GraphQL', async () => {
   const agent = await equipped.agent()
   const body = { title: 'Try', description: 'Try it', assignTo: agent.id }
   const { id } = (await request(lab.server, 'POST', '/api/v1/tasks', { body })).body

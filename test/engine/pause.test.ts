@@ -27,7 +27,7 @@ const readiness = async ({ url }: TestServer) => {
 }
 
 describe('a paused server', () => {
-  it('serves requests, begins nothing and sends nothing, until resume; old runs are cancelled then', async () => {
+  it('serves requests, starts and sends nothing until resume, and cancels old runs then', async () => {
     await using folder = await createFolder()
     const env = { ENCRYPTION_KEY, OPENAI_BASE_URL: model.baseUrl, DRAIN_TIMEOUT: '0.1' }
     const first = await startServer(env, { folder: folder.path })
@@ -61,7 +61,7 @@ describe('a paused server', () => {
     const waiting = (await ask(server, 'POST', `/agents/${agentId}/execute`, { message: 'later', background: true }))
       .body
     expect(waiting.status).toBe('pending')
-    // As often as it likes, the sweep and the scheduler find nothing to do.
+    // The sweep and the scheduler find no work, however often they look.
     const sweeps = () =>
       server.queries.filter((sql) => sql.includes('Membership') && sql.includes('wantsCancel')).length
     const before = sweeps()
@@ -81,7 +81,7 @@ describe('a paused server', () => {
     expect(asked.filter((messages) => messages.includes('old'))).toEqual([])
   })
 
-  it('is one with PAUSED, which marks nothing: its runs go on without it', async () => {
+  it('with PAUSED marks nothing, and its runs continue at a start without it', async () => {
     await using folder = await createFolder()
     const env = { ENCRYPTION_KEY, OPENAI_BASE_URL: model.baseUrl }
     const first = await startServer({ ...env, PAUSED: 'true' }, { folder: folder.path })
@@ -100,7 +100,7 @@ describe('a paused server', () => {
     await expect.poll(status).toBe('completed')
   })
 
-  it('asks no provider, MCP server or repository for anything, whichever route wants it', async () => {
+  it('contacts no provider, MCP server or repository, on any route', async () => {
     await using mcp = await startMcpServer()
     await using folder = await createFolder()
     const env = { ENCRYPTION_KEY, OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' }
@@ -154,7 +154,7 @@ describe('a paused server', () => {
     expect(await copy.service.deps.db.execution.count()).toBe(1)
   })
 
-  it('makes no approved call of its original a second time, neither paused nor after resume', async () => {
+  it('repeats no approved call of the original, neither paused nor after resume', async () => {
     await using mcp = await startMcpServer()
     mcp.hold = new Promise(() => {})
     await using folder = await createFolder()
@@ -184,7 +184,7 @@ describe('a paused server', () => {
       await expect.poll(async () => (await approvalOf(first, executionId))?.status).toBe('pending')
       return executionId
     }
-    // One call is approved and under way when the copy is made; the other is approved on the copy.
+    // One call is approved and in progress when the copy is made; the other is approved on the copy.
     const [approved, waiting] = [await asking('wait', {}), await asking('echo', { text: 'x' })]
     await ask(first, 'POST', `/approvals/${(await approvalOf(first, approved)).id}/approve`)
     await expect.poll(() => mcp.calls.map(({ tool }) => tool)).toEqual(['wait'])
@@ -200,7 +200,7 @@ describe('a paused server', () => {
     const statusOf = async (id: string) =>
       (await copy.service.deps.db.execution.findUniqueOrThrow({ where: { id } })).status
     for (const id of [approved, waiting]) await expect.poll(() => statusOf(id)).toBe('cancelled')
-    // A new run of the copy calls the tool, so that calls would have been seen.
+    // A new run of the copy calls the tool, which proves that calls are visible.
     model.script({ toolCalls: [{ id: 'echo-2', name: 'echo', input: { text: 'new' } }] })
     const { executionId } = await ask(copy, 'POST', `/agents/${agentId}/execute`, { message: 'new', background: true })
     await expect.poll(async () => (await approvalOf(copy, executionId))?.status).toBe('pending')

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { call, type Equipped, results, startEquipped } from './equipped.ts'
 
-/** Pictures that tools answer with, as each API takes them (the MCP server's tool `show` answers with a png). */
+/** Images in tool results, in the form of each API (the MCP server's tool `show` answers with a png). */
 
 let equipped: Equipped
 let other: ModelServer
@@ -100,7 +100,7 @@ const PLACES: [model: string, key: string, place: object][] = [
 const objectsIn = (value: unknown): object[] =>
   typeof value !== 'object' || value === null ? [] : [value, ...Object.values(value).flatMap(objectsIn)]
 
-test.each(PLACES)('%s is shown a picture in the result of the tool', async (model, key, place) => {
+test.each(PLACES)('%s gets an image in the result of the tool', async (model, key, place) => {
   const before = other.requests.length
   other.script(...(REPLIES[model] ?? []))
   const { row, events } = await equipped.run(await equipped.agent({ model }))
@@ -110,7 +110,7 @@ test.each(PLACES)('%s is shown a picture in the result of the tool', async (mode
   expect(results(events)[0]?.content).toContain('[image 1: image/png, 3 bytes]')
 })
 
-test('a model of chat completions is shown a picture in the message behind the result', async () => {
+test('a model of chat completions gets an image in the message after the result', async () => {
   equipped.lab.model.script({ toolCalls: [call('show')] }, { tokens: 'Seen' })
   const { row } = await equipped.run(await equipped.agent())
   expect(row).toMatchObject({ status: 'completed', result: 'Seen' })

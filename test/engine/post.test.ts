@@ -31,7 +31,7 @@ const FINISH = data({ choices: [{ delta: {}, finish_reason: 'stop' }] })
 const USAGE = data({ choices: [], usage: { prompt_tokens: 5, completion_tokens: 7 } })
 const WHOLE = `${TEXT}${FINISH}${USAGE}data: [DONE]\n\n`
 
-/** Reads an answer to its end. Returns its text, finish reason and tokens, or why it failed. */
+/** Reads an answer to its end. Returns its text, finish reason and tokens, or the failure. */
 async function read(): Promise<string> {
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1/chat/completions`
   const reader = createChatReader({ metadataKey: 'compatible', tools: new Set(), thinkTags: false })
@@ -60,17 +60,17 @@ describe('the answer to a chat completion', () => {
     ['br', brotliCompressSync(WHOLE)],
     ['zstd', zstdCompressSync(WHOLE)],
     ['identity', Buffer.from(WHOLE)],
-  ])('is read where the server encodes it as %s without being asked', async (encoding, bytes) => {
+  ])('is read if the server encodes it as %s unasked', async (encoding, bytes) => {
     answer = (response) => response.writeHead(200, { 'content-encoding': encoding }).end(bytes)
     expect(await read()).toBe('Hi stop 5/7')
   })
 
-  it('fails with a cause where the server encodes it in a way that is not known', async () => {
+  it('fails with a cause if its encoding is unknown', async () => {
     answer = (response) => response.writeHead(200, { 'content-encoding': 'later' }).end('x')
     expect(await read()).toContain('later')
   })
 
-  it('tells the reason of a refusal that is encoded', async () => {
+  it('gives the reason of a refusal that is encoded', async () => {
     const body = gzipSync('{"error":{"message":"No such model"}}')
     answer = (response) => response.writeHead(404, { 'content-encoding': 'gzip' }).end(body)
     expect(await read()).toBe('HTTP 404: No such model')
@@ -82,12 +82,12 @@ describe('the answer to a chat completion', () => {
     ['the usage comes and the server is silent', TEXT + FINISH + USAGE, () => {}, 'Hi stop 5/7'],
     ['the usage comes later', TEXT + FINISH, (response) => response.end(USAGE), 'Hi stop 5/7'],
     ['garbage comes', TEXT + FINISH, (response) => response.end('data: {"cho\n\n'), 'Hi stop ?/?'],
-  ])('is whole behind its finish reason where %s', async (_, body, then, told) => {
+  ])('is whole after its finish reason if %s', async (_, body, then, told) => {
     answer = (response) => response.writeHead(200).write(body, () => setImmediate(() => then(response)))
     expect(await read()).toBe(told)
   })
 
-  it('is not whole where its connection is reset before its finish reason', async () => {
+  it('is incomplete if its connection is reset before its finish reason', async () => {
     answer = (response) =>
       response.writeHead(200).write(TEXT, () => setImmediate(() => response.socket?.resetAndDestroy()))
     expect(await read()).toMatch(/^The connection to the model broke/)

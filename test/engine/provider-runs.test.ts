@@ -37,18 +37,18 @@ type Api = {
   path: RegExp
   /** A whole answer. It used 120 tokens, 100 of them cached, and gave 30, 20 of them thinking. */
   text(said: string): string
-  /** An answer that thinks, says something, and calls `echo` with `{text: 'hi'}`. */
+  /** An answer with thinking, text, and a call of `echo` with `{text: 'hi'}`. */
   call: string
-  /** An answer that breaks off behind its first words, with an error event; and one whose first event is an error. */
+  /** An answer that breaks off after its first words, with an error event; and one whose first event is an error. */
   failing: string
   overloaded: string
-  /** An answer that the limit of tokens cut, one that was refused with words, and one without. */
+  /** An answer cut by the token limit, a refusal with words, and one without. */
   cut: string
   refused: string
   blocked: string
   /** The body of a refusal with a status. */
   error(message: string): string
-  /** What went back with the result of the call: the signature of the thinking, and the result. */
+  /** Returns the signature of the thinking and the tool result in the next request. */
   back(body: any): { signature: unknown; result: string }
 }
 
@@ -221,7 +221,7 @@ const google: Api = (() => {
   }
 })()
 
-/** Runs a message against scripted answers: the execution as REST returns it, its events, and what the provider was sent. */
+/** Runs a message against scripted answers. Returns the execution as REST does, its events, and the requests. */
 async function run(answers: (Bytes | string)[], model: string, fields: object = {}) {
   const before = server.requests.length
   server.script(...answers)
@@ -236,7 +236,7 @@ async function run(answers: (Bytes | string)[], model: string, fields: object = 
 const USED = { input_tokens: 120, output_tokens: 30 }
 
 describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (name, api) => {
-  it('calls a tool, sends the signature of its thinking back, and counts cached and reasoning tokens', async () => {
+  it("calls a tool, returns the thinking's signature, and counts cached and thinking tokens", async () => {
     const { execution, events, requests } = await run([api.call, api.text('It said hi.')], api.model)
     expect(execution).toMatchObject({ status: 'completed', result: 'It said hi.', stopReason: 'end_turn' })
     expect(execution).toMatchObject({ usage: { input_tokens: 240, output_tokens: 60 }, usageEstimated: false })
@@ -253,7 +253,7 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     expect(api.back(requests[1]!.body)).toMatchObject({ signature: 'SIG', result: expect.stringContaining('hi') })
   })
 
-  it('keeps the thinking to the model that it came from', async () => {
+  it('sends the thinking only to its own model', async () => {
     const busy = { status: 503, headers: { 'retry-after-ms': '1' }, body: api.error('busy') }
     const { execution, requests } = await run([api.call, busy, busy, busy, api.text('Done.')], api.model, {
       fallbackModels: [api.fallback],
@@ -263,14 +263,14 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     expect(JSON.stringify(requests.at(-1)!.body)).not.toContain('SIG')
   })
 
-  it.each([429, 503, 529])('asks again after %i, when the provider wants it', async (status) => {
+  it.each([429, 503, 529])('retries after %i at the time that the provider requests', async (status) => {
     const busy = { status, headers: { 'retry-after': '0' }, body: api.error('Slow down') }
     const { execution, events } = await run([busy, api.text('Hi')], api.model)
     expect(told(events)[0]).toMatchObject({ messageType: 'retry', afterMs: 0, reason: `HTTP ${status}: Slow down` })
     expect(execution).toMatchObject({ status: 'completed', result: 'Hi', usage: USED })
   })
 
-  it('asks again after an error in the stream, or a lost connection, before the first token', async () => {
+  it('retries after an error in the stream, or a lost connection, before the first token', async () => {
     for (const failures of [[api.overloaded, { ends: 'reset' }], [{ ends: 'unanswered' }]] satisfies (
       | Bytes
       | string
@@ -281,7 +281,7 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     }
   })
 
-  it('fails with the reason of an error in the middle of the stream, and asks nobody again', async () => {
+  it('fails with the reason of an error in the middle of the stream, without a retry', async () => {
     const { execution, requests } = await run([api.failing, api.text('Hi')], api.model, {
       fallbackModels: [api.fallback],
     })
@@ -289,13 +289,13 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     expect(requests).toHaveLength(1)
   })
 
-  it('completes with a warning when the limit of tokens cut the answer', async () => {
+  it('completes with a warning if the token limit cut the answer', async () => {
     const { execution } = await run([api.cut], api.model)
     expect(execution).toMatchObject({ status: 'completed', result: 'The answer is', stopReason: 'max_tokens' })
     expect(execution).toMatchObject({ warnings: [{ code: 'cut_off' }], usage: USED })
   })
 
-  it('tells a refusal from an answer, and fails without any words', async () => {
+  it('distinguishes a refusal from an answer, and fails without any text', async () => {
     const said = await run([api.refused], api.model)
     const stopReason = name === 'google' ? 'content_filter' : 'refusal'
     expect(said.execution).toMatchObject({ status: 'completed', result: 'I cannot help.', stopReason })
@@ -305,7 +305,7 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     expect(execution.errorCode).toBe('content_filtered')
   })
 
-  it('goes on with its fallback model after the retries', async () => {
+  it('continues with its fallback model after the retries', async () => {
     const busy = { status: 503, headers: { 'retry-after-ms': '1' }, body: api.error('busy') }
     const { execution, requests } = await run([busy, busy, busy, api.text('Hi')], api.model, {
       fallbackModels: [api.fallback],

@@ -10,7 +10,7 @@ import { repairStreams } from '../../src/executions/engine/models/provider-strea
 import { textModel } from '../../src/executions/engine/models/text-model.ts'
 
 type Kind = 'anthropic' | 'openai' | 'google'
-/** An answer: its bytes, and how its connection ends. */
+/** An answer: its bytes, and the end of its connection. */
 type Answer = { body: string; type?: string; ends?: 'in order' | 'reset' | 'never' }
 
 let server: Server
@@ -37,7 +37,7 @@ function modelOf(kind: Kind) {
   return kind === 'openai' ? createOpenAI(config)('gpt-x') : createGoogle(config)('gemini-x')
 }
 
-/** Reads an answer. Returns one line: text, <thinking>, calls, and how it ends. */
+/** Reads an answer. Returns one line: text, <thinking>, calls, and the end. */
 async function read(kind: Kind, given: string | Answer): Promise<string> {
   answer = typeof given === 'string' ? { body: given } : given
   const told: string[] = []

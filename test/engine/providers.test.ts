@@ -28,7 +28,7 @@ beforeEach(async () => {
 })
 afterEach(() => server.close())
 
-/** Asks a model once; what it answers does not matter here. */
+/** Asks a model once and ignores its answer. */
 async function ask(env: Record<string, string>, name: string | null): Promise<void> {
   const { model } = await createModels(readSettings(env)).resolve(name, ORGANIZATION)
   const prompt = [{ role: 'user' as const, content: [{ type: 'text' as const, text: 'Hello' }] }]
@@ -36,7 +36,7 @@ async function ask(env: Record<string, string>, name: string | null): Promise<vo
     const { stream } = await model.doStream({ prompt })
     for await (const _ of stream);
   } catch {
-    // The test server speaks chat completions alone.
+    // The test server supports only chat completions.
   }
 }
 
@@ -66,7 +66,7 @@ describe('the base address of', () => {
     ['GOOGLE_BASE_URL', '/v1beta/', `/v1beta/models/${gemini}`],
     ['GOOGLE_BASE_URL', '/v1/gateway/google?a=1', `/v1/gateway/google/v1beta/models/${gemini}&a=1`],
     ['GOOGLE_BASE_URL', '/v1/publishers/google', `/v1/publishers/google/models/${gemini}`],
-  ])('%s, given as "%s" behind its origin, leads to %s', async (setting, path, requested) => {
+  ])('%s, given as "%s" after its origin, leads to %s', async (setting, path, requested) => {
     const models: Record<string, string> = {
       OPENAI_BASE_URL: 'compatible/m',
       OPENAI_RESPONSES_BASE_URL: 'openai/m',
@@ -159,7 +159,7 @@ describe('a connection to a model server', () => {
     Reflect.get(of, Object.getOwnPropertySymbols(of).find((symbol) => symbol.description === description) ?? '')
 
   it.each(['compatible/m', 'openai/m', 'anthropic/m', 'google/gemini-x'])(
-    'of %s has no time-out of its own: how long silence lasts is MODEL_IDLE_TIMEOUT alone',
+    'of %s has no timeout of its own: MODEL_IDLE_TIMEOUT alone limits silence',
     async (name) => {
       const found: unknown[] = []
       const listen = (message: unknown) => {
@@ -183,7 +183,7 @@ describe('a connection to a model server', () => {
   )
 })
 
-it('certificates of an authority in NODE_EXTRA_CA_CERTS are trusted by each kind of provider, and no others', async () => {
+it('each kind of provider trusts the authorities of NODE_EXTRA_CA_CERTS, and no unknown ones', async () => {
   await using folder = await createFolder()
   const { key, cert } = createCertificate()
   const file = join(folder.path, 'authority.pem')
@@ -218,7 +218,7 @@ describe('the providers of an organization', () => {
     headers: {},
   })
 
-  it('that were changed without a notice are used within 5 s, and read once until then', async () => {
+  it('changed without a notice are used within 5 s, and read once until then', async () => {
     let now = 0
     let reads = 0
     let records = [record('old', '1')]
@@ -241,7 +241,7 @@ describe('the providers of an organization', () => {
     await expect(models.resolve('mine/m', ORGANIZATION)).rejects.toThrow('Unknown model: mine/m')
   })
 
-  it('lie at public addresses alone, wherever a name leads when it is connected to', async () => {
+  it('must be at public addresses, checked at each connection', async () => {
     const models = createModels(readSettings({}), { readProviders: async () => [record('old', '1')] })
     const { model } = await models.resolve('mine/m', ORGANIZATION)
     const prompt = [{ role: 'user' as const, content: [{ type: 'text' as const, text: 'Hello' }] }]
@@ -259,7 +259,7 @@ describe('several OpenAI-compatible providers', () => {
     ['groq/openai/gpt-oss-120b', 'groq/openai/gpt-oss-120b', '/g/chat/completions', 'openai/gpt-oss-120b'],
     ['kimi/k2', 'kimi/k2', '/k/chat/completions', 'k2'],
     ['compatible:kimi/k2', 'kimi/k2', '/k/chat/completions', 'k2'],
-    // No provider of that name has a key: the whole name is in the lists.
+    // No provider of that name has a key, so the whole name is looked up in the lists.
     ['openai/gpt-oss-120b', 'groq/openai/gpt-oss-120b', '/g/chat/completions', 'openai/gpt-oss-120b'],
     ['meta/llama', 'groq/meta/llama', '/g/chat/completions', 'meta/llama'],
   ])('answer for %s as %s', async (name, id, path, model) => {
@@ -272,7 +272,7 @@ describe('several OpenAI-compatible providers', () => {
     )
   })
 
-  it('do not answer for a provider that has a key, nor for what none of them lists', async () => {
+  it('do not answer for a provider that has a key, or for a model outside their lists', async () => {
     server.models = ['openai/gpt-oss-120b']
     const env = { COMPATIBLE_PROVIDERS: COMPATIBLE_PROVIDERS(), OPENAI_API_KEY: KEY }
     const models = createModels(readSettings(env))
@@ -302,18 +302,15 @@ describe('a list of models', () => {
     ['{"data": {"models": [{"id": "a"}]}}', ['a']],
     ['{"data": [{"id": 7}, null, {}, {"id": ""}, {"id": "a"}]}', ['7', 'a']],
     ['{"data": []}', []],
-  ])('is read of %s', (text, ids) => {
+  ])('is read from %s', (text, ids) => {
     expect(readModelList(text)?.map(({ id }) => id)).toEqual(ids)
   })
 
-  it.each(['<html>', '', '7', 'null', '{"error": "no"}', '{"data": {}}'])(
-    'is nothing that can be read of %s',
-    (text) => {
-      expect(readModelList(text)).toBeNull()
-    },
-  )
+  it.each(['<html>', '', '7', 'null', '{"error": "no"}', '{"data": {}}'])('cannot be read from %s', (text) => {
+    expect(readModelList(text)).toBeNull()
+  })
 
-  it('tells which models cannot chat', () => {
+  it('marks models that cannot chat', () => {
     const models = [
       { id: 'text-embedding-3' },
       { id: 'a', type: 'embedding' },

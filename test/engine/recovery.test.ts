@@ -12,7 +12,7 @@ import { asked, createAgent, ended, followed, type Lab, PLAIN, startLab } from '
 const MANY = times(60)
 const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
 
-/** Another process, which finds this lab's runs dead. */
+/** Starts another process, which finds this lab's runs dead. */
 async function takeOver(lab: Lab, overrides: Parameters<Lab['another']>[0] = {}): Promise<Engine> {
   const other = lab.another(overrides)
   lab.clock.advance(700_000)
@@ -30,7 +30,7 @@ const hanging = async (lab: Lab, tokens: string[] = []): Promise<ExecutionRow> =
   return row
 }
 
-/** The database takes nothing with this word in a column of this table. */
+/** Makes the database refuse this word in a column of this table. */
 async function refuse({ db }: Lab, table: string, column: string, word: string): Promise<void> {
   const name = `_refused${table}`
   await db.$executeRaw(Prisma.raw(`CREATE TABLE "${name}" ("reason" TEXT NOT NULL)`))
@@ -38,7 +38,7 @@ async function refuse({ db }: Lab, table: string, column: string, word: string):
   await createTrigger(db, { name, event: 'BEFORE INSERT', table, when, effect: `INSERT INTO "${name}" VALUES (NULL)` })
 }
 
-/** A run that has made one call and is at its second step, which says nothing. */
+/** Starts a run that has made one call and waits at its second step without any text. */
 async function afterCall(lab: Lab): Promise<ExecutionRow> {
   lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
   const row = await lab.run()
@@ -50,10 +50,10 @@ async function afterCall(lab: Lab): Promise<ExecutionRow> {
 const toldTo = async (engine: Engine, row: ExecutionRow) =>
   (await followed(engine, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
 
-describe('a run of which the database refuses something', () => {
+describe('a run with a write that the database refuses', () => {
   const REFUSED = { status: 'failed', error: 'An unexpected error occurred', result: null, attempt: 1 }
 
-  test('tells of no calls that are not kept: whoever goes on would have them asked, and told, again', async () => {
+  test('announces no calls that are not stored, because its successor would announce them again', async () => {
     await using lab = await startLab()
     await refuse(lab, 'ExecutionStep', 'reply', 'poison')
     lab.model.script({ tokens: ['Let me see.'], toolCalls: [{ id: 't1', name: 'poison', input: {} }] })
@@ -64,7 +64,7 @@ describe('a run of which the database refuses something', () => {
     expect(told).toEqual(['meta', 'stream_event', 'error'])
   })
 
-  test('fails without it, and the next of its session begins', async () => {
+  test('fails without it, and the next run of its session starts', async () => {
     await using lab = await startLab()
     await refuse(lab, 'Message', 'content', 'poison')
     lab.model.script({ tokens: 'Well, poison.' })
@@ -77,7 +77,7 @@ describe('a run of which the database refuses something', () => {
     expect(await violations(lab.db)).toEqual([])
   })
 
-  test('fails without it when its process has died, too', async () => {
+  test('fails without it also after its process has died', async () => {
     await using lab = await startLab(LEASE)
     await refuse(lab, 'Message', 'content', 'poison')
     const row = await hanging(lab, ['Well, ', 'poison'])
@@ -86,7 +86,7 @@ describe('a run of which the database refuses something', () => {
     await other.drain()
   })
 
-  test('fails though it would have waited for an approval', async () => {
+  test('fails even if it would have waited for an approval', async () => {
     await using equipped = await startEquipped()
     const { lab } = equipped
     await refuse(lab, 'Approval', 'input', 'poison')
@@ -99,7 +99,7 @@ describe('a run of which the database refuses something', () => {
 })
 
 describe('a run whose process died', () => {
-  test('that had shown nothing runs again: one question, one answer, and its followers see one stream', async () => {
+  test('before any output runs again: one question, one answer, one stream for followers', async () => {
     await using lab = await startLab(LEASE)
     const transitions = await watchTransitions(lab.db)
     const row = await hanging(lab)
@@ -115,7 +115,7 @@ describe('a run whose process died', () => {
       'result',
     ])
     const told = { status: 'completed', result: 'Second try.', attempt: 2 }
-    // What the model was asked first may have been counted.
+    // The first request may have been counted.
     expect(await lab.row(row.id)).toMatchObject({ ...told, usageEstimated: true })
     expect(asked(lab)).toEqual(['Hello', 'Hello'])
     const messages = await lab.db.message.findMany({ orderBy: { position: 'asc' } })
@@ -126,7 +126,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('that had shown text ends as interrupted, keeps what it had said, and lets the next of its session begin', async () => {
+  test('after some text ends as interrupted with that text, and the next run of its session starts', async () => {
     await using lab = await startLab(LEASE)
     const row = await hanging(lab, ['one ', 'two '])
     const { spaceId, chatId, sessionId } = row
@@ -148,7 +148,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('that had called a tool goes on behind that step, and says so', async () => {
+  test('after a tool call resumes behind that step, with an event', async () => {
     await using lab = await startLab(LEASE)
     const row = await afterCall(lab)
     lab.model.script({ tokens: 'There is none.' })
@@ -166,7 +166,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('goes on as the agent that it began as, from its beginning or behind a step', async () => {
+  test('continues with its original agent, from its beginning or behind a step', async () => {
     await using lab = await startLab(LEASE)
     lab.model.script({ toolCalls: [{ id: 't1', name: 'nothing', input: {} }] }, { end: 'hang' })
     const behind = await lab.run()
@@ -182,7 +182,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('and that somebody wanted cancelled is cancelled', async () => {
+  test('after a cancel ends as cancelled', async () => {
     await using lab = await startLab(LEASE)
     const rows = [await hanging(lab), await hanging(lab, ['one '])]
     await lab.db.execution.updateMany({ data: { wantsCancel: true } })
@@ -194,7 +194,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('is not run again for a user who is no member any more, nor with an agent that is archived', async () => {
+  test('is not repeated for a former member, or with an archived agent', async () => {
     await using lab = await startLab(LEASE)
     const row = await hanging(lab)
     await lab.db.agent.update({ where: { id: lab.agentId }, data: { archivedAt: lab.clock.now() } })
@@ -206,7 +206,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('that cannot be ended does not keep the others from it, nor the service from its start', async () => {
+  test('and cannot be ended blocks neither other runs nor the start of the service', async () => {
     await using lab = await startLab(LEASE)
     const poison = await hanging(lab, ['one '])
     const rows = [await hanging(lab, ['one ']), await hanging(lab, ['one '])]
@@ -222,7 +222,7 @@ describe('a run whose process died', () => {
     expect(await violations(lab.db)).toEqual([])
   })
 
-  test(`${MANY} of them, with two waiting behind each, are all taken care of`, async () => {
+  test(`is recovered among ${MANY} of them, each with two waiting behind it`, async () => {
     await using lab = await startLab({ ...LEASE, MAX_RUNNING: '10000' })
     lab.model.fallback = { end: 'hang' }
     for (let index = 0; index < MANY; index++) {
@@ -250,15 +250,15 @@ describe('a run whose process died', () => {
   })
 })
 
-describe('a run whose process died, where there is no room for it', () => {
-  /** Another process, when this lab's has ended; its settings are the same but for this. */
+describe('a run whose process died, without capacity for it', () => {
+  /** Another process after this lab's has ended, with the same settings except this one. */
   async function next(lab: Lab, MAX_RUNNING: number): Promise<Engine> {
     await lab.engine.drain()
     lab.clock.advance(1)
     return lab.another({ settings: { ...lab.server.service.deps.settings, MAX_RUNNING } })
   }
 
-  test('begins when there is some, and its time stands still meanwhile; one that only ends does so at once', async () => {
+  test('waits with its time standing still, while a run that only ends does so at once', async () => {
     await using lab = await startLab({ ...LEASE, MAX_RUNNING_PER_ORGANIZATION: '10' })
     const transitions = await watchTransitions(lab.db)
     const running = async () => (await lab.db.organization.findFirstOrThrow()).running
@@ -276,7 +276,7 @@ describe('a run whose process died, where there is no room for it', () => {
     expect(await lab.row(waiting.id)).toMatchObject({ status: 'pending', waitingFor: null, ...lease })
     expect(await running()).toBe(1)
 
-    // Longer than QUEUE_TIMEOUT: it has begun before.
+    // Longer than QUEUE_TIMEOUT, which does not count because the run has begun before.
     const HOURS = 10_000_000
     lab.clock.advance(HOURS)
     goOn.resolve()
@@ -289,7 +289,7 @@ describe('a run whose process died, where there is no room for it', () => {
     await other.drain()
   })
 
-  test('goes on behind its last step, which its followers are told once', async () => {
+  test('resumes behind its last step, with one event for its followers', async () => {
     await using lab = await startLab(LEASE)
     const row = await afterCall(lab)
     const full = await next(lab, 0)
@@ -308,7 +308,7 @@ describe('a run whose process died, where there is no room for it', () => {
     await Promise.all([full.drain(), other.drain()])
   })
 
-  test('goes on all the same if another run waits for it', async () => {
+  test('resumes even without capacity if another run waits for it', async () => {
     await using lab = await startLab(LEASE)
     const sue = await createAgent(lab.server, { name: 'Sue' })
     const id = await createAgent(lab.server, { name: 'Boss', subagentIds: [sue] })
@@ -330,7 +330,7 @@ describe('a run whose process died, where there is no room for it', () => {
     await Promise.all([full.drain(), other.drain()])
   })
 
-  test('and whose agent is gone once there is some takes those with it that work for it', async () => {
+  test('also cancels its delegates if its agent was deleted meanwhile', async () => {
     await using lab = await startLab(LEASE)
     const sue = await createAgent(lab.server, { name: 'Sue' })
     const id = await createAgent(lab.server, { name: 'Boss', subagentIds: [sue] })
@@ -355,25 +355,22 @@ describe('a run whose process died, where there is no room for it', () => {
   })
 })
 
-test.runIf(onPostgres)(
-  'a run whose row a server that hangs has locked keeps nobody else from being taken over',
-  async () => {
-    await using lab = await startLab(LEASE)
-    const [locked, free] = [await hanging(lab, ['one ']), await hanging(lab, ['one '])]
-    const other = await lab.db.$transaction(async (tx) => {
-      await tx.execution.update({ where: { id: locked.id }, data: { updatedAt: lab.clock.now() } })
-      return takeOver(lab)
-    })
-    expect(await lab.row(free.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
-    expect(await lab.row(locked.id)).toMatchObject({ status: 'running', attempt: 1 })
-    const third = await takeOver(lab)
-    expect(await lab.row(locked.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
-    await Promise.all([other.drain(), third.drain()])
-  },
-)
+test.runIf(onPostgres)('a run whose row a hanging server has locked keeps no other from being taken over', async () => {
+  await using lab = await startLab(LEASE)
+  const [locked, free] = [await hanging(lab, ['one ']), await hanging(lab, ['one '])]
+  const other = await lab.db.$transaction(async (tx) => {
+    await tx.execution.update({ where: { id: locked.id }, data: { updatedAt: lab.clock.now() } })
+    return takeOver(lab)
+  })
+  expect(await lab.row(free.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+  expect(await lab.row(locked.id)).toMatchObject({ status: 'running', attempt: 1 })
+  const third = await takeOver(lab)
+  expect(await lab.row(locked.id)).toMatchObject({ status: 'failed', error: 'interrupted' })
+  await Promise.all([other.drain(), third.drain()])
+})
 
-describe('a process that ends in order', () => {
-  test('has stored all that it has shown when it hands a run back', async () => {
+describe('a process that shuts down', () => {
+  test('has stored all published events when it hands a run back', async () => {
     await using lab = await startLab({ DRAIN_TIMEOUT: '0.3' })
     lab.model.fallback = { tokens: Array.from({ length: 100_000 }, (_, index) => `t${index} `), delay: 1 }
     const rows = await Promise.all(Array.from({ length: 5 }, () => lab.run()))
@@ -391,7 +388,7 @@ describe('a process that ends in order', () => {
       const stored = await storedEvents(lab.db, row.id)
       expect(seen[index]!.at(-1)!.seq).toBeLessThanOrEqual(stored.at(-1)!.seq)
     }
-    // At once, though the leases would have lasted for a while.
+    // At once, although the leases would have lasted for a while.
     const next = lab.another()
     lab.clock.advance(1)
     await next.start(false)
@@ -400,7 +397,7 @@ describe('a process that ends in order', () => {
     await next.drain()
   })
 
-  test('lets a run that is just being accepted come to its end', async () => {
+  test('lets a run that is just being accepted finish its acceptance', async () => {
     await using lab = await startLab()
     const accepting = Array.from({ length: 10 }, () => lab.run())
     await lab.engine.drain()
@@ -408,7 +405,7 @@ describe('a process that ends in order', () => {
     await expect(lab.run()).rejects.toMatchObject({ status: 503 })
   })
 
-  test('begins nothing more: what waits is begun by the next one', async () => {
+  test('starts no more runs, and the next process starts the pending ones', async () => {
     await using lab = await startLab({ MAX_RUNNING: '1' })
     const goOn = Promise.withResolvers<void>()
     lab.model.script({ tokens: [goOn.promise, 'First.'] })

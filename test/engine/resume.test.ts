@@ -8,7 +8,7 @@ import { startServer, type TestServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
 import { createAgent } from './lab.ts'
 
-// A surrogate pair, what could be taken for the end of a line or an event, and spaces at both ends.
+// A surrogate pair, look-alikes of line ends and event ends, and spaces at both ends.
 const ODD = ['😀', '\n', '\r\n\r\n', '\u2028', 'data: x\n\n', '  ']
 const TOKENS = [...Array.from({ length: 40 - ODD.length }, (_, index) => `token${index} `), ...ODD]
 /** `meta`, the tokens, the whole text, `result`. */
@@ -38,7 +38,7 @@ afterAll(async () => {
   await folder[Symbol.asyncDispose]()
 })
 
-/** What every face tells of an event. */
+/** The common fields of an event on every API. */
 type Seen = { seq: number; what: unknown }
 
 type Face = (executionId: string, after: number) => AsyncGenerator<Seen, void>
@@ -108,7 +108,7 @@ const FACES: Record<string, Face> = {
 const execute = (body: object = {}) => ({ method: 'POST', body: { message: 'Hello', stream: true, ...body } })
 const executePath = () => `/api/v1/agents/${agentId}/execute`
 
-/** A run whose stream nobody cut; what each face tells of it. */
+/** The uncut stream of a run on each API. */
 async function uncut(): Promise<{ executionId: string; streamed: Seen[] }> {
   model.script({ tokens: TOKENS })
   await using stream = await openStream(server, executePath(), execute())
@@ -127,7 +127,7 @@ async function expectEveryCutToResume(executionId: string, whole: Seen[], face: 
   }
 }
 
-describe('a stream of 40 tokens, cut at every event and resumed, is the same as the uncut one, with none twice', () => {
+describe('a stream cut at any of 40 tokens and resumed equals the uncut one', () => {
   for (const [name, face] of Object.entries(FACES)) {
     test(`after the run has ended, and after a restart (${name})`, async () => {
       const { executionId, streamed } = await uncut()
@@ -139,7 +139,7 @@ describe('a stream of 40 tokens, cut at every event and resumed, is the same as 
       await expectEveryCutToResume(executionId, whole, face)
     }, 60_000)
 
-    test(`while the run is on (${name})`, async () => {
+    test(`while the run is active (${name})`, async () => {
       const gates = TOKENS.map(() => Promise.withResolvers<void>())
       const open = (index: number) => gates[index]?.resolve()
       model.script({ tokens: TOKENS.flatMap((token, index) => [gates[index]!.promise, token]) })
@@ -149,7 +149,7 @@ describe('a stream of 40 tokens, cut at every event and resumed, is the same as 
       const { executionId } = body
       const seen: Seen[] = []
       for (let index = 0; index < COUNT; index++) {
-        // The next event happens while nobody is there, or while the client comes back.
+        // The next event happens while the client is away, or while it reconnects.
         if (index % 2) open(index - 1)
         const events = face(executionId, seen.at(-1)?.seq ?? 0)
         const next = events.next()
@@ -190,12 +190,12 @@ test('20 clients that cut and resume one live stream at random each get exactly 
 
 const isTerminal = (seen: Seen | undefined) => /^(result|error)$/.test((seen?.what as any)?.event)
 
-test('a client that claims to have more than there is gets the terminal event all the same', async () => {
+test('a client that claims a number beyond the end still gets the terminal event', async () => {
   const { executionId, streamed } = await uncut()
   const last = streamed.at(-1)!
   for (const [name, face] of Object.entries(FACES)) {
     if (name === 'GraphQL') continue
-    // Over REST such a client is told to stop (204).
+    // Over REST such a client gets 204, which stops it.
     const expected = name === 'REST, Last-Event-ID' ? [] : [last]
     expect(await all(face, executionId, last.seq + 1_000)).toEqual(expected)
   }
@@ -208,7 +208,7 @@ test('a client that claims to have more than there is gets the terminal event al
   expect((await rest).map(({ what }) => (what as any).event)).toEqual(['result'])
 })
 
-test('a run that waits for its session is followed from its meta on through its begin to its end', async () => {
+test('a pending run can be followed from its meta event through its start to its end', async () => {
   const goOn = Promise.withResolvers<void>()
   model.script({ tokens: [goOn.promise, 'First.'] }, { tokens: 'Second.' })
   const first = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
@@ -223,7 +223,7 @@ test('a run that waits for its session is followed from its meta on through its 
   expect((await follower).slice(1).map(({ seq }) => seq)).toEqual(rest.map(({ id }) => id))
 })
 
-/** What a run has thought and said, in the order in which it was told; fragments beside each other are one. */
+/** The thinking and text of a run in stream order, with adjacent fragments joined. */
 function thoughts(seen: readonly Seen[]): string[] {
   const told: [kind: string, text: string][] = []
   for (const { what } of seen as readonly { what: any }[]) {
@@ -239,7 +239,7 @@ function thoughts(seen: readonly Seen[]): string[] {
   return told.map((one) => one.join(': '))
 }
 
-test.each(Object.entries(FACES))('thinking is shown as it comes, and again later, over %s', async (_, follow) => {
+test.each(Object.entries(FACES))('thinking is streamed as it comes, and replayed later, over %s', async (_, follow) => {
   const goOn = Promise.withResolvers<void>()
   const think = (reasoning_content: string) => chunk({ choices: [{ index: 0, delta: { reasoning_content } }] })
   model.script({ tokens: [think('First '), goOn.promise, think('this.'), 'Then ', 'that.'] })
@@ -248,7 +248,7 @@ test.each(Object.entries(FACES))('thinking is shown as it comes, and again later
   const live: Seen[] = []
   for await (const seen of follow(executionId, 0)) {
     live.push(seen)
-    // The model says no more before somebody has seen this.
+    // The model waits until a reader has seen this.
     if (thoughts(live)[0] === 'thinking: First ') goOn.resolve()
   }
   const expected = [

@@ -9,11 +9,11 @@ import { ended, followed, type Lab, nextTurn, startLab } from './lab.ts'
 const DAY = 24 * 60 * 60 * 1_000
 const MINUTE = 60_000
 
-// Everything that is done again and again is done when the test says so.
+// All periodic work happens when the test triggers it.
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }))
 afterEach(() => void vi.useRealTimers())
 
-/** A run with so many events more, from so long ago. */
+/** Creates a run with this number of additional events, at a time in the past. */
 async function oldRun(lab: Lab, count: number, age: number) {
   const row = await ended(lab.engine, await lab.run())
   const at = lab.clock.now()
@@ -27,7 +27,7 @@ async function oldRun(lab: Lab, count: number, age: number) {
   return lab.db.execution.update({ where: { id: row.id }, data: { terminalSeq } })
 }
 
-/** Looks for what is past its time until nothing is left: one look removes a tenth. */
+/** Removes expired events until none is left: one pass removes a tenth. */
 const forgotten = (count: () => Promise<number>) =>
   expect
     .poll(
@@ -42,7 +42,7 @@ const forgotten = (count: () => Promise<number>) =>
 const deletions = ({ server }: Lab, table: string) =>
   server.queries.filter((sql) => sql.includes(`DELETE FROM "${table}"`))
 
-test('events past their time go, a small batch at a time; executions, messages and later events stay', async () => {
+test('expired events go in small batches; executions, messages and later events stay', async () => {
   await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
   const old = await oldRun(lab, 1_200, 2 * DAY)
   const recent = await oldRun(lab, 3, 9 * DAY)
@@ -50,7 +50,7 @@ test('events past their time go, a small batch at a time; executions, messages a
   const messages = await lab.db.message.count()
   lab.server.queries.length = 0
   await forgotten(() => lab.db.executionEvent.count({ where: { executionId: old.id } }))
-  // A statement is told of when its answer has come, which is after others can see what it did.
+  // A statement is reported after its answer, when other connections can see its effect.
   await expect.poll(() => deletions(lab, 'ExecutionEvent').length).toBeGreaterThanOrEqual(3)
   for (const sql of deletions(lab, 'ExecutionEvent')) {
     expect(sql).toMatch(/LIMIT/)
@@ -61,7 +61,7 @@ test('events past their time go, a small batch at a time; executions, messages a
   expect(await lab.row(old.id)).toEqual(old)
 })
 
-test('one look at a clock that is years ahead removes a tenth of the events, and says so', async () => {
+test('one pass under a clock years ahead removes a tenth of the events, with a log line', async () => {
   const lines: string[] = []
   await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
   const { id } = await oldRun(lab, 200, 0)
@@ -80,7 +80,8 @@ test('other writes get their turn between the batches', async () => {
   const old = await oldRun(lab, 3_000, 11 * DAY)
   const order: string[] = []
   const [held, written] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-  // PostgreSQL removes while it writes, and may be done first: there one batch is kept from its end until the write is.
+  // PostgreSQL removes while it writes, and could finish first. The test therefore delays one batch until the write is
+  // done.
   const holding = lab.db.$transaction(async (tx) => {
     if (onPostgres) {
       await tx.$queryRaw`SELECT 1 FROM "ExecutionEvent" WHERE "executionId" = ${old.id} AND "firstSeq" = 2000 FOR UPDATE`
@@ -104,7 +105,7 @@ test('other writes get their turn between the batches', async () => {
   expect(deletions(lab, 'ExecutionEvent').length).toBeGreaterThan(order.indexOf('update'))
 })
 
-test('the stream of a run whose events are gone has its meta and its end, from any number on', async () => {
+test('the stream of a run with expired events has its meta and its end, from any number on', async () => {
   await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
   const row = await oldRun(lab, 10, 11 * DAY)
   await forgotten(() => lab.db.executionEvent.count())
@@ -117,7 +118,7 @@ test('the stream of a run whose events are gone has its meta and its end, from a
   expect((await stream.rest()).map(({ event, id }) => [event, id])).toEqual([['result', 1_010]])
 })
 
-test('a run that is on while its first events go still ends its streams in order', async () => {
+test('an active run whose first events expire still ends its streams in order', async () => {
   await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
   const goOn = Promise.withResolvers<void>()
   lab.model.script({ tokens: ['one ', goOn.promise, 'two'] })
@@ -143,7 +144,7 @@ test('a lease further ahead than its duration counts from now, so that the run i
   await using lab = await startLab({ LEASE_DURATION: '10' })
   const { id } = await ended(lab.engine, await lab.run())
   const leaseUntil = new Date(lab.clock.now().getTime() + 60 * MINUTE)
-  // A server that was killed before the clock was put back by an hour.
+  // A server that was killed before the clock was set back by an hour.
   const data = { status: 'running', terminalSeq: null, completedAt: null, leaseOwner: 'killed', leaseUntil } as const
   await lab.db.execution.update({ where: { id }, data })
   const swept = async () => {
@@ -160,7 +161,7 @@ test('a lease further ahead than its duration counts from now, so that the run i
 
 const SECOND = 1_000
 
-test.runIf(onPostgres)('PostgreSQL looks at a table that has grown before its autovacuum comes round', async () => {
+test.runIf(onPostgres)('PostgreSQL vacuums a table that has grown before its autovacuum would', async () => {
   await using lab = await startLab()
   const { db } = lab
   const rows = () =>
@@ -178,7 +179,7 @@ test.runIf(onPostgres)('PostgreSQL looks at a table that has grown before its au
 
 const WORDS = 20
 
-/** A run that has said its words slowly: each lies in a segment of its own. */
+/** A run with slow words, each in its own segment. */
 async function slowRun(lab: Lab) {
   const next = Array.from({ length: WORDS }, () => Promise.withResolvers<void>())
   lab.model.script({ tokens: next.flatMap(({ promise }, index) => [`${index} `, promise]) })
@@ -191,7 +192,7 @@ async function slowRun(lab: Lab) {
   return ended(lab.engine, row)
 }
 
-test('what runs have said in small pieces is put together when they have ended, and nobody is told anything else', async () => {
+test('small segments are merged after the end of their run, without any change for readers', async () => {
   await using lab = await startLab()
   const row = await slowRun(lab)
   const plain = (events: ExecutionEvent[]) => events.map(({ seq, event, data }) => ({ seq, event, data }))
@@ -203,7 +204,7 @@ test('what runs have said in small pieces is put together when they have ended, 
   expect(plain(await followed(lab.engine, row, 7))).toEqual(before.slice(7))
 })
 
-test('what could not be put together is there to be tried again, whole as it was', async () => {
+test('segments whose merge failed are unchanged, and merged later', async () => {
   await using lab = await startLab()
   const row = await slowRun(lab)
   const before = await followed(lab.engine, row)

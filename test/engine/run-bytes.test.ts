@@ -4,7 +4,7 @@ import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 
-test('a run that takes all runs beyond MAX_RUN_BYTES fails with too_large, and others go on', async () => {
+test('a run that exceeds MAX_RUN_BYTES for all runs fails with too_large, and others continue', async () => {
   const model = await startModelServer()
   await using server = await startServer({
     OPENAI_BASE_URL: model.baseUrl,
@@ -17,7 +17,7 @@ test('a run that takes all runs beyond MAX_RUN_BYTES fails with too_large, and o
   model.script({ tokens: Array.from({ length: 30 }, () => 'x'.repeat(50_000)) })
   const { status, body: failed } = await execute()
   expect([status, failed.code, failed.detail]).toEqual([500, 'too_large', expect.stringContaining('MAX_RUN_BYTES')])
-  // What it held is given back.
+  // Its memory is released.
   model.script({ tokens: ['x'.repeat(600_000)] })
   expect((await execute()).body.status).toBe('completed')
   model.script({ tokens: ['x'.repeat(600_000)] })

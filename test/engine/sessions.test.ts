@@ -13,11 +13,11 @@ const numbers = (count: number) => Array.from({ length: count }, (_, index) => i
 const execute = ({ server, agentId }: Lab, body: object): Promise<Answer> =>
   request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body })
 
-/** A chat's messages, in the order in which they were said. */
+/** A chat's messages, in order. */
 const history = ({ db }: Lab, sessionId: string) =>
   db.message.findMany({ where: { sessionId }, orderBy: { position: 'asc' } })
 
-/** Every question is followed by its own answer, and was put to the model with everything that came before. */
+/** Checks that every question is followed by its own answer, and was sent with everything before it. */
 async function expectConversation(lab: Lab, sessionId: string, count: number): Promise<void> {
   const messages = await history(lab, sessionId)
   expect(messages).toHaveLength(count * 2)
@@ -35,7 +35,7 @@ const echo = (lab: Lab) => {
   lab.model.fallback = (request) => ({ tokens: ['Answer ', 'to ', String(questionOf(request))] })
 }
 
-test('20 messages sent at once to one session run one after another, each question followed by its answer', async () => {
+test('20 concurrent messages to a session run one by one, each answer after its question', async () => {
   await using lab = await startLab()
   echo(lab)
   const transitions = await watchTransitions(lab.db)
@@ -54,7 +54,7 @@ test('20 messages sent at once to one session run one after another, each questi
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('20 messages sent at once to a chat that has no session yet make one, and run one after another in it', async () => {
+test('20 concurrent messages to a chat without a session create one, and run one by one in it', async () => {
   await using lab = await startLab()
   echo(lab)
   const { id: chatId, spaceId } = await lab.db.chat.findFirstOrThrow({ where: { agentId: lab.agentId } })
@@ -70,7 +70,7 @@ test('20 messages sent at once to a chat that has no session yet make one, and r
 
 const AGENT = { name: 'Bo', systemPrompt: 'You are Bo.' }
 
-test('messages keep the order of the conversation in lists though the clock is put back between them', async () => {
+test("messages keep the conversation's order in lists after the clock is set back", async () => {
   await using lab = await startLab()
   echo(lab)
   lab.clock.advance(7_200_000)
@@ -82,7 +82,7 @@ test('messages keep the order of the conversation in lists though the clock is p
   expect(contents).toEqual((await history(lab, conversation.sessionId)).map(({ content }) => content))
 })
 
-test('a run during which the clock is put back lasts no negative time', async () => {
+test('a run during which the clock is set back has no negative duration', async () => {
   await using lab = await startLab()
   const goOn = Promise.withResolvers<string>()
   lab.model.script({ tokens: [goOn.promise] })
@@ -94,7 +94,7 @@ test('a run during which the clock is put back lasts no negative time', async ()
   expect(execution.executionTime).toBe(0)
 })
 
-test('sessions do not wait for one another', async () => {
+test('sessions run independently of one another', async () => {
   await using lab = await startLab()
   const open = gates(lab)
   const slow = await lab.run({ message: 'slow' })
@@ -106,7 +106,7 @@ test('sessions do not wait for one another', async () => {
   await lab.idle()
 })
 
-test('a run that fails, is cancelled or times out lets the next of its session begin', async () => {
+test('a run that fails, is cancelled or times out lets the next of its session start', async () => {
   await using lab = await startLab({ EXECUTION_TIMEOUT: '0.3' })
   const first = await lab.session()
   lab.model.script({ error: { status: 500 } }, { end: 'hang' }, { tokens: ['part '], end: 'drop' }, { tokens: 'Done.' })
@@ -120,7 +120,7 @@ test('a run that fails, is cancelled or times out lets the next of its session b
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('onBusy reject: of 20 at once in a free session one runs, the others are 409 and leave nothing behind', async () => {
+test('onBusy reject admits one of 20 concurrent messages, and the others give 409', async () => {
   await using lab = await startLab()
   const open = gates(lab)
   open('Begin')
@@ -141,7 +141,7 @@ test('onBusy reject: of 20 at once in a free session one runs, the others are 40
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('onBusy interrupt: the running and the waiting ones are cancelled, down to the model, and the new one runs', async () => {
+test('onBusy interrupt cancels running and pending runs and their requests, and starts the new', async () => {
   await using lab = await startLab()
   const open = gates(lab)
   open('Begin')
@@ -160,7 +160,7 @@ test('onBusy interrupt: the running and the waiting ones are cancelled, down to 
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('onBusy interrupt: of 20 at once the last one accepted completes, and all the others are cancelled', async () => {
+test('onBusy interrupt completes the last of 20 concurrent messages, and cancels the others', async () => {
   await using lab = await startLab()
   const transitions = await watchTransitions(lab.db)
   const open = gates(lab)
@@ -181,7 +181,7 @@ test('onBusy interrupt: of 20 at once the last one accepted completes, and all t
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('onBusy interrupt in a chat whose session another first message has just begun interrupts that', async () => {
+test('onBusy interrupt also interrupts the session that a concurrent first message created', async () => {
   await using lab = await startLab()
   const open = gates(lab)
   const { id: chatId, spaceId } = await lab.db.chat.findFirstOrThrow({ where: { agentId: lab.agentId } })
@@ -209,14 +209,14 @@ test('onBusy interrupt leaves other sessions of the chat alone', async () => {
   expect(await violations(lab.db)).toEqual([])
 })
 
-/** Another agent's session in a chat, as what was said in it before. */
+/** Creates another agent's session in a chat, as if it came before its messages. */
 async function secondSession(lab: Lab, chatId: string, message: string) {
   const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: await otherAgent(lab) } })
   const conversation = { spaceId: lab.spaceId, chatId }
   return { agent, row: await lab.run({ agent, message, conversation }) }
 }
 
-/** Takes steps each of which has to wait for a chat's row, in this order, until all of them do. */
+/** Starts steps that wait for the lock of a chat's row, in this order, until all of them do. */
 async function queuedFor({ db }: Lab, chatId: string, steps: readonly (() => unknown)[]): Promise<void> {
   const waiting = () => db.$queryRaw<object[]>`
     SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
@@ -231,7 +231,7 @@ async function queuedFor({ db }: Lab, chatId: string, steps: readonly (() => unk
 
 const statusOf = async ({ db }: Lab, id: string) => (await db.chat.findUniqueOrThrow({ where: { id } })).status
 
-test('of two sessions of a chat that end at the same moment the second sees that nothing is on any more', async () => {
+test('the later of two sessions that end concurrently leaves the chat idle', async () => {
   await using lab = await startLab()
   const open = gates(lab)
   const { chatId } = await lab.run({ message: 'one' })
@@ -243,7 +243,7 @@ test('of two sessions of a chat that end at the same moment the second sees that
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('a session that ends while a run begins in another one of the chat leaves it working', async () => {
+test('a session that ends while a run starts in another one of the chat leaves it working', async () => {
   await using lab = await startLab()
   const open = gates(lab)
   open('Begin')
@@ -251,7 +251,7 @@ test('a session that ends while a run begins in another one of the chat leaves i
   const { chatId } = conversation
   const { agent, row } = await secondSession(lab, chatId, 'Begin')
   await ended(lab.engine, row)
-  // Which of the two goes on first is PostgreSQL's choice.
+  // PostgreSQL chooses which of the two proceeds first.
   for (const round of numbers(5)) {
     const asked = lab.model.requests.length
     const first = await lab.run({ message: `one ${round}`, conversation })
@@ -269,7 +269,7 @@ test('a session that ends while a run begins in another one of the chat leaves i
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('20 messages to each of five sessions of one chat, all at once: it is working until the last has ended', async () => {
+test('a chat with 20 concurrent messages in five sessions is working until the last ends', async () => {
   await using lab = await startLab()
   echo(lab)
   const { chatId } = await lab.session()
@@ -288,7 +288,7 @@ test('20 messages to each of five sessions of one chat, all at once: it is worki
 const otherAgent = async ({ server }: Lab): Promise<string> =>
   (await request(server, 'POST', '/api/v1/agents', { body: AGENT })).body.id
 
-test(`${SESSIONS} sessions with 3 messages each, all at once: every history alternates, and nothing is left over`, async () => {
+test(`${SESSIONS} sessions with 3 concurrent messages each have alternating histories`, async () => {
   await using lab = await startLab({ MAX_RUNNING: '16' })
   echo(lab)
   const firsts = await Promise.all(numbers(SESSIONS).map((index) => lab.run({ message: `s${index}` })))

@@ -18,7 +18,7 @@ const step = fc.oneof(
       do: fc.constant('execute' as const),
       session: fc.nat({ max: SESSIONS - 1 }),
       onBusy: fc.constantFrom('queue' as const, 'queue' as const, 'reject' as const, 'interrupt' as const),
-      /** The one of the runs so far that it is a part of. */
+      /** The tree of an earlier run that this one joins. */
       parent: fc.option(which, { freq: 3 }),
     }),
   },
@@ -32,7 +32,7 @@ const step = fc.oneof(
 )
 type Step = typeof step extends fc.Arbitrary<infer Value> ? Value : never
 
-/** A process on the lab's database that can die: from then on it reaches the database no more. */
+/** A process on the lab's database that can die, and then loses its access to the database. */
 function createProcess(lab: Lab): { engine: Engine; die: () => void } {
   let alive = true
   const db: Db = new Proxy(lab.db, {
@@ -48,13 +48,13 @@ function createProcess(lab: Lab): { engine: Engine; die: () => void } {
     engine,
     die() {
       alive = false
-      // Its runs and timers go with it.
+      // Its runs and timers end with it.
       engine.drain().catch(() => {})
     },
   }
 }
 
-/** What the model does with each message: says a word at each `speak`, and ends. */
+/** The model emits a word at each `speak`, and then ends. */
 function puppets({ model }: Lab) {
   const gates = new Map<string, PromiseWithResolvers<void>[]>()
   const gatesOf = (message: string) => {
@@ -81,11 +81,11 @@ function puppets({ model }: Lab) {
   }
 }
 
-test('whatever the order of calls, crashes and drains: only documented transitions, and all ends well', async () => {
-  // Here a run that a dying process was just accepting may be left to its lease.
+test('calls, crashes and drains in any order cause only documented transitions', async () => {
+  // A dying process may leave a run that it was accepting to the run's lease.
   const lease = onPostgres ? { LEASE_DURATION: '2' } : {}
   await using lab = await startLab({ DRAIN_TIMEOUT: '0.1', ...lease })
-  // The lab's own engine does nothing here, and takes care of nothing.
+  // The lab's own engine takes no part and recovers nothing.
   await lab.engine.drain()
   const transitions = await watchTransitions(lab.db)
   let count = 0
@@ -118,7 +118,7 @@ test('whatever the order of calls, crashes and drains: only documented transitio
           onBusy: next.onBusy,
           parent,
         }
-        // Not waited for: an interrupt takes as long as the runs before it.
+        // The test does not wait, because an interrupt takes as long as the runs before it.
         pending.push(
           process.engine.accept(request).then(
             (row) => {
@@ -148,7 +148,7 @@ test('whatever the order of calls, crashes and drains: only documented transitio
       await nextTurn()
     }
     await Promise.all(pending)
-    // Everything that was accepted is let go on to its end; nothing stands in its way.
+    // Releases all accepted runs to their ends.
     lab.model.fallback = { tokens: 'Done.' }
     for (const { message } of rows) model.finish(message)
     await lab.idle()

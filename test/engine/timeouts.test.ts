@@ -11,7 +11,7 @@ import { openStream } from '../support/sse.ts'
 import { textOf, violations } from './invariants.ts'
 import { ended, followed, gates, type Lab, PLAIN, startLab } from './lab.ts'
 
-/** The session goes on: its next message is answered, with what came before in its history. */
+/** Checks that the session continues: its next message is answered, with the earlier ones in its history. */
 async function expectToGoOn(lab: Lab, { spaceId, chatId, sessionId }: ExecutionRow): Promise<void> {
   lab.model.script({ tokens: 'Here I am.' })
   const next = await lab.run({ message: 'Are you there?', conversation: { spaceId, chatId, sessionId } })
@@ -20,7 +20,7 @@ async function expectToGoOn(lab: Lab, { spaceId, chatId, sessionId }: ExecutionR
   expect(await violations(lab.db)).toEqual([])
 }
 
-test('a model that accepts and never answers: the run ends as timeout, its connection is closed, the session goes on', async () => {
+test('a model that never answers ends its run as timeout and closes its connection', async () => {
   await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '0.4' })
   lab.model.script({ end: 'hang' })
   const row = await lab.run()
@@ -32,7 +32,7 @@ test('a model that accepts and never answers: the run ends as timeout, its conne
   await expectToGoOn(lab, row)
 })
 
-test('a model that stops in mid-token: the run ends as timeout with what it had said, and the session goes on', async () => {
+test('a model that stops in mid-token ends its run as timeout with the text so far', async () => {
   await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '0.4' })
   lab.model.script({ tokens: ['one ', 'two '], end: 'hang' })
   const row = await lab.run()
@@ -47,7 +47,7 @@ test('a model that stops in mid-token: the run ends as timeout with what it had 
   await expectToGoOn(lab, row)
 })
 
-test('a model that stops and heeds no signal: the run ends as timeout, and what it had said is no answer', async () => {
+test('a model that stops and ignores its signal ends its run as timeout, without an answer', async () => {
   await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '0.4' })
   const left = Promise.withResolvers<unknown>()
   const stream = new ReadableStream<LanguageModelV4StreamPart>({
@@ -72,7 +72,7 @@ test('a model that is slow but not silent does not time out', async () => {
   expect(await ended(lab.engine, await lab.run())).toMatchObject({ status: 'completed' })
 })
 
-test('a model that never stops talking: the run ends as timeout after EXECUTION_TIMEOUT', async () => {
+test('a model that never stops talking ends its run as timeout after EXECUTION_TIMEOUT', async () => {
   await using lab = await startLab({ EXECUTION_TIMEOUT: '0.5' })
   lab.model.script({ tokens: Array.from({ length: 10_000 }, () => 'more '), delay: 5 })
   const row = await lab.run()
@@ -84,7 +84,7 @@ test('a model that never stops talking: the run ends as timeout after EXECUTION_
   await expectToGoOn(lab, row)
 })
 
-test('EXECUTION_TIMEOUT goes on counting when another process takes the run over', async () => {
+test('EXECUTION_TIMEOUT continues to count when another process takes the run over', async () => {
   await using lab = await startLab({ EXECUTION_TIMEOUT: '3600', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
   lab.model.fallback = { end: 'hang' }
   const row = await lab.run()
@@ -98,7 +98,7 @@ test('EXECUTION_TIMEOUT goes on counting when another process takes the run over
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('what waits for longer than QUEUE_TIMEOUT ends as timeout, wherever it stands in the queue; what runs goes on', async () => {
+test('a run that is pending beyond QUEUE_TIMEOUT ends as timeout, anywhere in the queue', async () => {
   await using lab = await startLab({ MAX_RUNNING: '2' })
   const open = gates(lab)
   const running = await lab.run({ message: 'running' })
@@ -128,7 +128,7 @@ test('what waits for longer than QUEUE_TIMEOUT ends as timeout, wherever it stan
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('a database that keeps a run waiting for longer than MODEL_IDLE_TIMEOUT is no silence of the model', async () => {
+test('a wait for the database beyond MODEL_IDLE_TIMEOUT does not count as silence of the model', async () => {
   async function* stream() {
     yield [
       { type: 'text-start', id: '1' },

@@ -22,7 +22,7 @@ const NINE = /^[a-zA-Z0-9]{9}$/
 const lastRequest = () => lab.model.requests.at(-1)!
 
 describe('a run whose model calls a tool of an MCP server', () => {
-  test('shows the call, what the server answered, and the answer made of it, and counts the usage of both steps', async () => {
+  test('streams the call, its result and the answer, and counts the usage of both steps', async () => {
     const agent = await equipped.agent()
     lab.model.script(
       { tokens: ['Let me add.'], toolCalls: [call('add', { a: 2, b: 3 })], usage: { input: 10, output: 4 } },
@@ -56,7 +56,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     await expect.poll(() => equipped.mcp.sessions).toBe(0)
   })
 
-  test('counts no more tokens than its row can hold, and says so', async () => {
+  test('counts at most as many tokens as its row can hold, with a warning', async () => {
     const agent = await equipped.agent()
     const usage = { input: 2 ** 31 - 1, output: 1 }
     lab.model.script({ toolCalls: [call('add', { a: 2, b: 3 })], usage }, { tokens: ['5'], usage })
@@ -64,7 +64,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(row).toMatchObject({ status: 'completed', inputTokens: 2 ** 31 - 1, outputTokens: 2, usageEstimated: true })
   })
 
-  test('has it in the messages of its chat, and tells the next run of the session about it', async () => {
+  test("has the call in its chat's messages, and sends it to the next run of the session", async () => {
     const agent = await equipped.agent()
     lab.model.script({ toolCalls: [call('add', { a: 1, b: 1 }), call('fail')] }, { tokens: 'Two.' }, { tokens: 'Yes.' })
     const { row } = await equipped.run(agent)
@@ -86,7 +86,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(lastRequest().body.messages[3]).toMatchObject({ role: 'tool', content: '2' })
   })
 
-  test('goes on when the tool fails, is called with what is no object, or is not there', async () => {
+  test('continues if the tool fails, gets no object, or is missing', async () => {
     const agent = await equipped.agent()
     lab.model.script(
       { toolCalls: [call('fail'), call('add', 'two'), call('add', { a: 'x' }, 'add-2'), call('nothing')] },
@@ -106,7 +106,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     )
   })
 
-  test('tells the model why arguments that are no JSON were not used, and that it may call again', async () => {
+  test('returns the syntax error of arguments that are no JSON, so that the model can call again', async () => {
     const agent = await equipped.agent()
     lab.model.script(calling('add', '{"a": 2,'), { tokens: 'I see.' })
     const { events } = await equipped.run(agent)
@@ -123,7 +123,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     })
   })
 
-  /** A reply that calls a tool with what is, or is not, an input, and ends for a reason. */
+  /** A reply that calls a tool with a valid or invalid input, and ends for a reason. */
   const calling = (name: string, input: unknown, reason = 'tool_calls'): Reply => ({
     tokens: [
       event({ choices: [{ delta: { tool_calls: [{ index: 0, id: 'c', function: { name, arguments: input } }] } }] }),
@@ -136,14 +136,14 @@ describe('a run whose model calls a tool of an MCP server', () => {
     ['an object', { a: 2, b: 3 }, { content: '5', isError: false }],
     ['a list', [2, 3], { content: NOT_AN_OBJECT, isError: true }],
     ['a number', 5, { content: NOT_AN_OBJECT, isError: true }],
-  ])('takes an input that comes as %s for what it is', async (_, input, result) => {
+  ])('accepts %s as an input', async (_, input, result) => {
     const agent = await equipped.agent()
     lab.model.script(calling('add', input), { tokens: 'I see.' })
     const { events } = await equipped.run(agent)
     expect(results(events)).toMatchObject([result])
   })
 
-  test.each(['', null, undefined])('is called without an input where the model gives %j', async (input) => {
+  test.each(['', null, undefined])('calls it without an input if the model gives %j', async (input) => {
     const agent = await equipped.agent()
     lab.model.script(calling('headers', input), { tokens: 'I see.' })
     const { events } = await equipped.run(agent)
@@ -156,7 +156,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     ['length', '{}'],
     ['length', '{"text":'],
     ['content_filter', '{"text":"a"}'],
-  ])('is not called when its reply was cut off (%s, %j), nor is anybody asked', async (reason, input) => {
+  ])('does not call it or ask for approval when its reply was cut off (%s, %j)', async (reason, input) => {
     const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
     const before = equipped.mcp.calls.length
     lab.model.script(calling('echo', input, reason), calling('headers', input, reason), { tokens: 'I see.' })
@@ -168,7 +168,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(equipped.mcp.calls.length).toBe(before)
   })
 
-  test('is called when its input was finished before the reply was cut by its limit of tokens', async () => {
+  test('calls it if its input was finished before the token limit cut the reply', async () => {
     const agent = await equipped.agent()
     const tool_calls = [
       { index: 0, id: 'a', function: { name: 'add', arguments: '{"a":1,"b":2}' } },
@@ -187,7 +187,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(row).toMatchObject({ status: 'completed', stopReason: 'end_turn' })
   })
 
-  test('tells its calls apart, though the model does not, and does not follow it into any depth', async () => {
+  test('distinguishes calls that the model gave one id, and limits the depth of their input', async () => {
     const agent = await equipped.agent()
     let deep: object = {}
     for (let level = 0; level < 100; level++) deep = { deep }
@@ -207,7 +207,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     ])
   })
 
-  test('has an id of its own for each call, though the model gives one that a call was just given', async () => {
+  test('gives each call its own id, even if the model repeats an earlier one', async () => {
     const agent = await equipped.agent()
     const given = ['x', 'x_3', 'x', 'x', '']
     lab.model.script({ toolCalls: given.map((id) => call('add', { a: 1, b: 1 }, id)) }, { tokens: 'I see.' })
@@ -217,8 +217,8 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(new Set(ids).size).toBe(given.length)
   })
 
-  test('goes on when the tool takes too long', async () => {
-    // Time enough to ask the server for its tools, on a slow machine too.
+  test('continues if the tool exceeds its time limit', async () => {
+    // Long enough to ask the server for its tools, also on a slow machine.
     await using hasty = await startEquipped({ TOOL_TIMEOUT: '2' })
     const agent = await hasty.agent()
     hasty.mcp.hold = new Promise(() => {})
@@ -229,7 +229,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     await expect.poll(() => hasty.mcp.sessions).toBe(0)
   })
 
-  test('is shown no more of an answer than 512 KiB, and nothing that a database cannot hold', async () => {
+  test('reads at most 512 KiB of a result, without characters that a database refuses', async () => {
     const agent = await equipped.agent()
     lab.model.script(
       { toolCalls: [call('much', { characters: 1_000_000 }), call('echo', { text: 'a\0b\ud800' })] },
@@ -242,7 +242,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(echo!.content).toBe('ab\ufffd')
   })
 
-  test('is cancelled in the middle of a call: the call ends, and the history has it without a result', async () => {
+  test('can be cancelled during a call, which ends and stands in the history without a result', async () => {
     const agent = await equipped.agent()
     equipped.mcp.hold = new Promise(() => {})
     const before = equipped.mcp.calls.length
@@ -258,7 +258,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
 })
 
 describe('maxTurns', () => {
-  test('ends a run that would go on calling tools with what it has said, without making the calls', async () => {
+  test('ends a run that would continue calling tools with its text so far, without the calls', async () => {
     const agent = await equipped.agent({ maxTurns: 2 })
     const before = equipped.mcp.calls.length
     const again = (id: string) => ({ tokens: [`Call ${id}.`], toolCalls: [call('echo', { text: id }, id)] })
@@ -273,21 +273,21 @@ describe('maxTurns', () => {
   })
 })
 
-describe('the tools that a model is offered', () => {
+describe('the tools that a model gets', () => {
   const offers = async (fields: object) => {
     lab.model.script({ tokens: 'Hi.' })
     await equipped.run(await equipped.agent(fields))
     return offered(lastRequest())
   }
 
-  test('are those of its servers, unless allowedTools and disallowedTools say otherwise', async () => {
+  test('are those of its servers, unless allowedTools and disallowedTools limit them', async () => {
     expect(await offers({})).toEqual(['echo', 'add', 'fail', 'wait', 'much', 'show', 'headers'])
     expect(await offers({ allowedTools: ['add', 'echo'] })).toEqual(['echo', 'add'])
     expect(await offers({ disallowedTools: ['fail', 'much', 'wait'] })).toEqual(['echo', 'add', 'show', 'headers'])
     expect(await offers({ allowedTools: ['add', 'echo'], disallowedTools: ['echo'] })).toEqual(['add'])
   })
 
-  test('are never one that its agent is kept from, whatever server another member attaches to the space', async () => {
+  test('never include one forbidden by its agent, whatever server a member adds to the space', async () => {
     const id = await createMcp(lab.server, equipped.mcp.url)
     await request(lab.server, 'PATCH', `/api/v1/spaces/${lab.spaceId}`, { body: { addMcps: [id] } })
     const both = await offers({})
@@ -301,7 +301,7 @@ describe('the tools that a model is offered', () => {
     expect(await offers({ allowedTools: ['Test__add'] })).toEqual(['add'])
   })
 
-  test('are those of the service when they are named', async () => {
+  test('are those of the service if its agent names them', async () => {
     expect(await offers({ allowedTools: ['list_tasks', 'read_file', 'add'] })).toEqual([
       ...['list_tasks', 'read_file', 'add'],
     ])
@@ -317,15 +317,15 @@ describe('the tools that a model is offered', () => {
   })
 })
 
-test('a run without tools asks the database no more than one without', async () => {
+test('a run without tools takes one statement about tools', async () => {
   lab.model.script({ tokens: 'Hi.' })
   const statements = await lab.server.statementsOf(async () => ended(lab.engine, await lab.run()))
   const ofTools = statements.filter((sql) => /ExecutionStep|ToolCall|Approval|Skill|Mcp/.test(sql))
-  // It reads the space, and counts what is attached to it.
+  // It reads the space, and counts its attachments.
   expect(ofTools, ofTools.join('\n')).toHaveLength(1)
 })
 
-test('nothing is left over', async () => {
+test('no run is left over', async () => {
   await lab.idle()
   expect(await violations(lab.db)).toEqual([])
 })

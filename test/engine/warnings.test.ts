@@ -14,7 +14,7 @@ beforeAll(async () => {
 })
 afterAll(() => equipped[Symbol.asyncDispose]())
 
-/** Opens the tools of a run, and warns of something as often as told. */
+/** Opens the tools of a run, and adds a number of warnings. */
 const warning =
   (count: number, text = (index: number) => `Server ${index} cannot be reached`): EngineDeps['openTools'] =>
   (user) => {
@@ -24,7 +24,7 @@ const warning =
 
 const warnings = async (id: string) => JSON.parse((await lab.row(id)).warnings ?? '[]')
 
-test('a warning is an event of the run and stands in its execution on all three APIs', async () => {
+test('a warning is an event of the run, and stands in its execution on all three APIs', async () => {
   const agent = await equipped.agent()
   const engine = lab.another({ openTools: warning(1) })
   const row = await engine.accept(requestOf(agent))
@@ -57,7 +57,7 @@ test('a run has at most 50 warnings, each of them once and on one line', async (
   await engine.drain()
 })
 
-test('a run that is taken over keeps its warnings and shows none of them twice', async () => {
+test('a run that is taken over keeps its warnings, without a duplicate event', async () => {
   const agent = await equipped.agent()
   const index = lab.model.requests.length
   lab.model.script({ toolCalls: [call('add', { a: 1, b: 2 })] }, { end: 'hang' })
@@ -82,7 +82,7 @@ test('a run that is taken over keeps its warnings and shows none of them twice',
   await heir.drain()
 })
 
-test('a run that has only warned when its process dies begins again', async () => {
+test('a run with only warnings when its process dies starts again', async () => {
   const agent = await equipped.agent()
   const index = lab.model.requests.length
   lab.model.script({ end: 'hang' })

@@ -131,12 +131,12 @@ const PROOFS: Proof[] = [
   {
     name: 'fence',
     what: 'late writes of a worker that was taken over from',
-    run: () => tests('test/engine/fencing.test.ts', 'stopped beyond its lease|without the fence'),
+    run: () => tests('test/engine/fencing.test.ts', 'paused beyond its lease|the fence keeps the first worker'),
   },
   {
     name: 'cancel',
     what: 'cancel against completion',
-    run: () => tests('test/engine/cancel.test.ts', 'races of cancel against completion'),
+    run: () => tests('test/engine/cancel.test.ts', 'cancels raced against completion'),
   },
   {
     name: 'fuzz',
