@@ -39,7 +39,7 @@ const ON_POSTGRESQL = [
   'test/missions/kill.test.ts',
   'test/graphql/{executions,nodes}.test.ts',
   'test/rest/{agents,attachments,changes,chats,counts,executions,missions}.test.ts',
-  'test/people/{ended-sessions,invitations,service-accounts,sessions}.test.ts',
+  'test/people/{ended-sessions,invitations,service-accounts,sessions,sign-in-provider}.test.ts',
   'test/rest/{audit-retention,limits,organizations}.test.ts',
   'test/rest/{pages,queries,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{isolation,revocation}.test.ts',

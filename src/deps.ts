@@ -6,6 +6,7 @@ import type { IdTokens } from './auth/id-tokens.ts'
 import type { KeyNetworks } from './auth/key-networks.ts'
 import type { RateLimits } from './auth/rate-limits.ts'
 import type { Revocations } from './auth/revocations.ts'
+import type { SignInProvider } from './auth/sign-in-provider.ts'
 import type { Bus } from './bus/index.ts'
 import type { Db } from './db/client.ts'
 import type { Engine } from './executions/engine/engine.ts'
@@ -46,6 +47,8 @@ export type Deps = {
   readonly telemetry: Telemetry
   /** Null if no identity provider is configured. */
   readonly idTokens: IdTokens | null
+  /** Null unless OIDC_CLIENT_ID is set. */
+  readonly signInProvider: SignInProvider | null
   /** Keys the digests of tokens. */
   readonly tokenKey: KeyObject
   /** Keys the digests of browser sessions, one-time links and what limits attempts to sign in. */

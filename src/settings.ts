@@ -247,6 +247,24 @@ export const Settings = z
     OIDC_AUDIENCE: z.string().optional(),
     OIDC_CLIENT_IDS: list,
     OIDC_JWKS_URL: address,
+    OIDC_CLIENT_ID: z.string().trim().optional(),
+    OIDC_CLIENT_SECRET: z.string().trim().optional(),
+    OIDC_NAME: z.string().trim().max(60).default('your identity provider'),
+    OIDC_SCOPES: z
+      .string()
+      .trim()
+      .regex(/^[\x21\x23-\x5b\x5d-\x7e ]*$/, 'must be scopes with blanks between them')
+      .default('openid email profile')
+      .refine((scopes) => scopes.split(' ').includes('openid'), 'must include openid'),
+    OIDC_ORGANIZATION: z.string().trim().optional(),
+    OIDC_ALLOWED_DOMAINS: list
+      .refine(
+        (domains) => domains.every((domain) => /^[^\s@*]+\.[^\s@*.]+$/.test(domain)),
+        'must be domains of e-mail addresses, such as example.com',
+      )
+      .transform((domains) => domains.map((domain) => domain.toLowerCase())),
+    OIDC_ROLE_CLAIM: z.string().trim().optional(),
+    OIDC_ROLE_MAP: json(z.record(z.string(), z.enum(['admin', 'member'])), '{"muster-admins": "admin"}').optional(),
     ALLOW_PRIVATE_NETWORK: flag,
     MCP_CATALOGUE: file(
       McpCatalogue,
@@ -352,9 +370,26 @@ export const Settings = z
     path: ['OIDC_ISSUER'],
     message: 'is required with OIDC_AUDIENCE and OIDC_JWKS_URL',
   })
-  .refine((env) => !env.OIDC_ISSUER || env.OIDC_AUDIENCE, {
+  .refine((env) => !env.OIDC_ISSUER || env.OIDC_AUDIENCE || env.OIDC_CLIENT_ID, {
     path: ['OIDC_AUDIENCE'],
-    message: 'is required with OIDC_ISSUER: tokens that were issued for others are refused',
+    message: 'or OIDC_CLIENT_ID is required with OIDC_ISSUER: tokens that were issued for others are refused',
+  })
+  .refine((env) => !env.OIDC_CLIENT_ID || env.OIDC_ISSUER, {
+    path: ['OIDC_ISSUER'],
+    message: 'is required with OIDC_CLIENT_ID',
+  })
+  .refine(
+    (env) =>
+      env.OIDC_CLIENT_ID ||
+      !(env.OIDC_CLIENT_SECRET || env.OIDC_ORGANIZATION || env.OIDC_ALLOWED_DOMAINS.length || env.OIDC_ROLE_CLAIM),
+    {
+      path: ['OIDC_CLIENT_ID'],
+      message: 'is required with OIDC_CLIENT_SECRET, OIDC_ORGANIZATION, OIDC_ALLOWED_DOMAINS and OIDC_ROLE_CLAIM',
+    },
+  )
+  .refine((env) => !env.OIDC_ROLE_CLAIM === !env.OIDC_ROLE_MAP, {
+    path: ['OIDC_ROLE_CLAIM'],
+    message: 'and OIDC_ROLE_MAP belong together',
   })
 
 /** The names of all settings. */

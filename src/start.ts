@@ -147,6 +147,9 @@ export async function startService(
   const idTokens = settings.OIDC_ISSUER
     ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock, log)
     : null
+  const signInProvider = settings.OIDC_CLIENT_ID
+    ? (await import('./auth/sign-in-provider.ts')).createSignInProvider(settings, clock)
+    : null
   const tokenKey = deriveKey(masterKey, 'tokens')
   const sessionKey = deriveKey(masterKey, 'sessions')
   const actors = createActors({ ...base, idTokens, tokenKey, sessionKey })
@@ -168,6 +171,7 @@ export async function startService(
     knownAgents: createKnownAgents(),
     revocations,
     idTokens,
+    signInProvider,
     tokenKey,
     sessionKey,
     idempotencyKey: deriveKey(masterKey, 'idempotency'),

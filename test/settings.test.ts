@@ -42,6 +42,25 @@ describe('a setting that is', () => {
     })
   })
 
+  it.each([
+    [{ OIDC_ISSUER: 'https://a.b' }, 'OIDC_AUDIENCE: or OIDC_CLIENT_ID is required'],
+    [{ OIDC_CLIENT_ID: 'x' }, 'OIDC_ISSUER: is required with OIDC_CLIENT_ID'],
+    [{ OIDC_ALLOWED_DOMAINS: 'a.b' }, 'OIDC_CLIENT_ID: is required with'],
+    [{ OIDC_ALLOWED_DOMAINS: '@a.b' }, 'OIDC_ALLOWED_DOMAINS: must be domains'],
+    [{ OIDC_ALLOWED_DOMAINS: '*.a.b' }, 'OIDC_ALLOWED_DOMAINS: must be domains'],
+    [{ OIDC_ROLE_CLAIM: 'groups' }, 'OIDC_ROLE_CLAIM: and OIDC_ROLE_MAP belong together'],
+    [{ OIDC_ROLE_MAP: '{"a": "owner"}' }, 'OIDC_ROLE_MAP.a: Invalid value'],
+    [{ OIDC_ROLE_MAP: 'admins=admin' }, 'OIDC_ROLE_MAP: must be JSON, such as {"muster-admins": "admin"}'],
+    [{ OIDC_SCOPES: 'email' }, 'OIDC_SCOPES: must include openid'],
+  ])('sign-in with a provider that cannot work is refused at the start: %j', (env, message) => {
+    expect(() => readSettings(env)).toThrow(message)
+  })
+
+  it('sign-in with a provider needs no audience of ID tokens', () => {
+    const env = { OIDC_ISSUER: 'https://a.b', OIDC_CLIENT_ID: 'x', OIDC_ALLOWED_DOMAINS: 'A.example,b.example' }
+    expect(readSettings(env).OIDC_ALLOWED_DOMAINS).toEqual(['a.example', 'b.example'])
+  })
+
   it.each(['', ' ', ' \t'])('empty or blank counts as absent: %j', (blank) => {
     const names = ['PORT', 'MEDIA_QUOTA', 'SHUTDOWN_DELAY', 'MAX_PENDING_RUNS', 'PUBLIC_URL', 'NODE_ENV']
     expect(readSettings(Object.fromEntries(names.map((name) => [name, blank])))).toEqual(readSettings({}))

@@ -116,9 +116,12 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
       text: 'Token that the first start uses instead of a random one, for automation. The greeting then prints no secret.',
       fallback: 'none',
     },
-    OIDC_ISSUER: { text: 'Issuer of the ID tokens that the endpoints for client libraries accept.', fallback: 'none' },
+    OIDC_ISSUER: {
+      text: 'Issuer of your identity provider: for ID tokens (with `OIDC_AUDIENCE`) and sign-in (with `OIDC_CLIENT_ID`).',
+      fallback: 'none',
+    },
     OIDC_AUDIENCE: {
-      text: 'Client id of your front end at that issuer. Required with `OIDC_ISSUER`.',
+      text: 'Client id of your front end at that issuer. Without it, no ID token is accepted as a credential.',
       fallback: 'none',
     },
     OIDC_CLIENT_IDS: {
@@ -126,6 +129,29 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
       fallback: 'none',
     },
     OIDC_JWKS_URL: { text: "Address of the issuer's keys.", fallback: 'found by discovery' },
+    OIDC_CLIENT_ID: {
+      text: 'Client id of Muster at that issuer. Turns on sign-in with the provider; its redirect address is `PUBLIC_URL/api/auth/oidc/callback`.',
+      fallback: 'none',
+    },
+    OIDC_CLIENT_SECRET: { text: 'Client secret of Muster at that issuer.', fallback: 'none: a public client' },
+    OIDC_NAME: { text: 'Name of the provider on the sign-in button.' },
+    OIDC_SCOPES: { text: 'Scopes that sign-in asks for, with blanks between them. `openid` is required.' },
+    OIDC_ORGANIZATION: {
+      text: 'Slug of the organization that `OIDC_ALLOWED_DOMAINS` join, and in which `OIDC_ROLE_CLAIM` sets roles.',
+      fallback: 'the first organization',
+    },
+    OIDC_ALLOWED_DOMAINS: {
+      text: 'Domains of e-mail addresses, separated by commas, whose people join at their first sign-in with the provider.',
+      fallback: 'none: only invited and added people sign in',
+    },
+    OIDC_ROLE_CLAIM: {
+      text: 'Claim that sets the role at each sign-in: a text or a list, such as `groups` or `realm_access.roles`. Needs `OIDC_ROLE_MAP`.',
+      fallback: 'none',
+    },
+    OIDC_ROLE_MAP: {
+      text: 'JSON object from values of that claim to `admin` or `member`. The highest role wins; without a match it is `member`. Owners stay owners.',
+      fallback: 'none',
+    },
   },
   Network: {
     ALLOW_PRIVATE_NETWORK: {

@@ -1,12 +1,11 @@
 import { createRemoteJWKSet, customFetch, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose'
-import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { tokenExpired, unauthorized, unavailable } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
-import { normalizeEmail } from '../lib/email.ts'
 import { openNetwork } from '../lib/network.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
+import { discover as findDocument, isSameButSlash, verifiedEmail } from './provider-claims.ts'
 
 /** Claims of an ID token. */
 export type IdToken = {
@@ -26,7 +25,6 @@ export type IdTokens = { verify: (token: string) => Promise<IdToken> }
 const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519']
 /** Tolerated clock difference of the issuer (s). */
 const LEEWAY = 30
-const DISCOVERY_TIMEOUT = 5_000
 
 /**
  * Creates the check of ID tokens of the operator's identity provider (contract.md section 6): signature by a key of its
@@ -49,7 +47,7 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
     isTold = true
   }
   const findAddress = async () => {
-    const found = await findKeys(configured, fetch)
+    const found = await findDocument(configured, fetch)
     if (found.issuer !== configured) tellSpelling(found.issuer)
     issuer = found.issuer
     return found.jwks_uri
@@ -75,7 +73,7 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
       const options = { audience, algorithms: ALGORITHMS, requiredClaims: ['iss', 'sub', 'exp'] }
       const now = { currentDate: clock.now(), clockTolerance: LEEWAY }
       const { payload, protectedHeader } = await jwtVerify(token, findKey, { ...options, ...now }).catch(refuse)
-      const { iss, sub, exp = 0, email, email_verified } = payload
+      const { iss, sub, exp = 0 } = payload
       // The issuer's spelling is known only after its keys were fetched.
       if (iss !== issuer) {
         if (typeof iss === 'string' && isSameButSlash(iss, issuer)) tellSpelling(iss)
@@ -84,12 +82,10 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
       // Tokens of the same issuer for other purposes declare a different type or party.
       const isOther = !/^JWT$/i.test(protectedHeader.typ ?? 'JWT') || isForAnother(payload, parties)
       if (isOther || typeof sub !== 'string' || !sub) throw invalid()
-      // Some issuers send it as text.
-      const verified = (email_verified === true || email_verified === 'true') && typeof email === 'string'
       return {
         issuer,
         subject: sub,
-        email: verified ? normalizeEmail(email) : null,
+        email: verifiedEmail(payload),
         expiresAt: new Date((exp + LEEWAY) * 1000),
       }
     },
@@ -112,19 +108,3 @@ const isTokensFault = (error: unknown): boolean =>
 /** A token for several parties names the one that it was issued to (OpenID Connect Core, 3.1.3.7). */
 const isForAnother = ({ aud, azp }: JWTPayload, parties: readonly unknown[]): boolean =>
   azp === undefined ? Array.isArray(aud) && aud.length > 1 : !parties.includes(azp)
-
-const withoutSlash = (issuer: string) => issuer.replace(/\/$/, '')
-
-const isSameButSlash = (a: string, b: string): boolean => withoutSlash(a) === withoutSlash(b)
-
-/** Fetches the issuer's spelling and the address of its keys (OpenID Connect Discovery, 4). */
-async function findKeys(issuer: string, fetch: typeof globalThis.fetch) {
-  const address = `${withoutSlash(issuer)}/.well-known/openid-configuration`
-  const response = await fetch(address, { redirect: 'error', signal: AbortSignal.timeout(DISCOVERY_TIMEOUT) })
-  if (!response.ok) throw new Error(`The discovery of the identity provider answered ${response.status}`)
-  const Configuration = z.object({
-    issuer: z.string().refine((said) => isSameButSlash(said, issuer), `The issuer is not ${issuer}`),
-    jwks_uri: z.url({ protocol: /^https?$/ }),
-  })
-  return Configuration.parse(await response.json())
-}

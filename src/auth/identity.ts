@@ -37,12 +37,15 @@ export async function userOfIdToken(
 }
 
 /** Finds the user of an identity, or links it to the user with its verified e-mail address. Null when there is neither. */
-const findOrLinkUser = async (deps: LinkDeps, claims: IdToken): Promise<string | null> =>
+const findOrLinkUser = async (deps: LinkDeps, claims: Subject): Promise<string | null> =>
   (await findUser(deps.db, claims)) ?? (await linkUser(deps, claims))
 
 type LinkDeps = Pick<Deps, 'db' | 'clock' | 'bus'>
+/** A person at an issuer, with the e-mail address that the issuer has verified, if any. */
+export type Subject = Pick<IdToken, 'issuer' | 'subject' | 'email'>
 
-async function findUser(db: Db, { issuer, subject }: IdToken): Promise<string | null> {
+/** Finds the user that a subject is linked to. */
+export async function findUser(db: Db, { issuer, subject }: Subject): Promise<string | null> {
   const where = { issuer_subject: { issuer, subject } }
   const identity = await db.userIdentity.findUnique({ where, select: { userId: true } })
   return identity?.userId ?? null
@@ -52,7 +55,7 @@ async function findUser(db: Db, { issuer, subject }: IdToken): Promise<string | 
  * Permanently links the subject to the user with its verified e-mail address. A user with a subject at this issuer gets
  * no other one (contract.md section 6). Returns null if there is no such user.
  */
-async function linkUser({ db, clock, bus }: LinkDeps, claims: IdToken): Promise<string | null> {
+export async function linkUser({ db, clock, bus }: LinkDeps, claims: Subject): Promise<string | null> {
   const { issuer, subject, email } = claims
   if (!email) return null
   const user = await db.user.findUnique({ where: { email }, select: { id: true, memberships: true } })

@@ -9,6 +9,8 @@ const OTHERS: ReadonlySet<string> = new Set([
   '/api/health',
   '/api/openapi.json',
   '/api/docs',
+  '/api/auth/oidc/start',
+  '/api/auth/oidc/callback',
 ])
 
 /** Routes besides the procedures, for any id. */

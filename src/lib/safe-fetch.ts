@@ -95,7 +95,10 @@ const impersonal = (headers: Headers) =>
   Object.fromEntries(IMPERSONAL.flatMap((name) => (headers.has(name) ? [[name, headers.get(name) ?? '']] : [])))
 
 /** Limits the size of a response's body and splits it into portions that do not block the event loop. */
-function bounded(response: Response, { maxResponse, inspect }: SafeFetchOptions): Response {
+export function bounded(
+  response: Response,
+  { maxResponse, inspect }: Pick<SafeFetchOptions, 'maxResponse' | 'inspect'>,
+): Response {
   if (!response.body) return response
   const look = inspect?.(response)
   let total = 0

@@ -145,9 +145,20 @@ export async function findInvitation(
   code: string,
 ) {
   const row = await db.invitation.findUnique({ where: { digest: tokenDigest(sessionKey, code) } })
-  if (!row || row.expiresAt <= clock.now()) return null
-  const { organizationId, createdBy: userId } = row
-  const inviter = await db.membership.findUnique({ where: { organizationId_userId: { organizationId, userId } } })
-  const mayInvite = inviter?.role === 'owner' || (inviter?.role === 'admin' && row.role !== 'owner')
-  return mayInvite ? row : null
+  return row && row.expiresAt > clock.now() && (await isStillMeant(db, row)) ? row : null
+}
+
+/** Lists the open invitations of an address, as {@link findInvitation} finds them. */
+export async function findInvitationsOf(db: Db | Tx, email: string, now: Date): Promise<InvitationRow[]> {
+  const rows = await db.invitation.findMany({ where: { email, expiresAt: { gt: now } }, orderBy: { createdAt: 'asc' } })
+  const meant = await Promise.all(rows.map((row) => isStillMeant(db, row)))
+  return rows.filter((_, index) => meant[index])
+}
+
+/** Returns whether the one who invited may still give that role. */
+async function isStillMeant(db: Db | Tx, { organizationId, createdBy, role }: InvitationRow): Promise<boolean> {
+  const inviter = await db.membership.findUnique({
+    where: { organizationId_userId: { organizationId, userId: createdBy } },
+  })
+  return inviter?.role === 'owner' || (inviter?.role === 'admin' && role !== 'owner')
 }

@@ -87,13 +87,18 @@ export async function acceptInvitation(context: AcceptContext, input: z.output<t
 }
 
 /** Uses an invitation up, in a transaction. Throws 401 where another request has. */
-async function take(tx: Tx, { id }: InvitationRow): Promise<void> {
+export async function take(tx: Tx, { id }: InvitationRow): Promise<void> {
   const { count } = await tx.invitation.deleteMany({ where: { id } })
   if (!count) throw invalidCode()
 }
 
 /** Adds the membership of a used invitation, in a transaction. A member stays what they are. */
-async function join(tx: Tx, context: AcceptContext, row: InvitationRow, userId: string): Promise<void> {
+export async function join(
+  tx: Tx,
+  context: Pick<AcceptContext, 'deps' | 'client' | 'requestId'>,
+  row: InvitationRow,
+  userId: string,
+): Promise<void> {
   const { organizationId, email, role, id } = row
   const now = context.deps.clock.now()
   const by = { organizationId, userId, request: requestOf(context) }

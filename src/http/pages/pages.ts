@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { returnPath } from '../../lib/return-to.ts'
 import { basePath, type Settings } from '../../settings.ts'
+import { explainProblem } from './problems.ts'
 import * as views from './views.ts'
 
 // The pages around signing in (contract-2.md section 3), without a framework. All they do is in the API, too.
@@ -62,7 +63,11 @@ export async function sendPages(
   if (!page) return false
   const base = basePath(settings)
   const query = new URLSearchParams((req.url ?? '').split('?')[1])
-  const html = page({ base, returnTo: returnPath(query.get('returnTo'), base), problem: query.get('problem') })
+  const html = page({
+    ...{ base, returnTo: returnPath(query.get('returnTo'), base) },
+    problem: explainProblem(query.get('problem')),
+    provider: settings.OIDC_CLIENT_ID ? settings.OIDC_NAME : null,
+  })
   send(req, res, html, 'text/html; charset=utf-8')
   return true
 }

@@ -6,11 +6,18 @@ export type View = {
   base: string
   /** Where to go after signing in. */
   returnTo: string
-  /** Why signing in at a provider failed, by its word. */
+  /** Why signing in with the identity provider failed, and what to do. */
   problem: string | null
+  /** Name of the identity provider; null where there is none. */
+  provider: string | null
 }
 
-const page = ({ base, returnTo }: View, name: string, title: string, content: string): string => `<!doctype html>
+const page = (
+  { base, returnTo, problem }: View,
+  name: string,
+  title: string,
+  content: string,
+): string => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -27,7 +34,7 @@ const page = ({ base, returnTo }: View, name: string, title: string, content: st
 <p class="brand">Muster</p>
 <h1>${title}</h1>
 <noscript><p class="alert">This page needs JavaScript.</p></noscript>
-<p class="alert" role="alert" id="problem" hidden></p>
+<p class="alert" role="alert" id="problem"${problem ? '' : ' hidden'}>${escapeHtml(problem ?? '')}</p>
 <p class="done" role="status" id="done" hidden></p>
 ${content}
 </main>
@@ -42,6 +49,14 @@ const newPassword = (label: string, hidden = false) => `<form id="password-form"
 <button type="submit">Set password</button>
 </form>`
 
+/** The way to the identity provider, and back to a path. */
+const providerButton = ({ base, provider }: View, returnTo: string): string =>
+  provider === null
+    ? ''
+    : `<p class="or">or</p>
+<a class="button plain" id="provider" href="${escapeHtml(`${base}/api/auth/oidc/start?returnTo=${encodeURIComponent(returnTo)}`)}">Sign in with ${escapeHtml(provider)}</a>
+`
+
 /** `/app/sign-in`. */
 export const signIn = (view: View): string =>
   page(
@@ -55,7 +70,7 @@ export const signIn = (view: View): string =>
 <input id="current" name="password" type="password" autocomplete="current-password" required>
 <button type="submit">Sign in</button>
 </form>
-<p class="links"><a href="${escapeHtml(view.base)}/app/forgot">Forgot your password?</a></p>`,
+${providerButton(view, view.returnTo)}<p class="links"><a href="${escapeHtml(view.base)}/app/forgot">Forgot your password?</a></p>`,
   )
 
 /** `/app/welcome#<code>`: reading it uses nothing up, its button does. */
@@ -88,6 +103,7 @@ export const accept = (view: View): string =>
 <p class="hint" id="rules">At least 12 characters. Without one, you sign in by a link or your identity provider.</p></div>
 <button type="submit">Accept the invitation</button>
 </form>
+<div id="by-provider" hidden>${providerButton(view, `${view.base}/app`)}</div>
 <p class="links" id="sign-in-first" hidden><a id="sign-in-link" href="${escapeHtml(view.base)}/app/sign-in?returnTo=${escapeHtml(encodeURIComponent(`${view.base}/app/accept`))}">Sign in as the invited address first</a></p>
 </div>`,
   )

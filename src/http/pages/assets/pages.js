@@ -114,6 +114,7 @@ const PAGES = {
       find('new-account').hidden = hasAccount
       find('name').required = !hasAccount
       find('sign-in-first').hidden = !hasAccount
+      find('by-provider').hidden = hasAccount
       find('offer').hidden = false
     } catch (error) {
       return show('problem', error.message)

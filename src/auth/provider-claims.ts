@@ -1,0 +1,57 @@
+import { z } from 'zod'
+import { normalizeEmail } from '../lib/email.ts'
+
+const DISCOVERY_TIMEOUT = 5_000
+
+const withoutSlash = (issuer: string) => issuer.replace(/\/$/, '')
+
+/** Returns whether two spellings of an issuer differ in a trailing slash at most. */
+export const isSameButSlash = (a: string, b: string): boolean => withoutSlash(a) === withoutSlash(b)
+
+/**
+ * Fetches the discovery document of an identity provider (OpenID Connect Discovery, 4), with the provider's own spelling
+ * of its issuer. Throws if the provider does not answer, or the document is for another issuer.
+ */
+export async function discover(issuer: string, fetch: typeof globalThis.fetch) {
+  const address = `${withoutSlash(issuer)}/.well-known/openid-configuration`
+  const response = await fetch(address, { redirect: 'error', signal: AbortSignal.timeout(DISCOVERY_TIMEOUT) })
+  const { ok, status } = response
+  if (!ok) throw Object.assign(new Error(`The discovery of the identity provider answered ${status}`), { status })
+  const Configuration = z.looseObject({
+    issuer: z.string().refine((said) => isSameButSlash(said, issuer), `The issuer is not ${issuer}`),
+    jwks_uri: z.url({ protocol: /^https?$/ }),
+  })
+  return Configuration.parse(await response.json())
+}
+
+/** Claims about a person. */
+export type Claims = Readonly<Record<string, unknown>>
+
+/** Microsoft says in a claim of its own whether an address belongs to the domain of the tenant. */
+const MICROSOFT = /^https:\/\/login\.microsoftonline\.(?:com|us)\//
+
+/** Returns the e-mail address that the issuer has verified, in the form of {@link normalizeEmail}, else null. */
+export function verifiedEmail({ iss, email, email_verified, xms_edov }: Claims): string | null {
+  const isMicrosoft = typeof iss === 'string' && MICROSOFT.test(iss)
+  const verified = email_verified ?? (isMicrosoft ? xms_edov : undefined)
+  // Some issuers send it as text, and Microsoft as a number.
+  const isVerified = verified === true || verified === 'true' || (isMicrosoft && (verified === 1 || verified === '1'))
+  return isVerified && typeof email === 'string' ? normalizeEmail(email) : null
+}
+
+/** Returns a claim by its name, or else by the path that the dots of the name make. */
+export function claimOf(claims: Claims, name: string): unknown {
+  if (Object.hasOwn(claims, name)) return claims[name]
+  let value: unknown = claims
+  for (const part of name.split('.')) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, part)) return undefined
+    value = (value as Claims)[part]
+  }
+  return value
+}
+
+/** Returns the highest role that the values of a claim have in a map; `member` if none of them is there. */
+export function roleOf(value: unknown, map: Readonly<Record<string, 'admin' | 'member'>>): 'admin' | 'member' {
+  const values = (Array.isArray(value) ? value : [value]).filter((each) => typeof each === 'string')
+  return values.some((each) => Object.hasOwn(map, each) && map[each] === 'admin') ? 'admin' : 'member'
+}

@@ -1,0 +1,210 @@
+import * as client from 'openid-client'
+import type { Clock } from '../lib/clock.ts'
+import { newSecret } from '../lib/id.ts'
+import { openNetwork } from '../lib/network.ts'
+import { createProxyFor } from '../lib/proxies.ts'
+import { bounded } from '../lib/safe-fetch.ts'
+import type { Settings } from '../settings.ts'
+import { type Claims, claimOf, discover, roleOf, verifiedEmail } from './provider-claims.ts'
+
+/** Maximum time for an answer of the provider (s). */
+const TIMEOUT = 10
+/** Maximum size of an answer of the provider (bytes). */
+const MAX_ANSWER = 1024 * 1024
+/** Tolerated difference between the clocks (s). */
+const LEEWAY = 30
+const MAX_NAME = 200
+
+/** Secrets of one attempt to sign in, which the browser keeps meanwhile. */
+export type Flow = { state: string; nonce: string; verifier: string }
+
+/** A person whom the provider has signed in. */
+export type ProviderIdentity = {
+  issuer: string
+  subject: string
+  /** The verified e-mail address, normalized; null without one. */
+  email: string | null
+  name: string | null
+  /** The role by OIDC_ROLE_CLAIM; null unless that is set. */
+  role: 'admin' | 'member' | null
+}
+
+/** Why a sign-in failed: words for the page that says what to do. */
+export type Problem =
+  | 'off'
+  | 'expired'
+  | 'refused'
+  | 'provider_down'
+  | 'provider_error'
+  | 'invalid_answer'
+  | 'clock'
+  | 'unverified'
+  | 'unknown'
+  | 'other_identity'
+  | 'too_many'
+  | 'failed'
+
+/** A failed sign-in. The message is for the log: never a code, token or e-mail address. */
+export class SignInProblem extends Error {
+  override name = 'SignInProblem'
+  readonly problem: Problem
+
+  constructor(problem: Problem, message: string) {
+    super(message)
+    this.problem = problem
+  }
+}
+
+/** Sign-in with the operator's identity provider (contract-2.md section 3.3). Both methods throw {@link SignInProblem}. */
+export type SignInProvider = {
+  /** Begins the code flow. Returns the provider's address for the browser. */
+  begin(redirectUri: string): Promise<{ address: URL; flow: Flow }>
+  /** Redeems the code in the address with which the browser came back, and checks the answer. */
+  finish(answer: URL, flow: Flow): Promise<ProviderIdentity>
+}
+
+/**
+ * Creates the client of the identity provider: code flow with PKCE, state and nonce. The discovery document is fetched at
+ * the first sign-in and cached; the signature of ID tokens is checked although the connection is trusted. Returns null if
+ * OIDC_CLIENT_ID is not set.
+ */
+export function createSignInProvider(settings: Settings, clock: Clock): SignInProvider | null {
+  const { OIDC_ISSUER: issuer, OIDC_CLIENT_ID: clientId, OIDC_CLIENT_SECRET: secret } = settings
+  const { OIDC_ROLE_CLAIM: roleClaim, OIDC_ROLE_MAP: roleMap } = settings
+  if (!issuer || !clientId) return null
+  const network = openNetwork({ proxyFor: createProxyFor(settings) })
+  const limited: typeof fetch = async (...request) =>
+    bounded(await network.fetch(...request), { maxResponse: MAX_ANSWER })
+
+  let found: Promise<client.ServerMetadata> | undefined
+  const findServer = () =>
+    (found ??= discover(issuer, limited)
+      .then((document) => ({ ...document, jwks_uri: settings.OIDC_JWKS_URL ?? document.jwks_uri }))
+      .catch((error) => {
+        found = undefined
+        throw error
+      }))
+  let keys: ReturnType<typeof client.getJwksCache>
+
+  async function configure(): Promise<client.Configuration> {
+    const server = await findServer()
+    const clockSkew = Math.round((clock.now().getTime() - Date.now()) / 1000)
+    const metadata = { [client.clockSkew]: clockSkew, [client.clockTolerance]: LEEWAY }
+    const configuration = new client.Configuration(server, clientId!, metadata, authenticationOf(server, secret))
+    configuration.timeout = TIMEOUT
+    configuration[client.customFetch] = limited as client.CustomFetch
+    client.enableNonRepudiationChecks(configuration)
+    if (issuer!.startsWith('http:')) client.allowInsecureRequests(configuration)
+    if (keys) client.setJwksCache(configuration, keys)
+    return configuration
+  }
+
+  async function redeem(answer: URL, { state, nonce, verifier }: Flow): Promise<ProviderIdentity> {
+    const configuration = await configure()
+    const tokens = await client.authorizationCodeGrant(configuration, answer, {
+      expectedState: state,
+      expectedNonce: nonce,
+      pkceCodeVerifier: verifier,
+      idTokenExpected: true,
+    })
+    keys = client.getJwksCache(configuration) ?? keys
+    const claims: Claims & { sub: string; iss: string } = tokens.claims()!
+    const isComplete = isVerified(claims) && (!roleClaim || claimOf(claims, roleClaim) !== undefined)
+    const more: Claims =
+      isComplete || !configuration.serverMetadata().userinfo_endpoint
+        ? {}
+        : await client.fetchUserInfo(configuration, tokens.access_token, claims.sub)
+    // The verification belongs to the address that comes with it.
+    const about = isVerified(claims) || more.email === undefined ? claims : { ...more, iss: claims.iss }
+    const name = claims.name ?? more.name
+    return {
+      issuer: claims.iss,
+      subject: claims.sub,
+      email: verifiedEmail(about),
+      name: typeof name === 'string' && name.trim() ? name.trim().slice(0, MAX_NAME).toWellFormed() : null,
+      role: roleClaim && roleMap ? roleOf(claimOf(claims, roleClaim) ?? claimOf(more, roleClaim), roleMap) : null,
+    }
+  }
+
+  return {
+    begin: (redirectUri) =>
+      explained(async () => {
+        const flow: Flow = { state: newSecret(), nonce: newSecret(), verifier: client.randomPKCECodeVerifier() }
+        const address = client.buildAuthorizationUrl(await configure(), {
+          redirect_uri: redirectUri,
+          scope: settings.OIDC_SCOPES,
+          state: flow.state,
+          nonce: flow.nonce,
+          code_challenge: await client.calculatePKCECodeChallenge(flow.verifier),
+          code_challenge_method: 'S256',
+        })
+        return { address, flow }
+      }),
+    finish: (answer, flow) => explained(() => redeem(answer, flow)),
+  }
+}
+
+const isVerified = (claims: Claims): boolean => verifiedEmail(claims) !== null
+
+/** Chooses how the service proves that it is the client: in the header unless the provider wants it in the body. */
+function authenticationOf(server: client.ServerMetadata, secret: string | undefined): client.ClientAuth {
+  if (secret === undefined) return client.None()
+  const methods = server.token_endpoint_auth_methods_supported
+  const inHeader = !methods || methods.includes('client_secret_basic')
+  return inHeader ? client.ClientSecretBasic(secret) : client.ClientSecretPost(secret)
+}
+
+async function explained<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    throw toProblem(error)
+  }
+}
+
+/** Errors of a client library that blame the connection or the server behind it. */
+const DOWN: ReadonlySet<unknown> = new Set(['OAUTH_TIMEOUT', 'OAUTH_ABORT', 'temporarily_unavailable', 'server_error'])
+/** Errors of the answer's form, as a misconfigured address gives them. */
+const NO_ANSWER: ReadonlySet<unknown> = new Set([
+  'OAUTH_RESPONSE_IS_NOT_CONFORM',
+  'OAUTH_RESPONSE_IS_NOT_JSON',
+  'OAUTH_PARSE_ERROR',
+  'OAUTH_HTTP_REQUEST_FORBIDDEN',
+  'OAUTH_UNSUPPORTED_OPERATION',
+])
+
+function toProblem(error: unknown): SignInProblem {
+  if (error instanceof client.AuthorizationResponseError) {
+    const reason = `the provider answered ${said(error)}`
+    if (DOWN.has(error.error)) return new SignInProblem('provider_down', reason)
+    return new SignInProblem(error.error === 'access_denied' ? 'refused' : 'provider_error', reason)
+  }
+  if (error instanceof client.ResponseBodyError) {
+    const reason = `the provider answered ${error.status} ${said(error)}`
+    if (error.status >= 500 || DOWN.has(error.error)) return new SignInProblem('provider_down', reason)
+    return new SignInProblem(error.error === 'invalid_grant' ? 'expired' : 'provider_error', reason)
+  }
+  const failure = error as Error & { code?: unknown; status?: number }
+  const { message, code, name } = failure
+  // The cause of the last one has the claims.
+  const cause = failure.cause instanceof Error ? failure.cause.message : ''
+  const reason = [message, cause].filter(Boolean).join(': ')
+  if (DOWN.has(code) || name === 'TimeoutError') return new SignInProblem('provider_down', reason)
+  if (code === 'OAUTH_JWT_TIMESTAMP_CHECK_FAILED') return new SignInProblem('clock', reason)
+  const status = statusOf(failure)
+  if (status >= 500) return new SignInProblem('provider_down', `the provider answered ${status}`)
+  if (NO_ANSWER.has(code) || !(error instanceof client.ClientError || error instanceof TypeError)) {
+    return new SignInProblem('provider_error', reason)
+  }
+  return new SignInProblem(error instanceof TypeError ? 'provider_down' : 'invalid_answer', reason)
+}
+
+const statusOf = ({ status = 0, cause }: { status?: number; cause?: unknown }): number =>
+  cause instanceof Response ? cause.status : status
+
+/** Texts of the provider, for the log. */
+const said = ({ error, error_description = '' }: { error: string; error_description?: string | undefined }) =>
+  `${error} ${error_description}`
+    .replace(/\p{Cc}+/gu, ' ')
+    .trim()
+    .slice(0, 300)

@@ -1,0 +1,126 @@
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { type JWTPayload, SignJWT } from 'jose'
+import { type Clock, systemClock } from '../../src/lib/clock.ts'
+import { generateKey, type Key } from './oidc.ts'
+
+export const CLIENT_ID = 'muster'
+export const CLIENT_SECRET = 'a secret: with % and +'
+
+/** What an issuer says of somebody who has signed in. */
+export type Answer = {
+  claims?: JWTPayload
+  /** Changes the claims last, or the whole answer of the token endpoint. */
+  change?: (claims: JWTPayload) => JWTPayload
+  sign?: (claims: JWTPayload, key: Key) => Promise<string> | string
+  tokens?: (body: Record<string, unknown>) => Record<string, unknown>
+  userinfo?: Record<string, unknown>
+}
+
+export type Issuer = AsyncDisposable & {
+  readonly issuer: string
+  readonly key: Key
+  /** Signs somebody in for the request in an address of the authorization endpoint. Returns where the browser goes next. */
+  grant(address: string, answer?: Answer): URL
+  /** Answers instead, path by path. */
+  broken: Partial<Record<string, RequestListener>>
+  /** Whether a code can be redeemed several times. */
+  reusesCodes: boolean
+  /** The forms that the token endpoint has received. */
+  readonly redeemed: URLSearchParams[]
+}
+
+const sha256 = (value: string) => createHash('sha256').update(value).digest('base64url')
+
+export const respond =
+  (status: number, body: string, type = 'application/json', headers: Record<string, string> = {}): RequestListener =>
+  (_, res) =>
+    void res.writeHead(status, { 'Content-Type': type, ...headers }).end(body)
+
+/** An OpenID provider that says whatever a test wants. It checks the client, its PKCE and its codes like a good one. */
+export async function startIssuer(clock: Clock = systemClock): Promise<Issuer> {
+  const key = await generateKey()
+  const { d, p, q, dp, dq, qi, ...jwk } = key.jwk
+  const codes = new Map<string, { query: URLSearchParams; answer: Answer }>()
+  const people = new Map<string, Record<string, unknown>>()
+  const json = (body: object): RequestListener => respond(200, JSON.stringify(body))
+  const seconds = () => Math.floor(clock.now().getTime() / 1000)
+
+  const token: RequestListener = async (req, res) => {
+    const form = new URLSearchParams(await text(req))
+    issuer.redeemed.push(form)
+    const code = form.get('code') ?? ''
+    const granted = codes.get(code)
+    if (!issuer.reusesCodes) codes.delete(code)
+    const basic = `Basic ${btoa(`${CLIENT_ID}:${new URLSearchParams({ x: CLIENT_SECRET }).toString().slice(2)}`)}`
+    if (req.headers.authorization !== basic) return respond(401, '{"error": "invalid_client"}')(req, res)
+    const isRight =
+      granted &&
+      granted.query.get('code_challenge') === sha256(form.get('code_verifier') ?? '') &&
+      granted.query.get('redirect_uri') === form.get('redirect_uri')
+    if (!isRight) return respond(400, '{"error": "invalid_grant", "error_description": "wrong code"}')(req, res)
+    const { change = (claims) => claims, tokens = (body) => body, userinfo, claims: more, ...answer } = granted.answer
+    const claims: JWTPayload = {
+      iss: issuer.issuer,
+      aud: CLIENT_ID,
+      iat: seconds(),
+      exp: seconds() + 300,
+      nonce: granted.query.get('nonce') ?? '',
+      sub: 'ada',
+      ...more,
+    }
+    const sign =
+      answer.sign ??
+      ((all, { alg, kid, privateKey }) => new SignJWT(all).setProtectedHeader({ alg, kid }).sign(privateKey))
+    people.set(`Bearer access-${code}`, { sub: claims.sub, ...userinfo })
+    const body = { access_token: `access-${code}`, token_type: 'Bearer', expires_in: 300 }
+    json(tokens({ ...body, id_token: await sign(change(claims), key) }))(req, res)
+  }
+
+  const server = createServer((req, res) => {
+    const path = (req.url ?? '').split('?', 1)[0] ?? ''
+    const handle = issuer.broken[path] ?? handlers[path] ?? respond(404, '{}')
+    return handle(req, res)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const handlers: Record<string, RequestListener> = {
+    '/.well-known/openid-configuration': json({
+      issuer: address,
+      authorization_endpoint: `${address}/authorize`,
+      token_endpoint: `${address}/token`,
+      userinfo_endpoint: `${address}/userinfo`,
+      jwks_uri: `${address}/jwks`,
+      response_types_supported: ['code'],
+      id_token_signing_alg_values_supported: ['RS256'],
+    }),
+    '/jwks': json({ keys: [jwk] }),
+    '/userinfo': (req, res) => json(people.get(req.headers.authorization ?? '') ?? {})(req, res),
+    '/token': token,
+  }
+  let last = 0
+  const issuer: Issuer = {
+    issuer: address,
+    key,
+    grant(asked, answer = {}) {
+      const { searchParams: query } = new URL(asked)
+      const code = `code-${++last}`
+      codes.set(code, { query, answer })
+      const back = new URL(query.get('redirect_uri') ?? '')
+      back.search = `${new URLSearchParams({ code, state: query.get('state') ?? '' })}`
+      return back
+    },
+    broken: {},
+    reusesCodes: false,
+    redeemed: [],
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+  return issuer
+}
