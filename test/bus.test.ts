@@ -13,7 +13,7 @@ import { hasPostgres, shareDatabase } from './support/postgres-shared.ts'
 
 const someIds = (count: number) => Array.from({ length: count }, () => newTimedId('exec', new Date()))
 
-/** What a bus says of executions: ids, and null for each time that everything has to be looked at. */
+/** Collects a bus's notices of executions: ids, and null for each notice to check everything. */
 function hear(bus: Bus) {
   const heard: string[] = []
   let looked = 0
@@ -24,7 +24,7 @@ function hear(bus: Bus) {
   return { heard, looked: () => looked }
 }
 
-test('payloads are shorter than PostgreSQL takes, and hold every id once', () => {
+test("payloads are shorter than PostgreSQL's limit, and contain every id once", () => {
   const ids = someIds(1_000)
   const payloads = pack('me', new Map([['execution', new Set(ids)] as const, ['token', new Set(['t'])] as const]))
   for (const payload of payloads) expect(Buffer.byteLength(payload)).toBeLessThan(8_000)
@@ -33,7 +33,7 @@ test('payloads are shorter than PostgreSQL takes, and hold every id once', () =>
   expect(parcels.at(-1)).toEqual({ from: 'me', channel: 'token', ids: ['t'] })
 })
 
-test('within a process whoever listens is told before publish returns, and of what nobody knows nothing happens', () => {
+test('within a process, subscribers get notices before publish returns, of known channels only', () => {
   const bus = createLocalBus()
   const { heard } = hear(bus)
   bus.publish('execution', ['a', 'b'])
@@ -42,7 +42,7 @@ test('within a process whoever listens is told before publish returns, and of wh
 })
 
 test.runIf(hasPostgres)(
-  'a database that lets in and then says nothing does not keep a server from stopping',
+  'a database that accepts a connection and then hangs does not keep a server from stopping',
   async () => {
     await using cleanup = new AsyncDisposableStack()
     const shared = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
@@ -56,25 +56,22 @@ test.runIf(hasPostgres)(
   },
 )
 
-test.runIf(hasPostgres)(
-  'a server that hears nothing though it listens says that a pooler may be the cause',
-  async () => {
-    await using cleanup = new AsyncDisposableStack()
-    const [here, elsewhere] = [await shareDatabase(), await shareDatabase()]
-    for (const { drop } of [here, elsewhere]) cleanup.defer(drop)
-    const open = openDatabase({ DATA_DIR: '', DATABASE_URL: here.url, DATABASE_POOL_SIZE: 1 })
-    const { client: db } = cleanup.adopt(await open, ({ close }) => close())
-    const lines: string[] = []
-    const log = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) })
-    // Notices of the one database do not arrive in the other, as behind a pooler.
-    const bus = cleanup.adopt(createPostgresBus({ url: elsewhere.url, db, log }), (opened) => opened.stop())
-    await expect.poll(() => lines.join()).toContain('Set DATABASE_DIRECT_URL')
-    expect(bus.state()).toBe('polling')
-  },
-)
+test.runIf(hasPostgres)('a server whose subscription stays silent names a pooler as a possible cause', async () => {
+  await using cleanup = new AsyncDisposableStack()
+  const [here, elsewhere] = [await shareDatabase(), await shareDatabase()]
+  for (const { drop } of [here, elsewhere]) cleanup.defer(drop)
+  const open = openDatabase({ DATA_DIR: '', DATABASE_URL: here.url, DATABASE_POOL_SIZE: 1 })
+  const { client: db } = cleanup.adopt(await open, ({ close }) => close())
+  const lines: string[] = []
+  const log = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) })
+  // Notices of one database do not arrive in the other, as behind a pooler.
+  const bus = cleanup.adopt(createPostgresBus({ url: elsewhere.url, db, log }), (opened) => opened.stop())
+  await expect.poll(() => lines.join()).toContain('Set DATABASE_DIRECT_URL')
+  expect(bus.state()).toBe('polling')
+})
 
 test.runIf(hasPostgres)(
-  'between servers: all of a moment in one statement, once, in order; what is lost is looked for',
+  'servers send the notices of a moment in one statement, in order, and look for lost ones',
   async () => {
     await using cleanup = new AsyncDisposableStack()
     const shared = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
@@ -114,7 +111,7 @@ test.runIf(hasPostgres)(
   },
 )
 
-/** A server that takes every login for good, and answers nothing that it is then asked. */
+/** Starts a server that accepts every login forever, and then ignores all queries. */
 async function startSilentPostgres(): Promise<AsyncDisposable & { url: string; asked: Promise<void> }> {
   const asked = Promise.withResolvers<void>()
   const sockets = new Set<Socket>()

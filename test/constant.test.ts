@@ -12,7 +12,7 @@ const Shelf = z.object({ success: z.literal(true).default(true), first: Book, bo
 const book = fc.record({ title: fc.string(), tags: fc.array(fc.string()), at: fc.record({ shelf: fc.nat() }) })
 const odyssey = { title: 'Odyssey', tags: ['old'], at: { shelf: 3 } }
 
-test('a constant is taken by its schema as the same object, wherever it stands; anything else is checked', () => {
+test('a schema accepts its constant as the same object without a check, and checks other values', () => {
   const known = constant(Book, odyssey)
   const shelf = Shelf.parse({ first: known, books: [known, odyssey] } as z.input<typeof Shelf>)
   expect(shelf).toEqual({ success: true, first: odyssey, books: [odyssey, odyssey] })
@@ -21,26 +21,26 @@ test('a constant is taken by its schema as the same object, wherever it stands; 
   expect(Book.safeParse({ ...known, tags: null }).success).toBe(false)
 })
 
-test('a constant is what its schema makes of the value: nothing that the schema does not name is in it, or written', () => {
+test('a constant holds only the properties of its schema', () => {
   const known = constant(Book, { ...odyssey, secret: 'hidden' } as typeof odyssey)
   expect(Object.keys(known)).toEqual(['title', 'tags', 'at'])
   expect(toJson(Shelf.parse({ first: known, books: [] }))).not.toContain('hidden')
 })
 
-test('a constant of one schema is not taken by another', () => {
+test('a schema does not accept the constant of another one', () => {
   const Stricter = takingConstants(Book.extend({ title: z.string().max(3) }))
   const known = constant(Book, odyssey)
   expect(Stricter.safeParse(known).success).toBe(false)
   expect(Other.parse(known)).toEqual({ title: 'Odyssey' })
 })
 
-test('what its schema refuses is no constant, and is refused wherever it is checked', () => {
+test('a value that its schema refuses becomes no constant, and stays refused', () => {
   const wrong = { ...odyssey, title: 1 } as unknown as typeof odyssey
   expect(constant(Book, wrong)).toBe(wrong)
   expect(Book.safeParse(wrong).success).toBe(false)
 })
 
-test('nobody changes a constant, nor anything in it', () => {
+test('a constant is frozen with everything in it', () => {
   const known = constant(Book, odyssey)
   expect(() => known.tags.push('new')).toThrow(TypeError)
   expect(() => Object.assign(known.at, { shelf: 4 })).toThrow(TypeError)
@@ -48,7 +48,7 @@ test('nobody changes a constant, nor anything in it', () => {
   expect(odyssey.tags).toEqual(['old'])
 })
 
-test('toJson writes what JSON.stringify writes, constants or not', () => {
+test('toJson writes the same as JSON.stringify, with and without constants', () => {
   const member = fc.oneof(
     book.map((each) => constant(Book, each)),
     book,

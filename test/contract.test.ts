@@ -9,7 +9,7 @@ import { document } from './support/openapi.ts'
 import { request } from './support/rest.ts'
 import { type Member, startServer, type TestServer } from './support/server.ts'
 
-/** The faces hold the same procedures, and say the same of them. */
+/** All APIs have the same procedures with the same behavior. */
 
 let server: TestServer
 let member: Member
@@ -21,7 +21,10 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** What is not everywhere, and why that is so: bytes, forms, streams and cookies that GraphQL does not carry, and section F. */
+/**
+ * Operations that some APIs lack, with the reason: bytes, forms, streams and cookies, which GraphQL cannot carry, and
+ * section F.
+ */
 const EXCEPTIONS: Record<
   string,
   { only: string[]; why: 'binary' | 'lines' | 'multipart' | 'SSE' | 'section F' | 'cookie' }
@@ -32,7 +35,7 @@ const EXCEPTIONS: Record<
   'POST /api/spaces/{spaceId}/init': { only: ['REST', 'tRPC'], why: 'section F' },
   'POST /api/spaces/{spaceId}/environment': { only: ['REST', 'tRPC'], why: 'section F' },
   'POST /api/agent/execute': { only: ['REST', 'tRPC'], why: 'section F' },
-  // For the hosted original's client: what they do is in GraphQL under other names.
+  // For the client of the hosted original. GraphQL has the same under other names.
   'GET /api/public/agents': { only: ['REST', 'tRPC'], why: 'section F' },
   'POST /api/tokens/create': { only: ['REST', 'tRPC'], why: 'section F' },
   'GET /api/tokens/list': { only: ['REST', 'tRPC'], why: 'section F' },
@@ -43,18 +46,18 @@ const EXCEPTIONS: Record<
   'POST /api/files/write': { only: ['REST', 'tRPC'], why: 'section F' },
   'POST /api/files/delete': { only: ['REST', 'tRPC'], why: 'section F' },
   'POST /api/files/upload': { only: ['REST'], why: 'multipart' },
-  // They set a cookie, or lead to one, before which there is nobody whom GraphQL would answer.
+  // They set a cookie or lead to one. Before that there is no caller for GraphQL to authenticate.
   'POST /api/auth/accept': { only: ['REST', 'tRPC'], why: 'cookie' },
   'POST /api/auth/invitation': { only: ['REST', 'tRPC'], why: 'cookie' },
   'POST /api/auth/login': { only: ['REST', 'tRPC'], why: 'cookie' },
   'POST /api/auth/logout': { only: ['REST', 'tRPC'], why: 'cookie' },
   'POST /api/auth/link': { only: ['REST', 'tRPC'], why: 'cookie' },
   'POST /api/auth/forgot': { only: ['REST', 'tRPC'], why: 'cookie' },
-  // In GraphQL the subscription taskChanges, which shows the fields that are asked for.
+  // GraphQL has the subscription taskChanges, with selectable fields.
   'GET /api/v1/tasks/events': { only: ['REST', 'tRPC'], why: 'SSE' },
 }
 
-/** The paths of the service's description and of its contract. */
+/** The paths in the description of the service and in its contract. */
 const PATHS = `
 GET /api/v1/agents
 POST /api/v1/agents
@@ -212,7 +215,7 @@ GET /api/health
 
 const NAMES = Object.keys(procedures)
 
-/** Where REST has the procedures; those that are streams there have paths of their own. */
+/** REST routes of the procedures. Streams have their own paths. */
 const pathOf = (name: string): string => {
   const { method, path } = procedures[name]?._def.meta.openapi ?? {
     method: 'GET',
@@ -225,7 +228,7 @@ const OPERATIONS = Object.entries(document.paths ?? {}).flatMap(([path, item]) =
   Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
 )
 
-/** Whatever field of GraphQL shows a procedure, at the root or on a row. */
+/** Procedures of all fields of GraphQL, at the root and on rows. */
 const inGraphql = new Set<unknown>(
   Object.values(schema.getTypeMap()).flatMap((type) =>
     isObjectType(type) ? Object.values(type.getFields()).map((field) => extensionsOf(field).procedure) : [],
@@ -233,13 +236,13 @@ const inGraphql = new Set<unknown>(
 )
 
 describe('every procedure', () => {
-  test('has a path of its own, which the OpenAPI document has', () => {
+  test('has its own path, which the OpenAPI document contains', () => {
     const paths = NAMES.map(pathOf)
     expect(new Set(paths).size).toBe(NAMES.length)
     expect(paths.filter((path) => !OPERATIONS.includes(path))).toEqual([])
   })
 
-  test('is in GraphQL, unless it is among the exceptions', () => {
+  test('is in GraphQL, unless it is an exception', () => {
     const missing = NAMES.filter((name) => !inGraphql.has(procedures[name]))
     expect(missing.map(pathOf).sort()).toEqual(
       Object.keys(EXCEPTIONS)
@@ -249,9 +252,9 @@ describe('every procedure', () => {
   })
 })
 
-test('every operation of the OpenAPI document is a procedure, the state of the server, or among the exceptions', () => {
+test('every operation of the OpenAPI document is a procedure, a health check or an exception', () => {
   const known = new Set(NAMES.map(pathOf))
-  // A path that ends with `/stream` is the procedure of the path before it.
+  // A path that ends with `/stream` belongs to the procedure of the path before it.
   const others = OPERATIONS.filter(
     (operation) => !known.has(operation.replace(/\/stream$/, '')) && !/health|readyz/.test(operation),
   )
@@ -259,7 +262,7 @@ test('every operation of the OpenAPI document is a procedure, the state of the s
   expect(others.sort()).toEqual(only.sort())
 })
 
-test('the exceptions are few, and of a kind that has to be', () => {
+test('exceptions are few, and have a valid reason', () => {
   expect(Object.keys(EXCEPTIONS).length).toBeLessThanOrEqual(23)
   for (const [path, { why }] of Object.entries(EXCEPTIONS)) {
     const [method = '', address = ''] = path.split(' ')
@@ -278,10 +281,10 @@ test('the exceptions are few, and of a kind that has to be', () => {
   }
 })
 
-test.each(PATHS)('%s is served, and documented', async (line) => {
+test.each(PATHS)('%s is served and documented', async (line) => {
   const [method = '', path = ''] = line.split(' ')
   const body = ['POST', 'PUT', 'PATCH'].includes(method) ? { body: {} } : {}
-  // Streams of changes are endless, unless they are asked for what is not there.
+  // Streams of changes are endless, except those for a missing id.
   const query =
     path === '/api/v1/tasks/events' ? '?id=none' : path === '/api/v1/approvals/events' ? '?executionId=none' : ''
   const address = path.replace(/{(\w+)}/g, 'none') + query
@@ -291,7 +294,7 @@ test.each(PATHS)('%s is served, and documented', async (line) => {
   expect(status).toBeLessThan(500)
 })
 
-test('what is on no list is not served', async () => {
+test('an unlisted path is not served', async () => {
   expect(OPERATIONS.filter((operation) => !PATHS.includes(operation))).toEqual([])
   const answer = await request(server, 'GET', '/api/v1/nothing', { token: member.token })
   expect([answer.status, answer.body.message]).toEqual([404, 'Not found'])
@@ -299,7 +302,7 @@ test('what is on no list is not served', async () => {
 
 type Told = { statusCode: number; message: string }
 
-/** The error of a procedure on each face where it has one. */
+/** Returns the error of a procedure on each API that has it. */
 async function errorsOf(name: string, input: Record<string, unknown>, field: string): Promise<Told[]> {
   const { token } = member
   const answers = await Promise.all([
@@ -317,10 +320,10 @@ async function errorsOf(name: string, input: Record<string, unknown>, field: str
   ]
 }
 
-describe('the faces give the same error', () => {
+describe('all APIs give the same error', () => {
   const fields = NAMES.flatMap((name) => Object.keys(shapeOf(name)).map((field) => ({ name, field })))
 
-  test('for an id that never was', async () => {
+  test('for an id that never existed', async () => {
     const differing: unknown[] = []
     for (const { name, field } of fields.filter(({ field }) => takesId(field))) {
       const id = neverWas(kindsOf(name, field)[0] as Kind)
@@ -330,7 +333,7 @@ describe('the faces give the same error', () => {
     expect(differing).toEqual([])
   })
 
-  test('for a field that must be there and is not', async () => {
+  test('for a missing required field', async () => {
     const differing: unknown[] = []
     for (const { name, field } of fields) {
       const inPath = pathOf(name).includes(`{${field}}`) || procedures[name]!._def.type === 'subscription'
@@ -345,7 +348,7 @@ describe('the faces give the same error', () => {
 
 type Found = Record<string, unknown>
 
-/** Every object with an id, wherever it is in an answer. */
+/** Every object with an id, anywhere in an answer. */
 function objectsIn(value: unknown): Found[] {
   if (typeof value !== 'object' || value === null) return []
   const below = Object.values(value).flatMap(objectsIn)
@@ -354,7 +357,7 @@ function objectsIn(value: unknown): Found[] {
 
 const isPlain = (value: unknown) => value === null || typeof value !== 'object'
 
-describe('the faces give the same data', () => {
+describe('all APIs give the same data', () => {
   const reads = NAMES.filter((name) => procedures[name]!._def.type === 'query' && name !== 'mcps.tools')
 
   test.each(reads)('%s', async (name) => {
@@ -387,7 +390,7 @@ describe('the faces give the same data', () => {
   })
 })
 
-describe('REST ignores no unknown name silently', () => {
+describe('REST reports unknown names', () => {
   const writes = NAMES.filter((name) => !/^(GET|undefined) /.test(pathOf(name)))
 
   test.each(writes)('%s refuses an unknown parameter and warns of an unknown field', async (name) => {
@@ -405,7 +408,7 @@ describe('REST ignores no unknown name silently', () => {
     if (status === 400) expect(body.detail).toContain('zzz')
   })
 
-  test('a write that succeeds names the unknown field', async () => {
+  test('a successful write names the unknown field', async () => {
     const answers: Record<string, unknown> = {}
     const withBody = writes.filter((name) => !pathOf(name).startsWith('DELETE'))
     for (const name of withBody) {

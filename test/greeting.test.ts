@@ -2,8 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { warningsOf } from '../src/greeting.ts'
 import { SETTINGS } from '../src/settings.ts'
 
-/** What the start warns of, beside settings that stop it. */
-describe('the start warns of', () => {
+/** Warnings of the start, beside invalid settings, which stop it. */
+describe('the start', () => {
   test.each([
     ['OPENAI_KEY', 'OPENAI_API_KEY'],
     ['OPENAI_APIKEY', 'OPENAI_API_KEY'],
@@ -12,13 +12,13 @@ describe('the start warns of', () => {
     ['CORS_ORIGIN', 'CORS_ORIGINS'],
     ['DATABSE_URL', 'DATABASE_URL'],
     ['DEFAULT_MODLE', 'DEFAULT_MODEL'],
-  ])('%s, which is %s misspelt, and not of its value', (name, meant) => {
+  ])('warns of %s, a misspelt %s, without its value', (name, meant) => {
     expect(warningsOf({}, [], { [name]: 'secret' })).toEqual([`${name} is no setting. Did you mean ${meant}?`])
     expect(warningsOf({}, [], { [name]: 'secret', [meant]: 'set' })).toEqual([])
     expect(warningsOf({}, [], { [name]: ' ' })).toEqual([])
   })
 
-  test('a default model whose provider has no key', () => {
+  test('warns of a default model whose provider has no key', () => {
     const warned = warningsOf({ DEFAULT_MODEL: 'anthropic/claude-sonnet-5-5' }, ['openai', 'offline'], {})
     expect(warned).toEqual([expect.stringMatching(/anthropic has no key: set ANTHROPIC_API_KEY/)])
     expect(warningsOf({ DEFAULT_MODEL: 'claude-sonnet-5-5' }, ['openai'], {})).toHaveLength(1)
@@ -26,7 +26,7 @@ describe('the start warns of', () => {
     expect(warningsOf({ DEFAULT_MODEL: 'groq/llama' }, ['groq'], {})).toEqual([])
   })
 
-  test('nothing in the environment of other programs', () => {
+  test('ignores variables of other programs', () => {
     const env = {
       ...{ PATH: '/bin', HOME: '/', USER: 'x', LANG: 'C', SHELL: 'sh', TERM: 'xterm', EDITOR: 'vi', PWD: '/', CI: '1' },
       ...{

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { newSortableId, newTimedId, timedIdsSince } from '../src/lib/id.ts'
 
-it('sortable ids are in the order of their times, and as hard to guess as any', () => {
+it('sortable ids are ordered by time, and as hard to guess as any', () => {
   const times = [0, 1, 1_750_000_000_123, 1_750_000_000_124, Date.UTC(2059, 0), Date.UTC(2060, 0), Date.UTC(5000, 0)]
   const ids = times.map((time) => newSortableId(new Date(time)))
   expect(ids.toSorted()).toEqual(ids)
@@ -10,7 +10,7 @@ it('sortable ids are in the order of their times, and as hard to guess as any', 
   expect(new Set(Array.from({ length: 1000 }, () => newSortableId(now).slice(9))).size).toBe(1000)
 })
 
-it('the ids of runs since a moment are told from those before it', () => {
+it('the ids of runs since a moment are distinguishable from earlier ones', () => {
   const moment = 1_750_000_000_000
   const id = (time: number) => newTimedId('exec', new Date(time))
   const isOlder = (time: number, than: number) => id(time) < timedIdsSince('exec', new Date(than))
@@ -19,6 +19,6 @@ it('the ids of runs since a moment are told from those before it', () => {
     expect(isOlder(moment, moment - before)).toBe(false)
   }
   expect(isOlder(moment, moment)).toBe(false)
-  // Whoever keeps events for decades asks for what is older than any run.
+  // An operator who keeps events for decades looks for runs before the first one.
   for (const long of [999_999_999_999, 0, -1]) expect(isOlder(moment, long)).toBe(false)
 })

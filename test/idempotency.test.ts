@@ -41,12 +41,12 @@ const plain = ({ requestId: _, ...body }: Answer['body']) => body
 
 const executePath = (agentId = lab.agentId) => `/api/v1/agents/${agentId}/execute`
 
-/** How often anything was done: every mutation leaves an audit event, a cancel a cancelled run. */
+/** Counts effects: every mutation leaves an audit event, and a cancel leaves a cancelled run. */
 const effects = async () =>
   (await lab.db.auditEvent.count({ where: { action: { notIn: ['mission.complete', 'execution.cancel'] } } })) +
   (await lab.db.execution.count({ where: { status: 'cancelled' } }))
 
-/** What a POST needs to be there, where it goes and what it says; `other` is another thing to say. */
+/** Prepares a POST, and returns its path and body; `other` is another valid body. */
 type Case = () => Promise<{ path: string; body?: object | FormData; other?: object | FormData }>
 
 type By = { token?: string; agentId?: string }
@@ -62,16 +62,16 @@ async function hangingRun({ token = lab.server.token, agentId }: By = {}): Promi
   lab.model.script({ tokens: ['one '], end: 'hang' })
   const asked = lab.model.request(lab.model.requests.length)
   const { body } = await post(executePath(agentId), null, { token, body: { message: 'Hello', background: true } })
-  // Cancelled before it asks, it would leave the next run to hang.
+  // A run that is cancelled before its request would leave the next run hanging.
   await asked
   return body.executionId
 }
 
-/** A run that has ended, with its chat. */
+/** Runs an agent to the end. Returns the run with its chat. */
 const run = async ({ token = lab.server.token, agentId }: By = {}) =>
   (await post(executePath(agentId), null, { token, body: hello })).body
 
-/** Attaches a skill to an agent or a space, and changes the skill: the path to take its newer version. */
+/** Attaches a skill to an agent or a space, and changes the skill. Returns the path that accepts the newer version. */
 async function updatable(path: string, { token = lab.server.token }: By = {}): Promise<string> {
   const skill = { name: `skill-${++keys}`, description: 'd', prompt: 'p', visibility: 'organization' }
   const skillId = await create('/api/v1/skills', skill, { token })
@@ -82,7 +82,7 @@ async function updatable(path: string, { token = lab.server.token }: By = {}): P
   return `${path}/skills/${skillId}/update`
 }
 
-/** Someone who has left and owns a chat. */
+/** Creates a former member who owns a chat. */
 async function formerMember(): Promise<string> {
   const { userId, organizationId, token } = await lab.server.member({ email: `former-${++keys}@example.com` })
   await create('/api/v1/chats', { title: 'Left behind' }, { token })
@@ -110,7 +110,7 @@ const file = (text: string) => {
   return form
 }
 
-/** Every POST there is. One without a case here fails below. */
+/** Every POST route. A missing case fails below. */
 const CASES: Record<string, Case> = {
   'agents.create': async () => ({
     path: '/api/v1/agents',
@@ -241,7 +241,7 @@ const CASES: Record<string, Case> = {
   }),
 }
 
-/** One of the cases' requests; a form goes as it is. */
+/** Sends the request of a case as JSON, or as a form. */
 async function send(path: string, key: string | null, body: object | undefined, token?: string): Promise<Answer> {
   if (!(body instanceof FormData)) return post(path, key, { ...(body && { body }), ...(token && { token }) })
   const headers = {
@@ -254,19 +254,19 @@ async function send(path: string, key: string | null, body: object | undefined, 
 
 type Procedure = { _def: { meta?: { openapi?: { method: string; path: string }; admits?: string } } }
 const posts = Object.entries(appRouter._def.procedures as unknown as Record<string, Procedure>)
-  // What signs in or changes a password takes no key: its answer sets a cookie, or holds for one moment.
+  // Sign-in and changes of passwords accept no key: their answers set a cookie or are valid for a moment.
   .filter(([, { _def }]) => _def.meta?.openapi?.method === 'POST' && !_def.meta.admits)
   .map(([name]) => name)
-  // A preview changes nothing, so that there is nothing to repeat.
+  // A preview changes nothing, so there is nothing to repeat.
   .filter((name) => name !== 'missions.preview')
 
-test('every POST of the REST face is tried here', () => {
-  // The upload is no procedure: its body is no JSON.
+test('every POST route of REST is tried here', () => {
+  // The upload is no procedure, because its body is not JSON.
   expect(Object.keys(CASES).sort()).toEqual([...posts, 'media.create'].sort())
 })
 
 describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
-  test('is done once for a key, and the repetition gets the first answer', async () => {
+  test('happens once per key, and the repetition gets the first answer', async () => {
     const { path, body, other } = await prepare()
     const key = newKey()
     const before = await effects()
@@ -297,7 +297,7 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
     expect(await effects()).toBe(done)
   })
 
-  test('sent ten times at once with a key, is done once', async () => {
+  test('sent ten times at once with a key, happens once', async () => {
     const { path, body } = await prepare()
     const key = newKey()
     const before = await effects()
@@ -314,7 +314,7 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
     expect(before).toBeLessThan(middle)
   })
 
-  test('refuses a key that is no key, after it has seen who asks, and before it does anything', async () => {
+  test('refuses an invalid key after authentication, and before any effect', async () => {
     const { path, body } = await prepare()
     const before = await effects()
     for (const key of ['', 'x'.repeat(256), 'caf\u00e9', 'a\tb']) {
@@ -328,7 +328,7 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
     expect(await effects()).toBe(before)
   })
 
-  test('asks for authentication first, replay or not', async () => {
+  test('authenticates first, also for a replay', async () => {
     const { path, body } = await prepare()
     const key = newKey()
     expect((await send(path, key, body)).status).toBe(200)
@@ -340,10 +340,10 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
 
 type Sent = [path: string, body?: object]
 
-/** What somebody asks for that names another one's agent, which becomes private, or a space, which is deleted. */
+/** Prepares a request that names another user's agent, which becomes private, or a space, which is deleted. */
 type Naming = (by: Required<By> & { spaceId: string }) => Sent | Promise<Sent>
 
-/** Requests of admins: to change what another member made, or to decide for a run that another member started. */
+/** Requests of admins that change another member's things, or decide for another member's run. */
 const OF_ADMINS = ['agents.updateSkill', 'approvals.approve', 'approvals.deny']
 
 const [NO_AGENT, NO_SPACE, NO_MISSION] = ['Agent not found', 'Space not found', 'Mission not found']
@@ -431,8 +431,8 @@ const NAMING: [procedure: string, refusal: string, naming: Naming][] = [
 ]
 
 /**
- * A key has scopes, see below; the organization of `setEnv` and `takeOver` is the caller's own, or refused. A run can
- * always be cancelled by those who could cancel it once (contract-2.md section 8.3), see below.
+ * Keys have scopes, see below. `setEnv` and `takeOver` accept only the caller's own organization. Callers who could
+ * once cancel a run can always do so (contract-2.md section 8.3), see below.
  */
 const NAMING_NOTHING = [
   'client.createToken',
@@ -449,12 +449,12 @@ const NAMING_NOTHING = [
   'skills.create',
 ]
 
-test('every POST that names something is tried once that is hidden', () => {
+test('every POST that names something is tried after that is hidden', () => {
   expect([...new Set(NAMING.map(([procedure]) => procedure)), ...NAMING_NOTHING].sort()).toEqual(posts.sort())
 })
 
 test.each(NAMING)(
-  'POST %s is not repeated once the caller may not see what it names: %s',
+  'POST %s is not repeated for a caller who lost access to the named thing: %s',
   async (procedure, refusal, naming) => {
     const { token } = OF_ADMINS.includes(procedure) ? admin : member
     const [agentId, spaceId] = [await create('/api/v1/agents', bo), await space({ token })]
@@ -474,7 +474,7 @@ test.each([
   ['executions.cancel', async (by: By) => `/api/v1/executions/${await hangingRun(by)}/cancel`],
   ['approvals.approve', async (by: By) => `/api/v1/approvals/${await approval(by)}/approve`],
   ['approvals.deny', async (by: By) => `/api/v1/approvals/${await approval(by)}/deny`],
-])('POST %s is repeated for a run of the caller that closed to them, without its texts', async (_, prepare) => {
+])("POST %s is repeated for a caller's run that became unreadable, without its texts", async (_, prepare) => {
   const { token } = member
   const agentId = await create('/api/v1/agents', bo)
   const [path, key] = [await prepare({ token, agentId }), newKey()]
@@ -486,7 +486,7 @@ test.each([
   expect(JSON.stringify(second.body)).not.toMatch(/"(Hello|Bo)"/)
 })
 
-test('taking over is not repeated for somebody who is no owner by then', async () => {
+test('taking over is not repeated for a former owner', async () => {
   const owner = await lab.server.member({ role: 'owner' })
   const path = `/api/v1/organizations/${owner.organizationId}/former-members/${await formerMember()}/take-over`
   const key = newKey()
@@ -500,7 +500,7 @@ test('taking over is not repeated for somebody who is no owner by then', async (
 
 const IN_PROGRESS = 'A request with this Idempotency-Key is in progress'
 
-/** How many audit events one such request leaves. */
+/** Number of audit events of one such request. */
 async function effectsOfOne(prepare: Case): Promise<number> {
   const { path, body } = await prepare()
   const before = await effects()
@@ -508,7 +508,7 @@ async function effectsOfOne(prepare: Case): Promise<number> {
   return (await effects()) - before
 }
 
-test(`50 parallel POSTs with one key, ${ROUNDS} rounds of each kind: one effect each, and every answer is the same`, async () => {
+test(`50 parallel POSTs with one key have one effect and equal answers, in ${ROUNDS} rounds each`, async () => {
   const kinds = [
     { path: '/api/v1/tasks', body: { title: 'A' }, idOf: (body: any) => body.id, count: () => lab.db.task.count() },
     {
@@ -539,7 +539,7 @@ describe('a key belongs to', () => {
     return answer.body.id
   }
 
-  test('a user, an organization and a path: in another of these it is another key', async () => {
+  test('a user, an organization and a path, and means another request under others', async () => {
     const key = newKey()
     const { token } = lab.server
     const colleague = await lab.server.member()
@@ -561,7 +561,7 @@ describe('a key belongs to', () => {
     }
   })
 
-  test('the user, not the token: another token of theirs gets the replay', async () => {
+  test("the user, so that another of the user's tokens gets the replay", async () => {
     const key = newKey()
     const email = 'two-tokens@example.com'
     const first = await lab.server.member({ email })
@@ -571,14 +571,14 @@ describe('a key belongs to', () => {
     expect([answer.body.id, isReplay(answer)]).toEqual([id, true])
   })
 
-  test('the body, whatever the order of its fields; what is ignored is ignored here, too', async () => {
+  test('the body in any order of its fields, without ignored fields', async () => {
     const key = newKey()
     const first = await post('/api/v1/tasks', key, { body: '{"title":"A","priority":"low"}' })
     const same = await post('/api/v1/tasks', key, { body: '{ "priority": "low", "title": "A" }' })
     expect([same.body.id, isReplay(same)]).toEqual([first.body.id, true])
   })
 
-  test('its method: another one of the same path is another request', async () => {
+  test('its method, and means another request under another one', async () => {
     const headers = { 'Idempotency-Key': newKey() }
     const path = `/api/v1/tasks/${await task()}`
     const answers = [
@@ -589,7 +589,7 @@ describe('a key belongs to', () => {
     expect(answers.map((answer) => [answer.status, isReplay(answer)])).toEqual(Array(3).fill([200, false]))
   })
 
-  test('24 hours: after them it is new', async () => {
+  test('its first 24 hours, and is new after them', async () => {
     await using other = await startLab()
     const send = () =>
       request(other.server, 'POST', '/api/v1/tasks', { body, headers: { 'Idempotency-Key': 'yesterday' } })
@@ -618,7 +618,7 @@ describe('a replay', () => {
     expect((await send()).status).toBe(401)
   })
 
-  test('of a key is 403 for a token that has not the scopes of the key', async () => {
+  test('of a key is 403 for a token without the scopes of the key', async () => {
     const [key, email] = [newKey(), 'two-scopes@example.com']
     const full = await lab.server.member({ email })
     const narrow = await lab.server.member({ email, scopes: ['keys:write'] })
@@ -629,7 +629,7 @@ describe('a replay', () => {
     expect([refused.status, isReplay(refused)]).toEqual([403, false])
   })
 
-  test('shows no token again, and no token, key or body is stored', async () => {
+  test('omits the secret token, and the record contains no token, key or body', async () => {
     const key = `secret-key-${newKey()}`
     const body = { name: 'a name that is said once', scopes: ['tasks:read'] }
     const first = await post('/api/v1/keys', key, { body })
@@ -659,7 +659,7 @@ describe('nothing is stored', () => {
     ['an unknown agent', '/api/v1/agents/nobody/execute', { message: 'Hello' }, 404],
     ['an unknown execution', '/api/v1/executions/nothing/cancel', {}, 404],
     ['an unknown path', '/api/v1/nowhere', {}, 404],
-  ])('of %s: the same key is good for the right request', async (_, path, body, status) => {
+  ])('of %s, and a valid request may use the same key', async (_, path, body, status) => {
     const before = await records()
     const key = newKey()
     expect((await post(path, key, { body })).status).toBe(status)
@@ -667,7 +667,7 @@ describe('nothing is stored', () => {
     expect(await records()).toBe(before + 1)
   })
 
-  test('of what cannot be done just then: a cancel of what has ended, a run in a busy session', async () => {
+  test('of a request that is impossible at the moment, such as a run in a busy session', async () => {
     const before = await records()
     const { body } = await post(executePath(), null, { body: { message: 'Hello' } })
     expect((await post(`/api/v1/executions/${body.executionId}/cancel`, newKey())).status).toBe(400)
@@ -681,7 +681,7 @@ describe('nothing is stored', () => {
     expect([later.status, isReplay(later)]).toEqual([200, false])
   })
 
-  test('of a failure of ours: the effect is undone with the record, and the retry does it', async () => {
+  test('of an internal failure, whose effect is undone, and the retry succeeds', async () => {
     const before = await records()
     const tasks = await lab.db.task.count()
     await createTrigger(lab.db, {
@@ -707,7 +707,7 @@ describe('execute with a key', () => {
     return { sessionId: body.sessionId, chatId: body.chatId }
   }
 
-  test('while its run is on: joins it, as an answer, in the background and as a stream from its first event on', async () => {
+  test('joins its active run, as an answer, in the background and as a stream from the start', async () => {
     const open = gates(lab)
     const key = newKey()
     const body = { message: newKey() }
@@ -744,7 +744,7 @@ describe('execute with a key', () => {
     expect((await late.rest()).slice(1)).toEqual(one)
   })
 
-  test('whose run was cancelled: has that outcome again', async () => {
+  test('whose run was cancelled repeats that outcome', async () => {
     const key = newKey()
     const body = { message: newKey() }
     lab.model.script({ tokens: ['one '], end: 'hang' })
@@ -761,7 +761,7 @@ describe('execute with a key', () => {
     expect(await lab.db.execution.count({ where: { message: body.message } })).toBe(1)
   })
 
-  test('whose run failed: a new run takes the key, of ten retries at once one', async () => {
+  test('whose run failed starts a new one, once for ten concurrent retries', async () => {
     const key = newKey()
     const body = { message: newKey() }
     lab.model.script({ error: { status: 500 } })
@@ -776,7 +776,7 @@ describe('execute with a key', () => {
     expect([again.body.executionId, isReplay(again)]).toEqual([rows[1]!.id, true])
   })
 
-  test('and onBusy interrupt, 20 times at once: interrupts what was there, and never the run of the key itself', async () => {
+  test('and onBusy interrupt, 20 times at once, interrupts earlier runs and never its own', async () => {
     for (let round = 0; round < 5; round++) {
       const { sessionId } = await conversation()
       lab.model.script({ tokens: ['one '], end: 'hang' })
@@ -792,7 +792,7 @@ describe('execute with a key', () => {
     }
   }, 60_000)
 
-  test('and onBusy reject, 20 times at once: runs once, and nobody is told that the session is busy with it', async () => {
+  test('and onBusy reject, 20 times at once, runs once, and every repetition joins the run', async () => {
     const { sessionId } = await conversation()
     const key = newKey()
     const body = { message: 'alone', sessionId, onBusy: 'reject' }
@@ -801,7 +801,7 @@ describe('execute with a key', () => {
     expect(answers[0]!.status).toBe(200)
   })
 
-  test('is the same over REST, tRPC and GraphQL, where it is a field', async () => {
+  test('works the same over REST, tRPC and GraphQL, where the key is a field', async () => {
     const key = newKey()
     const input = { id: lab.agentId, message: newKey() }
     const overRest = await post(executePath(), key, { body: { message: input.message } })
@@ -822,8 +822,8 @@ describe('execute with a key', () => {
   })
 })
 
-describe('a request that is under way outside a transaction', () => {
-  test('beyond its minute does not take the answer of the one that took its place', async () => {
+describe('a request in progress outside a transaction', () => {
+  test('beyond its minute does not take the answer of its successor', async () => {
     const { deps } = lab.server.service
     const once = (effect: () => Promise<{ by: string }>) =>
       onceOutside(
@@ -845,7 +845,7 @@ describe('a request that is under way outside a transaction', () => {
   test.each([
     ['/api/v1/media', () => ({ path: '/api/v1/media', body: file('one') })],
     ['/api/spaces/{id}/init', async () => ({ path: `/api/spaces/${await space()}/init`, body: { type: 'readme' } })],
-  ])('POST %s: is not done where its answer cannot be kept with it', async (_, make) => {
+  ])('POST %s is undone if its answer cannot be stored with it', async (_, make) => {
     const { path, body } = await make()
     const key = newKey()
     const before = await effects()
@@ -860,7 +860,7 @@ describe('a request that is under way outside a transaction', () => {
     expect(await effects()).toBe(before + 1)
   })
 
-  test('and was done stays known where its answer cannot be kept: who repeats it is answered as it was done', async () => {
+  test('stays done if its answer cannot be stored, and its repetition gets an equal answer', async () => {
     const id = await hangingRun()
     const path = `/api/v1/executions/${id}/cancel`
     const key = newKey()
@@ -873,7 +873,7 @@ describe('a request that is under way outside a transaction', () => {
     expect(isReplay(await post(path, key))).toBe(true)
   })
 
-  test('and took longer than its lease is undone, when somebody else has begun anew', async () => {
+  test('beyond its lease is undone if a repetition has started meanwhile', async () => {
     const { deps } = lab.server.service
     const idempotency = () => ({ key: newKey(), method: 'POST', path: '/', replayed: false })
     const held = idempotency()
@@ -895,7 +895,7 @@ describe('a request that is under way outside a transaction', () => {
     expect(await begin(set('nobody'))).toEqual({ by: 'the second' })
   })
 
-  test('and has kept its answer is done, though the word of that got lost', async () => {
+  test("that has stored its answer is done, even if the commit's acknowledgement was lost", async () => {
     const { deps } = lab.server.service
     const idempotency = { key: newKey(), method: 'POST', path: '/', replayed: false }
     const begin = (name: string) =>
@@ -907,7 +907,7 @@ describe('a request that is under way outside a transaction', () => {
     expect(await begin('the second')).toEqual({ by: 'the first' })
   })
 
-  test('is 409 for whoever repeats it meanwhile; then they get its answer', async () => {
+  test('gives 409 to concurrent repetitions, which later get its answer', async () => {
     const key = newKey()
     const id = await hangingRun()
     const path = `/api/v1/executions/${id}/cancel`
@@ -918,12 +918,12 @@ describe('a request that is under way outside a transaction', () => {
     expect(isReplay(await post(path, key))).toBe(true)
   })
 
-  test('and whose process died may be repeated after a minute, and is answered as it was done', async () => {
+  test('whose process died may be repeated after a minute, and gets an equal answer', async () => {
     const key = newKey()
     const id = await hangingRun()
     const path = `/api/v1/executions/${id}/cancel`
     expect((await post(path, key)).status).toBe(200)
-    // As the database is when the process dies between the effect and its answer.
+    // Simulates a process that died between the effect and its answer.
     const leaseUntil = new Date(lab.clock.now().getTime() + 60_000)
     const { count } = await lab.db.idempotencyRecord.updateMany({
       where: { answer: { contains: id }, executionId: null },
@@ -939,7 +939,7 @@ describe('a request that is under way outside a transaction', () => {
   })
 })
 
-test('after all this, nothing is left under way', async () => {
+test('no request of these tests is left in progress', async () => {
   for (const row of await lab.db.execution.findMany({ where: { terminalSeq: null } }))
     await lab.engine.cancel(row, lab.actor)
   await lab.idle()
@@ -947,7 +947,7 @@ test('after all this, nothing is left under way', async () => {
 })
 
 test.each(['/api/v1/agents', '/api/v1/spaces'])(
-  'a skill that requires more since takes no first answer of POST %s back',
+  'a skill that now requires more does not withdraw the first answer of POST %s',
   async (path) => {
     const text = { description: 'Counts.', prompt: 'Count.' }
     const skill = await post('/api/v1/skills', null, { body: { name: `counting-${path.split('/').at(-1)}`, ...text } })

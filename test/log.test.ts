@@ -6,7 +6,7 @@ const failing = (code: string) => () => {
   throw Object.assign(new Error(code), { code })
 }
 
-test('lines that cannot be written are dropped, and counted before the next one that can', () => {
+test('lines that cannot be written are dropped, and counted before the next line that succeeds', () => {
   const written: string[] = []
   const outcomes = [failing('ENOSPC'), failing('EPIPE')]
   const log = createLog(
@@ -26,7 +26,7 @@ test('lines that cannot be written are dropped, and counted before the next one 
   expect(lines).toMatchObject([{ level: 40, lost: 2, reason: 'EPIPE' }, { msg: 'three' }, { msg: 'four' }])
 })
 
-test('a line that was cut off is ended before the next', () => {
+test('a partially written line is ended before the next', () => {
   const written: string[] = []
   const outcomes: (number | null)[] = [5, null]
   const destination = createDestination(1, (_, bytes) => {
@@ -40,7 +40,7 @@ test('a line that was cut off is ended before the next', () => {
   expect(written.join('')).toMatch(/^01234\n\{.*"lost":1.*\}\nnext\n$/)
 })
 
-test('a full pipe is tried again', () => {
+test('a full pipe is retried', () => {
   const outcomes = [failing('EAGAIN'), failing('EAGAIN')]
   let written = ''
   createDestination(1, (_, bytes) => {
@@ -51,7 +51,7 @@ test('a full pipe is tried again', () => {
   expect(written).toBe('line\n')
 })
 
-test.runIf(existsSync('/dev/full'))('a full disk does not stop who logs', () => {
+test.runIf(existsSync('/dev/full'))('a full disk does not stop the caller', () => {
   const log = createLog('info', createDestination(openSync('/dev/full', 'w')))
   expect(() => log.info('lost')).not.toThrow()
 })

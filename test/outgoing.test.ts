@@ -69,7 +69,7 @@ beforeAll(async () => {
       'README.md',
     ])
     const token = await oidc.signIn({ sub: 'ann', email: 'ann@example.com', email_verified: true })
-    // Nobody has linked or invited her: her token is read, and the keys are fetched for that.
+    // She is unknown, so the server reads her token and fetches the keys for it.
     const before = oidc.fetches.jwks
     expect((await request(server, 'POST', `/api/spaces/${space}/environment`, { token, body: {} })).status).toBe(401)
     expect(oidc.fetches.jwks).toBe(before + 1)
@@ -80,13 +80,13 @@ afterAll(async () => {
   await stack.disposeAsync()
 })
 
-/** The name under which a model sees a tool of an MCP server. */
+/** The name of an MCP tool in requests to a model. */
 const nameOf = (tools: unknown, name: string): string =>
   (tools as { function: { name: string } }[]).map((tool) => tool.function.name).find((given) => given.includes(name)) ??
   name
 
 describe('the outgoing connections of a server', () => {
-  it('all go through the proxy that the settings name', async () => {
+  it('all use the configured proxy', async () => {
     await using proxy = await startHttpProxy({ user: 'ann:secret' })
     await work({ HTTP_PROXY: proxy.url, HTTPS_PROXY: proxy.url })
     const through = (authority: string) => proxy.requests.some((asked) => asked.includes(authority))
@@ -94,7 +94,7 @@ describe('the outgoing connections of a server', () => {
     expect(missing).toEqual([])
   })
 
-  it.each(['127.0.0.1,localhost', '*'])('go directly where NO_PROXY is %s', async (NO_PROXY) => {
+  it.each(['127.0.0.1,localhost', '*'])('go directly if NO_PROXY is %s', async (NO_PROXY) => {
     await using proxy = await startHttpProxy()
     await work({ HTTP_PROXY: proxy.url, HTTPS_PROXY: proxy.url, NO_PROXY })
     expect(proxy.requests).toEqual([])

@@ -2,12 +2,12 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { hasLongText, jsonPieces, PIECE, textPieces } from '../src/lib/pieces.ts'
 
-/** Texts that are cut once or twice, with characters of two halves wherever a cut may be. */
+/** Texts that are cut once or twice, with surrogate pairs at every place of a possible cut. */
 const long = fc
   .tuple(fc.integer({ min: PIECE - 3, max: 2 * PIECE + 3 }), fc.constantFrom('x', '😀', 'é"\\', '\ud83d', '\ude00😀'))
   .map(([length, word]) => word.repeat(Math.ceil(length / word.length)).slice(0, length))
 
-test('JSON in pieces is what JSON.stringify writes, whatever is in it', () => {
+test('JSON in pieces equals the output of JSON.stringify for any value', () => {
   const value = fc.oneof(
     { weight: 3, arbitrary: fc.anything({ withDate: true, maxDepth: 2 }).filter((given) => !hasBigInt(given)) },
     { weight: 1, arbitrary: long },
@@ -21,7 +21,7 @@ test('JSON in pieces is what JSON.stringify writes, whatever is in it', () => {
   )
 })
 
-test('no piece of a text divides a character, and none is longer than it may be', () => {
+test('no piece of a text divides a character or exceeds its maximum length', () => {
   fc.assert(
     fc.property(long, (text) => {
       const pieces = [...textPieces(text)]
@@ -34,7 +34,7 @@ test('no piece of a text divides a character, and none is longer than it may be'
   )
 })
 
-test('8 MB of text come in pieces, and a page of short rows as it is', () => {
+test('8 MB of text arrive in pieces, and a page of short rows as a whole', () => {
   const answer = { execution: { result: '"'.repeat(8 * 1024 * 1024) }, id: '1' }
   expect(hasLongText(answer)).toBe(true)
   for (const piece of jsonPieces(answer)) expect(piece.length).toBeLessThan(4 * PIECE)

@@ -37,7 +37,7 @@ describe('the proxy of an address', () => {
   })
 })
 
-/** An HTTPS server with a certificate of its own for `secure.example`. */
+/** Starts an HTTPS server with its own certificate for `secure.example`. */
 async function startSecureServer() {
   const server = createServer(createCertificate('secure.example'), (_, response) => response.end('Hello'))
   server.listen(0, '127.0.0.1')
@@ -60,7 +60,7 @@ const causeOf = (failing: Promise<unknown>): Promise<Error> =>
   )
 
 describe('a request through a proxy', () => {
-  it('reaches a plain server in whole, with the password that the proxy wants', async () => {
+  it('reaches a plain server, with the password of the proxy', async () => {
     await using model = await startModelServer()
     await using proxy = await startHttpProxy({ user: 'ann:secret' })
     const network = openNetwork({ proxyFor: () => proxy.url })
@@ -71,7 +71,7 @@ describe('a request through a proxy', () => {
     await network.close()
   })
 
-  it('has a tunnel to a server with TLS, whose certificate is checked', async () => {
+  it('uses a tunnel to a server with TLS, whose certificate is checked', async () => {
     await using server = await startSecureServer()
     await using proxy = await startHttpProxy()
     const network = openNetwork({ proxyFor: () => proxy.url })
@@ -91,7 +91,7 @@ describe('a request through a proxy', () => {
     await network.close()
   })
 
-  it('fails with a cause that names the proxy where nobody listens', async () => {
+  it('fails with a cause that names the proxy if the proxy is down', async () => {
     const network = openNetwork({ proxyFor: () => 'http://127.0.0.1:9' })
     for (const url of ['https://secure.example', 'http://plain.example']) {
       expect((await causeOf(network.fetch(url))).message).toMatch(
@@ -111,7 +111,7 @@ describe('a guarded request through a proxy', () => {
   })
 
   it.each(['https://secure.example/', 'http://secure.example/'])(
-    'to %s asks the proxy for the address that was checked, not for the name',
+    'to %s asks the proxy for the checked address, not for the name',
     async (url) => {
       await using model = await startModelServer()
       await using server = await startSecureServer()
@@ -125,7 +125,7 @@ describe('a guarded request through a proxy', () => {
         idleTimeout: 5000,
       })
       const answer = safe.fetch(url)
-      // The certificate is for that name, so it is the authority alone that is not known.
+      // The certificate matches that name, so only its authority is unknown.
       if (url.startsWith('https')) expect((await causeOf(answer)).message).toContain('DEPTH_ZERO_SELF_SIGNED_CERT')
       else expect((await answer).status).toBe(200)
       expect(proxy.requests).toEqual([`CONNECT 203.0.113.7:${url.startsWith('https') ? 443 : 80}`])
@@ -134,7 +134,7 @@ describe('a guarded request through a proxy', () => {
   )
 
   it.each(['https://inside.example/', 'https://10.0.0.1/', 'http://10.0.0.1/'])(
-    'to %s, which stands for an address that is not allowed, never reaches the proxy',
+    'to %s, which stands for a forbidden address, never reaches the proxy',
     async (url) => {
       await using proxy = await startHttpProxy()
       const network = openNetwork({ proxyFor: () => proxy.url, guard: standsFor('10.0.0.1') })

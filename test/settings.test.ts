@@ -5,14 +5,14 @@ const TIMERS = [
   ...['EXECUTION_TIMEOUT', 'MODEL_IDLE_TIMEOUT', 'TOOL_TIMEOUT', 'LEASE_DURATION', 'SHUTDOWN_DELAY', 'DRAIN_TIMEOUT'],
 ] as const
 
-describe('a setting that is', () => {
-  it.each(TIMERS)('a timer is at most as long as one can be: %s', (name) => {
+describe('a setting', () => {
+  it.each(TIMERS)('of a timer is at most the longest possible timer: %s', (name) => {
     expect(readSettings({ [name]: '2147483' })).toMatchObject({ [name]: 2_147_483_000 })
     expect(() => readSettings({ [name]: '2592000' })).toThrow(`  ${name}: must be at most 2147483 seconds`)
   })
 
   it.each(['APPROVAL_TIMEOUT', 'QUEUE_TIMEOUT'])(
-    'a date may lie far ahead, and is one that can be told: %s',
+    'of a date may lie far ahead within representable dates: %s',
     (name) => {
       expect(readSettings({ [name]: '2592000' })).toMatchObject({ [name]: 2_592_000_000 })
       expect(() => readSettings({ [name]: '1e12' })).toThrow(`  ${name}: must be at most 3153600000 seconds`)
@@ -25,16 +25,16 @@ describe('a setting that is', () => {
     ['MAX_PENDING_RUNS', '3000000000'],
     ['EVENT_RETENTION_DAYS', '1e9'],
     ['AUDIT_RETENTION_DAYS', '1e9'],
-  ])('a number is at most what the databases can tell: %s', (name, value) => {
+  ])('of a number is at most the largest number of the databases: %s', (name, value) => {
     expect(() => readSettings({ [name]: value })).toThrow(`  ${name}: `)
   })
 
-  it('a bound that is itself too little is told as one', () => {
+  it('with a value below its limit is refused with that limit', () => {
     const told = 'Invalid value for field: DRAIN_TIMEOUT. Expected more than 0'
     expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(`These settings are wrong:\n  DRAIN_TIMEOUT: ${told}`)
   })
 
-  it('a duration is whole milliseconds', () => {
+  it('of a duration is in whole milliseconds', () => {
     expect(readSettings({ TOOL_TIMEOUT: '2.01', APPROVAL_TIMEOUT: '1.0005', DRAIN_TIMEOUT: '0.00001' })).toMatchObject({
       TOOL_TIMEOUT: 2_010,
       APPROVAL_TIMEOUT: 1_001,
@@ -61,13 +61,13 @@ describe('a setting that is', () => {
     expect(readSettings(env).OIDC_ALLOWED_DOMAINS).toEqual(['a.example', 'b.example'])
   })
 
-  it.each(['', ' ', ' \t'])('empty or blank counts as absent: %j', (blank) => {
+  it.each(['', ' ', ' \t'])('that is empty or blank counts as absent: %j', (blank) => {
     const names = ['PORT', 'MEDIA_QUOTA', 'SHUTDOWN_DELAY', 'MAX_PENDING_RUNS', 'PUBLIC_URL', 'NODE_ENV']
     expect(readSettings(Object.fromEntries(names.map((name) => [name, blank])))).toEqual(readSettings({}))
   })
 
   it.each(['https://a.b/', 'https://a.b/c', 'foo bar', 'a.b', 'https://A.b', 'https://a.b:443', 'https://x, null'])(
-    'an origin that no browser would send is refused: %s',
+    'of an origin that no browser would send is refused: %s',
     (origins) => {
       expect(() => readSettings({ CORS_ORIGINS: origins })).toThrow('  CORS_ORIGINS: must be *, or origins')
     },
@@ -79,12 +79,12 @@ describe('a setting that is', () => {
     'http://localhost:5173, https://xn--bcher-kva.de',
     'http://[::1]:1',
     'capacitor://localhost',
-  ])('an origin as browsers send it is taken: %s', (origins) => {
+  ])('of an origin as browsers send it is accepted: %s', (origins) => {
     expect(readSettings({ CORS_ORIGINS: origins }).CORS_ORIGINS).toEqual(origins.split(', '))
   })
 
   it.each(['https://a.b/?q', 'https://a.b/?q#f', 'https://a.b/#f', 'https://a.b?'])(
-    'the public address is one that paths can be put behind: %s',
+    'of the public address is one that paths can be appended to: %s',
     (url) => {
       expect(() => readSettings({ PUBLIC_URL: url })).toThrow('  PUBLIC_URL: must end before any ? or #')
     },
@@ -95,20 +95,20 @@ describe('a setting that is', () => {
     ['postgresql://ada:ses#ame@localhost/muster', 'is no address'],
     ['file://sesame/muster.db', 'is no address'],
     ['mysql://ada:sesame@localhost/muster', 'must begin with file: or postgresql://'],
-  ])('an address of a database that would not be understood is refused, and not shown: %s', (url, message) => {
+  ])('of an invalid database address is refused without showing it: %s', (url, message) => {
     const read = () => readSettings({ DATABASE_URL: url, ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') })
     expect(read).toThrow(`  DATABASE_URL: ${message}`)
     expect(read).not.toThrow(/ses/)
   })
 
-  it('an address of a database may name the schema that the tables are in', () => {
+  it('of a database address may name the schema of the tables', () => {
     const url = 'postgresql://ada@localhost/muster?schema=public'
     const ENCRYPTION_KEY = Buffer.alloc(32).toString('base64')
     expect(readSettings({ DATABASE_URL: url, ENCRYPTION_KEY }).DATABASE_URL).toBe(url)
   })
 
   it.each(['nope', 'nope/x', 'anthropic/', '/', 'offline/other', 'google/../x'])(
-    'a default model that no provider has is refused, and not shown: %s',
+    'of a default model without a provider is refused without showing it: %s',
     (name) => {
       const read = () => readSettings({ DEFAULT_MODEL: name, ANTHROPIC_API_KEY: 'a' })
       expect(read).toThrow(
@@ -122,7 +122,7 @@ describe('a setting that is', () => {
     [{ DEFAULT_MODEL: 'compatible/x' }],
     [{ DEFAULT_MODEL: 'openai/x', ANTHROPIC_API_KEY: 'a' }],
     [{ DEFAULT_MODEL: 'nope', OPENAI_BASE_URL: 'http://localhost/v1' }],
-  ])('a default model may be one without a key: %j', (env) => {
+  ])('of a default model may be one without a key: %j', (env) => {
     expect(readSettings(env)).toMatchObject(env)
   })
 
@@ -148,7 +148,7 @@ describe('a setting that is', () => {
       '[{"name": "a", "baseUrl": "https://a.example"}, {"name": "a", "baseUrl": "https://b.example"}]',
       'must have different names',
     ],
-  ])('of a provider or proxy is refused with its name and reason, and not shown: %s=%s', (name, value, message) => {
+  ])('of a provider or proxy is refused with its name and reason, and hidden: %s=%s', (name, value, message) => {
     const read = () => readSettings({ [name]: value })
     expect(read).toThrow(new RegExp(`^ {2}${name}\\b.*${RegExp.escape(message)}`, 'm'))
     expect(read).not.toThrow(/s[eé]s ?ame|ses$/m)

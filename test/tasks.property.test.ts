@@ -63,7 +63,7 @@ const steps = fc.oneof(
 
 type Run = { id: string; finish: () => void; fail: () => void }
 
-/** What a task must be, beside the real one, and the runs that go on for it. */
+/** The expected task, beside the real one, and its active runs. */
 type Expected = {
   task: Record<string, unknown> & { id: string; status: Status; executionId: string | null }
   audits: number
@@ -75,7 +75,7 @@ const ended = async (id: string): Promise<ExecutionRow> => {
   return server.service.deps.engine.ended(row, new AbortController().signal)
 }
 
-/** Does a step on the real task, and on the expected one; what is answered must be what is expected. */
+/** Takes a step on the real task and on the expected one, and compares the answers. */
 async function take(
   step: typeof steps extends fc.Arbitrary<infer Step> ? Step : never,
   face: Face,
@@ -100,7 +100,7 @@ async function take(
     if (step.to !== status)
       change({ status: step.to, ...(step.to === 'completed' && { completedAt: at() }), ...byHand })
     expect(answer).toMatchObject({ status: 200, body: { task } })
-    // A task that is put back has its run cancelled, too, before another begins.
+    // A task that is moved back has its run cancelled before another starts.
     if (step.to !== 'cancelled' && !(step.to === 'pending' && status === 'in_progress')) return
     for (const run of runs.splice(0)) expect((await ended(run.id)).status).toBe('cancelled')
   } else if (step.call === 'assign') {
@@ -148,7 +148,7 @@ async function take(
   }
 }
 
-it('a task goes as the state table says, whatever is called in whatever order', async () => {
+it('calls in any order move a task as the state table allows', async () => {
   const walks = fc.array(fc.tuple(steps, fc.constantFrom(...FACES)), { minLength: 5, maxLength: 20, size: 'max' })
   const walk = fc.asyncProperty(walks, async (calls) => {
     const { task } = (await faces.REST(server, 'tasks.create', { title: 'Walk' }, ann)).body
@@ -166,7 +166,7 @@ it('a task goes as the state table says, whatever is called in whatever order', 
   await fc.assert(walk, { numRuns: times(25) })
 })
 
-it('and when all of it is called at once: the database has seen no other move', async () => {
+it('concurrent calls move a task only as the state table allows', async () => {
   await db.$executeRaw(Prisma.sql`CREATE TABLE "_moved" ("before" TEXT, "after" TEXT, "completedAt" TEXT)`)
   await createTrigger(db, {
     name: '_move',

@@ -5,12 +5,12 @@ import { beginningWhole, concat, toTitle } from '../src/lib/text.ts'
 
 const words = (count: number): string[] => Array.from({ length: count }, (_, index) => JSON.parse(`"word ${index} "`))
 
-test('a text that is put together is that of its pieces, whatever they are', () => {
+test('a joined text equals its pieces', () => {
   const pieces = ['', 'a', 'é', '😀'.slice(0, 1), '😀'.slice(1), '\n', ...words(3_000), 'x'.repeat(100_000), '']
   expect(pieces.reduce(concat, '')).toBe(pieces.join(''))
 })
 
-test('what is put together of many pieces takes hardly more memory than it is long', () => {
+test('a joined text takes hardly more memory than its length', () => {
   setFlagsFromString('--expose-gc')
   const collect = runInNewContext('gc')
   const used = () => {
@@ -45,10 +45,10 @@ test.each([
   ['e\u0301', 'xx'],
   ['🇩🇪', 'xx'],
   ['한', 'xx한'],
-])('a text is cut before or behind %j, never within it', (grapheme, cut) => {
+])('a text is cut before or after %j, never within it', (grapheme, cut) => {
   expect(beginningWhole(`xx${grapheme}yy`, 3)).toBe(cut)
 })
 
-test('a single grapheme that is longer than allowed is cut all the same', () => {
+test('a single grapheme that is longer than the limit is cut all the same', () => {
   expect(beginningWhole(`e${'\u0301'.repeat(500)}`, 10)).toBe(`e${'\u0301'.repeat(9)}`)
 })

@@ -5,7 +5,7 @@ import { allRead, connected } from '../src/lib/turn.ts'
 
 const COUNT = 5
 
-/** Clients of a server that says when it reads and when it goes on, in `order`. */
+/** Clients of a server that records in `order` when it reads and when it continues. */
 async function withClients(work: (clients: Socket[], order: string[], here: () => Promise<number>) => Promise<void>) {
   const order: string[] = []
   const server = createServer((socket) => {
@@ -29,14 +29,14 @@ async function withClients(work: (clients: Socket[], order: string[], here: () =
   }
 }
 
-/** On the loopback what is written is there to be read at once. */
+/** On loopback, written data can be read at once. */
 async function expectTogether(clients: Socket[], order: string[]) {
   for (const client of clients) client.write('x')
   await expect.poll(() => order.length).toBe(2 * COUNT)
   expect(order).toEqual([...Array(COUNT).fill('read'), ...Array(COUNT).fill('gone on')])
 }
 
-test('what comes in one turn of the event loop is all read before any of it is gone on with', () =>
+test('all requests of one event loop turn are read before any of them continues', () =>
   withClients(async (clients, order, here) => {
     await Promise.all(clients.map((client) => once(client, 'connect')))
     await expect.poll(here).toBe(COUNT)
@@ -46,4 +46,4 @@ test('what comes in one turn of the event loop is all read before any of it is g
     }
   }))
 
-test('those who connect at once are all read before any of them is gone on with', () => withClients(expectTogether))
+test('requests of new connections are all read before any of them continues', () => withClients(expectTogether))

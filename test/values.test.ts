@@ -7,12 +7,12 @@ import { callRoot, inputsOf, ROOTS } from './support/graphql-face.ts'
 import { type Input, shapeOf } from './support/inputs.ts'
 import { type Member, startServer, type TestServer } from './support/server.ts'
 
-/** Beyond what columns hold and limits are, or between two of them. */
+/** Values beyond limits and columns, or between two of them. */
 const NUMBERS = [2 ** 31, -(2 ** 31) - 1, 2 ** 53 - 1, 1e300, 0.5]
-/** PostgreSQL keeps none of it. */
+/** PostgreSQL cannot store any of these. */
 const TEXT = 'a\0b'
 
-/** Values of a field's type that are not for a database. */
+/** Values of a field's type that no database accepts. */
 function valuesOf(schema: z.ZodType): unknown[] {
   const plain = unwrap(schema)
   if (plain instanceof z.ZodNumber) return NUMBERS
@@ -31,7 +31,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** Which of the inputs are answered as a failure. A mutation of GraphQL's is its procedure, and asked there. */
+/** Returns the inputs whose answer is an internal failure. A mutation of GraphQL is tested as its procedure. */
 async function failuresIn(procedure: string | null, field: string, inputs: Input[]): Promise<string[]> {
   const { token } = member
   const statuses: [string, unknown][] = []
@@ -50,7 +50,7 @@ async function failuresIn(procedure: string | null, field: string, inputs: Input
   return statuses.flatMap(([where, status]) => (Number(status) >= 500 ? where : []))
 }
 
-it.each(Object.keys(procedures))('%s: no value of any field is a failure of the server', async (procedure) => {
+it.each(Object.keys(procedures))('%s: no value of any field causes an internal failure', async (procedure) => {
   const least = inputWith(procedure, null, undefined, own)
   for (const [field, schema] of Object.entries(shapeOf(procedure))) {
     const inputs = valuesOf(schema).map((value) => ({ ...least, [field]: value }))
@@ -58,6 +58,6 @@ it.each(Object.keys(procedures))('%s: no value of any field is a failure of the 
   }
 })
 
-it('GraphQL: no id is a failure of the server where no procedure is shown', async () => {
+it('GraphQL: no id causes an internal failure on a field without a procedure', async () => {
   expect(await failuresIn(null, 'id', [{ id: TEXT }])).toEqual([])
 })

@@ -21,7 +21,7 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
   const create = async (body: object) => (await request(server, 'POST', '/api/v1/tasks', { body })).body.id as string
   const statusOf = async (id: string) => (await request(server, 'GET', `/api/v1/tasks/${id}`)).body.task.status
 
-  it('a card that is dragged to another column changes its status', async () => {
+  it("changes a card's status when the card is dragged to another column", async () => {
     const id = await create({ title: 'Drag me' })
     const { page, context, complaints } = await visit(browser, owner, '/app/tasks')
     const card = page.locator(`[data-task="${id}"]`)
@@ -33,7 +33,7 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await context.close()
   })
 
-  it('a card moves by the keyboard alone', async () => {
+  it('moves a card by the keyboard alone', async () => {
     const id = await create({ title: 'Move me' })
     const { page, context } = await visit(browser, owner, '/app/tasks')
     await page.getByRole('button', { name: 'Actions for Move me' }).focus()
@@ -46,7 +46,7 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await context.close()
   })
 
-  it('a task is written, assigned to an agent, run, and shows its result in place', async () => {
+  it('writes a task, assigns it to an agent, runs it, and shows its result in place', async () => {
     await request(server, 'POST', '/api/v1/agents', { body: { name: 'Worker', systemPrompt: 'x' } })
     const { page, context } = await visit(browser, owner, '/app/tasks')
     await page.getByRole('button', { name: 'New task' }).click()

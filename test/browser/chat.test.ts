@@ -43,7 +43,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await model?.close()
   })
 
-  it('the first page takes a message and shows the answer and what to do next', async () => {
+  it('accepts a message on its first page, and shows the answer and the next steps', async () => {
     const { page, context, complaints } = await visit(browser, owner)
     await say(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
@@ -53,7 +53,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
-  it('a reload and a cut connection in the middle of an answer lose and double no word', async () => {
+  it('loses and repeats no word over a reload and a cut connection in mid-answer', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const second = Promise.withResolvers<void>()
     await using forwarder = await startForwarder(server.url)
@@ -84,7 +84,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
-  it('a call that asks is approved with an edited input, in place', async () => {
+  it('approves a call with an edited input, in place', async () => {
     await using mcp = await startMcpServer()
     const mcpId = await createMcp(server, mcp.url, [{ tool: '*', mode: 'ask' }])
     const body = { name: 'Asker', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
@@ -104,7 +104,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
-  it('a file that is dropped goes with the message', async () => {
+  it('sends a dropped file with the message', async () => {
     const { page, context } = await visit(browser, owner)
     await composer(page).waitFor()
     const data = await page.evaluateHandle(() => {
@@ -126,7 +126,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
-  it('an edited message begins a branch, and both branches can be read', async () => {
+  it('starts a branch with an edited message, and both branches can be read', async () => {
     const { page, context } = await visit(browser, owner)
     model.script({ tokens: 'First answer.' }, { tokens: 'Second answer.' })
     await say(page, 'One')
@@ -141,7 +141,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
-  it('what a model says is text and sanitised Markdown, and nothing is loaded from elsewhere', async () => {
+  it("shows a model's answer as sanitised Markdown, and loads nothing from other origins", async () => {
     const hostile = [
       '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">',
       '<a href="javascript:window.hacked = 3">x</a> [y](javascript:window.hacked=4) [z](data:text/html,x)',
@@ -171,7 +171,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
 })
 
 describe.skipIf(!hasBrowser)('a chat while the server is killed', () => {
-  it('keeps what was shown, each word once, says what happened and goes on', async () => {
+  it('keeps its text, each word once, reports the problem and continues', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'muster-browser-'))
     await using model = await startModelServer()
     const env = {
@@ -183,7 +183,7 @@ describe.skipIf(!hasBrowser)('a chat while the server is killed', () => {
     const first = await spawnServer(folder, env)
     const browser = await launch()
     try {
-      // The link that the first start prints leads into a chat.
+      // The link from the first start leads into a chat.
       const [, link = ''] = /(http\S+\/app\/welcome#\S+)/.exec(first.out) ?? []
       const { page } = await visit(browser, { url: first.url, cookie: '' })
       await page.waitForURL('**/app/sign-in?returnTo=*')

@@ -7,7 +7,7 @@ import { startServer, type TestServer } from '../support/server.ts'
 
 type Finding = { id: string; impact: string; nodes: { html: string; failureSummary: string }[] }
 
-/** Serious and critical findings on a page. The script is given to the browser past the policy. */
+/** Returns serious and critical findings on a page. The policy does not apply to the injected script. */
 async function findings(page: Page): Promise<string[]> {
   const session = await page.context().newCDPSession(page)
   await session.send('Runtime.evaluate', { expression: axe.source })
@@ -108,7 +108,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await context.close()
   }, 60_000)
 
-  it('files are kept for good, compressed, and answered with 304 to those who have them', async () => {
+  it('have files that are cached forever, compressed, and revalidated with 304', async () => {
     const html = await (await fetch(`${server.url}/app`)).text()
     const path = /\/app\/assets\/[\w.-]+\.js/.exec(html)?.[0] ?? ''
     const response = await fetch(server.url + path, { headers: { 'Accept-Encoding': 'br' } })
@@ -125,7 +125,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     }
   })
 
-  it('the palette finds an agent by the keyboard alone', async () => {
+  it('have a palette that finds an agent by the keyboard alone', async () => {
     const { page, context } = await visit(browser, owner, '/app')
     await page.locator('[data-composer]').waitFor()
     await page.keyboard.press('Control+k')

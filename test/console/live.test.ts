@@ -11,19 +11,19 @@ const delta = (seq: number, text: string, step = 1): ChatEvent =>
   event(seq, { messageType: 'stream_event', step, delta: { type: 'text_delta', text } })
 const run = (events: readonly ChatEvent[]) => events.reduce<Live>(apply, new Map()).get('run')
 
-test('an event that comes twice changes nothing', () => {
+test('a repeated event changes nothing', () => {
   const events = [delta(1, 'One '), delta(2, 'two'), delta(1, 'One '), delta(2, 'two'), delta(3, '.')]
   expect(textOf(run(events)!)).toBe('One two.')
 })
 
-test('the fragments of a step that is resumed begin anew, and those of earlier steps stay', () => {
+test('the fragments of a resumed step start again, and those of earlier steps stay', () => {
   const resumed = event(4, { messageType: 'resumed', step: 2 })
   expect(textOf(run([delta(1, 'First.'), delta(2, 'Half', 2), resumed, delta(5, 'Whole.', 2)])!)).toBe(
     'First.\n\nWhole.',
   )
 })
 
-test('a whole step takes the place of its fragments', () => {
+test('a whole step replaces its fragments', () => {
   const whole = event(3, {
     ...{ messageType: 'assistant', step: 1, text: 'All of it' },
     content: [{ type: 'text', text: 'All of it' }],

@@ -8,14 +8,14 @@ import { createSubject } from '../soak/service.ts'
 import { createFolder } from '../support/folder.ts'
 import { startServer } from '../support/server.ts'
 
-// The package as somebody gets it: built, packed, installed into an empty folder.
+// The package as its users get it: built, packed, and installed into an empty folder.
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const MODULES = join(ROOT, 'node_modules')
 const run = promisify(execFile)
 const npm = (args: readonly string[], cwd: string) => run('npm', args, { cwd, shell: process.platform === 'win32' })
 
-/** The dependency of the package, as it lies here, so that nothing is downloaded. */
+/** The package's dependency from this repository, so that nothing is downloaded. */
 const overrides = { eventsource: `file:${join(MODULES, 'eventsource')}` }
 
 let folder: string
@@ -41,7 +41,7 @@ beforeAll(async () => {
 }, 120_000)
 
 describe('the package of the typed client', () => {
-  it('brings neither the service nor a database: what is installed is it, tRPC and an EventSource', async () => {
+  it('installs neither the service nor a database, but only itself, tRPC and an EventSource', async () => {
     const installed = async (path: string) =>
       (await readdir(join(folder, 'node_modules', path))).filter((name) => !name.startsWith('.'))
     expect(await installed('')).toEqual(['@muster', '@trpc', 'eventsource'])
@@ -58,7 +58,7 @@ describe('the package of the typed client', () => {
     ])
   })
 
-  it('can be published: it is not private, has a licence, and leaves the choice of tRPC 11 to its user', async () => {
+  it('can be published: it is public, has a licence, and accepts any tRPC 11', async () => {
     const manifest = JSON.parse(await readFile(join(folder, 'node_modules/@muster/client/package.json'), 'utf8'))
     expect(manifest).toMatchObject({
       license: 'Apache-2.0',
@@ -80,7 +80,7 @@ describe('the package of the typed client', () => {
   })
 
   it.each(['nodenext', 'bundler'])(
-    'has types that are whole and say what is wrong, and a README that compiles (%s, strict)',
+    'has complete types that report errors, and a README that compiles (%s, strict)',
     async (resolution) => {
       await write('index.ts', PROGRAM)
       const readme = await readFile(join(folder, 'node_modules/@muster/client/README.md'), 'utf8')
@@ -98,7 +98,7 @@ describe('the package of the typed client', () => {
     },
   )
 
-  it('talks to the service: queries ten at a time, large mutations at once, and a stream, by header', async () => {
+  it('sends queries ten at a time, large mutations at once, and streams, by header', async () => {
     const server = await startServer()
     onTestFinished(() => server[Symbol.asyncDispose]())
     await write('talk.js', TALK)
@@ -112,7 +112,7 @@ describe('the package of the typed client', () => {
     })
   })
 
-  it('follows a run to its end, each event once, though the server is killed meanwhile and it has nothing else to do', async () => {
+  it('follows a run to its end, each event once, even if the server is killed meanwhile', async () => {
     await using subject = await createSubject({ LEASE_DURATION: '1' })
     subject.model.script({ tokens: ['One ', 'two '], end: 'hang' })
     await write('follow.js', FOLLOW)

@@ -6,7 +6,7 @@ import { runProgram } from '../support/process.ts'
 
 const STEPS = ['Create an agent', 'stream the reply', 'Go on in the same session', 'Every run is kept']
 
-test('the demo tells each call it makes, continues the session, lists the runs, and leaves nothing behind', async () => {
+test('the demo prints each call, continues its session, lists its runs, and cleans up', async () => {
   await using folder = await createFolder()
   const { code, out, err } = await runProgram('src/demo.ts', [], folder.path, { TMPDIR: folder.path })
   expect([code, err]).toEqual([0, ''])
@@ -24,7 +24,7 @@ test('the demo tells each call it makes, continues the session, lists the runs, 
   expect(await readdir(folder.path)).toEqual([])
 })
 
-test('the demo runs on a real model where the environment has one, and the session goes on', async () => {
+test('the demo uses a real model if the environment has one, and continues its session', async () => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   const first = ['Words ', 'that ', 'come ', 'one ', 'by ', 'one.']
@@ -41,7 +41,7 @@ test('the demo runs on a real model where the environment has one, and the sessi
   ])
 })
 
-test('a demo that fails says why, exits with 1, and leaves nothing behind', async () => {
+test('a failing demo prints the reason, exits with 1, and cleans up', async () => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   model.fallback = { error: { status: 401, message: 'No such key' } }

@@ -13,7 +13,10 @@ import { startServer } from '../support/server.ts'
 const ROOT = join(import.meta.dirname, '..', '..')
 const read = (...path: string[]) => readFileSync(join(ROOT, ...path), 'utf8')
 
-/** Returns the code samples of a page in a language. Those in `bash` are for this test, those in `sh` for readers only. */
+/**
+ * Returns the code samples of a page in a language. Samples in `bash` are for this test, those in `sh` for readers
+ * only.
+ */
 const samples = (page: string, language: string): string[] =>
   [...page.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].flatMap(([, name, text = '']) => (name === language ? text : []))
 
@@ -24,7 +27,7 @@ async function paste(script: string, cwd: string, env: Record<string, string> = 
   return stdout
 }
 
-/** Runs the commands of a page that begins at nothing, with a server and a token of its own. */
+/** Runs the commands of a page that starts from nothing, with its own server and token. */
 async function follow(page: string): Promise<string> {
   await using folder = await createFolder()
   const token = newToken('mst')
@@ -112,7 +115,7 @@ await Promise.all(Array.from({ length: 8 }, () => muster.agents.execute.mutate(l
     expect(out).toMatch(/Hello[\s\S]*\d+ tokens\n/)
   })
 
-  test('about front ends has a function that streams a run, and joins it after a lost connection', async () => {
+  test('about front ends has a function that streams a run, and rejoins it after a lost connection', async () => {
     await using folder = await createFolder()
     await using server = await startServer()
     const call = async (path: string, body?: object) => {

@@ -7,7 +7,7 @@ import { createSubject, execute, executePath, type Subject, settled } from '../s
 import { request } from '../support/rest.ts'
 import { openStream, type StreamEvent } from '../support/sse.ts'
 
-// All here is the real process, killed and started again. `npm run test:soak` has the same in long.
+// Each test kills and restarts the real process. `npm run test:soak` has the same at full length.
 
 const stream = (subject: Subject, body: object = {}) =>
   openStream(subject, executePath(subject), { method: 'POST', body: { message: 'Hello', stream: true, ...body } })
@@ -18,16 +18,16 @@ const resume = (subject: Subject, executionId: string, last: StreamEvent) =>
 const execution = async (subject: Subject, id: string) =>
   (await request(subject, 'GET', `/api/v1/executions/${id}`)).body.execution
 
-test('kill -9 at a random moment with 8 runs in flight, 6 times: nothing accepted is lost, and each has one end', async () => {
+test('6 times kill -9 with 8 runs in flight loses no accepted run, and each ends once', async () => {
   const { accepted } = await crash(6)
   expect(accepted).toBeGreaterThan(20)
 }, 120_000)
 
-test('kill -9 between effect and answer, 4 times: the retry with the same key gets the same id, of one row', async () => {
+test('a retry after kill -9 between effect and answer gets the same id, 4 times', async () => {
   expect(await killedKeys(4)).toMatchObject({ replayed: 8 })
 }, 60_000)
 
-test('a stream cut by kill -9 goes on after the restart where the client was, to an end later than all it saw', async () => {
+test('a stream cut by kill -9 resumes after the restart without a gap, to a later end', async () => {
   await using subject = await createSubject()
   subject.model.script({ tokens: Array.from({ length: 300 }, (_, index) => `t${index} `), end: 'hang' })
   const cut = await stream(subject)
@@ -44,7 +44,7 @@ test('a stream cut by kill -9 goes on after the restart where the client was, to
   expect(await violations(subject.db)).toEqual([])
 }, 60_000)
 
-test("after kill -9 the organization's count is right again, and what waited for room begins", async () => {
+test("after kill -9 the organization's count is right again, and pending runs start", async () => {
   await using subject = await createSubject({ MAX_RUNNING_PER_ORGANIZATION: '2' })
   const running = async () => (await subject.db.organization.findFirstOrThrow()).running
   subject.model.fallback = { end: 'hang' }
@@ -64,7 +64,7 @@ test("after kill -9 the organization's count is right again, and what waited for
   expect(await violations(subject.db)).toEqual([])
 }, 60_000)
 
-test('a process that is stopped beyond its lease and continued goes on with its runs, and nothing of them is twice', async () => {
+test('a process that is paused beyond its lease continues its runs without duplicates', async () => {
   await using subject = await createSubject({ LEASE_DURATION: '1' })
   const transitions = await watchTransitions(subject.db)
   const goOn = Promise.withResolvers<void>()
@@ -84,7 +84,7 @@ test('a process that is stopped beyond its lease and continued goes on with its 
 }, 60_000)
 
 describe('SIGTERM', () => {
-  test('not ready at once, nothing new, live runs end, the rest is handed back and streams can be resumed, exit 0', async () => {
+  test('ends live runs, hands the rest back with resumable streams, and exits with 0', async () => {
     await using subject = await createSubject({ DRAIN_TIMEOUT: '1.5' })
     const goOn = Promise.withResolvers<void>()
     subject.model.script({ tokens: ['one ', goOn.promise, 'two'] })
@@ -105,7 +105,7 @@ describe('SIGTERM', () => {
     const refused = await execute(subject, { message: 'new', background: true })
     expect(refused).toMatchObject({ status: 503, body: { message: 'Service temporarily unavailable. Please retry.' } })
     expect(refused.headers.get('retry-after')).toMatch(/^\d+$/)
-    // What is there can be read until the end.
+    // Stored events can be read until the end.
     expect((await execution(subject, meta.data.executionId)).status).toBe('running')
     goOn.resolve()
     expect([...ended, ...(await ending.rest())].at(-1)).toMatchObject({ event: 'result' })
@@ -134,7 +134,7 @@ describe('SIGTERM', () => {
     expect(await violations(subject.db)).toEqual([])
   }, 60_000)
 
-  test('with nothing to do ends at once, though clients hold idle connections', async () => {
+  test('without work ends at once, even if clients hold idle connections', async () => {
     await using subject = await createSubject()
     await execute(subject, { message: 'Hello' })
     const { code, err } = await subject.kill('SIGTERM')

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-// The examples as their readers run them, each a program of its own.
+// The examples as their readers run them, each in its own process.
 
 const ROOT = join(import.meta.dirname, '..', '..')
 
@@ -21,7 +21,7 @@ afterAll(async () => {
   await model.close()
 })
 
-/** All that a program says that was given this input; what it says of an error, too. */
+/** Runs a program with this input. Returns all of its output, including errors. */
 async function run(name: string, input = '', program = process.execPath): Promise<string> {
   const env = { PATH: process.env.PATH, MUSTER_URL: server.url, TOKEN: server.token }
   const child = spawn(program, [join('examples', name)], { cwd: ROOT, env })
@@ -30,7 +30,7 @@ async function run(name: string, input = '', program = process.execPath): Promis
   return out + err
 }
 
-test('the chat streams an answer to each line, and goes on with one session', async () => {
+test('the chat streams an answer to each line, and continues one session', async () => {
   model.script({ tokens: ['Hello', ' there'] }, { tokens: ['Still ', 'here'] })
   expect((await run('chat.ts', 'Hi\n\nAre you there?\n')).split('\n').slice(1)).toEqual([
     'Hello there',
@@ -42,7 +42,7 @@ test('the chat streams an answer to each line, and goes on with one session', as
   expect(JSON.stringify(model.requests.at(-1))).toContain('Hello there')
 })
 
-test('the client that is generated from the OpenAPI document runs agents and tasks, and has typed errors', async () => {
+test('the client generated from the OpenAPI document runs agents and tasks, with typed errors', async () => {
   await promisify(execFile)(process.execPath, ['.config/rest-client.ts'], { cwd: ROOT })
   expect((await run('rest.ts')).split('\n')).toEqual([
     'A reply of the test model. true',
@@ -52,11 +52,11 @@ test('the client that is generated from the OpenAPI document runs agents and tas
   ])
 })
 
-test('the GraphQL client starts a run, follows it and looks at it', async () => {
+test('the GraphQL client starts a run, follows it and reads it', async () => {
   expect(await run('graphql.ts')).toBe('A reply of the test model.\nAda: completed\n')
 })
 
-/** Why a program cannot be run on this machine; empty if it can. */
+/** The reason why a program cannot run on this machine, or an empty string. */
 const missing = (program: string, ...args: string[]): string =>
   spawnSync(program, args).status === 0 ? '' : `${[program, ...args].join(' ')} fails on this machine`
 

@@ -10,7 +10,7 @@ import { freePort } from '../support/postgres.ts'
 import { request } from '../support/rest.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
-/** A file system of its own in memory needs a namespace, which some systems forbid. */
+/** A separate file system in memory needs a namespace, which some systems forbid. */
 const canMount = spawnSync('unshare', ['-rm', 'true']).status === 0
 
 test.runIf(canMount)('on a full disk uploads are 503, requests succeed, and lost log lines are counted', async () => {
@@ -50,7 +50,7 @@ test.runIf(canMount)('on a full disk uploads are 503, requests succeed, and lost
         else expect(answer).toMatchObject({ status: 503, body: { detail: expect.stringContaining('disk') } })
       }
     }
-    // Their lines fill what is left of the log's last block.
+    // Their lines fill the rest of the log's last block.
     for (let count = 0; count < 40; count++) {
       expect((await request(server, 'GET', '/api/v1/agents')).status).toBe(200)
     }

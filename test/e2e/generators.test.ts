@@ -6,13 +6,13 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { createFolder } from '../support/folder.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-// The OpenAPI document as people use it: five generators make clients of it, which are compiled and talk to a server.
+// The OpenAPI document as people use it: five generators make clients of it, which are compiled and call a server.
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const MODULES = join(ROOT, 'node_modules')
 const run = promisify(execFile)
 
-/** What each program has to answer, in the same order of calls. */
+/** The expected output of each program, in the same order of calls. */
 type Outcome = {
   created: string
   listed: number
@@ -58,7 +58,7 @@ describe('the clients that generators make of the OpenAPI document', () => {
       const { main } = (await import(join(folder, `use-${name}.ts`))) as {
         main: (url: string, token: string, name: string) => Promise<Outcome>
       }
-      // Each has agents of its own, so that the pages have the same length.
+      // Each has its own agents, so that the pages have the same length.
       const { token } = await server.member({ email: `${name}@example.com`, role: 'owner' })
       const outcome = await main(server.url, token, name)
       expect(outcome).toEqual({

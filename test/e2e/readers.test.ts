@@ -8,14 +8,14 @@ import { createLog } from '../../src/lib/log.ts'
 import { readers } from '../soak/readers.ts'
 import { stalled } from '../support/unread.ts'
 
-// Of the real process, in short. `npm run test:soak` has 20 readers and 20 MiB for each.
-test('readers that never read: runs complete, other streams go on, and the server does not hold what they leave', async () => {
+// The real process, in short. `npm run test:soak` has 20 readers and 20 MiB for each.
+test('readers that never read delay no run and no other stream, and use no memory', async () => {
   const count = 3
   const { grownBy } = await readers(count, 6, false)
   expect(grownBy).toBeLessThan((32 / 20) * count)
 }, 60_000)
 
-test('a reader that takes nothing is dropped, and one that takes a little now and then is not', async () => {
+test('a client that reads nothing is disconnected, and one that reads a little at times is not', async () => {
   const limit = createUnreadLimit({ MAX_UNSENT_BYTES: 2 ** 30 }, createLog('silent'), 2_000)
   const responses: ServerResponse[] = []
   let ended = 0
@@ -51,7 +51,7 @@ test('a reader that takes nothing is dropped, and one that takes a little now an
   server.close()
 })
 
-test('a reader that leaves while its next events are looked for is forgotten', async () => {
+test('a reader that leaves while its next events are read is forgotten', async () => {
   const left = Promise.withResolvers<void>()
   let ended = false
   const late = async function* () {
@@ -77,7 +77,7 @@ test('a reader that leaves while its next events are looked for is forgotten', a
   server.close()
 })
 
-test('a batch of nothing is not the end of a stream', async () => {
+test('an empty batch is not the end of a stream', async () => {
   const event = (seq: number): ServerSentEvent => ({ seq, event: 'message', data: { seq } })
   const batches = async function* () {
     yield* [[event(1)], [], [event(2)]]
@@ -89,7 +89,7 @@ test('a batch of nothing is not the end of a stream', async () => {
   server.close()
 })
 
-/** Without a timer: the clock stands still. */
+/** The fake clock stands still, so no timer fires. */
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setImmediate(resolve))
 }

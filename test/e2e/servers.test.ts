@@ -15,7 +15,7 @@ const notices = async ({ url }: { url: string }) =>
 
 const kinds = (events: readonly StreamEvent[]) => events.map(({ event }) => event)
 
-/** Has the clock of a process go 20 s ahead: by more than a lease. */
+/** Sets the clock of a process 20 s ahead, which is more than a lease. */
 const AHEAD = `data:text/javascript,${encodeURIComponent(`
   const { now } = Date
   globalThis.Date = class extends Date {
@@ -27,7 +27,7 @@ const AHEAD = `data:text/javascript,${encodeURIComponent(`
 
 describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   let database: SharedDatabase
-  /** The way on which the second server hears of the first. */
+  /** The connection on which the second server gets notices of the first. */
   let way: Forwarder
   let cluster: Cluster
   let agentId: string
@@ -36,7 +36,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   beforeAll(async () => {
     database = await shareEmptyDatabase()
     way = await startForwarder(database.url)
-    // At once, on a database without a table. What the last two are for is at the end.
+    // All start at once on a database without a table. The last two serve the tests at the end.
     const roles = [{ ROLE: 'api' }, { ROLE: 'worker' }]
     const second = { DATABASE_DIRECT_URL: way.url, NODE_OPTIONS: `--import=${AHEAD}` }
     cluster = await startCluster(database.url, [{}, second, ...roles])
@@ -82,13 +82,13 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     return { executionId, sessionId, goOn }
   }
 
-  test('that started at once on an empty database with two more made one organization and one token', async () => {
+  test('that started at once with two more on an empty database made one organization and token', async () => {
     const { db } = cluster
     expect([await db.organization.count(), await db.token.count(), await db.installation.count()]).toEqual([1, 1, 1])
     for (const index of [0, 1, 2]) expect((await request(cluster.at(index), 'GET', '/api/v1/agents')).status).toBe(200)
   })
 
-  test('a server whose clock is wrong goes by that of the database, and says so once', async () => {
+  test("use the database's clock, and the one with a wrong clock reports it once", async () => {
     const body = { name: 'Ada', systemPrompt: 'S' }
     const { id } = (await request(cluster.at(1), 'POST', '/api/v1/agents', { body })).body
     const { createdAt } = await cluster.db.agent.findUniqueOrThrow({ where: { id } })
@@ -97,7 +97,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     expect([warnings(0), warnings(1)]).toEqual([null, [expect.anything()]])
   })
 
-  test('a run of the first is followed on the second as it speaks, cut, and resumed without a gap or a double', async () => {
+  test('let a client follow a run on the other server, cut and resumed without gap or duplicate', async () => {
     const { executionId, goOn } = await beginOnFirst()
     await using stream = await followOn(1, executionId)
     const seen = [(await stream.next())!, (await stream.next())!]
@@ -113,7 +113,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('a run of the first is cancelled on the second, down to its model', async () => {
+  test('cancel a run of the other server, down to its model', async () => {
     const before = cluster.model.requests.length
     const { executionId } = await beginOnFirst()
     const asked = await cluster.model.request(before)
@@ -123,7 +123,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('a session is one at a time: what comes on the other server waits, and runs in the order of its coming', async () => {
+  test('queue messages of one session in the order of their arrival, on either server', async () => {
     const { sessionId, goOn } = await beginOnFirst()
     const before = cluster.model.requests.length
     const ids: string[] = []
@@ -139,7 +139,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('of 20 messages at once to a session, on both, each is answered once', async () => {
+  test('answer each of 20 concurrent messages to a session once', async () => {
     const { sessionId, goOn } = await beginOnFirst()
     goOn.resolve()
     const sent = Array.from({ length: 20 }, (_, index) =>
@@ -150,7 +150,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('a fire time starts one run, though both look for it', async () => {
+  test('start one run for a fire time that both find', async () => {
     const body = { title: 'M', goal: 'Go', agentId, schedule: { type: 'cron', value: '0 0 1 1 *' } }
     const ids: string[] = []
     for (let index = 0; index < 10; index++) {
@@ -170,7 +170,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('a key that is revoked on the first is let in by the second no more within 5 s, and its streams there end', async () => {
+  test('refuse a key within 5 s that the other server revoked, and end its streams', async () => {
     const { body: key } = await request(cluster.at(0), 'POST', '/api/v1/keys', { body: { name: 'k' } })
     const other = { url: cluster.at(1).url, token: key.token }
     const { executionId, goOn } = await beginOnFirst()
@@ -185,7 +185,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('an idempotency key holds on both: 20 at once have one effect, and a run is joined on the other server', async () => {
+  test('share idempotency keys: 20 concurrent requests have one effect and join one run', async () => {
     const key = crypto.randomUUID()
     const post = (index: number) =>
       request(cluster.at(index % 2), 'POST', '/api/v1/tasks', {
@@ -210,7 +210,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('without notices the second looks for itself and says so; once they come again it hears them again', async () => {
+  test('look for changes without notices, report it, and recover once notices arrive again', async () => {
     way.cut()
     await expect.poll(() => notices(cluster.at(1))).toBe('polling')
     const { executionId, goOn } = await beginOnFirst()
@@ -226,7 +226,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('a third that only accepts gives its runs to the others; one that only runs answers how it is, and nothing else', async () => {
+  test('run the runs of a third that only accepts; one that only runs serves only health checks', async () => {
     const [api, worker] = [2, 3]
     const { status, body } = await executeOn(api, { message: 'for others' })
     expect([status, body.success]).toEqual([200, true])
@@ -244,7 +244,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   })
 })
 
-// `npm run test:soak` has the same in long.
+// `npm run test:soak` has the same at full length.
 describe.runIf(hasPostgres)('two servers with runs in flight', () => {
   let database: SharedDatabase
   let way: Forwarder
@@ -265,7 +265,7 @@ describe.runIf(hasPostgres)('two servers with runs in flight', () => {
     await database?.drop()
   })
 
-  test('the database falls silent: /readyz says no within 5 s, and yes when it answers again', async () => {
+  test('report 503 on /readyz within 5 s of a silent database, and recover with it', async () => {
     const ready = async () =>
       (await fetch(`${cluster.at(0).url}/readyz`, { signal: AbortSignal.timeout(5_000) })).status
     expect(await ready()).toBe(200)
@@ -275,7 +275,7 @@ describe.runIf(hasPostgres)('two servers with runs in flight', () => {
     await expect.poll(ready).toBe(200)
   })
 
-  test('a rolling restart behind a proxy that asks /readyz: no request fails, and every run completes', async () => {
+  test('restart one by one behind a proxy without a failed request, and complete every run', async () => {
     const { accepted, ends } = await rollingRestart({
       cluster,
       transitions,
@@ -288,7 +288,7 @@ describe.runIf(hasPostgres)('two servers with runs in flight', () => {
     expect(accepted).toBeGreaterThan(0)
   }, 60_000)
 
-  test('kill -9 of one, and the database away twice: nothing accepted is lost, doubled or stuck', async () => {
+  test('lose, repeat and block no accepted run over kill -9 and two database outages', async () => {
     const restartDatabase = async () => {
       way.cut()
       await sleep(500)

@@ -19,7 +19,7 @@ const firstToken = ({ out }: ServerProcess) => TOKEN.exec(out)?.[0] ?? ''
 const agent = { name: 'Ada', systemPrompt: 'You are Ada.' }
 const key = (byte: number) => Buffer.alloc(32, byte).toString('base64')
 
-/** Starts a server that is expected to refuse, and gives what it said. */
+/** Starts a server that must refuse to start. Returns its output. */
 async function refusal(cwd: string, env: Record<string, string>): Promise<string> {
   const { code, out, err } = await runProgram('src/main.js', [], cwd, { PORT: '0', ...env })
   expect(code).toBe(1)
@@ -28,8 +28,8 @@ async function refusal(cwd: string, env: Record<string, string>): Promise<string
   return err
 }
 
-// Each has a process, a folder and a port of its own, and waits for it most of the time.
-test.concurrent('the first start prints its addresses, and the token once, with a curl that works when pasted', async () => {
+// Each test has its own process, folder and port, and mostly waits for the process.
+test.concurrent('the first start prints its addresses, and the token once, with a working curl command', async () => {
   await using folder = await createFolder()
   await using server = await spawnServer(folder.path)
   for (const path of ['/api/v1', '/api/docs', '/graphql', '/trpc']) expect(server.out).toContain(server.url + path)
@@ -39,7 +39,7 @@ test.concurrent('the first start prints its addresses, and the token once, with 
   expect(JSON.parse(pasted)).toMatchObject({ success: true, name: 'Ada', status: 'active' })
 })
 
-test.concurrent('a later start prints no token, and the first one goes on working', async () => {
+test.concurrent('a later start prints no token, and the first one still works', async () => {
   await using folder = await createFolder()
   await using first = await spawnServer(folder.path)
   const token = firstToken(first)
@@ -50,7 +50,7 @@ test.concurrent('a later start prints no token, and the first one goes on workin
 })
 
 test.for(hasPostgres ? ['SQLite', 'PostgreSQL'] : ['SQLite'])(
-  'after `npm run compile` the first start on %s compiles nothing anew, not for its first run either',
+  'after `npm run compile` the first start on %s and its first run compile no code',
   async (kind) => {
     await using folder = await createFolder()
     await using model = await startModelServer()
@@ -70,7 +70,7 @@ test.for(hasPostgres ? ['SQLite', 'PostgreSQL'] : ['SQLite'])(
       )
       const { err } = await server.stop()
       const anew = [...err.matchAll(/cache for \w+ (\S+) was not initialized/g)].map(([, url]) => url)
-      // Beside the program itself, which is two lines, undici's parser: one text, which WebAssembly is made of.
+      // Apart from the two-line program itself, undici's parser: one text that becomes WebAssembly.
       const unexpected = anew.filter((url) => !/\/src\/main\.js$|\/undici\/.*-wasm\.js$/.test(url ?? ''))
       expect(unexpected).toEqual([])
       expect(err).toMatch(/cache for \w+ \S+\/src\/start\.ts was accepted/)
@@ -80,7 +80,7 @@ test.for(hasPostgres ? ['SQLite', 'PostgreSQL'] : ['SQLite'])(
   },
 )
 
-test.concurrent('BOOTSTRAP_TOKEN becomes the first token, and nothing secret is printed', async () => {
+test.concurrent('BOOTSTRAP_TOKEN becomes the first token, and the output has no secret', async () => {
   await using folder = await createFolder()
   const token = newToken('mst')
   await using server = await spawnServer(folder.path, { BOOTSTRAP_TOKEN: token, LOG_LEVEL: 'trace' })
@@ -89,13 +89,13 @@ test.concurrent('BOOTSTRAP_TOKEN becomes the first token, and nothing secret is 
   expect(out + err).not.toContain(token.slice(4, 34))
 })
 
-/** Has a process print what it loads. */
+/** Makes a process print the modules that it loads. */
 const TELLS_LOADED = `--import data:text/javascript,${encodeURIComponent(`
   import { writeSync } from 'node:fs'
   import { registerHooks } from 'node:module'
   registerHooks({ load(url, context, load) { writeSync(1, 'loaded ' + url + '\\n'); return load(url, context) } })`)}`
 
-test.concurrent('what the first run needs is loaded before it comes, and not before the server is ready', async () => {
+test.concurrent('the first run loads its modules before it comes, but after the server is ready', async () => {
   await using folder = await createFolder()
   const settings = { OPENAI_BASE_URL: 'http://127.0.0.1:9/v1', NODE_OPTIONS: TELLS_LOADED }
   await using server = await spawnServer(folder.path, settings)
@@ -103,7 +103,7 @@ test.concurrent('what the first run needs is loaded before it comes, and not bef
   expect(server.out.match(/chat-completions/g)).toHaveLength(1)
 })
 
-test.concurrent('bad settings stop the start with every one of them named, none of their values shown', async () => {
+test.concurrent('invalid settings stop the start, which names all of them and shows no value', async () => {
   await using folder = await createFolder()
   const bad = {
     PORT: 'sesame-1',
@@ -122,14 +122,14 @@ test.concurrent('bad settings stop the start with every one of them named, none 
   expect(await readdir(folder.path)).toEqual([])
 })
 
-test.concurrent('a BOOTSTRAP_TOKEN that is no token stops the start, without being shown', async () => {
+test.concurrent('an invalid BOOTSTRAP_TOKEN stops the start, and stays hidden', async () => {
   await using folder = await createFolder()
   const message = await refusal(folder.path, { BOOTSTRAP_TOKEN: `${newToken('mst').slice(0, -1)}-` })
   expect(message).toContain('BOOTSTRAP_TOKEN')
   expect(message).not.toMatch(/mst_\w{6}/)
 })
 
-test.concurrent('a port that is in use is said in one line', async () => {
+test.concurrent('a port in use is reported in one line', async () => {
   await using folder = await createFolder()
   const other = createServer().listen(0, '127.0.0.1')
   await once(other, 'listening')
@@ -141,7 +141,7 @@ test.concurrent('a port that is in use is said in one line', async () => {
   other.close()
 })
 
-test.concurrent('a first start that cannot listen keeps no token that nobody has seen', async () => {
+test.concurrent('a first start that cannot listen stores no token, because none was shown', async () => {
   await using folder = await createFolder()
   const other = createServer().listen(0, '127.0.0.1')
   await once(other, 'listening')
@@ -151,7 +151,7 @@ test.concurrent('a first start that cannot listen keeps no token that nobody has
   expect(firstToken(server)).toMatch(TOKEN)
 })
 
-test.concurrent('a database that the server may not write is refused, by name', async ({ skip }) => {
+test.concurrent('a database without write permission is refused, by name', async ({ skip }) => {
   skip(process.getuid?.() !== 0, 'only root can be somebody else')
   await using folder = await createFolder()
   const asNobody = (script: string) => runProgram(script, [], folder.path, { PORT: '0' }, 65534)
@@ -165,7 +165,7 @@ test.concurrent('a database that the server may not write is refused, by name', 
   expect([code, err]).toEqual([1, `The database ${file} cannot be used: ${reason}\n`])
 })
 
-test.concurrent('a start that fails takes over no run that another process has left', async () => {
+test.concurrent('a failing start takes over no run of another process', async () => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' }
@@ -200,14 +200,14 @@ test.concurrent.each([
     { DATABASE_URL: 'postgresql://ada:sesame@localhost:1/muster', ENCRYPTION_KEY: key(1) },
     /^(?!.*sesame).*ECONNREFUSED/,
   ],
-])('%s is said in one line', async (_, env, message) => {
+])('%s is reported in one line', async (_, env, message) => {
   await using folder = await createFolder()
   const said = await refusal(folder.path, env)
   expect(said).toMatch(/^Muster cannot start\..*\n$/)
   expect(said).toMatch(message)
 })
 
-test.concurrent('an SQLite file that is a folder, or something else, is said in one line', async () => {
+test.concurrent('an SQLite file that is a folder, or has another format, is reported in one line', async () => {
   await using folder = await createFolder()
   const file = join(folder.path, 'muster.db')
   expect(await refusal(folder.path, { DATABASE_URL: `file:${folder.path}` })).toMatch(
@@ -221,7 +221,7 @@ test.concurrent('an SQLite file that is a folder, or something else, is said in 
   expect(await refusal(folder.path, { DATABASE_URL: `file:${file}` })).toMatch(/^.*muster\.db cannot be locked: .*\n$/)
 })
 
-test.runIf(hasPostgres)('a PostgreSQL without the database or the role is said in one line', async () => {
+test.runIf(hasPostgres)('a PostgreSQL without the database or the role is reported in one line', async () => {
   await using folder = await createFolder()
   const shared = inject('postgres') ?? ''
   const refused = (change: Partial<URL>) => {
@@ -242,7 +242,7 @@ test.concurrent('a second server on the same database refuses to start, and the 
   expect((await request({ url: server.url, token: firstToken(server) }, 'GET', '/api/v1/agents')).status).toBe(200)
 })
 
-test.concurrent('the key file is for its owner alone, and a start with another key is refused', async () => {
+test.concurrent('only the owner can read the key file, and a start with another key is refused', async () => {
   await using folder = await createFolder()
   await using server = await spawnServer(folder.path)
   const { mode } = await stat(join(folder.path, 'data', 'encryption.key'))
@@ -260,9 +260,7 @@ test.concurrent('/healthz, /readyz and /api/health answer without authentication
   }
 })
 
-test.concurrent('SIGTERM lets a run that is on come to its end, streamed to the last event, and exits with 0', async ({
-  expect,
-}) => {
+test.concurrent('SIGTERM lets an active run finish, streams its last event, and exits with 0', async ({ expect }) => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   const goOn = Promise.withResolvers<void>()
@@ -277,7 +275,7 @@ test.concurrent('SIGTERM lets a run that is on come to its end, streamed to the 
   expect((await stopped).code).toBe(0)
 })
 
-test.concurrent('SIGTERM hands back a run that does not come to its end, and the next start ends it', async () => {
+test.concurrent('SIGTERM hands back an endless run, and the next start ends it', async () => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   model.script({ tokens: ['one '], end: 'hang' })
@@ -293,7 +291,7 @@ test.concurrent('SIGTERM hands back a run that does not come to its end, and the
   expect(body.execution).toMatchObject({ status: 'failed', error: 'interrupted' })
 })
 
-test.concurrent('the command line makes organizations, users and tokens beside a running server, and revokes them', async ({
+test.concurrent('the command line creates organizations, users and tokens beside a server, and revokes them', async ({
   expect,
 }) => {
   await using folder = await createFolder()
@@ -317,9 +315,7 @@ test.concurrent('the command line makes organizations, users and tokens beside a
   await expect.poll(async () => (await call(server, second)).status, { timeout: 5_000 }).toBe(403)
 })
 
-test.concurrent("a removed user's runs are cancelled by the server, down to the model's connection", async ({
-  expect,
-}) => {
+test.concurrent("the server cancels a removed user's runs, down to the model's connection", async ({ expect }) => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   model.fallback = { tokens: ['one '], end: 'hang' }
@@ -350,7 +346,7 @@ test.concurrent("a removed user's runs are cancelled by the server, down to the 
   expect(model.requests).toHaveLength(1)
 })
 
-/** The operator's command line beside a server that runs in a folder: what it answers. */
+/** Runs the operator's command line beside a server in a folder. Returns its output. */
 async function admin(folder: string, ...argv: string[]): Promise<any> {
   const { code, out, err } = await runAdmin([...argv, '--json'], { DATA_DIR: join(folder, 'data') })
   expect([code, err]).toEqual([0, ''])
@@ -361,7 +357,7 @@ const call = (server: ServerProcess, token: string) => request({ url: server.url
 
 const runShell = async (command: string) => (await promisify(execFile)('bash', ['-c', command])).stdout
 
-/** Creates an agent and runs it, streamed: what has come, up to a text or to the end. */
+/** Creates an agent and streams a run of it. Returns the stream up to a text, or to the end. */
 async function openStream(server: ServerProcess) {
   const token = firstToken(server)
   const { body: created } = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })

@@ -8,9 +8,9 @@ import type { Reply } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import { openStream, type StreamEvent } from '../support/sse.ts'
 
-// The real process, killed and started again.
+// Tests with the real process, killed and restarted.
 
-/** A client that comes back with the last event it has, as often as it is cut off. */
+/** A client that reconnects with its last event id after each cut. */
 async function follow(subject: Subject, seen: StreamEvent[], enough: () => boolean): Promise<void> {
   const { executionId } = seen[0]!.data
   const headers = { 'Last-Event-ID': String(seen.at(-1)!.id) }
@@ -26,13 +26,13 @@ async function follow(subject: Subject, seen: StreamEvent[], enough: () => boole
 const textOf = (events: readonly StreamEvent[]): string =>
   events.map(({ data }) => (data.messageType === 'stream_event' ? data.delta.text : '')).join('')
 
-test('a run that is killed at every step comes to its end, and none of its calls is made twice', async () => {
+test('a run that is killed at every step completes, and makes each of its calls once', async () => {
   await using mcp = await startMcpServer()
   await using subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
   const mcpInstanceIds = [await createMcp(subject, mcp.url)]
   await request(subject, 'PATCH', `/api/v1/agents/${subject.agentId}`, { body: { mcpInstanceIds } })
   const { model } = subject
-  /** What the model says, by how many results it knows, and once more after each time that it was killed. */
+  /** The model's answers by the number of results in the request, each with one more after a kill. */
   const script: Reply[][] = [
     [{ end: 'hang' }, { tokens: 'First. ', toolCalls: [{ id: 'a', name: 'echo', input: { text: 'one' } }] }],
     [{ toolCalls: [{ id: 'b', name: 'wait', input: {} }] }],
@@ -83,13 +83,13 @@ test('a run that is killed at every step comes to its end, and none of its calls
   expect(messages[1].toolCalls.map(({ id }: { id: string }) => id)).toEqual(['a', 'b', 'c'])
   const replay = await openStream(subject, `/api/v1/executions/${executionId}/events`)
   const whole = await replay.rest()
-  // Only fragments that were shown in the last moment before a crash may be missing.
+  // Only fragments from the last moment before a crash may be missing.
   const lasting = seen.filter(({ data }) => data.messageType !== 'stream_event')
   expect(whole.filter(({ data }) => data.messageType !== 'stream_event')).toEqual(lasting)
   expect(await violations(subject.db)).toEqual([])
 }, 60_000)
 
-test('an approval survives kill -9 and is answered after the restart; a run that waits for another finds it again', async () => {
+test('an approval and a run that waits for a child survive kill -9', async () => {
   await using mcp = await startMcpServer()
   await using subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
   const mcpId = await createMcp(subject, mcp.url, [{ tool: 'echo', mode: 'ask' }])
@@ -129,7 +129,7 @@ test('an approval survives kill -9 and is answered after the restart; a run that
   expect(await violations(subject.db)).toEqual([])
 }, 60_000)
 
-test('kill -9 at a random moment, 3 times with 6 runs and what they delegate: all complete, no call is made twice, and no event is lost or shown twice', async () => {
+test('after 3 times kill -9 all of 6 delegating runs complete, with each call and event once', async () => {
   await using mcp = await startMcpServer()
   await using subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
   const transitions = await watchTransitions(subject.db)
@@ -149,7 +149,7 @@ test('kill -9 at a random moment, 3 times with 6 runs and what they delegate: al
     return { tokens: [pause], toolCalls: [{ id: `call-${step}`, ...call }] }
   }
 
-  /** A run, and what a client saw of it before the server died. */
+  /** A run, and its client's events before the server died. */
   const begin = async (message: string) => {
     const body = { message, background: true }
     const { executionId } = (await request(subject, 'POST', `/api/v1/agents/${boss}/execute`, { body })).body

@@ -63,7 +63,7 @@ it.concurrent.each(ENDINGS)('the open streams of a browser end soon after %s', a
   await Promise.all(streams.map((stream) => stream.text().catch(() => 'broken off')))
 })
 
-it.concurrent('a request that waits is answered 401 soon after the session of its browser has ended', async () => {
+it.concurrent('a waiting request gets 401 soon after the session of its browser has ended', async () => {
   const who = await server.member()
   const { id, headers } = await signedIn(server, who.userId)
   const body = { name: 'Slow', systemPrompt: 'x' }

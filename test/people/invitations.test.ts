@@ -12,7 +12,7 @@ import { type Member, startServer, type TestServer } from '../support/server.ts'
 const FORBIDDEN = "You don't have permission to access this resource"
 const INVALID = 'Invalid or expired invitation'
 
-/** A real mail server on loopback, with the mails that it got. */
+/** A real mail server on loopback that records its mails. */
 async function startMailServer() {
   const mails: { to: string[]; text: string }[] = []
   const server = new SMTPServer({
@@ -47,7 +47,7 @@ afterAll(async () => {
   await mail.close()
 })
 
-// Wrong codes of one test are no failures of the next.
+// Wrong codes of one test must not count against the next.
 beforeEach(() => server.service.deps.db.signInLimit.deleteMany({}))
 
 let count = 0
@@ -70,7 +70,7 @@ const userOf = (email: string) =>
   server.service.deps.db.user.findUnique({ where: { email }, include: { memberships: true } })
 
 describe('creating invitations', () => {
-  it.each(onEachFace([['']] as const))('%s: an admin invites, lists and takes back', async (face) => {
+  it.each(onEachFace([['']] as const))('%s: an admin invites, lists and withdraws', async (face) => {
     const { admin, owner, email } = await people()
     const id = owner.organizationId
     const { token } = admin
@@ -101,25 +101,25 @@ describe('creating invitations', () => {
     expectError(await accept({ code: codeOf(created.body.url), name: 'G' }), 401, INVALID)
   })
 
-  it('leaves one invitation of an address, however many requests come at once', async () => {
+  it('leaves one invitation per address, whatever the number of concurrent requests', async () => {
     const { admin, path, email } = await people()
     await Promise.all(Array.from({ length: 6 }, () => invite(path, admin, { email, role: 'member' })))
     const { body } = await request(server, 'GET', path, { token: admin.token })
     expect(body.invitations).toHaveLength(1)
   })
 
-  it('is accepted once, of several requests at once', async () => {
+  it('is accepted once by several concurrent requests', async () => {
     const { admin, path, email } = await people()
     const { body } = await invite(path, admin, { email, role: 'member' })
     const answers = await Promise.all(
       Array.from({ length: 4 }, () => accept({ code: codeOf(body.url), name: 'Guest' })),
     )
-    // The others found no invitation, or the account that the first has made.
+    // The other requests found no invitation, or the account of the first one.
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 401, 401, 401])
     expect((await userOf(email))?.memberships).toHaveLength(1)
   })
 
-  it('GraphQL invites, lists and takes back', async () => {
+  it('GraphQL invites, lists and withdraws', async () => {
     const { admin, owner, email } = await people()
     const id = owner.organizationId
     const { token } = admin
@@ -137,7 +137,7 @@ describe('creating invitations', () => {
     expect(ended.data.deleteInvitation).toEqual({ deletedId: invitationId })
   })
 
-  it('a mail with the link goes to the invited address', async () => {
+  it('mails the link to the invited address', async () => {
     const { admin, organization, path, email } = await people()
     const { body } = await invite(path, admin, { email: ` ${email.toUpperCase()} `, role: 'admin' })
     const mine = () => mail.mails.find(({ to }) => to.includes(email))
@@ -147,7 +147,7 @@ describe('creating invitations', () => {
     expect(mine()!.text).toContain('From: Muster <muster@example.com>')
   })
 
-  it('a link that goes by mail only is in no answer, and verifies the address', async () => {
+  it('by mail only hides the link from the answer, and verifies the address', async () => {
     const { admin, path, email } = await people()
     const { body } = await invite(path, admin, { email, role: 'member', mailOnly: true })
     expect(body).toMatchObject({ url: null, mailed: true })
@@ -157,7 +157,7 @@ describe('creating invitations', () => {
     expect((await accept({ code, name: 'Guest' })).body.user.emailVerified).toBe(true)
   })
 
-  it('a repeated request shows no link', async () => {
+  it('repeats a request without the link', async () => {
     const { admin, path, email } = await people()
     const options = { body: { email, role: 'member' }, token: admin.token, headers: { 'Idempotency-Key': 'once' } }
     const first = await request(server, 'POST', path, options)
@@ -165,7 +165,7 @@ describe('creating invitations', () => {
     expect(second.body).toEqual({ ...first.body, url: null })
   })
 
-  it('a new invitation of the same address ends the one before', async () => {
+  it('ends the earlier invitation of the same address', async () => {
     const { admin, path, email } = await people()
     const first = (await invite(path, admin, { email, role: 'member' })).body
     const second = (await invite(path, admin, { email, role: 'member' })).body
@@ -173,7 +173,7 @@ describe('creating invitations', () => {
     expect((await accept({ code: codeOf(second.url), name: 'G' })).status).toBe(200)
   })
 
-  it('members, strangers, admins for owners and keys without * are refused', async () => {
+  it('is refused for members, strangers, keys without *, and for owners by admins', async () => {
     const { organization, owner, admin, member, path, email } = await people()
     const stranger = await server.member({ organization: 'Strangers', role: 'owner' })
     expectError(await invite(path, member, { email, role: 'member' }), 403, FORBIDDEN)
@@ -190,7 +190,7 @@ describe('creating invitations', () => {
     )
   })
 
-  it('a member is not invited', async () => {
+  it('is refused for members', async () => {
     const { admin, path, organization } = await people()
     await server.member({ organization, email: `present-${count}@example.com` })
     const answer = await invite(path, admin, { email: `present-${count}@example.com`, role: 'member' })
@@ -199,7 +199,7 @@ describe('creating invitations', () => {
 })
 
 describe('accepting invitations', () => {
-  it('a new user is made, signed in and a member, once', async () => {
+  it('creates a new user once, signed in and a member', async () => {
     const { admin, owner, path, email, organization } = await people()
     const { url, id } = (await invite(path, admin, { email, role: 'admin' })).body
     const code = codeOf(url)
@@ -225,7 +225,7 @@ describe('accepting invitations', () => {
     expectError(await accept({ code, name: 'Guest', password }), 401, INVALID)
   })
 
-  it('of two who accept at once one becomes a member', async () => {
+  it('makes one of two concurrent users a member', async () => {
     const { admin, path, email } = await people()
     const code = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
     const answers = await Promise.all([1, 2, 3].map((n) => accept({ code, name: `Guest ${n}` })))
@@ -235,7 +235,7 @@ describe('accepting invitations', () => {
     expect((await userOf(email))?.memberships).toHaveLength(1)
   })
 
-  it('an existing user joins only in their own session', async () => {
+  it('lets an existing user join only in their own session', async () => {
     const { admin, owner, path } = await people()
     const known = await server.member({ organization: 'Elsewhere', email: `known-${count}@example.com` })
     const other = await server.member({ organization: 'Elsewhere' })
@@ -255,7 +255,7 @@ describe('accepting invitations', () => {
     expect({ ...after, memberships: [] }).toEqual({ ...before, memberships: [] })
   })
 
-  it('an invitation ends after 7 days, and with the rights of the one who invited', async () => {
+  it('ends after 7 days, and with the rights of its creator', async () => {
     const { admin, owner, path, email } = await people()
     const first = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
     clock.advance(7 * 24 * 3_600_000)
@@ -268,7 +268,7 @@ describe('accepting invitations', () => {
     clock.advance(3_600_000)
   })
 
-  it('a page of another origin, and a poor password, are refused', async () => {
+  it('is refused from a page of another origin, and with a poor password', async () => {
     const { admin, path, email } = await people()
     const code = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
     expectError(await accept({ code, name: 'G' }, { Origin: 'https://evil.example' }), 403, FORBIDDEN)
@@ -278,7 +278,7 @@ describe('accepting invitations', () => {
     expect(await userOf(email)).toBeNull()
   })
 
-  it('guessing codes is limited', async () => {
+  it('limits the guessing of codes', async () => {
     clock.advance(3_600_000)
     const answers = []
     for (let i = 0; i < 8; i++) answers.push((await accept({ code: `guess-${i}`, name: 'G' })).status)
@@ -288,7 +288,7 @@ describe('accepting invitations', () => {
 })
 
 describe('a forgotten password', () => {
-  it('is replaced by a link that goes by mail, at most three times in its lifetime', async () => {
+  it("is replaced by a mailed link, at most three times in the link's lifetime", async () => {
     const email = 'forgetful@example.com'
     await server.member({ organization: 'Forgetful', email })
     const forgot = (address: string) =>
@@ -308,7 +308,7 @@ describe('a forgotten password', () => {
 })
 
 describe('without SMTP_URL', () => {
-  it('the link is handed over, and a link by mail only is refused', async () => {
+  it('the answer has the link, and a link by mail only is refused', async () => {
     await using silent = await startServer()
     const profile = await request(silent, 'GET', '/api/v1/profile')
     const path = `/api/v1/organizations/${profile.body.profile.organization.id}/invitations`
@@ -324,7 +324,7 @@ describe('without SMTP_URL', () => {
 })
 
 describe('a paused server', () => {
-  it('mails no invitation, and says so in its log', async () => {
+  it('mails no invitation, and logs that', async () => {
     const before = mail.mails.length
     await using paused = await startServer({ SMTP_URL: mail.url, PAUSED: 'true' })
     const { organizationId, token } = await paused.member({ organization: 'Paused', role: 'owner' })

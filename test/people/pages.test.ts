@@ -41,7 +41,7 @@ describe('the path to return to', () => {
   })
 })
 
-it.each(PAGES)('%s runs no script but its own and fits in no frame', async (path) => {
+it.each(PAGES)('%s runs only its own script and fits in no frame', async (path) => {
   const answer = await fetch(`${server.url}${path}?returnTo=${encodeURIComponent('"><script>alert(1)</script>')}`)
   const html = await answer.text()
   expect(answer.status).toBe(200)
@@ -71,7 +71,7 @@ describe.skipIf(!hasChromium)('in a browser', () => {
     return page
   }
 
-  /** Waits until the page has this path, whatever its query. */
+  /** Waits until the page has this path, with any query. */
   const arrive = (page: Page, path: string) => page.waitForURL((url) => url.pathname === path)
 
   let people = 0
@@ -128,7 +128,7 @@ describe.skipIf(!hasChromium)('in a browser', () => {
     await page.context().close()
   })
 
-  it('a person signs in with a password and comes to the page that they wanted', async () => {
+  it('a person signs in with a password and reaches the requested page', async () => {
     const { email } = await person()
     const page = await open('/app/account')
     await arrive(page, '/app/sign-in')
@@ -143,7 +143,7 @@ describe.skipIf(!hasChromium)('in a browser', () => {
     await page.context().close()
   })
 
-  it('the sixth wrong password is told how long to wait', async () => {
+  it('the sixth wrong password shows the seconds to wait', async () => {
     await server.service.deps.db.signInLimit.deleteMany({})
     const { email } = await person()
     const page = await open('/app/sign-in')
@@ -159,7 +159,7 @@ describe.skipIf(!hasChromium)('in a browser', () => {
     await page.context().close()
   })
 
-  it('a link signs in by its button alone, and a password can be set', async () => {
+  it('a link signs in only by its button, and a password can be set', async () => {
     const { userId } = await server.member()
     const { email } = await server.service.deps.db.user.findUniqueOrThrow({ where: { id: userId } })
     const page = await open(`/app/welcome?returnTo=/app/account#${await newLink(server, userId)}`)
@@ -180,7 +180,7 @@ describe.skipIf(!hasChromium)('in a browser', () => {
     await Promise.all([page, other].map((each) => each.context().close()))
   })
 
-  it('a browser is signed out from another one', async () => {
+  it('a browser can be signed out from another one', async () => {
     const { email } = await person()
     const [one, two] = [
       await open('/app/sign-in?returnTo=/app/account'),
@@ -227,7 +227,7 @@ describe.skipIf(!hasChromium)('in a browser', () => {
     await signIn(page, email, PASSWORD)
     await arrive(page, '/app/account')
     const evil = await page.context().newPage()
-    // Another site to a browser, though the same machine.
+    // A browser treats it as another site, though it is the same machine.
     await evil.goto(`${server.url.replace('127.0.0.1', 'localhost')}/healthz`)
     const results = await evil.evaluate(async (url) => {
       const headers = { 'X-Muster-Request': '1', 'Content-Type': 'application/json' }

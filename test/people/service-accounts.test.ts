@@ -27,8 +27,8 @@ const post = (path: string, { token }: Pick<Member, 'token'>, body: object) =>
 const create = async (path: string, by: Member, role = 'member') => (await post(path, by, { name: 'CI', role })).body.id
 const get = (path: string, token: string) => request(server, 'GET', path, { token })
 
-describe('service accounts', () => {
-  it.each(onEachFace([['']] as const))('%s: an admin makes, lists, changes and ends one', async (face) => {
+describe('a service account', () => {
+  it.each(onEachFace([['']] as const))('%s: can be created, listed, changed and ended by an admin', async (face) => {
     const { admin, owner } = await people()
     const id = owner.organizationId
     const { token } = admin
@@ -52,7 +52,7 @@ describe('service accounts', () => {
     )
   })
 
-  it('GraphQL makes one with a key, lists both and ends both', async () => {
+  it('can be created with a key, listed and ended over GraphQL', async () => {
     const { owner } = await people()
     const id = owner.organizationId
     const ask = (query: string, variables: object) => graphql(server, query, variables as never, { token: owner.token })
@@ -82,7 +82,7 @@ describe('service accounts', () => {
     expect((await get('/api/v1/agents', token)).status).toBe(401)
   })
 
-  it('its keys act with its role, and its events name it as a service', async () => {
+  it('acts with its role by its keys, and stands as a service in its audit events', async () => {
     const { admin, path } = await people()
     const userId = await create(path, admin)
     const { body } = await post(`${path}/${userId}/keys`, admin, { name: 'K', expiresInDays: 1 })
@@ -94,7 +94,7 @@ describe('service accounts', () => {
     expect(members.find((each: Member) => each.userId === userId)).toMatchObject({ kind: 'service', name: 'CI' })
   })
 
-  it('it cannot sign in, and is no owner', async () => {
+  it('cannot sign in, and is never an owner', async () => {
     const { owner, path } = await people()
     const userId = await create(path, owner)
     const user = await server.service.deps.db.user.findUniqueOrThrow({ where: { id: userId } })
@@ -109,7 +109,7 @@ describe('service accounts', () => {
     expect((await post(path, owner, { name: 'X', role: 'owner' })).status).toBe(400)
   })
 
-  it('ending it ends its keys, runs and streams', async () => {
+  it('ends with its keys, runs and streams', async () => {
     const { admin, path } = await people()
     const userId = await create(path, admin)
     const { token } = (await post(`${path}/${userId}/keys`, admin, { name: 'K' })).body
@@ -119,8 +119,8 @@ describe('service accounts', () => {
   })
 })
 
-describe('whoever acts with a token gives nothing that the token lacks', () => {
-  it('a key gets no scope, and no time, that the caller lacks', async () => {
+describe("a caller with a token grants at most the token's own rights", () => {
+  it('to a key: neither more scopes nor a longer life', async () => {
     const { organization, owner, path } = await people()
     const userId = await create(path, owner)
     const expiresAt = new Date(Date.now() + 3_600_000)
@@ -134,7 +134,7 @@ describe('whoever acts with a token gives nothing that the token lacks', () => {
     expect(body.key).toMatchObject({ scopes, expiresAt: expiresAt.toISOString(), tokenId: narrow.tokenId })
   })
 
-  it('an account of a higher role needs the scope *', async () => {
+  it('to an account: a higher role needs the scope *', async () => {
     const { organization, owner, path } = await people()
     const narrow = await server.member({ organization, role: 'admin', scopes: ['members:write'] })
     expectError(await post(path, narrow, { name: 'X', role: 'admin' }), 403, FORBIDDEN)
@@ -144,7 +144,7 @@ describe('whoever acts with a token gives nothing that the token lacks', () => {
     expectError(await request(server, 'PATCH', `${path}/${await create(path, narrow)}`, patch), 403, FORBIDDEN)
   })
 
-  it('members, strangers and ids of others get nothing', async () => {
+  it('and none as a member, a stranger or with foreign ids', async () => {
     const { admin, member, owner, path } = await people()
     const other = await people()
     const theirs = await create(other.path, other.owner)

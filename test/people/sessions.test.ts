@@ -21,14 +21,14 @@ beforeEach(() => server.service.deps.db.signInLimit.deleteMany({}))
 
 const db = () => server.service.deps.db
 
-/** A request without a token. */
+/** Sends a request without a token. */
 const ask = (method: string, path: string, options: RequestOptions = {}) =>
   request(server, method, path, { token: null, ...options })
 
 const login = (email: string, password: string, headers: Record<string, string> = {}) =>
   ask('POST', '/api/auth/login', { body: { email, password }, headers })
 
-/** What the answer tells the browser to send from then on. */
+/** The cookies that the answer sets. */
 const cookieOf = ({ headers }: { headers: Headers }) => /^muster=[^;]*/.exec(headers.get('set-cookie') ?? '')?.[0] ?? ''
 
 let people = 0
@@ -69,7 +69,7 @@ describe('signing in with a password', () => {
     expect(JSON.stringify(stored)).not.toContain(cookieOf(answer).slice('muster='.length))
   })
 
-  it('has the same answer for a wrong password, an unknown address and a user without a password', async () => {
+  it('answers equally for a wrong password, an unknown address and a user without a password', async () => {
     const { email } = await person()
     const other = await server.member({ email: `none-${++people}@example.com` })
     const { email: without } = await db().user.findUniqueOrThrow({ where: { id: other.userId } })
@@ -93,7 +93,7 @@ describe('signing in with a password', () => {
     expect(calls).toEqual(Array(2).fill({ name: 'argon2id', memory: 19_456, passes: 2 }))
   })
 
-  it('is refused the sixth time for an account, with the seconds to wait, and others still sign in', async () => {
+  it('is refused the sixth time for an account, with the seconds to wait, while others sign in', async () => {
     const [one, two] = [await person(), await person()]
     for (let time = 0; time < 5; time++) expectError(await login(one.email, 'wrong'), 401, WRONG)
     const refused = await login(one.email, PASSWORD)
@@ -104,7 +104,7 @@ describe('signing in with a password', () => {
     expect((await login(two.email, PASSWORD)).status).toBe(200)
   })
 
-  it('is refused for every account of an address after twenty failures, attempts at once included', async () => {
+  it('is refused for an IP address after twenty failures, also concurrent ones', async () => {
     const { email } = await person()
     const tries = Array.from({ length: 25 }, (_, index) => login(`nobody-${index}@example.com`, 'wrong'))
     const statuses = (await Promise.all(tries)).map(({ status }) => status)
@@ -112,12 +112,12 @@ describe('signing in with a password', () => {
     expect((await login(email, PASSWORD)).status).toBe(429)
   })
 
-  it('does not count what succeeded', async () => {
+  it('ignores successes in its limits', async () => {
     const { email } = await person()
     for (let time = 0; time < 22; time++) expect((await login(email, PASSWORD)).status).toBe(200)
   })
 
-  it('ends the session that the browser had, so that a planted cookie is of no use', async () => {
+  it('ends the previous session of the browser, which makes a planted cookie useless', async () => {
     const [attacker, victim] = [await person(), await person()]
     const planted = cookieOf(await login(attacker.email, PASSWORD))
     const answer = await login(victim.email, PASSWORD, { Cookie: planted })
@@ -145,7 +145,7 @@ describe('signing in with a password', () => {
 })
 
 describe('a browser session', () => {
-  it('needs the organization from a user of several, in a header or of a read in the query', async () => {
+  it('of a user of several needs the organization in a header, or for reads in the query', async () => {
     const one = await person({ organization: 'First of two' })
     const two = await server.member({ email: one.email, organization: 'Second of two' })
     const { headers } = await signedIn(server, one.userId)
@@ -163,7 +163,7 @@ describe('a browser session', () => {
     expect(session.body).toMatchObject({ organization: null, role: null, organizations: [{}, {}] })
   })
 
-  it('is refused in an organization that its user is no member of, and so is a token with that header', async () => {
+  it('is refused in an organization without membership, and so is a token with that header', async () => {
     const stranger = await server.member({ organization: 'Elsewhere' })
     const { userId, token, organizationId } = await person()
     const { headers } = await signedIn(server, userId, stranger.organizationId)
@@ -178,7 +178,7 @@ describe('a browser session', () => {
     expectError(await request(server, 'GET', query, { token }), 403, FORBIDDEN)
   })
 
-  it('counts for nothing beside an Authorization header', async () => {
+  it('is ignored beside an Authorization header', async () => {
     const [one, two] = [await person(), await person()]
     const { headers } = await signedIn(server, one.userId)
     expect((await request(server, 'GET', '/api/v1/profile', { token: two.token, headers })).body.profile.id).toBe(
@@ -216,7 +216,7 @@ describe('a browser session', () => {
     expect((await ask('GET', '/api/v1/agents', { headers: foreign })).status).toBe(200)
   })
 
-  it.each(FOREIGN)('is not begun, changed or ended for a page %s', async (_, change) => {
+  it.each(FOREIGN)('cannot be started, changed or ended for a page %s', async (_, change) => {
     const { email, userId } = await person()
     const { headers, id } = await signedIn(server, userId)
     const { Cookie, ...own } = change(headers) as { Cookie: string }
@@ -238,7 +238,7 @@ describe('a browser session', () => {
     expect(await db().oneTimeLink.count({ where: { userId } })).toBe(1)
   })
 
-  it('is offered to no page of another origin: CORS never allows credentials', async () => {
+  it('is hidden from pages of other origins, because CORS never allows credentials', async () => {
     await using open = await startServer({ CORS_ORIGINS: 'https://app.example.com' })
     const { userId } = await open.member()
     const { headers } = await signedIn(open, userId)
@@ -249,7 +249,7 @@ describe('a browser session', () => {
     expect(write.status).toBe(403)
   })
 
-  it('has answers that no shared cache keeps', async () => {
+  it('has answers that no shared cache stores', async () => {
     const { userId, token } = await person()
     const { headers } = await signedIn(server, userId)
     for (const path of ['/api/v1/agents', '/api/auth/session', '/trpc/agents.list', '/graphql?query={__typename}']) {
@@ -261,7 +261,7 @@ describe('a browser session', () => {
     }
   })
 
-  it('lasts 30 days from its last use, and writes that at most every five minutes', async () => {
+  it('lasts 30 days from its last use, which is recorded at most every five minutes', async () => {
     const { userId } = await person()
     const { id, headers } = await signedIn(server, userId)
     const read = () => db().browserSession.findUniqueOrThrow({ where: { id } })
@@ -280,7 +280,7 @@ describe('a browser session', () => {
     expectError(await ask('GET', '/api/auth/session', { headers }), 401, 'Sign in required')
   })
 
-  it('that is looked up a moment ago costs no statement of its own', async () => {
+  it('that was read a moment ago costs no statement', async () => {
     const { userId } = await person()
     const { headers } = await signedIn(server, userId)
     const sessions = async () => {
@@ -294,13 +294,13 @@ describe('a browser session', () => {
     expect(counts).toEqual([1, 0, 0])
   })
 
-  it('is ended from another browser at once, and neither is found by a stranger', async () => {
+  it('can be ended from another browser at once, and strangers find neither', async () => {
     const [{ userId }, stranger] = [await person(), await person()]
     const [one, two] = [await signedIn(server, userId), await signedIn(server, userId)]
     const theirs = await signedIn(server, stranger.userId)
     expect((await ask('GET', '/api/v1/agents', { headers: two.headers })).status).toBe(200)
     const list = await ask('GET', '/api/auth/sessions', { headers: one.headers })
-    // Both may have begun in the same millisecond: their order is not promised.
+    // Both may have begun in the same millisecond, so their order is undefined.
     const isCurrent = Object.fromEntries(
       list.body.sessions.map((each: { id: string; current: boolean }) => [each.id, each.current]),
     )
@@ -313,7 +313,7 @@ describe('a browser session', () => {
     expect((await ask('GET', '/api/v1/agents', { headers: theirs.headers })).status).toBe(200)
   })
 
-  it('ends by signing out, whose answer takes the cookie away', async () => {
+  it('ends by signing out, whose answer deletes the cookie', async () => {
     const { userId } = await person()
     const { headers } = await signedIn(server, userId)
     const answer = await ask('POST', '/api/auth/logout', { headers })
@@ -334,7 +334,7 @@ describe('a browser session', () => {
     expect(answer.status).toBe(401)
   })
 
-  it('has a cookie for this very host where the service is on https', async () => {
+  it('has a __Host- cookie if the service uses https', async () => {
     const port = await freePort()
     const PUBLIC_URL = 'https://muster.example.com/base'
     await using secure = await startServer({ PUBLIC_URL, PORT: String(port) })
@@ -354,7 +354,7 @@ describe('a browser session', () => {
   })
 })
 
-it('asking for a new password answers the same for every address, and the log tells the operator', async () => {
+it('a request for a new password answers equally for every address, and is logged', async () => {
   const { email, userId } = await person()
   const answers = []
   for (const each of [email, 'nobody-at-all@example.com', 'no address']) {
@@ -426,7 +426,7 @@ describe('a password', () => {
     expect((await change(headers, { current: PASSWORD, new: NEXT })).status).toBe(429)
   })
 
-  it('is set for the first time only in a session that has just begun by a link', async () => {
+  it('is set for the first time only in a session that has just started by a link', async () => {
     const { userId, token } = await server.member()
     const byPassword = await signedIn(server, userId)
     expectError(await change(byPassword.headers, { new: NEXT }), 403, FORBIDDEN)

@@ -8,7 +8,7 @@ import { createRandom, createSubject, execute, executePath, type Subject, settle
 
 const IN_FLIGHT = 8
 
-/** What a client was told before the server died. */
+/** The client's view of the run before the server died. */
 type Client = { executionId: string | null; seen: StreamEvent[]; error: unknown }
 
 export type CrashReport = {
@@ -16,13 +16,13 @@ export type CrashReport = {
   seed: number
   accepted: number
   byOutcome: Record<string, number>
-  /** Streams that were cut, and resumed after the restart. */
+  /** Number of streams that were cut, and resumed after the restart. */
   resumed: number
   /** The longest time from the start of the next process until nothing was pending or running (ms). */
   slowestRecovery: number
 }
 
-/** Replies of 0 to 30 tokens, some of which begin late, so that a run is found at any moment of its life. */
+/** Replies of 0 to 30 tokens, some of which start late, so that a kill meets runs at any moment of their lives. */
 function answerAtRandom(model: ModelServer, random: () => number): void {
   model.fallback = () => {
     const pause = sleep(random() * 120)
@@ -64,11 +64,11 @@ function* begin(subject: Subject, random: () => number, sessionId: string): Gene
   }
 }
 
-/** What `fetch` and the reader of a stream say of a connection that broke. */
+/** Errors of `fetch` and of the stream's reader when a connection breaks. */
 const isCut = (error: unknown): boolean =>
   error instanceof TypeError || (error instanceof Error && error.message.startsWith('The stream broke off'))
 
-/** Nothing that a client was told is missing or changed, and its stream comes to its end. */
+/** Checks that all events of the client are still there and unchanged, and that its stream ends. */
 async function check(subject: Subject, { executionId, seen, error }: Client): Promise<boolean> {
   if (error && !isCut(error)) throw error
   if (!executionId) return false
@@ -97,7 +97,7 @@ async function check(subject: Subject, { executionId, seen, error }: Client): Pr
 const hasAccepted = async ({ db }: Subject, count: number, since: Date) =>
   (await db.execution.count({ where: { createdAt: { gte: since } } })) >= count
 
-/** Kills the server at a random moment with eight runs in flight, starts it again and looks, so many times. */
+/** Kills the server at a random moment with eight runs in flight, restarts it and checks, for a number of rounds. */
 export async function crash(rounds: number, seed = Math.floor(Math.random() * 2 ** 31)): Promise<CrashReport> {
   const random = createRandom(seed)
   await using subject = await createSubject({ MAX_RUNNING_PER_ORGANIZATION: '6' })
@@ -108,7 +108,7 @@ export async function crash(rounds: number, seed = Math.floor(Math.random() * 2 
   for (let round = 0; round < rounds; round++) {
     const began = new Date()
     const runs = [...begin(subject, random, sessionId)]
-    // At any moment of their lives, and every other time of their acceptance.
+    // At any moment of the runs, and in every second round during their acceptance.
     if (round % 2) await until('eight runs accepted', () => hasAccepted(subject, IN_FLIGHT, began))
     await sleep(random() * 300)
     await subject.kill()

@@ -23,7 +23,7 @@ const POSTS = (subject: Subject) => [
   },
 ]
 
-/** 50 POSTs with one key at once, so many times: one effect each, and all the answers name it. */
+/** Sends 50 POSTs with one key at once, for a number of rounds: each has one effect, and all answers name it. */
 export async function parallelKeys(rounds: number): Promise<KeysReport> {
   await using subject = await createSubject()
   const report: KeysReport = { rounds, requests: 0, replayed: 0 }
@@ -45,7 +45,10 @@ export async function parallelKeys(rounds: number): Promise<KeysReport> {
   return report
 }
 
-/** Kills the server as soon as the record of a key can be seen, so many times: the retry gets the same id, of one row. */
+/**
+ * Kills the server as soon as the record of a key is visible, for a number of rounds. The retry gets the same id, of
+ * one row.
+ */
 export async function killedKeys(rounds: number): Promise<KeysReport> {
   await using subject = await createSubject()
   const report: KeysReport = { rounds, requests: 0, replayed: 0 }
@@ -57,7 +60,7 @@ export async function killedKeys(rounds: number): Promise<KeysReport> {
     const known = seen.get()!.count
     const headers = { 'Idempotency-Key': `killed ${round}` }
     const post = () => request(subject, 'POST', path, { body, headers })
-    // Its answer, should it still come, is not looked at: the client has gone, for all it knows.
+    // The client is gone, so a late answer is ignored.
     const lost = post().catch(() => {})
     while (seen.get()!.count === known) await new Promise((resolve) => setImmediate(resolve))
     await subject.kill()

@@ -1,7 +1,8 @@
 /**
  * `npm run test:soak -- [--rounds N] [NAME…]`: the durability proofs of `npm test` at full length, against the real
- * process, killed and started again. Writes what it found to `bench/soak.md` when all of them ran. 100 rounds unless
- * told; the first failure ends it. `mutations` runs when it is named.
+ * process, killed and restarted. Writes its results to `bench/soak.md` after a complete run. Runs 100 rounds by
+ * default; the
+ * first failure ends it. `mutations` runs only by name.
  */
 import { execFile } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
@@ -28,12 +29,12 @@ const { values, positionals } = parseArgs({
 })
 const rounds = Number(values.rounds)
 
-/** What servers say of a database that goes away is not what is looked for. */
+/** Silences the log, because servers report every database outage. */
 const QUIET = { LOG_LEVEL: 'fatal' }
 
 type Proof = { name: string; what: string; run: () => Promise<string> }
 
-/** Tests that have their full length in `npm test`, too: their titles say how often. */
+/** Runs tests that also have their full length in `npm test`. Their titles have the number of repetitions. */
 async function tests(file: string, pattern: string, env: Record<string, string> = {}): Promise<string> {
   await using folder = await createFolder()
   const output = join(folder.path, 'report.json')
@@ -150,7 +151,7 @@ const PROOFS: Proof[] = [
   },
 ]
 
-// It takes hours, and has a report of its own.
+// It takes hours, and has its own report.
 const ALONE = 'mutations'
 const chosen = PROOFS.filter(({ name }) => (positionals.length ? positionals.includes(name) : name !== ALONE))
 const found: string[] = []

@@ -9,17 +9,17 @@ import { createFolder } from '../support/folder.ts'
 const ROOT = join(import.meta.dirname, '..', '..')
 const run = promisify(execFile)
 
-/** One thing taken out of one place. */
+/** The removal of one check at one place. */
 type Mutation = { kind: Kind; file: string; line: number; was: string; text: string }
 type Kind = 'filter' | 'condition' | 'organization' | 'count' | 'authorization' | 'scope' | 'composite key'
-/** The test that fails for it; null when none does. */
+/** The first test that fails for it, or null. */
 type Outcome = Omit<Mutation, 'text'> & { caughtBy: string | null }
 
 type Matrix = { files: string[]; tests?: string }
 
 const ISOLATION: Matrix = { files: ['test/security/isolation.test.ts', 'test/security/afterwards.test.ts'] }
 
-/** The matrix, which is to catch all of a kind: its files, and the tests of them that are about it. */
+/** The tests that must catch each kind: their files and titles. */
 const MATRIX: Record<Kind, Matrix> = {
   filter: ISOLATION,
   condition: ISOLATION,
@@ -30,15 +30,15 @@ const MATRIX: Record<Kind, Matrix> = {
   'composite key': { files: ['test/security/isolation.test.ts'], tests: 'the database itself' },
 }
 
-/** The tests that are tried first: those that most likely fail. */
+/** Tests that run first, because they fail most often. */
 function likely({ kind, file }: Mutation): Matrix[] {
   if (MATRIX[kind] !== ISOLATION) return []
   const face = file.includes('graphql') ? 'GraphQL' : 'REST'
-  const tests = kind === 'authorization' ? 'changes nothing' : kind === 'count' ? 'counts are' : face
+  const tests = kind === 'authorization' ? 'changes nothing' : kind === 'count' ? 'totals count' : face
   return [{ files: ISOLATION.files.slice(0, 1), tests }]
 }
 
-/** What nothing can catch, by its place: it is there for another reason, or beside another that says the same. */
+/** Mutations that no test can catch, by place, with the reason: the code serves another purpose or is redundant. */
 const EQUIVALENT: Record<string, string> = {
   "src/agents/graphql.ts export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { name: 'Agent', listed: service.listed })":
     'no relation lists agents',
@@ -55,28 +55,28 @@ const EQUIVALENT: Record<string, string> = {
 }
 
 const FILTER = 'listed|reachable|executable|visible|notPrivate|chatsFor|ofMissionFor|onShow|ownSessions'
-/** A filter where it is used: a call, with at most a call within its arguments, or the function handed on. */
+/** A use of a filter: a call, with at most one call within its arguments, or the function itself. */
 const CALL = new RegExp(
   `(?<!\\w|(?<!\\.\\.)\\.)(?:(?:service|rows)\\.)?(?:${FILTER})(?:[A-Z]\\w*)?\\((?:[^()]|\\([^()]*\\))*\\)`,
   'g',
 )
 const HANDED = new RegExp(`(?<![\\w.])(?:service|rows)\\.(?:${FILTER})(?:[A-Z]\\w*)?(?![\\w(])`, 'g')
-/** What every row meets. Prisma leaves an empty filter out of OR and NOT, as if it were false. */
+/** A condition that every row meets. Prisma omits an empty filter from OR and NOT, as if it were false. */
 const ALL = '{ createdAt: { gte: new Date(0) } }'
-/** Within a filter: whose it is, who may see it, and what it belongs to. */
+/** Conditions of a filter: owner, visibility, and references. */
 const CONDITION =
   /\{ (?:visibility|userId|ownerId|agentId|missionId|agentOrganizationId)(?:: (?:\{[^{}]*\}|[\w.]+))? \}(?!:)/g
-/** What a count takes off: rows of another table, each a call or the list of some. */
+/** The subtracted part of a count: rows of another table, as a call or a list of calls. */
 const HIDDEN = /(?:ofPrivate\w+\(actor\)|inSpaces\(Prisma\.sql`[^`]*`\))/g
 const HIDDEN_LIST = /(?:inPrivateSpaces|hiddenChats)\(actor\)/g
 const NOTHING = "{ of: 'Agent', where: Prisma.sql`1 = 0`, on: Prisma.sql`1 = 0` }"
 const DEFINITION = new RegExp(`^(?:export )?(?:const|function) (?:${FILTER})\\w*`)
 
-/** What is no code, and what only names or defines. */
+/** Lines without code, and lines that only name or define something. */
 const isOther = (line: string): boolean =>
   /^\s*(\*|\/\/|\/\*|import\b|export type)/.test(line) || /^\} from /.test(line)
 
-/** Every mutation of a file of src/, a line at a time. */
+/** Lists every mutation of a file of src/, line by line. */
 function mutationsOf(file: string, source: string): Mutation[] {
   const lines = source.split('\n')
   let inFilter = false
@@ -110,7 +110,7 @@ function mutationsOf(file: string, source: string): Mutation[] {
   })
 }
 
-/** Every composite reference of the tables as the last migrations leave them. */
+/** Lists every composite reference of the tables after the last migration. */
 function keysOf(file: string, source: string, isLast: (table: string) => boolean): Mutation[] {
   const lines = source.split('\n')
   let table = ''
@@ -118,7 +118,7 @@ function keysOf(file: string, source: string, isLast: (table: string) => boolean
     table = /^CREATE TABLE "(?:new_)?(\w+)"/.exec(line)?.[1] ?? table
     if (!/FOREIGN KEY \("\w*organizationId", ?"\w+"\)/i.test(line) || !isLast(table)) return []
     const without = lines.toSpliced(index, 1)
-    // The last one of a table leaves the comma before it.
+    // Removing the last one of a table requires the comma before it to go.
     if (!line.trimEnd().endsWith(',')) without[index - 1] = without[index - 1]!.replace(/,\s*$/, '')
     return [{ kind: 'composite key', file, line: index + 1, was: `${table}: ${line.trim()}`, text: without.join('\n') }]
   })
@@ -143,7 +143,7 @@ async function allMutations(): Promise<Mutation[]> {
   )
 }
 
-/** A copy of what git knows, with what is made of it. */
+/** Copies the files that git tracks, with the generated ones. */
 async function copyTree(to: string): Promise<void> {
   const { stdout } = await run('git', ['ls-files'], { cwd: ROOT, maxBuffer: 1e8 })
   for (const file of stdout.trim().split('\n')) {
@@ -159,7 +159,7 @@ async function copyTree(to: string): Promise<void> {
 
 type Report = { testResults: { message: string; assertionResults: { status: string; fullName: string }[] }[] }
 
-/** The first test that fails there; null when all of them pass. */
+/** Returns the first failing test, or null if all pass. */
 async function failing(tree: string, { files, tests }: Matrix): Promise<string | null> {
   const vitest = join(ROOT, 'node_modules', 'vitest', 'vitest.mjs')
   const output = join(tree, 'report.json')
@@ -183,7 +183,7 @@ async function failing(tree: string, { files, tests }: Matrix): Promise<string |
   return null
 }
 
-/** What the matrix says without this. */
+/** Runs the matrix for this mutation. */
 async function attempt(tree: string, mutation: Mutation): Promise<Outcome> {
   const { text, ...place } = mutation
   const file = join(tree, mutation.file)
@@ -200,7 +200,7 @@ async function attempt(tree: string, mutation: Mutation): Promise<Outcome> {
   }
 }
 
-/** What was caught so far, for a run that was stopped to go on from. */
+/** Earlier results, so that an interrupted run can continue. */
 const STATE = join(tmpdir(), 'muster-mutations.jsonl')
 
 const idOf = ({ file, text }: Mutation): string => createHash('sha256').update(file).update(text).digest('hex')
@@ -211,9 +211,10 @@ async function caughtBefore(): Promise<Map<string, string>> {
 }
 
 /**
- * Takes every filter, every condition and organization in a filter, every composite key, every authorization and every
- * check of scopes out of a copy of the tree, one at a time, and tells which of them no test misses. Writes
- * bench/mutations.md. What was caught is not tried again by the next run if this one is stopped.
+ * Removes every filter, condition, organization, composite key, authorization and check of scopes from a copy of the
+ * tree,
+ * one at a time, and lists the removals that no test catches. Writes bench/mutations.md. An interrupted run continues
+ * after the mutations that were caught.
  */
 export async function mutations(): Promise<string> {
   const all = await allMutations()
@@ -246,7 +247,7 @@ export async function mutations(): Promise<string> {
 const place = ({ file, line, was }: Outcome) =>
   `\`${file}:${line}\` \`${was.replaceAll('|', '\\|').replaceAll('`', "'")}\``
 
-/** Why none catches it, where there is a reason. */
+/** The reason why no test catches it, if one is known. */
 const reasonOf = ({ file, was }: Outcome): string | undefined => EQUIVALENT[`${file} ${was}`]
 
 function report(outcomes: Outcome[], total: number): string {

@@ -1,4 +1,4 @@
-// Loaded before the service (`node --expose-gc --import`): says at SIGUSR2 what it holds once all that can be freed is.
+// Loaded before the service (`node --expose-gc --import`): prints the used memory after a collection at SIGUSR2.
 import { setImmediate as turn } from 'node:timers/promises'
 
 process.on('SIGUSR2', async () => {

@@ -12,15 +12,18 @@ const LITTLE = 'A little'
 
 export type ReadersReport = {
   readers: number
-  /** What was produced for each of them (MiB). */
+  /** Text produced for each of them (MiB). */
   each: number
-  /** What the server holds more than for the same runs without readers, all of it produced and nothing read (MiB). */
+  /**
+   * Memory of the server beyond that for the same runs without readers, after all text was produced and none read
+   * (MiB).
+   */
   grownBy: number
-  /** How many the server has hung up on. */
+  /** Number of clients that the server has disconnected. */
   dropped: number
 }
 
-/** What the server holds after a forced collection (bytes). */
+/** Memory of the server after a forced collection (bytes). */
 async function held({ process: server }: Subject): Promise<number> {
   const seen = server.out.length
   const said = () => /^holds (\d+) bytes$/m.exec(server.out.slice(seen))?.[1]
@@ -48,7 +51,7 @@ async function neverRead(subject: Subject): Promise<Socket> {
   return socket
 }
 
-/** With how many of these clients the server has a connection: they themselves learn of its end only by reading. */
+/** Counts the clients that the server is connected to. The clients learn of an end only by reading. */
 async function connectedTo(subject: Subject, sockets: readonly Socket[]): Promise<number> {
   const hex = (port: number) => port.toString(16).toUpperCase().padStart(4, '0')
   const server = hex(Number(new URL(subject.url).port))
@@ -59,8 +62,9 @@ async function connectedTo(subject: Subject, sockets: readonly Socket[]): Promis
 }
 
 /**
- * So many readers that never read while so much (MiB) is produced for each. The runs complete, another stream goes on
- * to its end, and the server does not hold what nobody reads. `untilDropped`: waits until it has hung up on each.
+ * Starts a number of clients that never read while text (MiB) is produced for each. The runs complete, another stream
+ * ends
+ * normally, and the server buffers no unread text. `untilDropped`: waits until the server has disconnected each.
  */
 export async function readers(count: number, each: number, untilDropped: boolean): Promise<ReadersReport> {
   await using subject = await createSubject({ NODE_OPTIONS: `--expose-gc --import ${PROBE}` })
@@ -72,7 +76,7 @@ export async function readers(count: number, each: number, untilDropped: boolean
       ? { tokens: Array.from({ length: 100 }, (_, index) => `t${index} `), delay: 10 }
       : { tokens: [...Array.from({ length: tokens }, () => TOKEN), goOn.promise, 'Done.'] }
 
-  /** Waits until all but the last token of every run is stored; what the server holds then. */
+  /** Waits until all but the last token of every run is stored. Returns the memory of the server. */
   async function heldByRuns(): Promise<number> {
     const live = () => db.execution.findMany({ where: { status: 'running' }, select: { id: true } })
     const isStored = async ({ id }: { id: string }) => {
@@ -98,7 +102,7 @@ export async function readers(count: number, each: number, untilDropped: boolean
   const inBackground = () =>
     Promise.all(Array.from({ length: count }, () => execute(subject, { message: 'Much', background: true })))
   let without = 0
-  // The first time is for what is made once: code, caches, buffers.
+  // The first round pays for code, caches and buffers.
   for (let time = 0; time < 2; time++) {
     await inBackground()
     without = await heldByRuns()
@@ -117,7 +121,7 @@ export async function readers(count: number, each: number, untilDropped: boolean
   assert.equal(incomplete, 0, `${incomplete} runs did not complete`)
 
   const dropped = async () => count - (await connectedTo(subject, sockets))
-  // A reader that takes nothing has half a minute, and as much again if it took a part of something.
+  // A client that reads nothing has half a minute, and as much again if it read a part of something.
   if (untilDropped) await until('all dropped', async () => (await dropped()) === count, 90_000)
   const report = {
     readers: count,

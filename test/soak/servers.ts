@@ -11,23 +11,23 @@ export type ServersReport = {
   seed: number
   accepted: number
   byOutcome: Record<string, number>
-  /** How often a server was ended. */
+  /** Number of times that a server was ended. */
   ends: number
-  /** Streams that broke and were taken up again, on either server. */
+  /** Streams that broke and were resumed, on either server. */
   resumed: number
-  /** From the end of the violence until nothing was pending or running (ms). */
+  /** Time from the last disturbance until nothing was pending or running (ms). */
   settledAfter: number
 }
 
 type Options = {
   cluster: Cluster
-  /** What `watchTransitions` of its database gave. */
+  /** The result of `watchTransitions` on its database. */
   transitions: () => Promise<string[]>
   inFlight: number
-  /** How long it lasts, and how often a server is ended: at least. */
+  /** Minimum duration, and minimum number of times that a server is ended. */
   seconds: number
   ends: number
-  /** Between the start of one server and the end of the other (ms). */
+  /** Time between the start of one server and the end of the other (ms). */
   pause: number
   seed?: number
 }
@@ -37,12 +37,12 @@ const newSeed = () => Math.floor(Math.random() * 2 ** 31)
 type Client = {
   at: () => { url: string; token: string }
   agentId: string
-  /** What it may be told instead of an answer: it then asks again. Null is a connection that broke. */
+  /** Answers after which the client asks again. Null is a connection that broke. */
   patientWith: readonly (number | null)[]
   ids: Set<string>
 }
 
-/** Starts a run; its id. */
+/** Starts a run. Returns its id. */
 async function accepted({ at, agentId, patientWith, ids }: Client, message: string): Promise<string> {
   const headers = { 'Idempotency-Key': crypto.randomUUID() }
   for (;;) {
@@ -61,7 +61,7 @@ async function accepted({ at, agentId, patientWith, ids }: Client, message: stri
   }
 }
 
-/** Follows a run to its end, from server to server; how often it had to come back. */
+/** Follows a run to its end, from server to server. Returns the number of reconnections. */
 async function follow({ at, patientWith }: Client, executionId: string): Promise<number> {
   let last = 0
   for (let resumed = 0; ; resumed++) {
@@ -82,14 +82,14 @@ async function follow({ at, patientWith }: Client, executionId: string): Promise
   }
 }
 
-/** What `fetch` and the reader of a stream say of a connection that broke. */
+/** Errors of `fetch` and of the stream's reader when a connection breaks. */
 function whenCut(error: unknown): undefined {
   const isCut =
     error instanceof TypeError || (error instanceof Error && /broke off|aborted|terminated/.test(error.message))
   if (!isCut) throw error
 }
 
-/** Has clients start runs and follow them to their ends, while something happens to the servers and then has ended. */
+/** Has clients start runs and follow them to their ends during a disturbance of the servers, and after it. */
 async function under(
   { cluster, transitions, inFlight, seed = newSeed() }: Options,
   at: Client['at'],
@@ -119,7 +119,7 @@ async function under(
     await settled(cluster.db, 35_000)
     settledAfter = Date.now() - calm
   }
-  // Whatever fails, nothing goes on when this has returned.
+  // Stops everything before it returns, also after a failure.
   const all = [happen(), ...Array.from({ length: inFlight }, (_, number) => live(number))]
   const failed = (await Promise.allSettled(all.map((each) => each.finally(() => (over = true))))).find(
     (result) => result.status === 'rejected',
@@ -140,7 +140,7 @@ async function under(
   return { seed, accepted: rows.length, byOutcome, ends, resumed, settledAfter }
 }
 
-/** Ends one server and the other in turn, and starts it again; how often. */
+/** Ends the two servers in turn, and restarts each. Returns the number of ends. */
 async function endInTurn(
   { cluster, seconds, ends: atLeast, pause }: Options,
   signal: NodeJS.Signals,
@@ -160,8 +160,8 @@ async function endInTurn(
 }
 
 /**
- * Two servers with many runs in flight, one or the other killed again and again, and their database taken away and
- * given back. Whatever was accepted ends once, and every stream comes to its end on either server.
+ * Two servers with many runs in flight. One or the other is killed again and again, and their database goes away and
+ * returns. Every accepted run ends once, and every stream ends on either server.
  */
 export async function killed(
   options: Options & { databaseRestarts: number; restartDatabase: () => Promise<void> },
@@ -179,7 +179,7 @@ export async function killed(
     const [ends] = await Promise.all([endInTurn(options, 'SIGKILL', goesOn), restarts()])
     return ends
   })
-  // Nobody else's fault: what had shown text when its server was killed cannot be made again.
+  // Only a kill after the first text may leave a run interrupted, because its text cannot be produced again.
   const known = ['completed', 'completed, at a later attempt', 'failed, interrupted']
   for (const outcome of Object.keys(report.byOutcome))
     assert(known.includes(outcome), `${outcome}, seed ${report.seed}`)
@@ -187,8 +187,8 @@ export async function killed(
 }
 
 /**
- * Two servers with many runs in flight behind a proxy, stopped and started again in turn. No request fails, and no
- * client asks twice, except for the rest of a stream.
+ * Two servers with many runs in flight behind a proxy, restarted in turn. No request fails, and no client asks twice,
+ * except for the rest of a stream.
  */
 export async function rollingRestart(options: Options): Promise<ServersReport> {
   const { servers, token } = options.cluster

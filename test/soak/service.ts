@@ -9,8 +9,7 @@ import { type Finished, type ServerProcess, spawnServer } from '../support/proce
 import { type Answer, request } from '../support/rest.ts'
 
 /**
- * The real service in a process of its own, to be killed and started again on the same data; its model server and its
- * database are at hand.
+ * The real service in its own process, to be killed and restarted on the same data, with its model server and database.
  */
 export type Subject = AsyncDisposable & {
   readonly url: string
@@ -21,9 +20,9 @@ export type Subject = AsyncDisposable & {
   db: Db
   file: string
   agentId: string
-  /** Starts it (again), with other settings if told. */
+  /** Starts or restarts it, optionally with other settings. */
   start(env?: Record<string, string>): Promise<void>
-  /** `kill -9` unless told, and what it left. */
+  /** Ends it, by default with `kill -9`. Returns its output. */
   kill(signal?: NodeJS.Signals): Promise<Finished>
 }
 
@@ -70,7 +69,7 @@ export const executePath = ({ agentId }: Subject): string => `/api/v1/agents/${a
 export const execute = (subject: Subject, body: object, headers: Record<string, string> = {}): Promise<Answer> =>
   request(subject, 'POST', executePath(subject), { body, headers })
 
-/** Waits until it holds. */
+/** Waits until the condition holds. */
 export async function until(what: string, holds: () => Promise<boolean> | boolean, timeout = 35_000): Promise<void> {
   for (const deadline = Date.now() + timeout; !(await holds()); ) {
     assert(Date.now() < deadline, `${what}: not within ${timeout / 1_000} s`)
@@ -78,7 +77,7 @@ export async function until(what: string, holds: () => Promise<boolean> | boolea
   }
 }
 
-/** Waits until nothing is pending or running: contract.md section 4 gives a dead run 30 s, the issue 35. */
+/** Waits until nothing is pending or running. A dead run has 30 s by contract.md section 4, and 35 s here. */
 export const settled = (db: Db, timeout?: number): Promise<void> =>
   until(
     'nothing pending or running',
@@ -86,7 +85,7 @@ export const settled = (db: Db, timeout?: number): Promise<void> =>
     timeout,
   )
 
-/** Random numbers that can be had again from the same seed (mulberry32). */
+/** A seeded random number generator (mulberry32). */
 export function createRandom(seed: number): () => number {
   let state = seed
   return () => {
