@@ -57,6 +57,7 @@ const DONE = new Set([
   'test/mcps',
   'test/missions',
   'test/people',
+  'test/rest',
   'test/security',
   'test/soak',
   'test/telemetry',

@@ -76,7 +76,7 @@ type TestBrowser = ReturnType<typeof openBrowser>
 
 const problemOf = (address: string) => new URL(address).searchParams.get('problem')
 
-/** Signs somebody in. Returns where the browser ends. */
+/** Signs in at the provider. Returns the final page of the browser. */
 async function signIn(answer: Answer, browser: TestBrowser = openBrowser()) {
   const { to } = await browser.visit(issuer.grant(await browser.begin(), answer))
   return { browser, to, problem: problemOf(to) }
@@ -87,7 +87,7 @@ const person = (sub: string, email: string, more: JWTPayload = {}): Answer => ({
 })
 
 describe('a person who signs in with the identity provider', () => {
-  it('is asked for by code flow with PKCE, state and nonce, and comes to the page that they wanted', async () => {
+  it('goes through the code flow with PKCE, state and nonce, to the requested page', async () => {
     const email = newAddress('elsewhere.example')
     const { userId, organizationId } = await server.member({ email, organization: 'Provided' })
     const browser = openBrowser()
@@ -126,7 +126,7 @@ describe('a person who signs in with the identity provider', () => {
     }
   })
 
-  it('is found by subject from then on, whatever becomes of the e-mail address', async () => {
+  it('is found by subject from then on, also after a change of the e-mail address', async () => {
     const email = newAddress()
     await signIn(person('constant', email))
     const { browser } = await signIn({ claims: { sub: 'constant', email: newAddress(), email_verified: false } })
@@ -155,14 +155,14 @@ describe('a person who signs in with the identity provider', () => {
     expect(problemOf((await browser.visit(issuer.grant(first!, answer))).to)).toBe('expired')
   })
 
-  it('becomes one user, of two first sign-ins at once', async () => {
+  it('becomes one user in two concurrent first sign-ins', async () => {
     const email = newAddress()
     const answers = await Promise.all([1, 2, 3].map(() => signIn(person('twice', email))))
     expect(answers.map(({ problem }) => problem)).toEqual([null, null, null])
     expect(await db().userIdentity.count({ where: { subject: 'twice' } })).toBe(1)
   })
 
-  it('ends the session that the browser had', async () => {
+  it('ends the previous session of the browser', async () => {
     const { userId } = await server.member()
     const { secret, id } = await signedIn(server, userId)
     const browser = openBrowser()
@@ -238,7 +238,7 @@ describe('the answer of a provider', () => {
       () => ({ claims: { sub: 'victim' }, userinfo: { sub: 'thief', email: newAddress(), email_verified: true } }),
       'invalid_answer',
     ],
-  ])('%s signs nobody in, and a page says why', async (_, answer, problem) => {
+  ])('%s is refused with a page that shows the reason', async (_, answer, problem) => {
     const users = await db().user.count()
     const { browser, to } = await signIn(answer())
     expect(problemOf(to)).toBe(problem)
@@ -275,7 +275,7 @@ describe('the answer of a provider', () => {
       (back) => back.searchParams.set('state', `${stateOf(back).slice(0, 8)}x`),
       'expired',
     ],
-  ])('%s signs nobody in', async (_, change, problem) => {
+  ])('%s is refused', async (_, change, problem) => {
     const browser = openBrowser()
     const back = issuer.grant(await browser.begin(), person('changed', newAddress()))
     change(back)
@@ -291,7 +291,7 @@ describe('the answer of a provider', () => {
     expect(problemOf((await browser.visit(back)).to)).toBeNull()
   })
 
-  it('counts in the browser alone that has begun, and once', async () => {
+  it('counts only in the browser of its request, and once', async () => {
     const [own, other] = [openBrowser(), openBrowser()]
     const answer = person('bound', newAddress())
     const back = issuer.grant(await own.begin(), answer)
@@ -306,7 +306,7 @@ describe('the answer of a provider', () => {
     expect(issuer.redeemed.length).toBe(before + 1)
   })
 
-  it('is not taken for that to another sign-in of the same browser', async () => {
+  it('is not accepted for another sign-in of the same browser', async () => {
     const browser = openBrowser()
     const [one, two] = [await browser.begin(), await browser.begin()]
     const back = issuer.grant(one, person('mixed', newAddress()))
@@ -321,7 +321,7 @@ describe('the answer of a provider', () => {
     expect(problemOf((await browser.visit(back)).to)).toBe('expired')
   })
 
-  it('whose cookie was changed by somebody counts for nothing', async () => {
+  it('with a changed cookie is refused', async () => {
     const browser = openBrowser()
     const back = issuer.grant(await browser.begin(), person('changed', newAddress()))
     const [[name, value] = ['', '']] = browser.jar
@@ -334,7 +334,7 @@ describe('the answer of a provider', () => {
     }
   })
 
-  it('is looked for five times with wrong codes from one network, and then for nobody of it', async () => {
+  it('with a wrong code counts: after five from one network its further ones are refused', async () => {
     const guess = async () => {
       const browser = openBrowser()
       const back = issuer.grant(await browser.begin())
@@ -359,7 +359,7 @@ describe('a provider', () => {
     ['fails about the person', '/userinfo', respond(503, '{}'), 'provider_down'],
   ]
   it.each(NO_ANSWER)(
-    'that %s leads to a page that says so, and works again later',
+    'that %s leads to a page with the reason, and works again later',
     async (_, path, answer, problem) => {
       issuer.broken = { [path]: answer }
       const claims = {
@@ -406,7 +406,7 @@ describe('the path to return to', () => {
     'app',
     '',
     `/${'x'.repeat(3_000)}`,
-  ])('%j is none, so that the console is opened', async (returnTo) => {
+  ])('%j is ignored, so that the console opens', async (returnTo) => {
     const browser = openBrowser()
     const { to } = await browser.visit(
       issuer.grant(await browser.begin(returnTo), person('wanderer', 'w@home.example')),
@@ -424,7 +424,7 @@ describe('the path to return to', () => {
 })
 
 describe('the first sign-in of an address', () => {
-  it('ends the password, sessions and tokens of a user whose address nobody had verified', async () => {
+  it('ends the password, sessions and tokens of a user with an unverified address', async () => {
     const email = newAddress()
     const { userId, token } = await server.member({ email })
     await setPassword(server, userId, PASSWORD)
@@ -453,7 +453,7 @@ describe('the first sign-in of an address', () => {
     expect((await request(server, 'GET', '/api/v1/profile', { token })).status).toBe(200)
   })
 
-  it('is refused for a user who is linked to another subject, which their audit log has', async () => {
+  it('is refused for a user who is linked to another subject, with an audit event', async () => {
     const email = newAddress()
     const { organizationId, userId } = await server.member({ email })
     await signIn(person('original', email))
@@ -476,7 +476,7 @@ describe('the first sign-in of an address', () => {
     expect(events.map(({ action }) => action)).toEqual(expect.arrayContaining(['invitation.accept', 'member.add']))
   })
 
-  it('makes nobody of an address whose inviter has left, or whose invitation is too old', async () => {
+  it('makes no member if the inviter has left, or the invitation is too old', async () => {
     const [left, old] = [newAddress('elsewhere.example'), newAddress('elsewhere.example')]
     const { token, organizationId, userId } = await server.member({ organization: 'Leaving', role: 'admin' })
     const path = `/api/v1/organizations/${organizationId}/invitations`
@@ -572,12 +572,12 @@ describe('a claim', () => {
     expect(verifiedEmail(claims)).toBe(email)
   })
 
-  it('maps to no role by a name that every object has', () => {
+  it('maps to no role by the name of a built-in property', () => {
     expect(roleOf(['constructor', '__proto__'], { admins: 'admin' })).toBe('member')
   })
 })
 
-it('a server without an identity provider has no button, and its addresses say so', async () => {
+it('without an identity provider there is no button, and the routes report that', async () => {
   await using other = await startServer()
   const page = await (await fetch(`${other.url}/app/sign-in`)).text()
   expect(page).not.toContain('oidc')
@@ -589,7 +589,7 @@ it('a server without an identity provider has no button, and its addresses say s
   expect(own).toContain('href="/api/auth/oidc/start?returnTo=%2Fapp%2Ftasks"')
 })
 
-it('both addresses take GET alone, so that a link checker uses no code up', async () => {
+it('both routes accept only GET, so that a link checker uses up no code', async () => {
   const browser = openBrowser()
   const back = issuer.grant(await browser.begin(), person('checked', newAddress()))
   for (const method of ['HEAD', 'POST', 'DELETE']) expect((await browser.visit(back, method)).status).toBe(405)
@@ -597,7 +597,7 @@ it('both addresses take GET alone, so that a link checker uses no code up', asyn
   expect(problemOf((await browser.visit(back)).to)).toBeNull()
 })
 
-it.runIf(onPostgres)('a sign-in begins on one server and ends on another one, once', async () => {
+it.runIf(onPostgres)('a sign-in can start on one server and end on another one, once', async () => {
   await using other = await startServer(
     { ...settings(), ...server.databaseEnv, DATA_DIR: server.folder },
     { folder: server.folder },

@@ -36,7 +36,10 @@ const create = async (fields: Body = {}, who = ann): Promise<Body & { id: string
 }
 const get = async (id: string, who = ann) => (await call('GET', `/agents/${id}`, who)).body.agent
 const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/agents/${id}`, who, fields)
-/** The statuses of calls that begin in the same moment: requests of their own would be read one after the other. */
+/**
+ * Sends all requests in the same moment and returns their statuses. Separate requests would be read one after the
+ * other.
+ */
 async function atOnce(procedure: string, inputs: Body[]): Promise<number[]> {
   const path = `/trpc/${inputs.map(() => procedure).join()}?batch=1`
   const { body } = await request(server, 'POST', path, { body: { ...inputs }, token: ann.token })
@@ -80,7 +83,7 @@ const FULL = {
 }
 
 describe('POST /agents', () => {
-  it('answers exactly what is documented, with the agent beside it', async () => {
+  it('answers exactly the documented fields, with the agent beside them', async () => {
     const { body } = await call('POST', '/agents', ann, valid)
     expect(body).toMatchObject({
       success: true,
@@ -105,18 +108,18 @@ describe('POST /agents', () => {
     expect(await get(body.id)).toEqual(body.agent)
   })
 
-  it('keeps every field, and gives it back', async () => {
+  it('stores and returns every field', async () => {
     const { id } = await create(FULL)
     expect(await get(id)).toMatchObject({ ...valid, ...FULL })
   })
 
-  it('takes null for what is optional as its default', async () => {
+  it('treats null as the default of an optional field', async () => {
     const nothing = Object.fromEntries(Object.keys(OPTIONAL).map((field) => [field, null]))
     const { id } = await create({ ...nothing, role: null, basedOnAgentId: null })
     expect(await get(id)).toMatchObject({ ...OPTIONAL, role: 'Assistant' })
   })
 
-  it('keeps text as it is: space around it, line ends, any script, and a tag once', async () => {
+  it('preserves text: space around it, line ends, any script, and each tag once', async () => {
     const fields = { name: '  Ädä 👩🏽‍💻 ', systemPrompt: '\n\tZeile\r\n二\u2028 ', tags: ['b', 'a', 'b'] }
     const { id } = await create(fields)
     expect(await get(id)).toMatchObject({ ...fields, tags: ['b', 'a'] })
@@ -133,7 +136,7 @@ describe('POST /agents', () => {
     expect(run.body).toMatchObject({ success: true, chatId })
   })
 
-  it('takes system_message for systemPrompt, which wins over it', async () => {
+  it('accepts system_message for systemPrompt, which wins over it', async () => {
     const alias = await call('POST', '/agents', ann, { name: 'A', system_message: 'Old name.' })
     expect(alias.body.agent.systemPrompt).toBe('Old name.')
     for (const system_message of ['Old name.', null]) {
@@ -144,7 +147,7 @@ describe('POST /agents', () => {
     expect(Object.keys(alias.body.agent)).not.toContain('system_message')
   })
 
-  it('copies the prompt, too, where null stands for it', async () => {
+  it('copies the prompt, also if null stands for it', async () => {
     const { id: basedOnAgentId } = await create()
     for (const nothing of [{ systemPrompt: null }, { systemPrompt: null, system_message: null }]) {
       const { status, body } = await call('POST', '/agents', ann, { name: 'Copy', basedOnAgentId, ...nothing })
@@ -157,7 +160,7 @@ describe('POST /agents', () => {
     )
   })
 
-  it('copies an agent that the caller can see, with what it was told instead', async () => {
+  it('copies an agent that the caller can see, with the given changes', async () => {
     const { id } = await create({ ...FULL, visibility: 'unlisted' })
     await patch(id, { role: 'Copied' })
     const { body } = await call('POST', '/agents', ben, {
@@ -191,7 +194,7 @@ describe('POST /agents', () => {
     expectError(await call('POST', '/agents', ann, { ...valid, basedOnAgentId: id }), 404, 'Agent not found')
   })
 
-  it.each(['skillIds', 'mcpInstanceIds'])('refuses every id in %s that is none', async (field) => {
+  it.each(['skillIds', 'mcpInstanceIds'])('refuses every unknown id in %s', async (field) => {
     const agent = await create()
     for (const ids of [['x'], [agent.id]]) {
       expectError(await call('POST', '/agents', ann, { ...valid, [field]: ids }), 400, `Invalid ${field}`)
@@ -200,7 +203,7 @@ describe('POST /agents', () => {
     expect(await get(agent.id)).toMatchObject({ [field]: [], version: 1 })
   })
 
-  it('takes in subagentIds what the caller can reach, and nothing else', async () => {
+  it('accepts in subagentIds only agents that the caller can reach', async () => {
     const [own, shared, secret, foreign, unlisted] = await Promise.all([
       create({ visibility: 'private' }),
       create({}, ben),
@@ -223,7 +226,7 @@ describe('POST /agents', () => {
 
 describe('PATCH /agents/{id}', () => {
   it.each(['skillIds', 'mcpInstanceIds', 'subagentIds'])(
-    'says of %s that are none only to whoever may change the agent',
+    'reports unknown %s only to callers who may change the agent',
     async (field) => {
       const { id } = await create()
       expect((await patch(id, { [field]: ['x'] })).status).toBe(400)
@@ -232,7 +235,7 @@ describe('PATCH /agents/{id}', () => {
     },
   )
 
-  it('changes what it names and leaves the rest', async () => {
+  it('changes the given fields and leaves the rest', async () => {
     const { id } = await create(FULL)
     now += 1000
     for (const [field, value] of Object.entries({ ...FULL, name: 'B', systemPrompt: 'C' })) {
@@ -251,14 +254,14 @@ describe('PATCH /agents/{id}', () => {
     }
   })
 
-  it('clears with null what is optional', async () => {
+  it('clears optional fields with null', async () => {
     const { id } = await create(FULL)
     const nothing = Object.fromEntries(Object.keys(OPTIONAL).map((field) => [field, null]))
     expect((await patch(id, { ...nothing, role: null })).status).toBe(200)
     expect(await get(id)).toMatchObject({ ...valid, ...OPTIONAL, role: 'Assistant', visibility: 'public', version: 2 })
   })
 
-  it('takes system_message for systemPrompt', async () => {
+  it('accepts system_message for systemPrompt', async () => {
     const { id } = await create()
     await patch(id, { system_message: 'New.' })
     expect((await get(id)).systemPrompt).toBe('New.')
@@ -267,7 +270,7 @@ describe('PATCH /agents/{id}', () => {
   })
 
   it.each([{}, { name: 'Ada' }, { role: 'Assistant', tags: [], model: null }, { archived: false }, { unknown: 1 }])(
-    'makes no version of a change of nothing: %j',
+    'makes no version for a change without effect: %j',
     async (fields) => {
       const { id, agent } = await create()
       now += 1000
@@ -294,7 +297,7 @@ describe('PATCH /agents/{id}', () => {
     expect((await get(id)).image).toBeNull()
   })
 
-  it('of several at once, all land, each as a version of its own', async () => {
+  it('applies several concurrent changes, each as its own version', async () => {
     const { id } = await create()
     const fields = { role: 'R', description: 'D', category: 'C', color: '#123', image: 'http://i.example/i' }
     const answers = await atOnce(
@@ -307,7 +310,7 @@ describe('PATCH /agents/{id}', () => {
     expect(versions.map(({ version }: { version: number }) => version)).toEqual([6, 5, 4, 3, 2, 1])
   })
 
-  it('of any number at once, none is refused, and each is a version of its own', async () => {
+  it('refuses none of any number of concurrent changes, and each makes a version', async () => {
     const { id } = await create()
     const roles = Array.from({ length: 30 }, (_, n) => `R${n}`)
     const answers = await together(
@@ -323,7 +326,7 @@ describe('PATCH /agents/{id}', () => {
     expect(await get(id)).toMatchObject({ role: said[0], version: 31 })
   })
 
-  it('a refused change changes nothing', async () => {
+  it('changes nothing if it is refused', async () => {
     const { id, agent } = await create({ visibility: 'organization' })
     expectError(
       await patch(id, { role: 'X', maxTurns: 0 }),
@@ -337,7 +340,7 @@ describe('PATCH /agents/{id}', () => {
 })
 
 describe('GET /agents/{id}/versions', () => {
-  it('is what the agent was, newest first, with who made it so', async () => {
+  it('lists the earlier states, newest first, with the author of each', async () => {
     const admin = await server.member({ organization: 'Acme', role: 'admin' })
     const { id } = await create({ tags: ['one'] })
     const at = [0, 1000, 2000].map((later) => new Date(now + later).toISOString())
@@ -357,7 +360,7 @@ describe('GET /agents/{id}/versions', () => {
     expect(body.versions[0].agent).toEqual(await get(id))
   })
 
-  it('is seen by those who see the agent', async () => {
+  it('is readable for all who see the agent', async () => {
     const { id } = await create({ visibility: 'private' })
     for (const [who, status] of [
       [ann, 200],
@@ -368,7 +371,7 @@ describe('GET /agents/{id}/versions', () => {
     }
   })
 
-  /** An agent that has been changed before, each time into one with such a prompt: its versions are 1 to `count`. */
+  /** Creates an agent and changes it a number of times, each time to such a prompt: its versions are 1 to `count`. */
   async function changed(count: number, systemPrompt: string): Promise<string> {
     const { id } = await create()
     const { db } = server.service.deps
@@ -379,7 +382,7 @@ describe('GET /agents/{id}/versions', () => {
     return id
   }
 
-  /** The pages of the versions, as their numbers, and how long each answer is. */
+  /** Reads all pages of the versions. Returns their numbers and the length of each answer. */
   async function pagesOf(face: Face, id: string, limit?: number) {
     const pages: { versions: number[]; size: number }[] = []
     let cursor: string | null = null
@@ -411,7 +414,7 @@ describe('GET /agents/{id}/versions', () => {
     expect(await pagesOf(face, id)).toHaveLength(1)
   })
 
-  it.each(FACES)('%s: no answer is longer than a few megabytes, however many versions there are', async (face) => {
+  it.each(FACES)('%s: no answer exceeds a few megabytes, whatever the number of versions', async (face) => {
     const id = await changed(90, 'x'.repeat(100_000))
     const pages = await pagesOf(face, id)
     expect(pages.flatMap(({ versions }) => versions)).toEqual(downFrom(90))
@@ -419,7 +422,7 @@ describe('GET /agents/{id}/versions', () => {
   })
 
   it.each(onEachFace([['0'], [''], [btoa('x')], [btoa('1.1')], [btoa('-1')], [btoa('9'.repeat(10))]]))(
-    '%s: a cursor of no such list is refused: %j',
+    '%s: a cursor of another list is refused: %j',
     async (face, cursor) => {
       const { id } = await create()
       const answer = await faces[face](server, 'agents.versions', { id, cursor }, ann)
@@ -428,7 +431,7 @@ describe('GET /agents/{id}/versions', () => {
   )
 })
 
-describe('the skills and agents in an agent', () => {
+describe('the skills and agents of an agent', () => {
   const skill = async (who: Member, visibility: string): Promise<string> => {
     const body = { name: `s-${crypto.randomUUID()}`, description: 'd', prompt: 'p', visibility }
     return (await call('POST', '/skills', who, body)).body.id
@@ -439,7 +442,7 @@ describe('the skills and agents in an agent', () => {
   })
   const idsIn = ({ subagentIds, skillIds }: Body) => ({ subagentIds, skillIds })
 
-  it.each(FACES)('%s: are told to whoever can reach them: by id, in lists, and of what it was', async (face) => {
+  it.each(FACES)('%s: are visible to callers who can reach them, by id, in lists and in old versions', async (face) => {
     const ids = await hidden(ann)
     const { id } = await create({ ...ids, tags: [`refers-${face}`] })
     await patch(id, { role: 'Changed' })
@@ -458,7 +461,7 @@ describe('the skills and agents in an agent', () => {
     expect(idsIn(await get(copy.id, ben))).toEqual(others)
   })
 
-  it('that somebody was shown can be said again: by an admin, and by the owner once one of them is gone', async () => {
+  it('can be written back by any reader, also after one of them is gone', async () => {
     const admin = await server.member({ organization: 'Acme', role: 'admin' })
     const ids = await hidden(ann)
     const { id } = await create(ids)
@@ -477,7 +480,7 @@ describe('the skills and agents in an agent', () => {
 })
 
 describe('an archived agent', () => {
-  it.each(['DELETE', 'PATCH archived: true'])('by %s is gone from everywhere, its executions are not', async (how) => {
+  it.each(['DELETE', 'PATCH archived: true'])('by %s is gone everywhere, except from its executions', async (how) => {
     const { id } = await create({ visibility: 'public', tags: ['doomed'] })
     const run = (await call('POST', `/agents/${id}/execute`, ann, { message: 'Hi' })).body
     const answer = how === 'DELETE' ? await call('DELETE', `/agents/${id}`) : await patch(id, { archived: true })
@@ -507,7 +510,7 @@ describe('an archived agent', () => {
     expect((await call('GET', `/executions/${run.executionId}/events`)).status).toBe(200)
   })
 
-  it('is archived once: of two at the same time, one is told that there is none', async () => {
+  it('is archived once, and the second of two concurrent requests gives 404', async () => {
     const { id } = await create()
     expect((await atOnce('agents.delete', [{ id }, { id }])).sort()).toEqual([200, 404])
   })
@@ -584,7 +587,7 @@ describe('lists', () => {
   })
 
   it.each(onEachFace([['agents.list'], ['agents.listPublic']]))(
-    '%s %s: pages show every row once, newest first, though all were made in one moment',
+    '%s %s: pages show every row once, newest first, also rows of one moment',
     async (face, procedure) => {
       const who = await server.member({ organization: `Pages of ${face} ${procedure}` })
       const tag = `${face}-${procedure}`
@@ -598,7 +601,7 @@ describe('lists', () => {
         const { body }: Answer = await faces[face](server, procedure, input, who)
         expect(body.total).toBe(7)
         seen.push(...body.agents.map(({ id }: { id: string }) => id))
-        // What comes to the front meanwhile moves nothing.
+        // New rows at the front move nothing.
         now += 1000
         await create({ visibility: 'organization', tags: ['later'] }, who)
         now -= 1000
@@ -608,12 +611,12 @@ describe('lists', () => {
     },
   )
 
-  it('a page that is exactly the rest is the last', async () => {
+  it('end without a cursor if a page is exactly the rest', async () => {
     const { body } = await call('GET', '/agents?limit=3', lea)
     expect([body.agents.length, body.nextCursor]).toEqual([3, null])
   })
 
-  it('end at the page whose rows went meanwhile', async () => {
+  it('end at the page whose rows were deleted meanwhile', async () => {
     const who = await server.member({ organization: 'Vanishing' })
     const made: string[] = []
     for (const name of ['a', 'b', 'c']) {
@@ -628,7 +631,7 @@ describe('lists', () => {
 })
 
 describe('public cards', () => {
-  it("show every organization's public agents, and nothing more of them than a card", async () => {
+  it("show every organization's public agents, with the fields of a card only", async () => {
     const { id } = await create({ ...FULL, visibility: 'public', tags: ['on-show'] }, eve)
     await create({ visibility: 'unlisted', tags: ['on-show'] }, eve)
     const card = {
@@ -657,7 +660,7 @@ it('times are the moment of the change, in UTC with milliseconds', async () => {
   expect(Date.parse(after.updatedAt) - Date.parse(after.createdAt)).toBe(1234)
 })
 
-it('every change leaves an audit event of who did what to which', async () => {
+it('every change leaves an audit event with its author, action and target', async () => {
   const { id } = await create()
   await patch(id, { role: 'x' })
   await patch(id, {})
@@ -711,7 +714,7 @@ describe('a tag that a few of many agents have, and one that all have', () => {
       [`/agents?tag=${tag}&owner=me`, VISIBILITIES, true],
       [`/public/agents?tag=${tag}`, ['public'], false],
     ]) as [string, readonly string[], boolean][],
-  )('GET %s: every agent once, and as many as there are', async (path, visibilities, own) => {
+  )('GET %s: every agent stands in the list once, and the total is right', async (path, visibilities, own) => {
     const wanted = made.filter(
       ({ visibility, userId, isRare }) =>
         visibilities.includes(visibility) && (!own || userId === lou.userId) && (isRare || path.includes('all-have')),
@@ -727,7 +730,7 @@ describe('a tag that a few of many agents have, and one that all have', () => {
   })
 
   it.skipIf(onPostgres).each(['/agents', '/public/agents'])(
-    'GET %s: those of a rare one are found by it',
+    'GET %s: agents with a rare tag are found by it',
     async (path) => {
       server.queries.length = 0
       await call('GET', `${path}?tag=few-have&limit=1`, lou)
@@ -740,7 +743,7 @@ describe('a tag that a few of many agents have, and one that all have', () => {
   )
 })
 
-it('what is shown of agents, by id and in lists, is what they are, whatever was changed before, and by whom', async () => {
+it('an agent is up to date by id and in lists, whoever changed it', async () => {
   const organization = `Lists ${crypto.randomUUID()}`
   const [ann, bob] = [await server.member({ organization }), await server.member({ organization })]
   const people = { ann, bob }
@@ -786,7 +789,7 @@ it('what is shown of agents, by id and in lists, is what they are, whatever was 
   )
 })
 
-it('the agents that are kept in memory take a limited part of it, whatever it is that makes them long', async () => {
+it('cached agents take a bounded amount of memory, whatever makes them long', async () => {
   const names = (of: string) => Array.from({ length: 500 }, (_, index) => `${of}${index}`.padEnd(200, 'x'))
   const { id } = await create({ allowedTools: names('a'), disallowedTools: names('b') })
   const agent = await get(id)

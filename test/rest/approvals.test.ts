@@ -43,7 +43,7 @@ const list = async (caller: Caller, query = '') => (await call('GET', `/approval
 const decide = (caller: Caller, id: string, verdict: 'approve' | 'deny', body?: object) =>
   call('POST', `/approvals/${id}/${verdict}`, caller, body)
 
-/** A run of ann's, of an agent of hers, that waits; its approval. */
+/** Starts a run of ann's agent that waits. Returns its approval. */
 async function asked(fields: object = {}, place: object = {}): Promise<{ executionId: string; id: string }> {
   const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
   const agent = { name: 'A', systemPrompt: 'x', mcpInstanceIds: [mcpId], ...fields }
@@ -61,7 +61,7 @@ const end = async (executionId: string) => {
 }
 
 describe('GET /approvals', () => {
-  it('lists those of the executions that the caller can reach, by status, a page at a time', async () => {
+  it('lists those of executions that the caller can reach, by status, in pages', async () => {
     const first = await asked()
     const second = await asked()
     expect((await list(bob)).slice(0, 2).map(({ id }: Caller & { id: string }) => id)).toEqual([second.id, first.id])
@@ -83,7 +83,7 @@ describe('GET /approvals', () => {
     await end(second.executionId)
   })
 
-  it('shows nobody those of a private agent, or in a private space, but their owner', async () => {
+  it('hides those of a private agent or in a private space from all but the owner', async () => {
     const { id: spaceId } = (await call('POST', '/spaces', ann, { name: 'Mine', visibility: 'private' })).body
     for (const { id, executionId } of [await asked({ visibility: 'private' }), await asked({}, { spaceId })]) {
       expect(await list(bob, `?executionId=${executionId}`)).toEqual([])
@@ -95,7 +95,7 @@ describe('GET /approvals', () => {
 })
 
 describe.each(['approve', 'deny'] as const)('POST /approvals/{id}/%s', (verdict) => {
-  it('is for whoever started the run, and admins', async () => {
+  it('is for the starter of the run and for admins', async () => {
     const { id, executionId } = await asked()
     expectError(await decide(bob, id, verdict), 403, FORBIDDEN)
     expectError(await decide(eve, id, verdict), 404, 'Approval not found')
@@ -112,7 +112,7 @@ describe.each(['approve', 'deny'] as const)('POST /approvals/{id}/%s', (verdict)
     await end(executionId)
   })
 
-  it('takes no reason that is too long or no text, and knows no other id', async () => {
+  it('refuses a reason that is too long or no text, and an unknown id', async () => {
     const { id, executionId } = await asked()
     expectError(await decide(ann, id, verdict, { reason: 5 }), 400, 'Invalid value for field: reason. Expected string')
     expect((await decide(ann, id, verdict, { reason: 'x'.repeat(2_001) })).status).toBe(400)
@@ -130,7 +130,7 @@ it.each(onEachFace([['approve'], ['deny']]))('%s: %s decides', async (face, verd
   await end(executionId)
 })
 
-it('GraphQL: shows and decides', async () => {
+it('GraphQL shows and decides approvals', async () => {
   const ask = async (query: string) => (await graphql(server, query, {}, { token: ann.token })).data
   const { id, executionId } = await asked()
   expect(await ask('{ approvals(status: pending) { nodes { id tool input status } totalCount } }')).toEqual({
@@ -148,7 +148,7 @@ it('GraphQL: shows and decides', async () => {
   expect(data.execution.events.nodes).toContainEqual({ __typename: 'ApprovalEvent', name: 'echo', approvalId: id })
 })
 
-it('a run that waits is cancelled when the membership of its user ends', async () => {
+it('a waiting run is cancelled when the membership of its user ends', async () => {
   const { executionId } = await asked()
   const { db, settings, clock } = server.service.deps
   await db.$transaction((tx) => removeMember(tx, settings, ann.organizationId, ann.userId, clock.now()))
@@ -157,7 +157,7 @@ it('a run that waits is cancelled when the membership of its user ends', async (
   expect(await db.approval.count({ where: { executionId, status: 'expired' } })).toBe(1)
 })
 
-it('nothing is left over', async () => {
+it('no run is left over', async () => {
   const { db } = server.service.deps
   await expect.poll(() => db.execution.count({ where: { terminalSeq: null } })).toBe(0)
   expect(await violations(db)).toEqual([])

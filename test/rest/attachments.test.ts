@@ -69,7 +69,7 @@ describe('an agent', () => {
     ['mcpInstanceIds', "another organization's", () => mcp('custom', 'eve')],
     ['mcpInstanceIds', 'unknown', async () => 'x'.repeat(22)],
     ['mcpInstanceIds', 'a skill', () => skill()],
-  ])('takes in %s none that is %s', async (field, _, make) => {
+  ])('refuses in %s one that is %s', async (field, _, make) => {
     const good = field === 'skillIds' ? await skill() : await mcp()
     const { id } = await agent({ [field]: [good] })
     const ids = [good, await make()]
@@ -80,7 +80,7 @@ describe('an agent', () => {
     expect((await call('agents.get', { id })).agent).toMatchObject({ [field]: [good], version: 1 })
   })
 
-  it('shows nobody what they cannot see, and its history shows what was', async () => {
+  it('hides attachments that the caller cannot see, also in its old versions', async () => {
     const [open, secret] = [await skill(), await skill({ visibility: 'private' })]
     const { id } = await agent({ skillIds: [secret, open] })
     for (const [who, skillIds] of [
@@ -96,21 +96,21 @@ describe('an agent', () => {
     }
   })
 
-  it('loses what is deleted', async () => {
+  it('loses deleted attachments', async () => {
     const [skillId, mcpId] = [await skill(), await mcp()]
     const { id } = await agent({ skillIds: [skillId, CORE], mcpInstanceIds: [mcpId] })
     await call('skills.delete', { id: skillId })
     await call('mcps.delete', { id: mcpId })
     const left = { skillIds: [CORE], mcpInstanceIds: [] }
     expect((await call('agents.get', { id })).agent).toMatchObject(left)
-    // What a client has read it may write back.
+    // A client may write back what it has read.
     await call('agents.update', { id, ...left })
     const query = 'query ($id: ID!) { agent(id: $id) { skillIds mcpInstanceIds mcpServers { id } } }'
     const { data } = await graphql(server, query, { id }, { token: people.ann.token })
     expect(data.agent).toEqual({ ...left, mcpServers: [] })
   })
 
-  it('is copied with what the copier can reach', async () => {
+  it('is copied with the attachments that the caller can reach', async () => {
     const [open, secret, mcpId] = [await skill(), await skill({ visibility: 'private' }), await mcp()]
     const base = await agent({ skillIds: [secret, open], mcpInstanceIds: [mcpId] })
     const copy = await agent({ basedOnAgentId: base.id }, 'ben')
@@ -119,20 +119,20 @@ describe('an agent', () => {
     expect(await agent({ basedOnAgentId: base.id, skillIds: [CORE] }, 'ben')).toMatchObject({ skillIds: [CORE] })
   })
 
-  it('in a list costs two statements more for the skills and servers of all', async () => {
+  it('in a list takes two more statements for all skills and servers', async () => {
     const { token } = people.ann
     const ids = { skillIds: [await skill()], mcpInstanceIds: [await mcp()] }
     const statements = () => server.statementsOf(() => faces.REST(server, 'agents.list', {}, { token }))
     await statements()
     for (const more of [3, 20]) {
       for (let i = 0; i < more; i++) await agent(ids)
-      // The token, where they stand, and the new ones themselves.
+      // The token, the attachments, and the new rows themselves.
       expect(await statements()).toHaveLength(5)
       expect(await statements()).toHaveLength(4)
     }
   })
 
-  it('answers all skills and servers of a list in GraphQL at once', async () => {
+  it('in a list of GraphQL takes one read for all skills and one for all servers', async () => {
     const ids = { skillIds: [await skill()], mcpInstanceIds: [await mcp('sort')] }
     now += 1000
     for (let i = 0; i < 5; i++) await agent(ids)
@@ -142,13 +142,13 @@ describe('an agent', () => {
       const { data } = await graphql(server, query, {}, { token: people.ann.token })
       expect(data.agents.nodes).toEqual(Array.from({ length: 5 }, () => node))
     })
-    // Prisma's own way asks for the same in one more.
+    // Prisma itself takes one more statement.
     expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(onPostgres ? 8 : 7)
   })
 })
 
 describe('a space', () => {
-  it.each(FACES)('%s: has skills and MCP servers attached and detached', async (face) => {
+  it.each(FACES)('%s: attaches and detaches skills and MCP servers', async (face) => {
     const [a, b, m, n] = [await skill(), await skill({ visibility: 'public' }, 'eve'), await mcp(), await mcp()]
     now += 1000
     const { body } = await on(face, 'spaces.create', { name: 'S', addSkills: [a, CORE, a], addMcps: [m] })
@@ -177,7 +177,7 @@ describe('a space', () => {
     ['addSkills', 'unknown', async () => 'unknown'],
     ['addMcps', "another organization's", () => mcp('custom', 'eve')],
     ['addMcps', 'unknown', async () => 'unknown'],
-  ])('takes in %s none that is %s', async (field, _, make) => {
+  ])('refuses in %s one that is %s', async (field, _, make) => {
     const good = field === 'addSkills' ? await skill() : await mcp()
     const { id } = await space()
     const ids = [good, await make()]
@@ -188,7 +188,7 @@ describe('a space', () => {
     expect((await call('spaces.get', { id })).space).toMatchObject({ name: 'S', skillRefs: [], mcpRefs: [] })
   })
 
-  it('shows nobody what they cannot see, and loses what is deleted', async () => {
+  it('hides attachments that the caller cannot see, and loses deleted ones', async () => {
     const [open, secret, m] = [await skill(), await skill({ visibility: 'private' }), await mcp()]
     const theirs = await skill({ visibility: 'public' }, 'eve')
     const { id } = await space({ addSkills: [open, secret, theirs], addMcps: [m] })
@@ -206,7 +206,7 @@ describe('a space', () => {
     expect(await seen('ben')).toEqual([])
   })
 
-  it('is the same in GraphQL', async () => {
+  it('works the same in GraphQL', async () => {
     const [skillId, mcpId] = [await skill(), await mcp()]
     const fields =
       'skillIds pluginIds skillRefs { skillId enabled addedAt addedBy } mcpRefs { mcpId enabled addedAt addedBy }'
@@ -236,7 +236,7 @@ describe('a space', () => {
     expect(updateSpace).toEqual({ skillIds: [], pluginIds: [], skillRefs: [], mcpRefs: [] })
   })
 
-  it('of many that attach the same at once, all are answered', async () => {
+  it('answers each of many concurrent requests that attach the same', async () => {
     const [addSkills, addMcps] = [
       [await skill(), await skill(), CORE],
       [await mcp(), await mcp()],
@@ -253,12 +253,12 @@ describe('a space', () => {
     ['spaces.update', 'addSkills', 'skills.delete'],
     ['spaces.create', 'addMcps', 'mcps.delete'],
     ['spaces.create', 'addSkills', 'skills.delete'],
-  ])('%s: what is deleted at the same moment is not taken in %s', async (procedure, field, deletion) => {
+  ])('%s: refuses a concurrently deleted one in %s', async (procedure, field, deletion) => {
     const { db } = server.service.deps
     const attached = field === 'addMcps' ? await mcp() : await skill()
     const input = procedure === 'spaces.update' ? { id: (await space()).id } : { name: 'S' }
     const { token } = people.ann
-    // On SQLite a request is known to be there by what it reads first.
+    // On SQLite a request's arrival is visible by its first read.
     const headers = { 'Idempotency-Key': attached }
     const write = () => faces.REST(server, procedure, { ...input, [field]: [attached] }, { token, headers })
     const remove = () => on('REST', deletion, { id: attached })
@@ -272,7 +272,7 @@ describe('a space', () => {
     expect(await db.spaceSkill.count({ where: { skillId: attached } })).toBe(0)
   })
 
-  it('of what is deleted and attached again and again, all are answered, and none has what is gone', async () => {
+  it('answers every concurrent attachment and deletion, and never has deleted attachments', async () => {
     const { id } = await space()
     const skills: string[] = []
     for (let round = 0; round < 10; round++) {
@@ -291,11 +291,11 @@ describe('a space', () => {
   })
 })
 
-describe('MCP servers that a skill requires must be there where it is attached', () => {
+describe('MCP servers that a skill requires must be present', () => {
   const needs = (types: string) => `Skill needy-${made} requires the MCP servers: ${types}`
   const needy = () => skill({ name: `needy-${made + 1}`, requiredMCPs: ['github', 'linear'] })
 
-  it('to an agent', async () => {
+  it('when it is attached to an agent', async () => {
     const [github, linear] = [await mcp('github'), await mcp('linear', 'ben')]
     const skillIds = [await needy()]
     for (const [mcpInstanceIds, missing] of [
@@ -308,13 +308,13 @@ describe('MCP servers that a skill requires must be there where it is attached',
     }
     const { id } = await agent({ mcpInstanceIds: [github, linear] })
     await call('agents.update', { id, skillIds })
-    // It is said when something is attached, and not of what is there.
+    // The check happens at the attachment only.
     await call('agents.update', { id, skillIds: [...skillIds, CORE], mcpInstanceIds: [] })
     expect((await call('agents.get', { id })).agent).toMatchObject({ skillIds: [...skillIds, CORE] })
     expect(await agent({ skillIds, mcpInstanceIds: [linear, github] })).toMatchObject({ skillIds })
   })
 
-  it('to a space', async () => {
+  it('when it is attached to a space', async () => {
     const [github, linear] = [await mcp('github'), await mcp('linear', 'ben')]
     const addSkills = [await needy()]
     expectError(await on('REST', 'spaces.create', { name: 'S', addSkills }), 400, needs('github, linear'))

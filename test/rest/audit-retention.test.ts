@@ -5,7 +5,7 @@ import { startServer } from '../support/server.ts'
 
 const DAY = 24 * 3_600_000
 
-it('a use of a key from a new network is an event, and the first use is none', async () => {
+it("a key's use from a new network is an event, except for its first use", async () => {
   await using server = await startServer({ TRUST_PROXY: 'true' })
   const owner = await server.member({ role: 'owner' })
   const from = (address: string) =>

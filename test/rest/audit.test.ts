@@ -47,7 +47,7 @@ describe('GET /audit', () => {
   })
 
   it.each(onEachFace([['action'], ['actorId'], ['target'], ['since'], ['until']] as const))(
-    '%s: the filter %s leaves out the other events',
+    '%s: excludes the other events with the filter %s',
     async (face, filter) => {
       const all = (await list()).events
       const oldest = all.at(-1)
@@ -87,7 +87,7 @@ describe('GET /audit', () => {
     expect(found).toEqual(all)
   })
 
-  it('GraphQL lists the same events', async () => {
+  it('lists the same events over GraphQL', async () => {
     const query = `{ auditEvents(first: 100) { totalCount nodes {
       id at action target ip requestId changes actor { id name kind tokenId } } } }`
     const { data } = await graphql(server, query, {}, { token: ann.token })
@@ -95,16 +95,16 @@ describe('GET /audit', () => {
     expect(data.auditEvents).toEqual({ totalCount: events.length, nodes: events })
   })
 
-  it.each(onEachFace([['']] as const))('%s: a member is refused', async (face) => {
+  it.each(onEachFace([['']] as const))('%s: is refused for a member', async (face) => {
     expectError(await faces[face](server, 'audit.list', {}, { token: ben.token }), 403, FORBIDDEN)
   })
 
-  it('GraphQL refuses a member', async () => {
+  it('is refused for a member over GraphQL', async () => {
     const { errors } = await graphql(server, '{ auditEvents { nodes { id } } }', {}, { token: ben.token })
     expect(errors).toMatchObject([{ message: FORBIDDEN }])
   })
 
-  it('a cursor of another list is refused', async () => {
+  it('refuses a cursor of another list', async () => {
     expectError(
       await request(server, 'GET', '/api/v1/audit?cursor=x', ann),
       400,
@@ -139,7 +139,7 @@ describe('GET /audit/export', () => {
     expectError(answer, 403, FORBIDDEN)
   })
 
-  it('refuses an unknown parameter and a bad date', async () => {
+  it('refuses an unknown parameter and an invalid date', async () => {
     expectError(await request(server, 'GET', `${path}?form=x`, ann), 400, 'Unknown parameter: form')
     expect((await request(server, 'GET', `${path}?since=x`, ann)).status).toBe(400)
     expectError(await request(server, 'POST', path, ann), 405, 'Method not allowed')

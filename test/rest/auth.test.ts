@@ -29,14 +29,14 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 const revoke = ({ tokenId, token }: Member) => request(server, 'DELETE', `/api/v1/keys/${tokenId}`, { token })
 
-/** As the operator's command line does it: no server tells of it. */
+/** As the operator's command line does, without a notice to the server. */
 const revokeElsewhere = ({ tokenId: id }: Member) =>
   server.service.deps.db.token.update({ where: { id }, data: { revokedAt: clock.now() } })
 
 const endMembership = ({ organizationId, userId }: Member) =>
   server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } })
 
-/** What a token that is none, or no longer, is told: under `/api/v1` it differs from the rest. */
+/** The errors of invalid and expired tokens: under `/api/v1` they differ from the rest. */
 const invalid = (face: string) =>
   face === 'REST' ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
 
@@ -70,7 +70,7 @@ describe('the Authorization header', () => {
     ['SQL', () => `Bearer mst_'OR'1'='1`, 401, 'invalid'],
   ]
 
-  it.each(onEachFace(rows))('%s: %s', async (face, _, header, status, message = '') => {
+  it.each(onEachFace(rows))('with %s: %s', async (face, _, header, status, message = '') => {
     const value = header(await server.member())
     const headers = value === null ? undefined : { Authorization: value }
     for (const procedure of ['agents.list', 'agents.create', 'executions.events']) {
@@ -92,7 +92,7 @@ describe('the Authorization header', () => {
       EXPIRED,
     ],
   ]
-  it.each(onEachFace(ended))('%s: a token that was %s is refused from the next request on', async (...row) => {
+  it.each(onEachFace(ended))('%s: with a token that was %s is refused from the next request on', async (...row) => {
     const [face, , end, status, message] = row
     const member = await server.member({ expiresAt: new Date(now.getTime() + 60_000) })
     const call = () => faces[face](server, 'agents.list', {}, { token: member.token })
@@ -105,17 +105,20 @@ describe('the Authorization header', () => {
     ['revoked', revokeElsewhere, 401, 'invalid'],
     ['of somebody who is no member any more', endMembership, 403, FORBIDDEN],
   ]
-  it.each(onEachFace(endedElsewhere))('%s: a token that was %s by another process is refused soon', async (...row) => {
-    const [face, , end, status, message] = row
-    const member = await server.member()
-    const call = () => faces[face](server, 'agents.list', {}, { token: member.token })
-    expect((await call()).status).toBe(200)
-    await end(member)
-    await expect.poll(async () => (await call()).status).toBe(status)
-    expectError(await call(), status, message === 'invalid' ? invalid(face) : message)
-  })
+  it.each(onEachFace(endedElsewhere))(
+    '%s: with a token that was %s by another process is refused soon',
+    async (...row) => {
+      const [face, , end, status, message] = row
+      const member = await server.member()
+      const call = () => faces[face](server, 'agents.list', {}, { token: member.token })
+      expect((await call()).status).toBe(200)
+      await end(member)
+      await expect.poll(async () => (await call()).status).toBe(status)
+      expectError(await call(), status, message === 'invalid' ? invalid(face) : message)
+    },
+  )
 
-  it('with a token that was shown a moment ago costs no statement of its own, and one again after a second', async () => {
+  it('with a recently used token costs no statement, and one after a second', async () => {
     const { token, userId } = await server.member()
     const actors = createActors(server.service.deps)
     const time = vi.spyOn(performance, 'now').mockReturnValue(1_000)
@@ -131,7 +134,7 @@ describe('the Authorization header', () => {
     actors.stop()
   })
 
-  it('with a token that is revoked while it is looked up is not remembered as good', async () => {
+  it('with a token that is revoked during its lookup is not cached as valid', async () => {
     const { deps } = server.service
     const member = await server.member()
     const db = overrideMembers(() => deps.db, {
@@ -148,21 +151,21 @@ describe('the Authorization header', () => {
     actors.stop()
   })
 
-  it('with a token that expires in a millisecond is good, and bad then', async () => {
+  it('with a token that expires in a millisecond is valid, and invalid then', async () => {
     const { token } = await server.member({ expiresAt: new Date(now.getTime() + 1) })
     expect((await request(server, 'GET', '/api/v1/agents', { token })).status).toBe(200)
     now = new Date(now.getTime() + 1)
     expectError(await request(server, 'GET', '/api/v1/agents', { token }), 401, EXPIRED)
   })
 
-  it('of two, the first one counts', async () => {
+  it('counts once: the first of two wins', async () => {
     const good = `Authorization: Bearer ${server.token}`
     const bad = `Authorization: Bearer ${newToken('mst')}`
     expect((await raw([good, bad])).status).toBe(200)
     expectError(await raw([bad, good]), 401, invalid('REST'))
   })
 
-  it('of 64 KiB is refused before anybody reads it', async () => {
+  it('of 64 KiB is refused unread', async () => {
     expectError(await raw([`Authorization: Bearer mst_${'x'.repeat(65_536)}`]), 431, 'Request Header Fields Too Large')
   })
 
@@ -187,13 +190,13 @@ describe('the Authorization header', () => {
     expect((await request(server, 'GET', '/api/v1/agents')).status).toBe(200)
   })
 
-  it('is what other paths have no need of', async () => {
+  it('is optional on other paths', async () => {
     for (const path of ['/healthz', '/readyz', '/api/health', '/api/openapi.json']) {
       expect((await request(server, 'GET', path, { token: null })).status).toBe(200)
     }
   })
 
-  /** The answer to GET /api/v1/agents with these header lines, whatever bytes they have. */
+  /** Sends GET /api/v1/agents with these header lines of arbitrary bytes. Returns the answer. */
   async function raw(lines: string[]): Promise<Answer> {
     const socket = connect(port, '127.0.0.1')
     await once(socket, 'connect')
@@ -214,7 +217,7 @@ it('the prefix of tokens is a setting', async () => {
   expectError(answer, 401, 'Invalid token format. Token must start with td_')
 })
 
-it('when a token was last used is written at most once a minute', async () => {
+it('the last use of a token is written at most once a minute', async () => {
   const { token, tokenId } = await server.member()
   const use = async () => {
     server.queries.length = 0

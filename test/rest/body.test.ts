@@ -7,7 +7,7 @@ import { readJson } from '../../src/http/body.ts'
 it.each([
   ['before its body is asked for', true],
   ['while it is waited for', false],
-])('a request whose sender leaves %s fails, and nobody waits for the rest', async (_, left) => {
+])('a request whose sender leaves %s fails without a wait for the rest', async (_, left) => {
   const coming = Promise.withResolvers<IncomingMessage>()
   const server = createServer((req) => coming.resolve(req)).listen(0, '127.0.0.1')
   await once(server, 'listening')

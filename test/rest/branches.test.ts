@@ -28,7 +28,7 @@ const post = (path: string, body: Fields, options: Options = {}) =>
 const open = async (fields: Fields = { agentId: agent }): Promise<string> => (await post('/chats', fields)).body.id
 const send = (chat: string, body: Fields, options: Options = {}) => post(`/chats/${chat}/messages`, body, options)
 
-/** Says something, and returns the answer of the request. */
+/** Sends a message, and returns the answer of the request. */
 async function say(chat: string, message: string, fields: Fields = {}, reply: Reply = {}) {
   model.script({ tokens: [`Re: ${message}`], ...reply })
   const { status, body } = await send(chat, { message, ...fields })
@@ -42,7 +42,7 @@ const textsOf = async (chat: string, query = '') => (await list(chat, query)).ma
 const find = async (chat: string, content: string) =>
   (await list(chat, '?branch=all')).find((message) => message.content === content)!.id as string
 
-/** What the model was told last, without the system prompt. */
+/** The messages of the last request to the model, without the system prompt. */
 const told = () =>
   model.requests
     .at(-1)!
@@ -50,7 +50,7 @@ const told = () =>
     .map(({ content }) => content)
 
 describe('a message to a chat', () => {
-  it('runs the agent of the chat, in the session that goes on', async () => {
+  it('runs the agent of the chat, in its current session', async () => {
     const chat = await open()
     const first = await say(chat, 'One')
     const second = await say(chat, 'Two')
@@ -61,7 +61,7 @@ describe('a message to a chat', () => {
     expect(new Set(messages.map(({ branch }) => branch))).toEqual(new Set([first.sessionId]))
   })
 
-  it('can be streamed, or go on in the background', async () => {
+  it('can be streamed, or run in the background', async () => {
     const chat = await open()
     model.script({ tokens: ['Hel', 'lo'] })
     const body = { message: 'Hi', stream: true }
@@ -88,7 +88,7 @@ describe('a message to a chat', () => {
     expect(await list(chat)).toHaveLength(2)
   })
 
-  it('goes to the agent of the latest session in a chat that was opened without one', async () => {
+  it('goes to the agent of the latest session in a chat that was opened without an agent', async () => {
     const chat = await open({ title: 'Empty' })
     expectError(await send(chat, { message: 'Hi' }), 400, 'Chat has no agent')
     await post(`/agents/${agent}/execute`, { message: 'Hi', chatId: chat })
@@ -111,7 +111,7 @@ describe('a message to a chat', () => {
 })
 
 describe('a branch', () => {
-  it('takes the place of a message and of what came after it, and changes none of them', async () => {
+  it('replaces a message and everything after it, and changes no existing message', async () => {
     const chat = await open()
     const { sessionId } = await say(chat, 'One')
     await say(chat, 'Two')
@@ -130,7 +130,7 @@ describe('a branch', () => {
     expect(body.chat).toMatchObject({ messageCount: 4, sessionId: edited.sessionId, lastMessage: 'Re: Zwei' })
   })
 
-  it('is what the chat goes on with, until another one is continued', async () => {
+  it('is continued by the chat until another branch is continued', async () => {
     const chat = await open()
     const { sessionId } = await say(chat, 'One')
     await say(chat, 'Uno', { replaces: await find(chat, 'One') })
@@ -145,7 +145,7 @@ describe('a branch', () => {
     expect(told()).toEqual(['One', 'Re: One', 'Two', 'Re: Two', 'Three'])
   })
 
-  it('answers the last message again, with what was attached and asked for', async () => {
+  it('answers the last message again, with its attachments and options', async () => {
     const chat = await open()
     await say(chat, 'One')
     await say(chat, 'Two', { model: 'compatible/other' })
@@ -160,7 +160,7 @@ describe('a branch', () => {
     expect(await textsOf(chat)).toEqual(['One', 'First'])
   })
 
-  it('begins behind a branch, and behind a branch of that one', async () => {
+  it('starts behind a branch, and behind a branch of that one', async () => {
     const chat = await open()
     for (const text of ['1', '2', '3']) await say(chat, text)
     await say(chat, '2b', { replaces: await find(chat, '2') })
@@ -184,7 +184,7 @@ describe('a branch', () => {
     expect(pages).toEqual(messages.map(({ id, parentId }) => `${id} ${parentId}`))
   })
 
-  it('does not wait for the run that it takes the place of, unless that is asked for', async () => {
+  it('does not wait for the run that it replaces, unless the request asks for it', async () => {
     const chat = await open()
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: ['Slow', gate.promise, ' answer'] })
@@ -199,7 +199,7 @@ describe('a branch', () => {
     expect(await textsOf(chat)).toEqual(['Eins', 'Re: Eins'])
   })
 
-  it('takes the place of user messages of the chat alone', async () => {
+  it('replaces only user messages of the chat', async () => {
     const [chat, other] = [await open(), await open()]
     await say(chat, 'One')
     await say(other, 'Other')
@@ -209,7 +209,7 @@ describe('a branch', () => {
     expectError(await request(server, 'GET', `/api/v1/chats/${chat}/messages?branch=unknown`), 404, 'Session not found')
   })
 
-  it('of what others have said needs the scope to read it, as going on with it does', async () => {
+  it("from other users' messages needs the scope to read them, as continuing does", async () => {
     const chat = await open()
     await say(chat, 'One')
     const replaces = await find(chat, 'One')
@@ -220,7 +220,7 @@ describe('a branch', () => {
     expect((await send(chat, { message: 'Hi', replaces }, reader)).status).toBe(200)
   })
 
-  it('stays closed to others where the session that it goes on with is', async () => {
+  it('stays closed to other users if its session is closed to them', async () => {
     const owner = await server.member()
     const body = { name: 'Eve', systemPrompt: 'You are Eve.', visibility: 'private' }
     const { id } = (await post('/agents', body, owner)).body
@@ -232,7 +232,7 @@ describe('a branch', () => {
     expectError(await send(chatId, { message: 'Hi' }), 404, 'Chat not found')
   })
 
-  it('a thousand deep is read with as many statements as one', async () => {
+  it('a thousand levels deep takes as many statements as one', async () => {
     const chat = await open()
     const { sessionId } = await say(chat, 'Deep')
     const { db } = server.service.deps
@@ -246,7 +246,7 @@ describe('a branch', () => {
     }
     await db.chat.update({ where: { id: chat }, data: { isBranched: true } })
     const idOf = (level: number) => (level === 1 ? sessionId : `${sessionId}x${level}`)
-    /** Branches of branches, each with a question that takes the place of the answer to the one before. */
+    /** Branches of branches, each with a question that replaces the answer to the one before. */
     const deepen = async (from: number, to: number) => {
       const levels = Array.from({ length: to - from + 1 }, (_, index) => from + index)
       await grow(levels)
@@ -281,7 +281,7 @@ describe('a branch', () => {
     const [said, listed] = await deepen(2, 4)
     const deep = await deepen(5, 1_000)
     expect(deep[1]).toBe(listed)
-    // The events of a run are written in as many transactions as it takes time.
+    // The number of transactions for the events of a run depends on time.
     expect(deep[0]).toBeLessThan(said! + 6)
     const messages = await list(chat)
     expect(messages).toHaveLength(1_000)
@@ -290,8 +290,8 @@ describe('a branch', () => {
   })
 })
 
-describe('a run again', () => {
-  it('answers as execute, in a branch in its place', async () => {
+describe('a rerun', () => {
+  it('answers as execute does, in a branch that replaces the run', async () => {
     const chat = await open()
     await say(chat, 'One')
     const { executionId } = await say(chat, 'Two')
@@ -307,7 +307,7 @@ describe('a run again', () => {
     expect((await stream.rest()).at(-1)?.event).toBe('result')
   })
 
-  it('is for those who can read the run, in a chat that is there', async () => {
+  it('is for callers who can read the run, in an existing chat', async () => {
     const chat = await open()
     const { executionId } = await say(chat, 'One')
     const { token } = await server.member({ organization: 'Other' })

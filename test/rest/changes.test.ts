@@ -39,7 +39,7 @@ type Caller = { token: string }
 const call = async (method: string, path: string, { token }: Caller, body?: object) =>
   (await request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })).body
 
-/** Follows a stream of changes from now on; `next` is the next event, null at the end. */
+/** Follows a stream of changes from now on; `next` returns the next event, or null at the end. */
 async function follow(path: string, { token }: Caller) {
   const gone = new AbortController()
   const headers = { Authorization: `Bearer ${token}` }
@@ -74,7 +74,7 @@ async function revoke({ tokenId }: Member): Promise<void> {
 }
 
 describe('GET /tasks/events', () => {
-  it('tells each task that is created, changed or deleted, as GET has it', async () => {
+  it('sends each task that is created, changed or deleted, in the form of GET', async () => {
     using events = await follow('/tasks/events', bob)
     const { id, task } = await call('POST', '/tasks', ann, { title: 'One' })
     expect(await events.next()).toEqual({ event: 'changed', data: { type: 'changed', task } })
@@ -84,7 +84,7 @@ describe('GET /tasks/events', () => {
     expect(await events.next()).toEqual({ event: 'deleted', data: { type: 'deleted', id } })
   })
 
-  it('tells nothing of another organization, its deletions included', async () => {
+  it('sends no tasks of another organization, and none of its deletions', async () => {
     using events = await follow('/tasks/events', eve)
     const { id } = await call('POST', '/tasks', ann, { title: 'Secret' })
     await call('PATCH', `/tasks/${id}`, ann, { title: 'Secret still' })
@@ -95,7 +95,7 @@ describe('GET /tasks/events', () => {
     expect((await events.next())?.data).toEqual({ type: 'deleted', id: own.id })
   })
 
-  it('of one task ends with its deletion, and is a 404 for a task of others', async () => {
+  it('of one task ends with its deletion, and gives 404 for a foreign task', async () => {
     const { id } = await call('POST', '/tasks', ann, { title: 'One' })
     using events = await follow(`/tasks/events?id=${id}`, ann)
     await call('POST', '/tasks', ann, { title: 'Another' })
@@ -111,7 +111,7 @@ describe('GET /tasks/events', () => {
   })
 
   // PostgreSQL's bus is the same behind its connection.
-  it.skipIf(onPostgres)('finds changes and deletions whose notices were missed, and tells nothing twice', async () => {
+  it.skipIf(onPostgres)('finds changes and deletions without notices, and sends nothing twice', async () => {
     using events = await follow('/tasks/events', ann)
     const { db, bus } = server.service.deps
     const tellAll = () => (bus as unknown as { tellAll(): void }).tellAll()
@@ -146,7 +146,7 @@ describe('GET /tasks/events', () => {
     expectError(answer, 400, 'Unknown parameter: spaceid')
   })
 
-  it('has a name that is no id of a task: other methods are a 405', async () => {
+  it('has a name that is no id of a task, so that other methods give 405', async () => {
     const headers = { Authorization: `Bearer ${ann.token}` }
     const ask = (method: string) => fetch(`${server.url}/api/v1/tasks/events`, { method, headers })
     const refused = await ask('DELETE')
@@ -155,7 +155,7 @@ describe('GET /tasks/events', () => {
     expect([head.status, head.headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8'])
   })
 
-  it('is the subscription tasks.changes of the client', async () => {
+  it("equals the client's subscription tasks.changes", async () => {
     const seen: { event: string; data: unknown }[] = []
     const started = Promise.withResolvers<void>()
     const subscription = createClient({ url: server.url, token: ann.token }).tasks.changes.subscribe(undefined, {
@@ -172,7 +172,7 @@ describe('GET /tasks/events', () => {
 })
 
 describe('GET /approvals/events', () => {
-  /** A run of ann's that asks; its id. */
+  /** Starts a run of ann's that asks for an approval. Returns its id. */
   async function ask(fields: object = {}): Promise<string> {
     const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
     const agent = { name: 'A', systemPrompt: 'x', mcpInstanceIds: [mcpId], ...fields }
@@ -180,7 +180,7 @@ describe('GET /approvals/events', () => {
     return (await call('POST', `/agents/${id}/execute`, ann, { message: 'Hello', background: true })).executionId
   }
 
-  it('tells what runs ask for and what is decided, as the list has it', async () => {
+  it('sends new and decided approvals, in the form of the list', async () => {
     using events = await follow('/approvals/events', ann)
     const executionId = await ask()
     const asked = (await events.next())!
@@ -190,7 +190,7 @@ describe('GET /approvals/events', () => {
     expect((await events.next())?.data.approval).toEqual(approval)
   })
 
-  it('tells that an approval has expired because its run was cancelled', async () => {
+  it('sends an approval that expired because its run was cancelled', async () => {
     const executionId = await ask()
     await expect
       .poll(async () => (await call('GET', `/approvals?executionId=${executionId}`, ann)).approvals.length)
@@ -200,7 +200,7 @@ describe('GET /approvals/events', () => {
     expect((await events.next())?.data.approval).toMatchObject({ executionId, status: 'expired' })
   })
 
-  it('tells a stranger nothing of a private run, and is a 404 for it', async () => {
+  it('hides a private run from a stranger, and gives 404 for it', async () => {
     using theirs = await follow('/approvals/events', eve)
     using own = await follow('/approvals/events', ann)
     const executionId = await ask()
@@ -213,7 +213,7 @@ describe('GET /approvals/events', () => {
     expect(await theirs.next()).toBeNull()
   })
 
-  it('is approvals.changes of the client, and approvalChanges of GraphQL', async () => {
+  it('equals approvals.changes of the client, and approvalChanges of GraphQL', async () => {
     const seen: any[] = []
     const started = Promise.withResolvers<void>()
     const subscription = createClient({ url: server.url, token: ann.token }).approvals.changes.subscribe(undefined, {

@@ -39,7 +39,7 @@ const send = (chat: string, fields: Fields, at: Server = server) => post(`/chats
 const follow = (chat: string, lastEventId?: string, at: Server = server): Promise<EventStream> =>
   openStream(at, `/api/v1/chats/${chat}/events`, { headers: lastEventId ? { 'Last-Event-ID': lastEventId } : {} })
 
-/** The next events up to one that holds. */
+/** Reads events up to one that matches. */
 async function until(stream: EventStream, holds: (event: StreamEvent) => boolean): Promise<StreamEvent[]> {
   const events: StreamEvent[] = []
   for (let event = await stream.next(); event; event = await stream.next()) {
@@ -61,7 +61,7 @@ function gated(tokens: string[]) {
 }
 
 describe('the events of a chat', () => {
-  it('are those of its runs from now on, with what goes on in it', async () => {
+  it('are those of its runs from now on, including everything within a run', async () => {
     const chat = await open()
     await send(chat, { message: 'Before' })
     await using stream = await follow(chat)
@@ -81,7 +81,7 @@ describe('the events of a chat', () => {
     }
   })
 
-  it('begin with the state of a chat in which nothing was said, and with a run that is on from its start', async () => {
+  it('start with the state of an empty chat, and with an active run from its first event', async () => {
     const chat = await open()
     await using first = await follow(chat)
     expect((await first.next())?.data).toMatchObject({ type: 'status', status: 'standby', executionId: null })
@@ -96,7 +96,7 @@ describe('the events of a chat', () => {
     expect(late.slice(1)).toEqual(all.slice(1))
   })
 
-  it('go on behind any of them, none twice and none left out', async () => {
+  it('resume after any of them, without gaps or duplicates', async () => {
     const chat = await open()
     await using stream = await follow(chat)
     const start = (await stream.next())!
@@ -109,7 +109,7 @@ describe('the events of a chat', () => {
     await until(stream, isStatus('done'))
     await send(chat, { message: 'Again' })
     const rest = await until(stream, isStatus('done'))
-    /** Without what else an id names: it depends on which runs are on. */
+    /** Without the other parts of an id, which depend on the active runs. */
     const plain = ({ text }: StreamEvent) => text.replace(/^(id: [^,\n]+)[^\n]*/, '$1')
     const ids = (events: StreamEvent[]) => events.filter(({ event }) => event !== 'status').map(plain)
     const isEnd = (event: StreamEvent) => plain(event) === ids(rest).at(-1)
@@ -130,7 +130,7 @@ describe('the events of a chat', () => {
     expect(nameOf((await last.next())!)).toBe('done')
   })
 
-  it('of two branches at once go on behind any of them, too', async () => {
+  it('of two concurrent branches also resume after any of them', async () => {
     const chat = await open()
     const one = await send(chat, { message: 'One' })
     const [left, right] = [gated(['l1 ', 'l2']), gated(['r1 ', 'r2'])]
@@ -153,7 +153,7 @@ describe('the events of a chat', () => {
     expect(nameOf((await after.next())!)).toBe('done')
   })
 
-  it('begin anew with a reset where the one that was named is gone', async () => {
+  it('start again with a reset if the given event is gone', async () => {
     const [chat, other] = [await open(), await open()]
     const { executionId } = await send(other, { message: 'Hi' })
     for (const id of ['unknown', 'exec-1-unknown:3', `${executionId}:2`, 'x:1,'.repeat(1_000)]) {
@@ -162,7 +162,7 @@ describe('the events of a chat', () => {
     }
   })
 
-  it('show a run of another branch, an approval to come, and a run that was cancelled', async () => {
+  it('show a run of another branch, a requested approval, and a cancelled run', async () => {
     const chat = await open()
     await using stream = await follow(chat)
     const gate = gated(['Never'])
@@ -175,7 +175,7 @@ describe('the events of a chat', () => {
     gate(0)
   })
 
-  it('end within 5 s once the chat is deleted, private to others, or the token revoked, and for foreigners at once', async () => {
+  it('end within 5 s once the chat is deleted or private, or the token revoked', async () => {
     const { token } = await server.member({ organization: 'Other' })
     const chats = await Promise.all([open(), open(), open()])
     const [deleted, hidden, revoked] = chats as [string, string, string]
@@ -200,7 +200,7 @@ describe('the events of a chat', () => {
     expect(await Promise.all(streams.map((stream) => stream.rest()))).toEqual([[], [], []])
   }, 20_000)
 
-  it('hide what a private agent of another member says in the chat', async () => {
+  it("hide texts of another member's private agent in the chat", async () => {
     const chat = await open()
     await using stream = await follow(chat)
     const owner = { ...server, token: (await server.member()).token }
@@ -212,7 +212,7 @@ describe('the events of a chat', () => {
     expect(events.filter(({ event }) => event === 'meta')).toHaveLength(1)
   })
 
-  it('wait for a reader that does not read, and keep nobody else waiting', async () => {
+  it('wait for a reader that does not read, without delaying others', async () => {
     const chat = await open()
     const tokens = Array.from({ length: 400 }, (_, index) => `${index} `.padEnd(8192, '.'))
     const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
@@ -232,7 +232,7 @@ describe('the events of a chat', () => {
     expect(ids).toEqual(Array.from({ length: tokens.length + 1 }, (_, index) => index + 2))
   })
 
-  it('go on after a restart of the server in the middle of an answer', async () => {
+  it('resume after a restart of the server in the middle of an answer', async () => {
     const first = await startServer({ ...env(), DRAIN_TIMEOUT: '0.1' })
     const { token, folder, databaseEnv } = first
     await using cleanup = new AsyncDisposableStack()
@@ -252,7 +252,7 @@ describe('the events of a chat', () => {
     gate(1)
   })
 
-  it.runIf(onPostgres)('are those of runs on other servers, too', async () => {
+  it.runIf(onPostgres)('include those of runs on other servers', async () => {
     await using other = await startServer({ ...env(), ...server.databaseEnv })
     const at = { url: other.url, token: server.token }
     const chat = await open()

@@ -54,7 +54,7 @@ const ids = (chats: { id: string }[]) => chats.map(({ id }) => id)
 const general = async (who: Who = 'ann'): Promise<string> =>
   (await done('spaces.list', {}, who)).spaces.find(({ isDefault }: Fields) => isDefault).id
 
-/** A run that goes on until it is let go. */
+/** A run that is active until the test releases it. */
 async function working(agentId: string, fields: Fields = {}) {
   const gate = Promise.withResolvers<void>()
   model.script({ tokens: ['Half ', gate.promise, 'done'] })
@@ -73,7 +73,7 @@ async function working(agentId: string, fields: Fields = {}) {
 }
 
 describe('POST /chats', () => {
-  it.each(FACES)('%s: opens one in the default space, and needs to be told nothing', async (face) => {
+  it.each(FACES)('%s: opens one in the default space without any input', async (face) => {
     const { body } = await on(face, 'chats.create')
     expect(body).toEqual({
       success: true,
@@ -107,7 +107,7 @@ describe('POST /chats', () => {
     expect(response.status).toBe(200)
   })
 
-  it('opens one in a space, with an agent that the caller may run: of other organizations, too', async () => {
+  it('opens one in a space, with an executable agent, also of another organization', async () => {
     const spaceId = await space({ visibility: 'private' })
     const own = await agent({ name: 'Mine', visibility: 'private' })
     const chat = await open({ spaceId, agentId: own, title: 'A talk' })
@@ -122,17 +122,14 @@ describe('POST /chats', () => {
     }
   })
 
-  it.each(FACES)(
-    '%s: opens none in an empty space, or with an empty agent: they are unknown like others',
-    async (face) => {
-      const before = await server.service.deps.db.chat.count()
-      expectError(await on(face, 'chats.create', { spaceId: '' }), 404, 'Space not found')
-      expectError(await on(face, 'chats.create', { agentId: '' }), 404, 'Agent not found')
-      expect(await server.service.deps.db.chat.count()).toBe(before)
-    },
-  )
+  it.each(FACES)('%s: treats an empty space or agent as unknown', async (face) => {
+    const before = await server.service.deps.db.chat.count()
+    expectError(await on(face, 'chats.create', { spaceId: '' }), 404, 'Space not found')
+    expectError(await on(face, 'chats.create', { agentId: '' }), 404, 'Agent not found')
+    expect(await server.service.deps.db.chat.count()).toBe(before)
+  })
 
-  it('with an Idempotency-Key is done once, and tells nothing to who has lost the space', async () => {
+  it('happens once per Idempotency-Key, and a replay needs access to the space', async () => {
     const spaceId = await space({}, 'ben')
     const headers = { 'Idempotency-Key': newId() }
     const post = () => request(server, 'POST', '/api/v1/chats', { body: { spaceId }, headers, token: people.ann.token })
@@ -144,7 +141,7 @@ describe('POST /chats', () => {
     expectError(await post(), 404, 'Space not found')
   })
 
-  it("leads to where a new agent's chatUrl says", async () => {
+  it("has the id that a new agent's chatUrl leads to", async () => {
     const { id, chatUrl } = await done('agents.create', { name: 'Chatty', systemPrompt: 'x' })
     const [, spaceId, chatId] = /^\/acme\/spaces\/(\w+)\/chats\/(\w+)$/.exec(chatUrl) ?? []
     expect(await get(chatId ?? '')).toMatchObject({ spaceId, agentId: id, agentName: 'Chatty', status: 'standby' })
@@ -154,7 +151,7 @@ describe('POST /chats', () => {
 })
 
 describe('GET /chats', () => {
-  it.each(FACES)('%s: lists them by space, agent and status, newest first, page by page', async (face) => {
+  it.each(FACES)('%s: lists chats by space, agent and status, newest first, page by page', async (face) => {
     const [one, other] = [await space(), await space()]
     const [ada, bob] = [await agent(), await agent()]
     const chats: { id: string }[] = []
@@ -182,7 +179,7 @@ describe('GET /chats', () => {
     expect(ids([...first.chats, ...second.chats])).toEqual(ids(chats))
   })
 
-  it("tells a mission's runs from other chats, by its title and their numbers", async () => {
+  it("distinguishes a mission's runs by its title and their numbers", async () => {
     const agentId = await agent()
     const { id } = await done('missions.create', { title: 'Digest', goal: 'Read it all.', agentId })
     for (const runNumber of [1, 2]) {
@@ -197,7 +194,7 @@ describe('GET /chats', () => {
     expect((await done('chats.list', { agentId })).chats).toHaveLength(3)
   })
 
-  it("a private mission's chats are its owner's", async () => {
+  it("shows a private mission's chats only to its owner", async () => {
     const said = { title: 'Secret', goal: 'Hush.', agentId: await agent(), visibility: 'private' }
     const { id } = await done('missions.create', said)
     const { chatId } = await done('missions.run', { id })
@@ -209,8 +206,8 @@ describe('GET /chats', () => {
   })
 })
 
-describe('the status', () => {
-  it('is standby, working while a run is on, and then done', async () => {
+describe('the status of a chat', () => {
+  it('is standby, working while a run is active, and then done', async () => {
     const agentId = await agent()
     const { id } = await open({ agentId })
     const run = await working(agentId, { chatId: id })
@@ -220,7 +217,7 @@ describe('the status', () => {
     expect(await get(id)).toMatchObject({ status: 'done', lastMessage: 'Half done', messageCount: 2 })
   })
 
-  it('a message that waits for its turn is not there yet, nor counted', async () => {
+  it('ignores a message that waits for its turn', async () => {
     const agentId = await agent()
     const { id } = await open({ agentId })
     const run = await working(agentId, { chatId: id })
@@ -243,7 +240,7 @@ describe('the status', () => {
     run.letGo()
   })
 
-  it('stays working until the last of its sessions has ended, whose end it then tells', async () => {
+  it('stays working until the last session has ended, and then shows that end', async () => {
     const [ada, bob, cid] = [await agent(), await agent(), await agent()]
     const { id } = await open({ agentId: ada })
     const first = await working(ada, { chatId: id })
@@ -261,7 +258,7 @@ describe('the status', () => {
 })
 
 describe('GET /chats/{id}/messages', () => {
-  it.each(FACES)('%s: tells them oldest first, with their runs', async (face) => {
+  it.each(FACES)('%s: lists the messages oldest first, with their runs', async (face) => {
     const agentId = await agent()
     const { id } = await open({ agentId, title: 'Talk' })
     const runs = []
@@ -297,7 +294,7 @@ describe('GET /chats/{id}/messages', () => {
     })
   })
 
-  it.each(FACES)('%s: come page by page, none twice and none left out, though many have one time', async (face) => {
+  it.each(FACES)('%s: pages without gap or duplicate, also over messages of one time', async (face) => {
     const [ada, bob] = [await agent(), await agent()]
     const { id } = await open()
     for (let turn = 0; turn < 3; turn++) {
@@ -320,7 +317,7 @@ describe('GET /chats/{id}/messages', () => {
     expect(seen).toEqual(all)
   })
 
-  it('marks what a cancelled run had said', async () => {
+  it('marks the text of a cancelled run', async () => {
     const agentId = await agent()
     const run = await working(agentId)
     await expect
@@ -337,7 +334,7 @@ describe('GET /chats/{id}/messages', () => {
 })
 
 describe('PATCH /chats/{id}', () => {
-  it.each(FACES)('%s: renames it, closes it and opens it again', async (face) => {
+  it.each(FACES)('%s: renames a chat, closes it and opens it again', async (face) => {
     const before = await open()
     const patch = async (fields: Fields, who: Who = 'ann') =>
       (await on(face, 'chats.update', { id: before.id, ...fields }, who)).body.chat
@@ -360,7 +357,7 @@ describe('PATCH /chats/{id}', () => {
     expect(events.filter(({ action }) => action === 'chat.update')).toHaveLength(3)
   })
 
-  it('a closed chat stays in lists, and its next message opens it', async () => {
+  it('leaves a closed chat in lists, and its next message opens it', async () => {
     const agentId = await agent()
     const { id } = await open({ agentId })
     await done('chats.update', { id, closed: true })
@@ -371,7 +368,7 @@ describe('PATCH /chats/{id}', () => {
 })
 
 describe('DELETE /chats/{id}', () => {
-  it.each(FACES)('%s: it is gone, everywhere, and its executions stay', async (face) => {
+  it.each(FACES)('%s: removes it everywhere, and its executions stay', async (face) => {
     const agentId = await agent()
     const { id } = await open({ agentId })
     const { executionId, sessionId } = await say(agentId, { chatId: id })
@@ -390,7 +387,7 @@ describe('DELETE /chats/{id}', () => {
     expect(events.map(({ action }) => action)).toContain('chat.archive')
   })
 
-  it.each(FACES)('%s: not while a run is on in it', async (face) => {
+  it.each(FACES)('%s: is refused while a run is active in it', async (face) => {
     const agentId = await agent()
     const run = await working(agentId)
     expectError(await on(face, 'chats.delete', { id: run.chatId }), 409, 'Chat is busy')
@@ -399,7 +396,7 @@ describe('DELETE /chats/{id}', () => {
     expect((await on(face, 'chats.delete', { id: run.chatId })).status).toBe(200)
   })
 
-  it.each(FACES)('%s: not while a run of another agent is on in it, whatever the status says', async (face) => {
+  it.each(FACES)('%s: is refused during a run of another agent, whatever the status shows', async (face) => {
     const [slow, quick] = [await agent(), await agent()]
     const run = await working(slow)
     await say(quick, { chatId: run.chatId })
@@ -408,7 +405,7 @@ describe('DELETE /chats/{id}', () => {
     expect((await on(face, 'chats.delete', { id: run.chatId })).status).toBe(200)
   })
 
-  it('of two at once, one does it and the other finds it gone', async () => {
+  it('succeeds for one of two concurrent requests, and the other finds it gone', async () => {
     const { id } = await open()
     const { db } = server.service.deps
     const { $transaction } = db
@@ -474,7 +471,7 @@ describe('who may do what with a chat', () => {
     expect(named(row)).toEqual(named(expected))
   })
 
-  it("what a private agent says in a chat of everybody is its owner's alone", async () => {
+  it("a private agent's texts in a shared chat are visible only to its owner", async () => {
     const [shared, secret] = [await agent(), await agent({ visibility: 'private' })]
     const { id } = await open({ agentId: shared })
     model.script({ tokens: ['open'] })
@@ -503,7 +500,7 @@ describe('who may do what with a chat', () => {
   })
 })
 
-describe("what is somebody else's is told apart by nothing from what never was", () => {
+describe('a foreign id looks like one that never existed', () => {
   const ATTEMPTS: [what: string, method: string, path: (id: string) => string, body?: Fields][] = [
     ['get', 'GET', (id) => `/api/v1/chats/${id}`],
     ['messages', 'GET', (id) => `/api/v1/chats/${id}/messages`],
@@ -527,7 +524,7 @@ describe("what is somebody else's is told apart by nothing from what never was",
     return answers
   }
 
-  it.each(ATTEMPTS)('a chat: %s: %s', async (_, method, path, body) => {
+  it.each(ATTEMPTS)('of a chat: %s: %s', async (_, method, path, body) => {
     const secret = await open({ agentId: await agent({ visibility: 'private' }) })
     const hidden = await open({ spaceId: await space({ visibility: 'private' }) })
     const [own, gone] = [await open(), await open()]
@@ -544,7 +541,7 @@ describe("what is somebody else's is told apart by nothing from what never was",
     ['an agent', () => agent({ visibility: 'private' }), { agentId: '{id}' }, 404],
     ['an agent of the organization', () => agent(), { agentId: '{id}' }, 404],
     ['a space', () => space(), { spaceId: '{id}' }, 404],
-  ])('%s of a chat that is to be', async (_, make, body, status) => {
+  ])('in %s of a new chat', async (_, make, body, status) => {
     const answers = await answersTo('eve', [newId(), await make()], 'POST', () => '/api/v1/chats', body)
     expect(answers[0]!.status).toBe(status)
     expect(answers[1]).toEqual(answers[0])
@@ -561,7 +558,7 @@ describe("what is somebody else's is told apart by nothing from what never was",
   })
 })
 
-describe('what is missing or wrong is a 400 that names it', () => {
+describe('a missing or invalid value gives a 400 that names it', () => {
   const STATUS = 'Invalid status. Must be: standby, working, done, needs_attention, error'
   const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
   const wrong: [procedure: string, message: string, input: Fields][] = [
@@ -607,7 +604,7 @@ describe('what is missing or wrong is a 400 that names it', () => {
     expectError(await on(face, procedure, /update|messages/.test(procedure) ? { id, ...input } : input), 400, message)
   })
 
-  it.each(FACES)('%s: null is as good as nothing where nothing is needed', async (face) => {
+  it.each(FACES)('%s: null counts as absent for an optional field', async (face) => {
     const { body } = await on(face, 'chats.create', { spaceId: null, agentId: null, title: null })
     expect(body.chat).toMatchObject({ title: 'New chat', agentId: null, spaceId: await general() })
   })
@@ -634,7 +631,7 @@ it.skipIf(onPostgres)('a list of 10 chats takes as many statements as one of 100
   expect(counts[0]).toBeLessThanOrEqual(6)
 })
 
-it('a page of 1,000 chats is no larger than the database can answer', async () => {
+it("a page of 1,000 chats stays within the database's limits", async () => {
   const { organizationId, userId: ownerId } = people.ann
   const spaceId = await space()
   const { db } = server.service.deps
@@ -651,7 +648,7 @@ it('a page of 1,000 chats is no larger than the database can answer', async () =
   for (const face of FACES) expect((await on(face, 'chats.list', { spaceId })).body.chats).toHaveLength(1000)
 })
 
-it('a chat that is deleted just before a run is accepted in it takes no run', async () => {
+it('a chat that is deleted just before a run is accepted in it accepts no run', async () => {
   const agentId = await agent()
   const { id } = await open({ agentId })
   const { engine } = server.service.deps

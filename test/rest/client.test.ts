@@ -17,7 +17,7 @@ import { openStream } from '../support/sse.ts'
 const FORBIDDEN = "You don't have permission to access this resource"
 const INITIALIZED = 'Space is already initialized'
 
-/** The resolver says so of these names; it is asked of all others. */
+/** The resolver answers these names itself, and passes on all others. */
 const names = new Map<string, string[]>()
 const { lookup } = dns
 const told = async (name: string, options: { all: true }) =>
@@ -77,14 +77,14 @@ describe('a space is initialized', () => {
     expect(listed.files.map(({ path }: { path: string }) => path).sort()).toEqual(files.toSorted())
   })
 
-  it('and renamed, when a name is given', async () => {
+  it('and renamed, if a name is given', async () => {
     const id = await createSpace()
     const { body } = await init(id, { type: 'readme', spaceName: 'Research', orgId: owner.organizationId })
     expect(body.space.name).toBe('Research')
     expect(await filesOf(id)).toEqual({ 'README.md': '# Research\n' })
   })
 
-  it('once, whoever asks how', async () => {
+  it('once, whoever asks', async () => {
     const id = await createSpace()
     const answers = await Promise.all(['empty', 'readme', 'starterKit', 'readme'].map((type) => init(id, { type })))
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 409, 409, 409])
@@ -95,7 +95,7 @@ describe('a space is initialized', () => {
     expect(await server.service.deps.db.auditEvent.count({ where })).toBe(1)
   })
 
-  it('beside the files that are there, which stay as they are', async () => {
+  it('beside existing files, which stay unchanged', async () => {
     const id = await createSpace()
     const path = `/api/v1/spaces/${id}/files/content?path=README.md`
     await request(server, 'PUT', path, { token: owner.token, body: { content: 'mine' } })
@@ -105,7 +105,7 @@ describe('a space is initialized', () => {
     expect((await filesOf(id))['README.md']).toBe('mine')
   })
 
-  it('with an Idempotency-Key once, and the answer comes again', async () => {
+  it('once per Idempotency-Key, with the same answer again', async () => {
     const id = await createSpace()
     const headers = { 'Idempotency-Key': 'init' }
     const first = await init(id, { type: 'readme' }, owner, headers)
@@ -121,7 +121,7 @@ describe('a space is initialized', () => {
     expectError(await init(id, { type: 'empty' }, owner, { 'Idempotency-Key': 'other' }), 409, INITIALIZED)
   })
 
-  it('by its owner and by admins only', async () => {
+  it('only by its owner and by admins', async () => {
     const admin = await server.member({ organization: 'Acme', role: 'admin' })
     const stranger = await server.member({ organization: 'Strangers', role: 'owner' })
     const reader = await server.member({ organization: 'Acme', role: 'owner', scopes: ['spaces:read'] })
@@ -176,7 +176,7 @@ describe('a repository', () => {
     git.instead = null
     git.requests.length = 0
     names.clear()
-    // Whatever happened, nothing is left behind.
+    // No test leaves files behind.
     expect(clones()).toEqual([])
   })
 
@@ -187,7 +187,7 @@ describe('a repository', () => {
     return { id, ...(await init(id, { type: 'git', url, ...more })) }
   }
 
-  it('becomes files of the space: those of its default branch, or of the branch or tag that is asked for', async () => {
+  it('becomes files of the space, from its default branch or a given branch or tag', async () => {
     git.commit('a.git', { 'README.md': '# Hello', 'src/deep/x.ts': 'x', empty: '', 'ü.md': 'ü' })
     git.commit('a.git', { 'only.md': 'feature' }, 'feature/x')
     const { id, status, body } = await clone(`${git.url}/a.git`)
@@ -198,12 +198,12 @@ describe('a repository', () => {
     expect(branch.body.space.fileCount).toBe(1)
   })
 
-  it('without a commit is none', async () => {
+  it('without a commit is refused', async () => {
     git.create('empty.git')
     expectError(await clone(`${git.url}/empty.git`), 400, 'Repository could not be cloned: it has no commit')
   })
 
-  it('gives neither links, nor submodules, nor paths that lead elsewhere, nor what is too large', async () => {
+  it('loses links, submodules, paths outside of it, and files that are too large', async () => {
     git.commit('hostile.git', {
       'kept.md': 'kept',
       '.gitmodules': '[submodule "x"]\n\tpath = sub\n\turl = file:///etc\n',
@@ -237,7 +237,7 @@ describe('a repository', () => {
     expect((await filesOf(id))['kept.md']).toBe('kept')
   })
 
-  it('with more than a space holds is refused as a whole', async () => {
+  it('larger than a space is refused as a whole', async () => {
     const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`f${at}`, 'x']))
     git.commit('many.git', many(2001))
     const refused = await clone(`${git.url}/many.git`)
@@ -293,7 +293,7 @@ describe('a repository', () => {
   it.each([
     ...['-x', '--upload-pack=x', '/x', 'x/', '.x', 'x/.y', 'x..y', 'x//y', 'x y', 'x~1', 'x^', 'x:y', 'x?', 'x*', 'x['],
     ...['x\\y', 'x@{1}', '@', 'x.lock', 'x.lock/y', 'x.', 'x\ny', 'x\x7f', '..', '.', `${'x'.repeat(251)}`],
-  ])('is not looked for by the branch %j', async (branch) => {
+  ])('with the branch %j is refused', async (branch) => {
     const { status, body } = await clone(`${git.url}/a.git`, { branch })
     expect([status, body.message]).toEqual([400, expect.stringMatching(/^Invalid (branch|value for field: branch)/)])
     expect(git.requests).toEqual([])
@@ -302,7 +302,7 @@ describe('a repository', () => {
   it.each<[string, string, object, string]>([
     ['none', '/none.git', {}, 'there is none, or it is not public'],
     ['no such branch', '/a.git', { branch: 'none' }, 'there is no such branch'],
-  ])('that there is %s of is a 400', async (_, path, more, reason) => {
+  ])('with %s missing gives a 400', async (_, path, more, reason) => {
     expectError(await clone(git.url + path, more), 400, `Repository could not be cloned: ${reason}`)
   })
 
@@ -329,7 +329,7 @@ describe('a repository', () => {
       },
       /./,
     ],
-  ])('whose server %s is a 400 that tells no more', async (_, instead, reason) => {
+  ])('whose server %s gives a 400 without details', async (_, instead, reason) => {
     git.instead = instead
     const { status, body } = await clone(`${git.url}/a.git`)
     expect([status, body.message]).toEqual([400, expect.stringMatching(/^Repository could not be cloned: [\w ,;]+$/)])
@@ -337,7 +337,7 @@ describe('a repository', () => {
     expect(git.requests.some((path) => path.includes('alternates'))).toBe(false)
   })
 
-  it('is not waited for, nor anything left of it, when the caller goes away', async () => {
+  it('is abandoned without a trace when the caller leaves', async () => {
     const asked = Promise.withResolvers<void>()
     git.instead = () => asked.resolve()
     const id = await createSpace()
@@ -362,7 +362,7 @@ describe('a repository', () => {
     await expect.poll(async () => (await again()).status).toBe(200)
   })
 
-  it('is not imported when somebody else has initialized the space meanwhile', async () => {
+  it('is dropped if another request has initialized the space meanwhile', async () => {
     const gate = Promise.withResolvers<void>()
     git.hold = gate.promise
     const id = await createSpace()
@@ -374,7 +374,7 @@ describe('a repository', () => {
     expect(await filesOf(id)).toEqual({})
   })
 
-  it('is cloned by two at a time in an organization and four in all, and one more is told to come again', async () => {
+  it('is cloned two at a time per organization and four in total, and others give 429', async () => {
     const waiting: Parameters<Instead>[1][] = []
     git.instead = (_, res) => void waiting.push(res)
     const others = await Promise.all(['Other', 'Third'].map((organization) => server.member({ organization })))
@@ -405,7 +405,7 @@ describe('a repository', () => {
     rmSync(alive, { recursive: true })
   })
 
-  it('is read at the address that its name had when it was checked', async () => {
+  it('is read at the address that was checked', async () => {
     names.set('pinned.example', ['127.0.0.1'])
     expect((await clone(`https://pinned.example:${git.port}/a.git`)).status).toBe(200)
     names.set('pinned.example', ['127.0.0.2', '::1'])
@@ -416,7 +416,7 @@ describe('a repository', () => {
     )
   })
 
-  it('is not taken from a server whose certificate is not good', async () => {
+  it('is refused from a server with an invalid certificate', async () => {
     names.set('other.example', ['127.0.0.1'])
     expectError(
       await clone(`https://other.example:${git.port}/a.git`),
@@ -476,7 +476,7 @@ describe('the environment of a space', () => {
   const set = (who: Member, id: string, environmentVariables: unknown, headers = {}) =>
     post(who, `/api/spaces/${id}/environment`, { environmentVariables }, headers)
 
-  it('is its secrets', async () => {
+  it('consists of its secrets', async () => {
     const id = await createSpace()
     const { status, body } = await set(owner, id, { API_KEY: 'opaque', B: '{"c":1}' })
     expect([status, body]).toEqual([200, { success: true, keys: ['API_KEY', 'B'], count: 2 }])
@@ -498,7 +498,7 @@ describe('the environment of a space', () => {
     expectError(await set(owner, 'unknown', { A: 'x' }), 404, 'Space not found')
   })
 
-  it('is named as secrets are, and set once for an Idempotency-Key', async () => {
+  it('has names as secrets have, and is set once per Idempotency-Key', async () => {
     const id = await createSpace()
     expectError(await set(owner, id, undefined), 400, 'Missing required field: environmentVariables')
     expectError(await set(owner, id, { A: 5 }), 400, 'Invalid value for field: environmentVariables.A. Expected string')
@@ -520,7 +520,7 @@ describe('an agent is run', () => {
     spaceId = await createSpace()
   })
 
-  it('in a space, and goes on in its session', async () => {
+  it('in a space, and continues in its session', async () => {
     const { status, body } = await post(owner, PATH, { characterId, spaceId, message: 'Hi' })
     expect([status, body]).toEqual([
       200,
@@ -576,7 +576,7 @@ describe('an agent is run', () => {
     expectError(await post(owner, PATH, body()), status, message)
   })
 
-  it('only by whoever may', async () => {
+  it('only by callers with permission', async () => {
     const scoped = await server.member({ organization: 'Acme', scopes: ['agents:write', 'executions:write'] })
     const stranger = await server.member({ organization: 'Strangers' })
     expectError(await post(scoped, PATH, { characterId, message: 'Hi' }), 403, FORBIDDEN)
@@ -584,7 +584,7 @@ describe('an agent is run', () => {
     expect((await post(member, PATH, { characterId, message: 'Hi' })).status).toBe(200)
   })
 
-  it('once for an Idempotency-Key, which is of this path', async () => {
+  it('once per Idempotency-Key, which belongs to this path', async () => {
     const headers = { 'Idempotency-Key': 'execute' }
     const body = { characterId, spaceId, message: 'Hi' }
     const first = await post(owner, PATH, body, headers)

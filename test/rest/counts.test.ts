@@ -5,7 +5,7 @@ import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
-// Totals are counted another way than pages are found (src/db/counting.ts): both must mean the same rows.
+// Totals are counted in another way than pages are found (src/db/counting.ts). Both must cover the same rows.
 
 let server: TestServer
 const people = {} as Record<'ann' | 'ben' | 'olga', Member>
@@ -17,7 +17,7 @@ async function call(who: Who, method: string, path: string, body?: object) {
   return answer.body
 }
 
-/** Of everything that hides a row, one of each kind by each person, and a run in every combination of them. */
+/** One row of each kind by each person for every reason to hide it, and a run in every combination. */
 beforeAll(async () => {
   server = await startServer()
   people.ann = await server.member({ organization: 'Acme' })
@@ -36,7 +36,7 @@ beforeAll(async () => {
     for (const spaceId of spaces) {
       for (const id of agents) {
         const { chatId } = await call(who, 'POST', `agents/${id}/execute`, { message: 'Hello', spaceId })
-        // A second agent in the same chat: its session is its own.
+        // A second agent in the same chat, in its own session.
         await call(who, 'POST', `agents/${agents[1]}/execute`, { message: 'Hello', chatId })
         for (const visibility of ['private', 'organization']) {
           const mission = { title: 'M', goal: 'Hello', agentId: id, spaceId, visibility }
@@ -54,7 +54,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-describe.each<Who>(['ann', 'ben', 'olga'])('what %s may see', (who) => {
+describe.each<Who>(['ann', 'ben', 'olga'])('totals for %s', (who) => {
   it.each([
     ['executions', ''],
     ['executions', 'status=completed'],
@@ -63,19 +63,19 @@ describe.each<Who>(['ann', 'ben', 'olga'])('what %s may see', (who) => {
     ['chats', ''],
     ['chats', 'mission=true'],
     ['chats', 'status=done'],
-  ])('%s: the total is that of the rows (%j)', async (name, filter) => {
+  ])('%s: equal the number of rows (%j)', async (name, filter) => {
     const { [name]: rows, total } = await call(who, 'GET', `${name}?count=true&${filter}`)
     expect(total).toBe(rows.length)
     if (!filter.includes('2999')) expect(total).toBeGreaterThan(0)
   })
 
-  it.each(['', 'status=completed', 'status=paused'])('missions: the count is that of the rows (%j)', async (filter) => {
+  it.each(['', 'status=completed', 'status=paused'])('of missions equal the number of rows (%j)', async (filter) => {
     const { missions, count } = await call(who, 'GET', `missions?${filter}`)
     const first = await call(who, 'GET', `missions?limit=1&${filter}`)
     expect([count, first.count]).toEqual([missions.length, missions.length])
   })
 
-  it('spaces: each has as many chats as its list', async () => {
+  it("of each space's chats equal their list", async () => {
     const { spaces } = await call(who, 'GET', 'spaces')
     for (const { id, chatCount } of spaces) {
       const { chats, total } = await call(who, 'GET', `chats?spaceId=${id}&count=true`)
@@ -83,7 +83,7 @@ describe.each<Who>(['ann', 'ben', 'olga'])('what %s may see', (who) => {
     }
   })
 
-  it('chats: each has as many messages as its list', async () => {
+  it("of each chat's messages equal their list", async () => {
     const { chats } = await call(who, 'GET', 'chats')
     for (const { id, messageCount } of chats) {
       expect(messageCount).toBe((await call(who, 'GET', `chats/${id}/messages`)).messages.length)
@@ -94,7 +94,7 @@ describe.each<Who>(['ann', 'ben', 'olga'])('what %s may see', (who) => {
     ['spaces', 'chats'],
     ['chats', 'messages'],
     ['agents', 'chats'],
-  ])('GraphQL: each of the %s has as many %s as are shown', async (list, hanging) => {
+  ])('GraphQL: of each of the %s equal the number of its visible %s', async (list, hanging) => {
     const each = (first: number, rows: string) => `nodes { list: ${hanging}(first: ${first}) { ${rows} } }`
     const text = `{ few: ${list}(first: 30) { ${each(1, 'totalCount')} } all: ${list}(first: 30) { ${each(100, 'nodes { id }')} } }`
     const { data } = await graphql(server, text, {}, { token: people[who].token })
@@ -103,7 +103,7 @@ describe.each<Who>(['ann', 'ben', 'olga'])('what %s may see', (who) => {
     expect(Math.max(...totals)).toBeGreaterThan(1)
   })
 
-  it('executions: the total of each agent, space, chat and mission is that of its rows', async () => {
+  it('of executions in each agent, space, chat and mission equal the number of rows', async () => {
     const { executions } = await call(who, 'GET', 'executions')
     for (const field of ['agentId', 'spaceId', 'missionId', 'chatId'] as const) {
       const values = new Set<string>(executions.flatMap((row: Record<string, string>) => row[field] ?? []))
@@ -115,8 +115,8 @@ describe.each<Who>(['ann', 'ben', 'olga'])('what %s may see', (who) => {
   })
 })
 
-describe('a kept total', () => {
-  /** What a list calls its rows, and its total; skills are in groups. */
+describe('a stored total', () => {
+  /** The field of a list's rows, and its total; skills are in groups. */
   const LISTS = [
     ['agents', 'agents', 'total'],
     ['agents?visibility=organization', 'agents', 'total'],
@@ -141,13 +141,13 @@ describe('a kept total', () => {
     }
   })
 
-  describe.each<Who>(['ann', 'ben', 'olga'])('of what %s may see', (who) => {
-    it.each(LISTS)('GET /%s: is that of the rows', async (path, rows, total) => {
+  describe.each<Who>(['ann', 'ben', 'olga'])('for %s', (who) => {
+    it.each(LISTS)('GET /%s: equals the number of rows', async (path, rows, total) => {
       const { [rows]: found, ...whole } = await call(who, 'GET', pageOf(path, 1000))
       const first = await call(who, 'GET', pageOf(path, 1))
       const length = Object.values<object[]>(path === 'skills' ? found : { found }).flat().length
       expect([whole[total], first[total]]).toEqual([length, length])
-      // Of olga nobody has made any.
+      // None of them belongs to olga.
       if (!path.includes('owner')) expect(length).toBeGreaterThan(1)
     })
 
@@ -165,7 +165,7 @@ describe('a kept total', () => {
     })
   })
 
-  it.each(LISTS)('GET /%s: is read by its key, and nothing is counted', async (path) => {
+  it.each(LISTS)('GET /%s: is read by its key, without counting', async (path) => {
     server.queries.length = 0
     await call('ann', 'GET', pageOf(path, 1))
     // A search counts the rows that its index found, of which it reads a bounded number.
@@ -184,7 +184,7 @@ describe('a kept total', () => {
 })
 
 it.each(['spaces', 'spaces/{id}'])(
-  'GET /%s: the chats of spaces are read by their key, and not counted',
+  "GET /%s: of each space's chats is read by its key, without counting",
   async (path) => {
     const { spaces } = await call('ann', 'GET', 'spaces')
     server.queries.length = 0
@@ -206,7 +206,7 @@ it.each(['chats', 'chats?limit=1'])('GET /%s counts messages without reading any
   expect(server.queries.filter((sql) => sql.includes('"Message"'))).toEqual([])
 })
 
-describe('of 2,000 rows more', () => {
+describe('among 2,000 more rows', () => {
   const MANY = 2_000
   const everybody = ['ann', 'ben', 'olga'] as const
 
@@ -224,7 +224,7 @@ describe('of 2,000 rows more', () => {
   let before: Awaited<ReturnType<typeof totals>>[]
   let spaceId: string
 
-  /** Copies of a chat that everybody sees, its run and its mission. */
+  /** Copies of a chat that all members see, its run and its mission. */
   beforeAll(async () => {
     before = await Promise.all(everybody.map(totals))
     const { db } = server.service.deps
@@ -244,7 +244,7 @@ describe('of 2,000 rows more', () => {
     })
   })
 
-  it('what is hidden from each is taken off', async () => {
+  it('the rows that a caller cannot see are subtracted', async () => {
     for (const [index, who] of everybody.entries()) {
       const { executions, chats, missions, inSpaces } = await totals(who)
       const was = before[index]!
@@ -255,7 +255,7 @@ describe('of 2,000 rows more', () => {
   })
 
   it.skipIf(onPostgres).each(['executions?count=true', 'chats?count=true'])(
-    'GET /%s: rows are counted within an index, and only hidden ones are looked at',
+    'GET /%s: rows are counted within an index, which reads only hidden ones',
     async (path) => {
       server.queries.length = 0
       await call('ann', 'GET', path)
@@ -273,9 +273,9 @@ describe('of 2,000 rows more', () => {
     ['completed', 0],
     ['paused', 0],
     ['running', 1],
-    // All that are neither completed nor paused are kept: those that run are taken off.
+    // The stored total covers all missions that are neither completed nor paused, so running ones are subtracted.
     ['pending', 1],
-  ] as const)('GET /missions?status=%s counts none but those that run', async (status, times) => {
+  ] as const)('GET /missions?status=%s counts only the running ones', async (status, times) => {
     const { db } = server.service.deps
     const mission = await db.mission.findUniqueOrThrow({ where: { id: 'mission-0' } })
     await db.mission.createMany({ data: [0, 1, 2].map((n) => ({ ...mission, id: `${status}-${n}`, status })) })

@@ -27,7 +27,7 @@ const invalid = (field: string, expected: string) => `Invalid value for field: $
 
 const BLANKS = [undefined, null, '', ' ', '\t\n\u00a0']
 
-/** Procedure, input, message. `{id}` of the first agent is added where the input has none. */
+/** Procedure, input, message. `{id}` of the first agent is added if the input has none. */
 const badInputs: [procedure: string, input: object, message: string][] = [
   ...BLANKS.map((value): [string, object, string] => ['agents.create', { ...valid, name: value }, missing('name')]),
   ...['systemPrompt', 'system_message'].flatMap((field) =>
@@ -121,12 +121,12 @@ const call = (face: 'REST' | 'tRPC', procedure: string, input: object, token?: s
     ...(token && { token }),
   })
 
-describe('what is missing or wrong is a 400 that names it', () => {
+describe('a missing or invalid value gives a 400 that names it', () => {
   it.each(onEachFace(badInputs))('%s %s %j: %s', async (face, procedure, input, message) => {
     expectError(await call(face, procedure, input), 400, message)
   })
 
-  it.each(FACES)('%s: a boolean in quotes stays refused when REST has been called before', async (face) => {
+  it.each(FACES)('%s: a quoted boolean is refused, also after REST was called', async (face) => {
     await request(server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { archived: false, maxTurns: 5 } })
     await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message: 'Hi', background: true } })
     for (const wrong of [{ archived: 'false' }, { archived: 'true' }, { archived: '' }]) {
@@ -138,13 +138,13 @@ describe('what is missing or wrong is a 400 that names it', () => {
     expect((await call(face, 'agents.get', { id: agentId })).body.agent).toMatchObject({ archived: false, maxTurns: 5 })
   })
 
-  it.each(FACES)('%s: 64 levels are taken, 65 are not', async (face) => {
+  it.each(FACES)('%s: 64 levels are accepted, 65 are not', async (face) => {
     expect((await call(face, 'agents.create', { ...valid, unknown: nested(63) })).status).toBe(200)
     const answer = await call(face, 'agents.create', { ...valid, unknown: nested(64) })
     expectError(answer, 400, 'Request body too deep. At most 64 levels')
   })
 
-  it.each(FACES)('%s: lengths up to the limit are taken', async (face) => {
+  it.each(FACES)('%s: lengths up to the limit are accepted', async (face) => {
     const long = { name: 'x'.repeat(200), systemPrompt: 'x'.repeat(100_000) }
     expect((await call(face, 'agents.create', long)).status).toBe(200)
   })
@@ -188,12 +188,12 @@ describe('a body', () => {
     expect(answer.body.error.message).toBe(message)
   })
 
-  it('that is not UTF-8 is a 400', async () => {
+  it('that is not UTF-8 gives a 400', async () => {
     const answer = await send('POST', '/api/v1/agents', [Buffer.from('{"name":"\xff","systemPrompt":"x"}', 'latin1')])
     expectError(answer, 400, 'Invalid JSON in request body')
   })
 
-  it.each(['/api/v1/agents', '/trpc/agents.create'])('of 1 MiB is taken by %s', async (path) => {
+  it.each(['/api/v1/agents', '/trpc/agents.create'])('of 1 MiB is accepted by %s', async (path) => {
     const body = Buffer.alloc(1024 * 1024, ' ')
     body.write(JSON.stringify(valid))
     expect((await send('POST', path, [body])).status).toBe(200)
@@ -206,7 +206,7 @@ describe('a body', () => {
     ['/api/v1/agents', 8 * 1024 * 1024, false],
     ['/trpc/agents.create', 1, true],
     ['/trpc/agents.create', 1, false],
-  ])('at %s with %i bytes more than 1 MiB, its length told: %s, is a 413', async (path, more, toldLength) => {
+  ])('at %s with %i bytes more than 1 MiB, its length given: %s, gives a 413', async (path, more, toldLength) => {
     const body = Buffer.alloc(1024 * 1024 + more, ' ')
     body.write(JSON.stringify(valid))
     const headers = toldLength ? { 'Content-Length': String(body.length) } : {}
@@ -220,27 +220,24 @@ describe('a body', () => {
     ['/api/v1/agents', 'application/json'],
     ['/graphql', 'application/json'],
     ['/api/v1/media', 'multipart/form-data; boundary=x'],
-  ])(
-    'at %s is heard to its end when it was refused before, also by a connection that then ends',
-    async (path, type) => {
-      for (const connection of ['keep-alive', 'close']) {
-        const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
-        const length = 30 * 1024 * 1024
-        const head = ['Host: localhost', `Authorization: Bearer ${server.token}`, `Content-Type: ${type}`]
-        const lines = [`POST ${path} HTTP/1.1`, ...head, `Content-Length: ${length}`, `Connection: ${connection}`]
-        socket.write(`${lines.join('\r\n')}\r\n\r\n`)
-        const [first] = await once(socket, 'data')
-        expect(String(first)).toMatch(/^HTTP\/1\.1 413 /)
-        socket.write(Buffer.alloc(length, ' '))
-        const next = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'
-        if (connection === 'keep-alive') socket.write(next)
-        const rest = await text(socket)
-        expect(rest.includes('HTTP/1.1 200 ')).toBe(connection === 'keep-alive')
-      }
-    },
-  )
+  ])('at %s is read to its end after a refusal, also on a connection that then ends', async (path, type) => {
+    for (const connection of ['keep-alive', 'close']) {
+      const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
+      const length = 30 * 1024 * 1024
+      const head = ['Host: localhost', `Authorization: Bearer ${server.token}`, `Content-Type: ${type}`]
+      const lines = [`POST ${path} HTTP/1.1`, ...head, `Content-Length: ${length}`, `Connection: ${connection}`]
+      socket.write(`${lines.join('\r\n')}\r\n\r\n`)
+      const [first] = await once(socket, 'data')
+      expect(String(first)).toMatch(/^HTTP\/1\.1 413 /)
+      socket.write(Buffer.alloc(length, ' '))
+      const next = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'
+      if (connection === 'keep-alive') socket.write(next)
+      const rest = await text(socket)
+      expect(rest.includes('HTTP/1.1 200 ')).toBe(connection === 'keep-alive')
+    }
+  })
 
-  it('without an end is refused, and its sender hung up on', async () => {
+  it('without an end is refused, and its sender is disconnected', async () => {
     const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
     const head = ['Host: localhost', `Authorization: Bearer ${server.token}`, 'Content-Type: application/json']
     const lines = ['POST /api/v1/agents HTTP/1.1', ...head, 'Transfer-Encoding: chunked']
@@ -270,7 +267,7 @@ describe('a body', () => {
     ['application/json; charset=utf-8', 200],
     ['application/json;charset=UTF-8', 200],
     ['Application/JSON', 200],
-  ])('of type %s is a %i', async (type, status) => {
+  ])('of type %s gives a %i', async (type, status) => {
     for (const path of ['/api/v1/agents', '/trpc/agents.create']) {
       const answer = await send('POST', path, [Buffer.from(JSON.stringify(valid))], { 'Content-Type': type })
       const data = answer.body.error?.data ?? answer.body
@@ -279,7 +276,7 @@ describe('a body', () => {
     }
   })
 
-  it('that is compressed is a 415', async () => {
+  it('that is compressed gives a 415', async () => {
     const headers = { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' }
     expectError(
       await send('POST', '/api/v1/agents', [gzipSync(JSON.stringify(valid))], headers),
@@ -288,7 +285,7 @@ describe('a body', () => {
     )
   })
 
-  it('without a type is a 415', async () => {
+  it('without a type gives a 415', async () => {
     const body = Buffer.from(JSON.stringify(valid))
     for (const length of [null, String(body.length)]) {
       const headers = { 'Content-Type': null, 'Content-Length': length }
@@ -296,7 +293,7 @@ describe('a body', () => {
     }
   })
 
-  it('is not needed, and no content type, where no field is', async () => {
+  it('and its content type are optional if no field is required', async () => {
     const { executionId } = await run('Hi')
     for (const chunked of [{}, { 'Transfer-Encoding': 'chunked' }]) {
       const headers = { 'Content-Type': null, ...chunked }
@@ -306,7 +303,7 @@ describe('a body', () => {
     }
   })
 
-  it('says all that a request does: fields of it in the query are unknown parameters, and change nothing', async () => {
+  it('is the only place for fields: fields in the query are unknown parameters', async () => {
     const query = '?visibility=public&name=Q&description=D&system_message=x&message=No&spaceId=unknown'
     const refused = await request(server, 'POST', `/api/v1/agents${query}`, { body: valid })
     expectError(refused, 400, 'Unknown parameter: visibility')
@@ -329,7 +326,7 @@ describe('a body', () => {
     }
   })
 
-  it('is asked of nobody who may not ask', async () => {
+  it('is not read before the caller is authorized', async () => {
     for (const body of ['{', 'null', '{}']) {
       const answer = await request(server, 'POST', '/api/v1/agents', { body, token: null })
       expectError(answer, 401, 'Authorization header required')
@@ -337,7 +334,7 @@ describe('a body', () => {
   })
 })
 
-describe('what a client cannot set', () => {
+describe('a read-only field', () => {
   const theirs = {
     id: 'x'.repeat(22),
     organizationId: 'theirs',
@@ -363,13 +360,13 @@ describe('what a client cannot set', () => {
     expect(agent.createdAt).not.toBe(theirs.createdAt)
     expect(Object.keys(agent)).not.toContain('unknown')
 
-    // A version in a PATCH is the one that the caller has seen.
+    // A version in a PATCH is the version that the caller has seen.
     const change = { ...theirs, id: body.id, version: undefined }
     expect((await call(face, 'agents.update', change)).status).toBe(200)
     expect((await call(face, 'agents.get', { id: body.id })).body.agent).toEqual(agent)
   })
 
-  it('is not set by way of a prototype either', async () => {
+  it('cannot be set by a prototype', async () => {
     const hidden = '{"visibility":"private","role":"Hidden"}'
     for (const field of ['"__proto__"', '"constructor":{"prototype"']) {
       const end = field.includes('{') ? '}' : ''
@@ -383,7 +380,7 @@ describe('what a client cannot set', () => {
     expect({}).not.toHaveProperty('role')
   })
 
-  it('is whose agent it is: the path decides, not an id in the body or the query', async () => {
+  it('named id never changes the target, which is the id in the path', async () => {
     const other = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body.id
     await request(server, 'PATCH', `/api/v1/agents/${other}`, { body: { id: agentId, role: 'Changed' } })
     expect((await call('REST', 'agents.get', { id: other })).body.agent.role).toBe('Changed')
@@ -393,7 +390,7 @@ describe('what a client cannot set', () => {
   })
 })
 
-describe('what there is none of is a 404', () => {
+describe('an unknown resource gives a 404', () => {
   it.each([
     ['GET', '/'],
     ['GET', '/api'],
@@ -412,11 +409,11 @@ describe('what there is none of is a 404', () => {
     ['GET', '/trpc'],
     ['GET', '/.env'],
     ['GET', '/api/v1/../../healthz/..%2f'],
-  ])('%s %s: Not found', async (method, path) => {
+  ])('at %s %s: Not found', async (method, path) => {
     expectError(await request(server, method, path), 404, 'Not found')
   })
 
-  it('an unknown path: Not found, with an Idempotency-Key too, and before anybody is asked who they are', async () => {
+  it('also on an unknown path with an Idempotency-Key, and before authentication', async () => {
     const headers = { 'Idempotency-Key': 'x' }
     expectError(await request(server, 'POST', '/api/v1/nope', { token: null, headers }), 404, 'Not found')
   })
@@ -428,12 +425,12 @@ describe('what there is none of is a 404', () => {
     ['GET', '__proto__'],
     ['GET', 'agents.__proto__'],
     ['GET', 'constructor.constructor'],
-  ])('%s /trpc/%s: Not found', async (method, path) => {
+  ])('at %s /trpc/%s: Not found', async (method, path) => {
     const answer = await request(server, method, `/trpc/${path}`, { ...(method !== 'GET' && { body: {} }) })
     expectError({ ...answer, body: answer.body.error.data }, 404, 'Not found')
   })
 
-  it('is a HEAD without a body, too', async () => {
+  it('also for HEAD, without a body', async () => {
     const { status, body } = await request(server, 'HEAD', '/nope')
     expect({ status, body }).toEqual({ status: 404, body: null })
   })
@@ -451,13 +448,13 @@ describe('what there is none of is a 404', () => {
     '__proto__',
     'constructor',
     'undefined',
-  ])('an agent or an execution called %j', async (id) => {
+  ])('also if an agent or an execution is called %j', async (id) => {
     expectError(await request(server, 'GET', `/api/v1/agents/${id}`), 404, 'Agent not found')
     expectError(await request(server, 'GET', `/api/v1/executions/${id}`), 404, 'Execution not found')
   })
 })
 
-describe('a method that a path does not have is a 405 that lists those it has', () => {
+describe('a method that a path does not support gives a 405 with the supported ones', () => {
   it.each([
     ['PUT', '/api/v1/agents', 'GET, HEAD, POST'],
     ['DELETE', '/api/v1/agents/', 'GET, HEAD, POST'],
@@ -471,7 +468,7 @@ describe('a method that a path does not have is a 405 that lists those it has', 
     ['PUT', '/api/v1/media', 'GET, HEAD, POST'],
     ['POST', '/healthz', 'GET, HEAD'],
     ['POST', '/api/openapi.json', 'GET, HEAD'],
-  ])('%s %s: Allow: %s', async (method, path, allow) => {
+  ])('at %s %s: Allow: %s', async (method, path, allow) => {
     const answer = await request(server, method, path, { token: null })
     const { status, headers } = answer
     expect([status, headers.get('allow')?.split(', ').sort()]).toEqual([405, allow.split(', ').sort()])
@@ -486,7 +483,7 @@ describe('a method that a path does not have is a 405 that lists those it has', 
     ['DELETE', 'agents.delete', 'POST'],
     ['HEAD', 'agents.create', 'POST'],
     ['HEAD', 'executions.events', 'GET'],
-  ])('%s /trpc/%s: Allow: %s', async (method, path, allow) => {
+  ])('at %s /trpc/%s: Allow: %s', async (method, path, allow) => {
     const hasBody = method !== 'GET' && method !== 'HEAD'
     const answer = await request(server, method, `/trpc/${path}`, { ...(hasBody && { body: {} }) })
     expect([answer.status, answer.headers.get('allow')]).toEqual([405, allow])
@@ -502,7 +499,7 @@ it.each([
   '/api/openapi.json',
   '/api/docs',
   '/healthz',
-])('answers HEAD %s as GET, without a body', async (path) => {
+])('HEAD %s is answered as GET, without a body', async (path) => {
   const [head, get] = [await request(server, 'HEAD', path), await request(server, 'GET', path)]
   const described = ({ status, headers }: Answer) => [
     status,
@@ -513,28 +510,28 @@ it.each([
   expect(head.body).toBeNull()
 })
 
-it('answers HEAD for the events of a run that goes on, and leaves the run alone', async () => {
+it('HEAD for the events of an active run is answered, and leaves the run alone', async () => {
   const { body } = await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message: 'Hi' } })
   const { status, headers } = await request(server, 'HEAD', `/api/v1/executions/${body.executionId}/events`)
   expect([status, headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8'])
 })
 
-describe('an answer says how to authenticate', () => {
+describe('an error of authentication', () => {
   const READER = { name: 'reader', scopes: ['agents:read'] }
 
-  it.each(FACES)('%s: a 401 asks for a bearer token', async (face) => {
+  it.each(FACES)('%s: with 401 asks for a bearer token', async (face) => {
     const { status, headers } = await faces[face](server, 'agents.list', {}, { token: 'nonsense' })
     expect([status, headers.get('www-authenticate')]).toEqual([401, 'Bearer'])
   })
 
-  it.each(FACES)('%s: a 403 names the scope that the token lacks', async (face) => {
+  it.each(FACES)('%s: with 403 names the scope that the token lacks', async (face) => {
     const { token } = (await request(server, 'POST', '/api/v1/keys', { body: READER })).body
     const { status, headers } = await faces[face](server, 'agents.create', valid, { token })
     const challenge = 'Bearer error="insufficient_scope", scope="agents:write"'
     expect([status, headers.get('www-authenticate')]).toEqual([403, challenge])
   })
 
-  it('takes the word Bearer in any case', async () => {
+  it('does not occur for the word Bearer in any case', async () => {
     for (const scheme of ['bearer', 'BEARER', 'Bearer']) {
       const headers = { Authorization: `${scheme} ${server.token}` }
       const { status } = await request(server, 'GET', '/api/v1/agents', { token: null, headers })
@@ -543,7 +540,7 @@ describe('an answer says how to authenticate', () => {
   })
 })
 
-describe('an unknown name is never ignored silently', () => {
+describe('an unknown name is reported', () => {
   it.each([
     ['GET', '/api/v1/agents?limitt=5', 'limitt', 'Did you mean limit?'],
     ['GET', '/api/v1/agents?ownre=me', 'ownre', 'Did you mean owner?'],
@@ -553,19 +550,19 @@ describe('an unknown name is never ignored silently', () => {
     ['POST', '/api/v1/agents?dryRun=true', 'dryRun', 'There are no parameters here'],
     ['GET', '/api/v1/executions/none/events?aftr=1', 'aftr', 'Did you mean after?'],
     ['GET', '/api/v1/media/none/content?download=1', 'download', 'There are no parameters here'],
-  ])('%s %s: a parameter is a 400 that helps', async (method, path, name, detail) => {
+  ])('%s %s: as a 400 with a hint, for a parameter', async (method, path, name, detail) => {
     const answer = await request(server, method, path, method === 'POST' ? { body: valid } : {})
     expectError(answer, 400, `Unknown parameter: ${name}`)
     expect(answer.body).toMatchObject({ code: 'invalid_parameter', detail: detail ?? expect.any(String) })
     expect((await request(server, method, path, { token: null })).status).toBe(401)
   })
 
-  it('passes over what caches and trackers add', async () => {
+  it('except for parameters that caches and trackers add', async () => {
     const path = '/api/v1/agents?limit=1&_=123&utm_source=mail'
     expect((await request(server, 'GET', path)).status).toBe(200)
   })
 
-  it('accepts a field of a body that it does not have, and warns of it', async () => {
+  it('as a warning, for a field of a body', async () => {
     const body = { ...valid, modle: 'offline/echo', 'a\tb': 1 }
     const answer = await request(server, 'POST', '/api/v1/agents', { body })
     expect(answer.status).toBe(200)
@@ -573,26 +570,26 @@ describe('an unknown name is never ignored silently', () => {
     expect(answer.headers.get('x-muster-warnings')).toBe('2')
   })
 
-  it('warns of at most 20 fields, in at most 100 characters each', async () => {
+  it('for at most 20 fields, with at most 100 characters each', async () => {
     const more = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`x${index}`.padEnd(300, 'y'), 1]))
     const { body, headers } = await request(server, 'POST', '/api/v1/agents', { body: { ...valid, ...more } })
     expect([body.warnings.length, body.warnings[0].length]).toEqual([20, 100])
     expect(headers.get('x-muster-warnings')).toBe('20')
   })
 
-  it('warns in the answer of a run, beside what the run warns of', async () => {
+  it('in the answer of a run, beside the warnings of the run', async () => {
     const path = `/api/v1/agents/${agentId}/execute`
     const { body } = await request(server, 'POST', path, { body: { message: 'Hi', strem: true } })
     expect(body.warnings).toContain('Unknown field: strem')
   })
 
-  it('takes aliases as known, and says nothing where there is nothing to say', async () => {
+  it('except for aliases, and without an empty list of warnings', async () => {
     const body = { name: 'Ada', system_message: 'You are Ada.' }
     const answer = await request(server, 'POST', '/api/v1/agents', { body })
     expect([answer.body.warnings, answer.headers.get('x-muster-warnings')]).toEqual([undefined, null])
   })
 
-  it('names the unknown field where one is missing', async () => {
+  it('beside a missing field', async () => {
     const { status, body } = await request(server, 'POST', '/api/v1/agents', {
       body: { ...valid, name: undefined, nmae: 'Ada' },
     })
@@ -600,7 +597,7 @@ describe('an unknown name is never ignored silently', () => {
     expect(body.detail).toBe('Unknown field: nmae. Did you mean name?')
   })
 
-  it('filters agents and skills by category', async () => {
+  it('agents and skills can be filtered by category', async () => {
     const { body } = await request(server, 'POST', '/api/v1/agents', { body: { ...valid, category: 'ops' } })
     const { agents, total } = (await request(server, 'GET', '/api/v1/agents?category=ops')).body
     expect([agents.map(({ id }: { id: string }) => id), total]).toEqual([[body.id], 1])
@@ -610,7 +607,7 @@ describe('an unknown name is never ignored silently', () => {
   })
 })
 
-it('reads a percent-encoded id as what it stands for', async () => {
+it('a percent-encoded id is decoded', async () => {
   const encode = (id: string) => id.replace(/./, (first) => `%${first.charCodeAt(0).toString(16)}`)
   expect((await request(server, 'GET', `/api/v1/agents/${encode(agentId)}`)).body.agent.id).toBe(agentId)
   const options = { body: { message: 'Hi', stream: true } }
@@ -624,12 +621,12 @@ it.each([
   ['constructor', '/api/v1/agents?constructor=1&__proto__=x&toString=1&hasOwnProperty='],
   ['__proto__[limit]', '/api/v1/agents?__proto__[limit]=0&a[b]=c&&=&%'],
   ['', '/api/v1/agents?=&%'],
-])('takes no query field for one of an object: %s', async (name, path) => {
+])("a query field of an object's member name is no part of the object: %s", async (name, path) => {
   expectError(await request(server, 'GET', path), 400, `Unknown parameter: ${name}`)
 })
 
 it.each([`/trpc/agents.list?constructor=1&__proto__=x&input=${encodeURIComponent('{"__proto__":{"limit":"x"}}')}`])(
-  'ignores query fields that nobody knows: %s',
+  'unknown query fields of health checks are ignored: %s',
   async (path) => {
     expect((await request(server, 'GET', path)).status).toBe(200)
   },
@@ -647,7 +644,7 @@ describe('X-Request-Id', () => {
     ['GET', '/nope', 404],
   ]
 
-  it.each(paths)('is answered as it was sent when it is well-formed: %s %s', async (method, path, status) => {
+  it.each(paths)('is returned unchanged if it is well-formed: %s %s', async (method, path, status) => {
     for (const id of ['abc', 'A.b:c-d_9', 'x'.repeat(128)]) {
       const answer = await request(server, method, path, { headers: { 'X-Request-Id': id } })
       expect([answer.status, answer.headers.get('x-request-id')]).toEqual([status, id])
@@ -666,7 +663,7 @@ describe('X-Request-Id', () => {
   })
 })
 
-describe('a failure of the service', () => {
+describe('an internal failure', () => {
   const CANARY = 'canary-5b1d7e'
   const failing = async (list: () => unknown, check: () => Promise<void>) => {
     const { models } = server.service.deps
@@ -691,7 +688,7 @@ describe('a failure of the service', () => {
       async () => JSON.parse(CANARY),
     ],
     ['an answer that is none', 'Output validation failed', async () => [{ id: 5, provider: CANARY }]],
-  ])('is a 500 that tells nothing of it, and is in the log by its request id: %s', async (_, told, list) => {
+  ])('gives a 500 without details, and is logged with its request id: %s', async (_, told, list) => {
     await failing(list, async () => {
       for (const face of FACES) {
         const answer = await faces[face](server, 'models.list')
@@ -703,7 +700,7 @@ describe('a failure of the service', () => {
     })
   })
 
-  it('but for an answer that is longer than a text can be: that is a 400, and no error of the service', async () => {
+  it('is no 500 if the answer exceeds the longest possible text, but a 400', async () => {
     await failing(
       () => 'x'.repeat(2 ** 30),
       async () => {
@@ -718,12 +715,12 @@ describe('a failure of the service', () => {
   })
 })
 
-it.each(['/healthz', '/healthz?x=1'])('GET http://muster.example%s is what its path is', async (path) => {
+it.each(['/healthz', '/healthz?x=1'])('GET http://muster.example%s is routed by its path', async (path) => {
   const answer = await raw(`GET http://muster.example${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`)
   expect([answer.status, answer.body]).toEqual([200, { success: true, status: 'ok' }])
 })
 
-it('whoever hangs up in the middle of a body is no error of the service', async () => {
+it('a client that disconnects in the middle of a body causes no server error', async () => {
   server.logs.length = 0
   const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
   await once(socket, 'connect')
@@ -758,14 +755,14 @@ describe('the code of an error', () => {
     expect(graphql.body.errors[0].extensions.code).toBe(code)
   })
 
-  it('is token_expired for a token whose time is over', async () => {
+  it('is token_expired for an expired token', async () => {
     const { token } = await server.member({ expiresAt: new Date(Date.now() - 1000) })
     const answer = await request(server, 'GET', '/api/v1/agents', { token })
     expect(answer).toMatchObject({ status: 401, body: { code: 'token_expired' } })
   })
 })
 
-describe('what is hardly HTTP', () => {
+describe('a request that is hardly HTTP', () => {
   it.each([
     ['GARBAGE\r\n\r\n', 400, 'Malformed HTTP request'],
     ['GET /api/v1/agents HTTP/1.1\r\nHost: localhost\r\nBad Header: x\r\n\r\n', 400, 'Malformed HTTP request'],
@@ -773,7 +770,7 @@ describe('what is hardly HTTP', () => {
     ['GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'Malformed HTTP request'],
     ['GET /healthz HTTP/1.1\r\nHost: localhost\r\nExpect: foo\r\nConnection: close\r\n\r\n', 417, 'Expectation Failed'],
     [`GET / HTTP/1.1\r\nHost: localhost\r\nX: ${'x'.repeat(70_000)}\r\n\r\n`, 431, 'Request Header Fields Too Large'],
-  ])('%.40j is answered in the same body: %i', async (bytes, status, message) => {
+  ])('such as %.40j gets the usual body: %i', async (bytes, status, message) => {
     const answer = await raw(bytes)
     expect(answer.status).toBe(status)
     expectError(answer, status, message)
@@ -783,7 +780,7 @@ describe('what is hardly HTTP', () => {
 const run = async (message: string): Promise<{ executionId: string }> =>
   (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message } })).body
 
-/** A request whose body is written piece by piece, whatever the server does meanwhile. A null header is left out. */
+/** A request whose body is written piece by piece, independently of the server. A null header is left out. */
 function send(method: string, path: string, pieces: Buffer[], headers: Record<string, string | null> = {}) {
   const all = { Authorization: `Bearer ${server.token}`, 'Content-Type': 'application/json', ...headers }
   const given = Object.entries(all).filter((entry): entry is [string, string] => entry[1] !== null)

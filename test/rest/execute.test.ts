@@ -46,7 +46,7 @@ const run = async (fields: Fields, who = ann, id = agent) => {
 const get = async (id: string, { token } = ann) =>
   (await request(server, 'GET', `/api/v1/executions/${id}`, { token })).body.execution
 
-/** What the model was asked last, as `role: content`. */
+/** The messages of the last request to the model, as `role: content`. */
 const asked = () => model.requests.at(-1)?.body.messages.map(({ role, content }) => `${role}: ${content}`)
 
 const space = async (
@@ -58,8 +58,8 @@ const space = async (
   return (await server.service.deps.db.space.create({ data: { ...own, createdAt: at, updatedAt: at, ...fields } })).id
 }
 
-describe('a run that is waited for', () => {
-  it.each(FACES)('answers the whole reply, and is kept (%s)', async (face) => {
+describe('a run that the caller waits for', () => {
+  it.each(FACES)('returns the whole reply, and is stored (%s)', async (face) => {
     model.script({ tokens: ['Good ', 'day, ', 'Ann.'], usage: { input: 17, output: 5 } })
     const { status, body } = await faces[face](server, 'agents.execute', { id: agent, message: 'Hello' }, ann)
     expect({ status, body }).toMatchObject({
@@ -110,7 +110,7 @@ describe('a run that is waited for', () => {
     expect(model.requests.at(-1)?.body).toMatchObject({ model: 'test', stream: true })
   })
 
-  it('gives text back as it was said, whatever is in it', async () => {
+  it('returns any text unchanged', async () => {
     const tokens = ['"\n\n', 'data: x\r\n', '\u2028', '👩🏽', '‍💻', ' \\u0000 ', '</script>']
     model.script({ tokens })
     const { executionId, result } = await run({})
@@ -123,7 +123,7 @@ describe('a run that is waited for', () => {
     [['a\ud83d', '\0', '\ude00'], 'a😀'],
     [['a\ud83d'], 'a\ufffd'],
     [['a\ud83d', '\ud83d', 'b\ude00', 'c'], 'a\ufffd\ufffdb\ufffdc'],
-  ])('tells halves of characters, %j, as one or as none, in its fragments as in its result', async (tokens, text) => {
+  ])('streams lone and paired surrogates, %j, consistently with its result', async (tokens, text) => {
     model.script({ tokens })
     const { executionId, result } = await run({})
     expect(result).toBe(text)
@@ -133,7 +133,7 @@ describe('a run that is waited for', () => {
     expect(logs.map(({ data }: any) => data.delta?.text ?? '').join('')).toBe(text)
   })
 
-  it('is told in brief by as many whole characters as are told of, whatever they are', async () => {
+  it('has a summary of whole characters, up to the maximum length', async () => {
     const long = (length: number) => '😀'.repeat(length)
     const told = async (message: string) => {
       model.script({ tokens: [long(201)] })
@@ -147,7 +147,7 @@ describe('a run that is waited for', () => {
     expect(await told(`x${long(300)}`)).toMatchObject({ title: `x${long(79)}`, message: `x${long(199)}` })
   })
 
-  it('fails when the model says nothing at all', async () => {
+  it('fails if the model returns no text at all', async () => {
     model.script({ tokens: [] })
     const answer = await execute({})
     expectError(answer, 500, 'Chat execution failed')
@@ -157,7 +157,7 @@ describe('a run that is waited for', () => {
     })
   })
 
-  it('records the version of the agent that it ran, and follows a changed prompt from the next one on', async () => {
+  it('records the version of its agent, and a changed prompt applies from the next run on', async () => {
     const { executionId: first } = await run({})
     const body = { systemPrompt: 'You are new.' }
     await request(server, 'PATCH', `/api/v1/agents/${agent}`, { body, token: ann.token })
@@ -166,7 +166,7 @@ describe('a run that is waited for', () => {
     expect([(await get(first)).agentVersion, (await get(second)).agentVersion]).toEqual([1, 2])
   })
 
-  it('that waits for its session begins with what the agent is by then, and records that version', async () => {
+  it('that waits for its session starts with the agent at that time, and records its version', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     model.script({ tokens: [promise, 'One.'] }, { tokens: 'Two.' })
     const { executionId: first, chatId, sessionId } = await run({ background: true })
@@ -191,14 +191,14 @@ describe('a run that is waited for', () => {
     [{ input: 0, output: 0 }, { input_tokens: 0, output_tokens: 0 }, false],
     [{ input: 123_456, output: 1 }, { input_tokens: 123_456, output_tokens: 1 }, false],
     [null, { input_tokens: 0, output_tokens: 0 }, true],
-  ])('counts what the provider reports, %j, and invents nothing', async (usage, expected, usageEstimated) => {
+  ])('counts the reported usage %j, and estimates none', async (usage, expected, usageEstimated) => {
     model.script({ tokens: 'Hi', usage })
     const { executionId } = await run({})
     expect(await get(executionId)).toMatchObject({ usage: expected, usageEstimated })
   })
 
   it.each([-5, 3e9, 1e16, 1e19])(
-    'of which the provider reports %d tokens counts none, and everything can still be read',
+    'with an impossible report of %d tokens counts none, and stays readable',
     async (input) => {
       const member = await server.member({ organization: `Wrong ${input}` })
       const { token, organizationId } = member
@@ -219,7 +219,7 @@ describe('a run that is waited for', () => {
   )
 })
 
-describe('what an agent does in a run', () => {
+describe('a tool call of an agent', () => {
   const calls = [
     { id: 'list', name: 'list_tasks', input: {} },
     { id: 'create', name: 'create_task', input: { title: 'Made by the run' } },
@@ -233,7 +233,7 @@ describe('what an agent does in a run', () => {
       [null, null, 'spaces:write'],
     ],
     [['*'], [null, null, null]],
-  ])('stays within the scopes %j of the token that started it, and the run goes on', async (scopes, missing) => {
+  ])('stays within the scopes %j of the token that started the run, which continues', async (scopes, missing) => {
     const who = await server.member({ organization: 'Acme', scopes })
     const id = await create({ allowedTools: calls.map(({ name }) => name) })
     const { task } = (await request(server, 'POST', '/api/v1/tasks', { token: ann.token, body: { title: 'Secret' } }))
@@ -258,7 +258,7 @@ describe('what an agent does in a run', () => {
 })
 
 describe('a conversation', () => {
-  it.each(onEachFace([['sessionId'], ['chatId'], ['both']]))('%s: goes on by its %s, in order', async (face, by) => {
+  it.each(onEachFace([['sessionId'], ['chatId'], ['both']]))('%s: continues by its %s, in order', async (face, by) => {
     const said = async (message: string, answer: string, more: Fields = {}) => {
       model.script({ tokens: answer })
       const { body } = await faces[face](server, 'agents.execute', { id: agent, message, ...more }, ann)
@@ -273,14 +273,14 @@ describe('a conversation', () => {
     expect(asked()).toEqual(['system: You are Ada.', ...history, 'user: Three?'])
   })
 
-  it('is another one without either', async () => {
+  it('is new without either', async () => {
     const first = await run({ message: 'One?' })
     const second = await run({ message: 'Two?' })
     expect(asked()).toEqual(['system: You are Ada.', 'user: Two?'])
     expect(new Set([first.chatId, second.chatId, first.sessionId, second.sessionId]).size).toBe(4)
   })
 
-  it('of two agents in one chat is a session of each', async () => {
+  it('of two agents in one chat has a session for each', async () => {
     const other = await create({ systemPrompt: 'You are Bea.' })
     const { chatId, sessionId } = await run({ message: 'To Ada' })
     const second = await run({ message: 'To Bea', chatId }, ann, other)
@@ -291,14 +291,14 @@ describe('a conversation', () => {
     expect(asked()?.slice(1)).toEqual(['user: To Ada', 'assistant: A reply of the test model.', 'user: Again'])
   })
 
-  it('may be gone on with by any member who can reach it, as their own run', async () => {
+  it("can be continued by any member who can reach it, in that member's name", async () => {
     const { chatId, sessionId } = await run({ message: 'Ann here' })
     const { executionId } = await run({ message: 'Ben here', sessionId }, ben)
     expect(asked()?.at(1)).toBe('user: Ann here')
     expect(await get(executionId)).toMatchObject({ userId: ben.userId, chatId })
   })
 
-  it('keeps, of a cancelled run, what it had said', async () => {
+  it('preserves the text of a cancelled run', async () => {
     const never = Promise.withResolvers<void>()
     model.script({ tokens: ['I was ', 'saying ', never.promise] })
     const { executionId, sessionId } = await run({ message: 'Tell me', background: true })
@@ -319,7 +319,7 @@ describe('a conversation', () => {
     expect(message).toMatchObject({ content: 'I was saying ', interrupted: true })
   })
 
-  it('reopens a closed chat, whose state tells how it went', async () => {
+  it('reopens a closed chat, whose status shows the outcome', async () => {
     const { db } = server.service.deps
     const { chatId } = await run({})
     const chat = () => db.chat.findUnique({ where: { id: chatId } })
@@ -331,7 +331,7 @@ describe('a conversation', () => {
   })
 })
 
-describe('ids that are not to be used', () => {
+describe('an id that the caller cannot use', () => {
   const UNKNOWN = 'x'.repeat(22)
   type Made = { chatId: string; sessionId: string; spaceId?: string }
 
@@ -390,7 +390,7 @@ describe('ids that are not to be used', () => {
   const withPrivate = async (): Promise<Made> => run({}, ben, await create({ visibility: 'private' }, ben))
 
   it.each(onEachFace(rows))(
-    '%s: %s is a 404 that names it (%s), and nothing is begun',
+    '%s: %s gives a 404 that names it (%s), and nothing starts',
     async (face, _, resource, make) => {
       const input = await make()
       const before = await server.service.deps.db.execution.count()
@@ -408,7 +408,7 @@ describe('ids that are not to be used', () => {
     },
   )
 
-  it('null, or the right one, is as good as none', async () => {
+  it('counts as absent if it is null, and may equal the implied one', async () => {
     const nothing = { spaceId: null, chatId: null, sessionId: null, model: null, onBusy: null, stream: null }
     const { chatId, sessionId, executionId } = await run(nothing)
     const { spaceId } = await get(executionId)
@@ -417,7 +417,7 @@ describe('ids that are not to be used', () => {
   })
 })
 
-describe('the model', () => {
+describe('the model of a run', () => {
   it.each([
     ['the default one', {}, {}, 'compatible/test'],
     ["the agent's", { model: 'compatible/agents-own' }, {}, 'compatible/agents-own'],
@@ -432,7 +432,7 @@ describe('the model', () => {
   })
 
   it.each(['anthropic/claude-x', 'google/gemini-x'])(
-    'that is not there fails the run and says what would help: %s',
+    'fails the run with a remedy if it is unavailable: %s',
     async (name) => {
       const answer = await execute({ model: name })
       expectError(answer, 500, 'Chat execution failed')
@@ -443,8 +443,8 @@ describe('the model', () => {
   )
 })
 
-describe('in the background', () => {
-  it.each(FACES)('a run answers as soon as it is accepted (%s)', async (face) => {
+describe('a background run', () => {
+  it.each(FACES)('is acknowledged as soon as it is accepted (%s)', async (face) => {
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: [gate.promise, 'Done.'] })
     const input = { id: agent, message: 'Hi', background: true }
@@ -467,7 +467,7 @@ describe('in the background', () => {
     expect((await get(body.executionId)).result).toBe('Done.')
   })
 
-  it('goes on when whoever waited for it has gone', async () => {
+  it('continues after its caller disconnects', async () => {
     const gate = Promise.withResolvers<void>()
     const index = model.requests.length
     model.script({ tokens: [gate.promise, 'Done.'] })

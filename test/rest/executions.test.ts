@@ -51,7 +51,7 @@ const cancel = (id: string, who = ann) => call('POST', `/${id}/cancel`, who)
 const list = async (query: string, who = ann) => (await call('GET', query, who)).body
 const idsOf = (rows: { id: string }[]) => rows.map(({ id }) => id)
 
-/** A run whose model has been asked, and says nothing until `release`. */
+/** Starts a run whose model request hangs until `release`. */
 async function begin(fields: Fields = {}, who = ann, id = agent) {
   const index = model.requests.length
   const gate = Promise.withResolvers<void>()
@@ -61,7 +61,7 @@ async function begin(fields: Fields = {}, who = ann, id = agent) {
 }
 
 describe('while a session is busy', () => {
-  it('the next message waits for its turn, and knows what was said', async () => {
+  it('the next message waits for its turn, and sees the earlier messages', async () => {
     const first = await begin({ message: 'One?' })
     const { sessionId } = first
     const second = execute({ message: 'Two?', sessionId })
@@ -86,7 +86,7 @@ describe('while a session is busy', () => {
     ])
   })
 
-  it('onBusy: reject is told so, and leaves nothing behind', async () => {
+  it('onBusy: reject gives an error, and leaves nothing behind', async () => {
     const { executionId, sessionId, chatId, release } = await begin()
     for (const more of [{ sessionId }, { chatId }, { sessionId, stream: true }, { sessionId, background: true }]) {
       expectError(await execute({ onBusy: 'reject', ...more }), 409, 'Session is busy')
@@ -99,7 +99,7 @@ describe('while a session is busy', () => {
     expect((await execute({ onBusy: 'reject', sessionId })).status).toBe(200)
   })
 
-  it('onBusy: interrupt cancels what runs and what waits, and then runs', async () => {
+  it('onBusy: interrupt cancels running and pending runs, and then runs', async () => {
     const running = await begin({ message: 'One?' })
     const { sessionId, chatId } = running
     const waiting = execute({ message: 'Two?', sessionId })
@@ -116,11 +116,11 @@ describe('while a session is busy', () => {
       ['One?', 'cancelled'],
     ])
     const said = model.requests.at(-1)?.body.messages.map(({ content }) => content)
-    // What was asked and never answered stands in one turn with the next question.
+    // An unanswered question stands in one turn with the next question.
     expect(said).toEqual(['You are Ada.', 'One?\n\nStop. Three?'])
   })
 
-  it.each(FACES)("%s: onBusy: interrupt is refused where something is another's to cancel", async (face) => {
+  it.each(FACES)('%s: onBusy: interrupt is refused if the caller may not cancel something', async (face) => {
     const running = await begin({}, ben)
     const { sessionId } = running
     const waiting = (await execute({ sessionId, background: true })).body
@@ -135,9 +135,9 @@ describe('while a session is busy', () => {
     running.release()
   })
 
-  it("onBusy: interrupt waits for another's run that is being cancelled already", async () => {
+  it("onBusy: interrupt waits for another user's run that is already being cancelled", async () => {
     const { sessionId, executionId, asked, release } = await begin({}, ben)
-    // As its cancel has it, before whoever runs it has heard.
+    // Simulates the state after its cancel, before its worker has been notified.
     await server.service.deps.db.execution.update({ where: { id: executionId }, data: { wantsCancel: true } })
     expect((await execute({ sessionId, onBusy: 'interrupt' })).status).toBe(200)
     await asked.aborted
@@ -145,27 +145,30 @@ describe('while a session is busy', () => {
     release()
   })
 
-  it.each(['queue', 'reject', 'interrupt'])('onBusy: %s, of ten at once one runs at a time', async (onBusy) => {
-    const { sessionId } = (await execute()).body
-    let most = 0
-    model.fallback = () => {
-      most = Math.max(most, model.active)
-      return { tokens: 'Hi', delay: 5 }
-    }
-    const answers = await Promise.all(Array.from({ length: 10 }, () => execute({ sessionId, onBusy })))
-    model.fallback = { tokens: 'A reply of the test model.' }
-    const statuses = answers.map(({ status }) => status)
-    expect(statuses.filter((status) => status !== 200 && status !== 409)).toEqual([])
-    expect(statuses).toContain(200)
-    if (onBusy === 'queue') expect(new Set(statuses)).toEqual(new Set([200]))
-    if (onBusy !== 'interrupt') expect(most).toBe(1)
-    expect((await list('?status=running')).executions).toEqual([])
-    expect((await list('?status=pending')).executions).toEqual([])
-  })
+  it.each(['queue', 'reject', 'interrupt'])(
+    'onBusy: %s runs one of ten concurrent messages at a time',
+    async (onBusy) => {
+      const { sessionId } = (await execute()).body
+      let most = 0
+      model.fallback = () => {
+        most = Math.max(most, model.active)
+        return { tokens: 'Hi', delay: 5 }
+      }
+      const answers = await Promise.all(Array.from({ length: 10 }, () => execute({ sessionId, onBusy })))
+      model.fallback = { tokens: 'A reply of the test model.' }
+      const statuses = answers.map(({ status }) => status)
+      expect(statuses.filter((status) => status !== 200 && status !== 409)).toEqual([])
+      expect(statuses).toContain(200)
+      if (onBusy === 'queue') expect(new Set(statuses)).toEqual(new Set([200]))
+      if (onBusy !== 'interrupt') expect(most).toBe(1)
+      expect((await list('?status=running')).executions).toEqual([])
+      expect((await list('?status=pending')).executions).toEqual([])
+    },
+  )
 })
 
 describe('POST /executions/{id}/cancel', () => {
-  it.each(FACES)('%s: ends a running one, and hangs up on the model', async (face) => {
+  it.each(FACES)('%s: ends a running execution, and disconnects the model', async (face) => {
     const { executionId, chatId, sessionId, asked, release } = await begin()
     const { status, body } = await faces[face](server, 'executions.cancel', { id: executionId }, ann)
     expect({ status, body }).toMatchObject({
@@ -182,7 +185,7 @@ describe('POST /executions/{id}/cancel', () => {
     expect((await execute({ sessionId })).status).toBe(200)
   })
 
-  it('ends one that waits, of which nothing is remembered', async () => {
+  it('ends a pending one without a trace in the history', async () => {
     const first = await begin({ message: 'One?' })
     const { sessionId } = first
     const { executionId } = (await execute({ message: 'Never mind', sessionId, background: true })).body
@@ -195,7 +198,7 @@ describe('POST /executions/{id}/cancel', () => {
     expect(said).toEqual(['You are Ada.', 'One?', 'Done.', 'Two?'])
   })
 
-  it('of the running one lets the next begin', async () => {
+  it('lets the next one start after the running one', async () => {
     const first = await begin()
     const next = execute({ sessionId: first.sessionId })
     await expect.poll(async () => (await list('?status=pending')).executions).toHaveLength(1)
@@ -204,7 +207,7 @@ describe('POST /executions/{id}/cancel', () => {
     first.release()
   })
 
-  it('tells whoever waits that it was cancelled', async () => {
+  it('reports the cancel to waiting callers', async () => {
     for (const face of FACES) {
       const index = model.requests.length
       const gate = Promise.withResolvers<void>()
@@ -221,7 +224,7 @@ describe('POST /executions/{id}/cancel', () => {
     }
   })
 
-  it.each(['completed', 'failed', 'cancelled'])('of one that is %s is refused, and changes nothing', async (how) => {
+  it.each(['completed', 'failed', 'cancelled'])('refuses one that is %s, and changes nothing', async (how) => {
     if (how === 'failed') model.script({ error: { status: 500 } })
     const begun = how === 'cancelled' ? await begin() : { release() {} }
     if ('executionId' in begun) await cancel(begun.executionId)
@@ -237,7 +240,7 @@ describe('POST /executions/{id}/cancel', () => {
     expect((await list('?limit=1')).executions).toEqual([execution])
   })
 
-  it('is for whoever started it and for admins', async () => {
+  it('is for its starter and for admins', async () => {
     const { executionId, release } = await begin()
     expectError(await cancel(executionId, ben), 403, FORBIDDEN)
     expectError(await cancel(executionId, eve), 404, NOT_FOUND)
@@ -247,7 +250,7 @@ describe('POST /executions/{id}/cancel', () => {
     expectError(await cancel('exec-1-x'), 404, NOT_FOUND)
   })
 
-  it('is in the audit log, once for each run that it has cancelled, with who did it', async () => {
+  it('leaves one audit event with the canceller for each run', async () => {
     const { db } = server.service.deps
     const audited = async (ids: string[]) => {
       const events = await db.auditEvent.findMany({ where: { action: 'execution.cancel', target: { in: ids } } })
@@ -272,7 +275,7 @@ describe('POST /executions/{id}/cancel', () => {
     for (const { release } of [root, child]) release()
   })
 
-  it('is in the audit log as well where another change has cancelled: a new message, the end of a task', async () => {
+  it('also leaves an audit event if a new message or the end of a task cancels', async () => {
     const { db } = server.service.deps
     const audited = (target: string) => db.auditEvent.findMany({ where: { action: 'execution.cancel', target } })
     const first = await begin()
@@ -293,7 +296,7 @@ describe('POST /executions/{id}/cancel', () => {
     for (const release of [first.release, gate.resolve]) release()
   })
 
-  it('whose audit event cannot be written cancels nothing', async () => {
+  it('cancels nothing if its audit event cannot be written', async () => {
     const { db } = server.service.deps
     const broken = { name: '_broken', table: 'AuditEvent' }
     const when = `NEW."action" = 'execution.cancel'`
@@ -307,7 +310,7 @@ describe('POST /executions/{id}/cancel', () => {
     expect(await get(running.executionId)).toMatchObject({ status: 'completed', result: 'Done.' })
   })
 
-  it('at the moment of its end agrees with what is kept', async () => {
+  it('agrees with the stored state at the very end of the run', async () => {
     for (let round = 0; round < 20; round++) {
       const { executionId } = (await execute({ background: true })).body
       const answers = await Promise.all([cancel(executionId), cancel(executionId)])
@@ -393,7 +396,7 @@ describe('GET /executions', () => {
     expectError(answer, 400, 'Invalid value for field: since. Expected a date in the years 1 to 9999 (UTC)')
   })
 
-  it('shows each without its result and with a message of at most 200 characters', async () => {
+  it('shows each without its result and with at most 200 characters of its message', async () => {
     const { executions } = await list('', lea)
     for (const row of executions) {
       const { result: _, ...execution } = await get(row.id, lea)
@@ -417,7 +420,7 @@ describe('GET /executions', () => {
 })
 
 it.each(['agentId', 'spaceId', 'chatId'])(
-  'GET /executions: what is under way is found by its status, and then by %s',
+  'GET /executions finds active runs by their status, and then by %s',
   async (name) => {
     const run = await begin()
     const { executionId: second } = (await execute({ background: true, sessionId: run.sessionId })).body
@@ -429,7 +432,7 @@ it.each(['agentId', 'spaceId', 'chatId'])(
         expect(await list(`?count=true&status=${status}&${name}=unknown`)).toMatchObject({ executions: [], total: 0 })
       }
     })
-    // Besides them it asks which of the caller's own runs are closed.
+    // It also asks which of the caller's own runs became unreadable.
     const lists = statements.filter((sql) => /(?<!^SELECT "id" )FROM "Execution" (WHERE|t WHERE)/.test(sql))
     expect(lists).toHaveLength(8)
     for (const sql of onPostgres ? [] : lists) {
@@ -442,25 +445,22 @@ it.each(['agentId', 'spaceId', 'chatId'])(
   },
 )
 
-describe('a tree', () => {
+describe('an execution tree', () => {
   type Node = { id: string; depth: number; children: Node[] }
   const withAll = (node: Node): Node[] => [node, ...node.children.flatMap(withAll)]
   const treeOf = async (id: string): Promise<Node> => (await call('GET', `/${id}/tree`)).body.tree
 
-  it.each(FACES)(
-    '%s: is at most five levels deep: what would lie deeper is refused, and nothing runs',
-    async (face) => {
-      const run = (parentExecutionId?: string) =>
-        faces[face](server, 'agents.execute', { id: agent, message: 'Hi', parentExecutionId }, ann)
-      const ids: string[] = []
-      for (let depth = 0; depth <= 5; depth++) ids.push((await run(ids.at(-1))).body.executionId)
-      const message = 'Invalid parentExecutionId. Must be less than 5 levels deep'
-      expectError(await run(ids.at(-1)), 400, message)
-      expect(withAll(await treeOf(ids[0]!)).map(({ id, depth }) => [id, depth])).toEqual(ids.map((id, at) => [id, at]))
-    },
-  )
+  it.each(FACES)('%s: has at most five levels; a deeper run is refused', async (face) => {
+    const run = (parentExecutionId?: string) =>
+      faces[face](server, 'agents.execute', { id: agent, message: 'Hi', parentExecutionId }, ann)
+    const ids: string[] = []
+    for (let depth = 0; depth <= 5; depth++) ids.push((await run(ids.at(-1))).body.executionId)
+    const message = 'Invalid parentExecutionId. Must be less than 5 levels deep'
+    expectError(await run(ids.at(-1)), 400, message)
+    expect(withAll(await treeOf(ids[0]!)).map(({ id, depth }) => [id, depth])).toEqual(ids.map((id, at) => [id, at]))
+  })
 
-  it.skipIf(onPostgres)('has at most a thousand executions: no more are started in it', async () => {
+  it.skipIf(onPostgres)('has at most a thousand executions', async () => {
     const root = (await execute()).body.executionId
     await execute({ parentExecutionId: root })
     const { db } = server.service.deps
@@ -479,76 +479,70 @@ describe('a tree', () => {
     expect(withAll(await treeOf(root))).toHaveLength(1_000)
   })
 
-  it.skipIf(onPostgres)(
-    'that is a thousand levels deep already is shown: what lies too deep beside its parent',
-    async () => {
-      const { executionId } = (await execute()).body
-      const ids = await chainBelow(server.service.deps.db, executionId, 1_000)
-      const last = ids.at(-1)!
-      for (const id of [executionId, ids[3]!, last]) {
-        let node = await treeOf(id)
-        expect(withAll(node).map((one) => [one.id, one.depth])).toEqual(ids.map((one, at) => [one, at]))
-        for (let depth = 0; depth < 4; depth++) {
-          expect(idsOf(node.children)).toEqual([ids[depth + 1]])
-          node = node.children[0]!
-        }
-        expect(idsOf(node.children)).toEqual(ids.slice(5))
+  it.skipIf(onPostgres)('with a thousand existing levels is shown, with deep ones beside their parent', async () => {
+    const { executionId } = (await execute()).body
+    const ids = await chainBelow(server.service.deps.db, executionId, 1_000)
+    const last = ids.at(-1)!
+    for (const id of [executionId, ids[3]!, last]) {
+      let node = await treeOf(id)
+      expect(withAll(node).map((one) => [one.id, one.depth])).toEqual(ids.map((one, at) => [one, at]))
+      for (let depth = 0; depth < 4; depth++) {
+        expect(idsOf(node.children)).toEqual([ids[depth + 1]])
+        node = node.children[0]!
       }
-      expectError(await cancel(last), 400, 'Cannot cancel execution with status: completed')
-      expectError(
-        await execute({ parentExecutionId: last }),
-        400,
-        'Invalid parentExecutionId. Must be less than 5 levels deep',
-      )
-    },
-  )
+      expect(idsOf(node.children)).toEqual(ids.slice(5))
+    }
+    expectError(await cancel(last), 400, 'Cannot cancel execution with status: completed')
+    expectError(
+      await execute({ parentExecutionId: last }),
+      400,
+      'Invalid parentExecutionId. Must be less than 5 levels deep',
+    )
+  })
 })
 
-it.each(FACES)(
-  '%s: all of a tree is whole, and where it is long the execution itself: the others are as in lists',
-  async (face) => {
-    const long = 'x'.repeat(200_000)
-    const run = async (message: string, parentExecutionId?: string) =>
-      (await execute({ message, parentExecutionId })).body.executionId
-    const root = await run(long)
-    const middle = await run(long, root)
-    const leaf = await run('Hi', middle)
-    const treeOf = async (id: string) => (await faces[face](server, 'executions.tree', { id }, ann)).body.tree
-    const nodes = { root: await get(root), middle: await get(middle), leaf: await get(leaf) }
-    const whole = { ...nodes.root, children: [{ ...nodes.middle, children: [{ ...nodes.leaf, children: [] }] }] }
-    expect(nodes.leaf.result).toBe('A reply of the test model.')
-    for (const id of [root, middle, leaf]) expect(await treeOf(id)).toEqual(whole)
-    for (let more = 0; more < 4; more++) await run(long, leaf)
-    const listed = new Map<string, Fields>((await list('?limit=10')).executions.map((row: Fields) => [row.id, row]))
-    for (const id of [root, middle, leaf]) {
-      const node = async (of: string) => (of === id ? get(id) : listed.get(of))
-      const tree = await treeOf(id)
-      const children = expect.any(Array)
-      expect(tree).toEqual({ ...(await node(root)), children })
-      expect(tree.children[0]).toEqual({ ...(await node(middle)), children })
-      expect(tree.children[0].children[0]).toEqual({ ...(await node(leaf)), children })
-      expect(JSON.stringify(tree).length).toBeLessThan(250_000)
-    }
-  },
-)
+it.each(FACES)('%s: a long tree shows only the requested execution whole, and the others as lists do', async (face) => {
+  const long = 'x'.repeat(200_000)
+  const run = async (message: string, parentExecutionId?: string) =>
+    (await execute({ message, parentExecutionId })).body.executionId
+  const root = await run(long)
+  const middle = await run(long, root)
+  const leaf = await run('Hi', middle)
+  const treeOf = async (id: string) => (await faces[face](server, 'executions.tree', { id }, ann)).body.tree
+  const nodes = { root: await get(root), middle: await get(middle), leaf: await get(leaf) }
+  const whole = { ...nodes.root, children: [{ ...nodes.middle, children: [{ ...nodes.leaf, children: [] }] }] }
+  expect(nodes.leaf.result).toBe('A reply of the test model.')
+  for (const id of [root, middle, leaf]) expect(await treeOf(id)).toEqual(whole)
+  for (let more = 0; more < 4; more++) await run(long, leaf)
+  const listed = new Map<string, Fields>((await list('?limit=10')).executions.map((row: Fields) => [row.id, row]))
+  for (const id of [root, middle, leaf]) {
+    const node = async (of: string) => (of === id ? get(id) : listed.get(of))
+    const tree = await treeOf(id)
+    const children = expect.any(Array)
+    expect(tree).toEqual({ ...(await node(root)), children })
+    expect(tree.children[0]).toEqual({ ...(await node(middle)), children })
+    expect(tree.children[0].children[0]).toEqual({ ...(await node(leaf)), children })
+    expect(JSON.stringify(tree).length).toBeLessThan(250_000)
+  }
+})
 
-describe('after a number beyond those of its events', () => {
+describe('after a sequence number beyond its events', () => {
   const BEYOND = [2 ** 31, 2 ** 53 - 1, 10 ** 20]
 
-  it.each(FACES)('%s: an execution has no logs, and its events are the terminal one', async (face) => {
+  it.each(FACES)('%s: an execution has no logs, and its only event is the terminal one', async (face) => {
     const { executionId } = (await execute()).body
     for (const after of BEYOND) {
       const logs = await faces[face](server, 'executions.logs', { id: executionId, after }, ann)
       expect(logs.body).toMatchObject({ logs: [], nextAfter: null })
       const { status, body } = await faces[face](server, 'executions.events', { executionId, after }, ann)
       expect(status).toBe(200)
-      // Of a stream of tRPC's it is the data of what comes first.
+      // In a tRPC stream this is the data of the first event.
       if (face === 'REST') expect(body.match(/^event: .*$/gm)).toEqual(['event: result'])
       else expect(body).toMatchObject({ executionId, status: 'completed' })
     }
   })
 
-  it.each(BEYOND)('a client that resumes after Last-Event-ID %i, behind the end, gets 204', async (last) => {
+  it.each(BEYOND)('a client that resumes after Last-Event-ID %i, beyond the end, gets 204', async (last) => {
     const { executionId } = (await execute()).body
     const headers = { 'Last-Event-ID': String(last) }
     const options = { token: ann.token, headers }
@@ -557,7 +551,7 @@ describe('after a number beyond those of its events', () => {
   })
 })
 
-/** What each can see of an execution, by the statuses of its answers: all of them agree. */
+/** Each caller's view of an execution, as the statuses of its answers. All of them must agree. */
 async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<string> {
   const answers: Answer[] = []
   for (const procedure of ['executions.get', 'executions.tree', 'executions.logs']) {
@@ -572,7 +566,7 @@ async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<st
   return [...new Set(answers.map(({ status }) => status)), listed].join()
 }
 
-describe('an execution follows its agent and its space', () => {
+describe('an execution has the visibility of its agent and space', () => {
   const space = async ({ organizationId, userId: ownerId }: Member) => {
     const at = new Date()
     const data = { id: newId(), organizationId, ownerId, name: 'S', createdAt: at, updatedAt: at }
@@ -619,7 +613,7 @@ describe('an execution follows its agent and its space', () => {
     }
   })
 
-  it('that becomes private: its owner reads it, its starter sees the state, and nobody else anything', async () => {
+  it('also later: once private, its owner reads it, and its starter sees the state', async () => {
     const id = await create()
     const { executionId } = (await execute({}, ben, id)).body
     expect(await sight('REST', admin, executionId)).toBe(SEEN)
@@ -638,7 +632,7 @@ describe("a run of another organization's agent", () => {
   const fields = { name: 'Guide', systemPrompt: SECRET, model: 'compatible/theirs', initialGreeting: SECRET }
 
   it.each(onEachFace([['public'], ['unlisted']]))(
-    "%s: belongs to the caller's, is nothing of the owner's, and tells no prompt (%s)",
+    "%s: is the caller's, hidden from the owner, and shows no prompt (%s)",
     async (face, visibility) => {
       const id = await create({ ...fields, visibility }, eve)
       const answers: Answer[] = []
@@ -691,7 +685,7 @@ describe("a run of another organization's agent", () => {
     },
   )
 
-  it('stays readable when the owner withdraws the agent, which nobody else can run then', async () => {
+  it('stays readable after the owner withdraws the agent, which others can no longer run', async () => {
     const id = await create({ ...fields, visibility: 'public' }, eve)
     const { executionId, sessionId } = (await execute({}, ann, id)).body
     await request(server, 'PATCH', `/api/v1/agents/${id}`, { body: { visibility: 'private' }, token: eve.token })
@@ -727,12 +721,12 @@ describe('a token with agents:execute only', () => {
     begun.release()
   })
 
-  it.each(FACES)("%s: is shown of a tree what is its user's, and what all of it used", async (face) => {
+  it.each(FACES)("%s: sees its user's runs of a tree, and the usage of all", async (face) => {
     const email = `climber-${face}@example.com`
     const narrow = await server.member({ organization: 'Acme', email, scopes: ['agents:execute'] })
     const wide = await server.member({ organization: 'Acme', email })
     const { db } = server.service.deps
-    // As a version of before made them: nobody attaches to another's run any more.
+    // As an earlier version made them, when users could attach to another user's run.
     const below = async (parentExecutionId: string | undefined, who: Member): Promise<string> => {
       const { executionId: id } = (await execute({ message: `of ${who.userId}` }, who)).body
       if (!parentExecutionId) return id

@@ -73,7 +73,7 @@ describe('a run that fails', () => {
     ['what cannot be read', { tokens: [Buffer.from('data: {"choices": 5}\n\n')] }, /cannot be read/],
   ]
 
-  it.each(onEachFace(causes))('%s: because the model gives %s is a 500, and says why', async (...row) => {
+  it.each(onEachFace(causes))('%s: gives a 500 with the reason if the model gives %s', async (...row) => {
     const [face, , reply, error, said] = row
     const before = model.requests.length
     model.script(reply)
@@ -91,16 +91,16 @@ describe('a run that fails', () => {
     ])
     expect(JSON.stringify(lines)).not.toMatch(/You are Ada|on fire|test-key/)
 
-    // The session is free, and what was said is kept.
+    // The session is free, and the message is stored.
     const next = await execute(server, agent, { sessionId: execution.sessionId, message: 'Again' })
     expect(next.body).toMatchObject({ status: 'completed' })
     const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
     if (said) expect(contents).toEqual(['You are Ada.', 'Hi', said, 'Again'])
-    // Without an answer between them, two turns of the user are one.
+    // Without an answer between them, two user messages form one turn.
     else expect(contents?.slice(1).join('\n\n')).toMatch(/^Hi\n\n[\s\S]*Again$/)
   })
 
-  it('counts what the provider has reported before it broke off', async () => {
+  it('counts the usage that the provider reported before it broke off', async () => {
     const usage = event({ choices: [], usage: { prompt_tokens: 3, completion_tokens: 5 } })
     model.script({ tokens: ['Well, ', usage], end: 'drop' })
     expectError(await execute(server, agent), 500, 'Chat execution failed')
@@ -108,7 +108,7 @@ describe('a run that fails', () => {
     expect(await last(server)).toMatchObject({ status: 'failed', ...used })
   })
 
-  it('no model server at all is the same', async () => {
+  it('gives the same without any model server', async () => {
     const gone = await startModelServer()
     await gone.close()
     await using other = await startServer(env({ OPENAI_BASE_URL: gone.baseUrl }))
@@ -126,13 +126,13 @@ describe('a run that fails', () => {
     })
   })
 
-  it('the server goes on', async () => {
+  it('leaves the server running', async () => {
     expect((await execute(server, agent)).status).toBe(200)
     expect((await request(server, 'GET', '/readyz')).status).toBe(200)
   })
 })
 
-it('a model that says more than 16 MiB fails the run, which keeps what it has said', async () => {
+it('a model that sends more than 16 MiB fails the run, which stores the text so far', async () => {
   await using server = await startServer(env())
   const piece = 'x'.repeat(1024 * 1024)
   model.script({ tokens: Array(100).fill(piece) })
@@ -147,7 +147,7 @@ it('a model that says more than 16 MiB fails the run, which keeps what it has sa
   expect(JSON.stringify(logs)).toContain(piece)
 })
 
-it('a run that has waited for its turn too long fails with a timeout', async () => {
+it('a run that was pending too long fails with a timeout', async () => {
   await using server = await startServer(env({ QUEUE_TIMEOUT: '0.5' }))
   const agent = await create(server)
   const gate = Promise.withResolvers<void>()
@@ -158,8 +158,8 @@ it('a run that has waited for its turn too long fails with a timeout', async () 
   gate.resolve()
 })
 
-describe('too many waiting runs', () => {
-  it('are a 429 where the operator set a limit, and leave nothing behind', async () => {
+describe('too many pending runs', () => {
+  it('give a 429 if the operator set a limit, and leave nothing behind', async () => {
     await using server = await startServer(env({ MAX_PENDING_RUNS: '1' }))
     const agent = await create(server)
     const gate = Promise.withResolvers<void>()
@@ -178,7 +178,7 @@ describe('too many waiting runs', () => {
   })
 })
 
-describe('a server that stops', () => {
+describe('a server that shuts down', () => {
   let server: TestServer
   let agent: string
   beforeEach(async () => {
@@ -186,7 +186,7 @@ describe('a server that stops', () => {
     agent = await create(server)
   })
 
-  it('takes no new run, is not ready, and lets those that it has end', async () => {
+  it('accepts no new run, is not ready, and lets active runs end', async () => {
     const gate = Promise.withResolvers<void>()
     const index = model.requests.length
     model.script({ tokens: [gate.promise, 'Done.'] })
@@ -207,7 +207,7 @@ describe('a server that stops', () => {
     await expect(request(server, 'GET', '/healthz')).rejects.toThrow('fetch failed')
   })
 
-  it('tells whoever waits for a run that does not end in time to come again', async () => {
+  it('asks a caller to come again if its run does not end in time', async () => {
     await server[Symbol.asyncDispose]()
     server = await startServer(env({ DRAIN_TIMEOUT: '0.2' }))
     const index = model.requests.length
@@ -221,34 +221,31 @@ describe('a server that stops', () => {
   })
 })
 
-it.runIf(hasPostgres)(
-  'a server that stops is not ready, though its database keeps whoever asked before waiting',
-  async () => {
-    await using cleanup = new AsyncDisposableStack()
-    const { url } = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
-    const { path } = cleanup.use(await createFolder())
-    const server = cleanup.use(await startServer(env(postgresEnv(url, path))))
-    const { db, settings } = server.service.deps
-    const free = Promise.withResolvers<void>()
-    let held = 0
-    const hold = () =>
-      db.$transaction(() => {
-        held++
-        return free.promise
-      })
-    const holders = Array.from({ length: settings.DATABASE_POOL_SIZE }, hold)
-    await expect.poll(() => held).toBe(settings.DATABASE_POOL_SIZE)
-    const arrived = new Promise<unknown>((resolve) => subscribe('http.server.request.start', resolve))
-    const asked = request(server, 'GET', '/readyz')
-    await arrived
-    const stopped = server[Symbol.asyncDispose]()
-    expectError(await asked, 503, UNAVAILABLE)
-    free.resolve()
-    await Promise.all([...holders, stopped])
-  },
-)
+it.runIf(hasPostgres)('is not ready, even if its database delays earlier callers', async () => {
+  await using cleanup = new AsyncDisposableStack()
+  const { url } = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
+  const { path } = cleanup.use(await createFolder())
+  const server = cleanup.use(await startServer(env(postgresEnv(url, path))))
+  const { db, settings } = server.service.deps
+  const free = Promise.withResolvers<void>()
+  let held = 0
+  const hold = () =>
+    db.$transaction(() => {
+      held++
+      return free.promise
+    })
+  const holders = Array.from({ length: settings.DATABASE_POOL_SIZE }, hold)
+  await expect.poll(() => held).toBe(settings.DATABASE_POOL_SIZE)
+  const arrived = new Promise<unknown>((resolve) => subscribe('http.server.request.start', resolve))
+  const asked = request(server, 'GET', '/readyz')
+  await arrived
+  const stopped = server[Symbol.asyncDispose]()
+  expectError(await asked, 503, UNAVAILABLE)
+  free.resolve()
+  await Promise.all([...holders, stopped])
+})
 
-it('a database that cannot be written is a 503, and nothing is half written', async () => {
+it('a database without write access gives a 503, and no partial write', async () => {
   await using server = await startServer(env())
   const agent = await create(server)
   const { db } = server.service.deps

@@ -46,11 +46,11 @@ const counted = async (id: string) => {
   return { fileCount: files.length, fileBytes: files.reduce((sum, { size }) => sum + size, 0) }
 }
 
-/** The address of a file's content, the path as it is told. */
+/** The URL of a file's content, with the given path. */
 const content = (id: string, path: string) => `/api/v1/spaces/${id}/files/content?path=${path}`
 
 describe('a file of a space', () => {
-  it('has its path in the address, whatever is asked of it', async () => {
+  it('has its path in the URL for every operation', async () => {
     const id = await space()
     const { token } = ann
     const url = content(id, encodeURIComponent('docs/Plan für %.md'))
@@ -66,32 +66,29 @@ describe('a file of a space', () => {
     expectError(await request(server, 'GET', url, { token }), 404, 'File not found')
   })
 
-  it.each(FACES)(
-    '%s: is written, replaced and deleted by whoever may change the space, and read by who can reach it',
-    async (face) => {
-      const id = await space()
-      const path = 'a/b.md'
-      expect((await on(face, 'files.write', { id, path, content: 'one' })).body).toMatchObject({
-        content: 'one',
-        size: 3,
-      })
-      now += 1000
-      expect((await on(face, 'files.write', { id, path, content: 'three' }, boss)).body).toMatchObject({ size: 5 })
-      const updatedAt = new Date(now).toISOString()
-      expect((await on(face, 'files.get', { id, path }, ben)).body).toMatchObject({ path, content: 'three', updatedAt })
-      expect((await on(face, 'files.list', { id })).body.files).toEqual([{ path, size: 5, updatedAt }])
-      expect(await counters(id)).toEqual({ fileCount: 1, fileBytes: 5 })
-      expect((await on(face, 'files.delete', { id, path }, boss)).status).toBe(200)
-      for (const procedure of ['files.get', 'files.delete']) {
-        expectError(await on(face, procedure, { id, path }), 404, 'File not found')
-      }
-      expect(await counters(id)).toEqual({ fileCount: 0, fileBytes: 0 })
-      const events = await server.service.deps.db.auditEvent.findMany({ where: { target: `${id}/${path}` } })
-      const { userId } = boss
-      expect(events.map(({ action }) => action)).toEqual(['file.write', 'file.write', 'file.delete'])
-      expect(events.at(-1)).toMatchObject({ actor: userId, organizationId: boss.organizationId })
-    },
-  )
+  it.each(FACES)('%s: is written by those who may change the space, and read by those who reach it', async (face) => {
+    const id = await space()
+    const path = 'a/b.md'
+    expect((await on(face, 'files.write', { id, path, content: 'one' })).body).toMatchObject({
+      content: 'one',
+      size: 3,
+    })
+    now += 1000
+    expect((await on(face, 'files.write', { id, path, content: 'three' }, boss)).body).toMatchObject({ size: 5 })
+    const updatedAt = new Date(now).toISOString()
+    expect((await on(face, 'files.get', { id, path }, ben)).body).toMatchObject({ path, content: 'three', updatedAt })
+    expect((await on(face, 'files.list', { id })).body.files).toEqual([{ path, size: 5, updatedAt }])
+    expect(await counters(id)).toEqual({ fileCount: 1, fileBytes: 5 })
+    expect((await on(face, 'files.delete', { id, path }, boss)).status).toBe(200)
+    for (const procedure of ['files.get', 'files.delete']) {
+      expectError(await on(face, procedure, { id, path }), 404, 'File not found')
+    }
+    expect(await counters(id)).toEqual({ fileCount: 0, fileBytes: 0 })
+    const events = await server.service.deps.db.auditEvent.findMany({ where: { target: `${id}/${path}` } })
+    const { userId } = boss
+    expect(events.map(({ action }) => action)).toEqual(['file.write', 'file.write', 'file.delete'])
+    expect(events.at(-1)).toMatchObject({ actor: userId, organizationId: boss.organizationId })
+  })
 
   it('belongs to its space alone', async () => {
     const [one, other] = [await space(), await space()]
@@ -102,7 +99,7 @@ describe('a file of a space', () => {
     expect(await paths(other)).toEqual([])
   })
 
-  it('has one path for what Unicode writes in two ways', async () => {
+  it('has one path for both Unicode spellings', async () => {
     const id = await space()
     await write(id, 'e\u0301.md', 'decomposed')
     await write(id, '\u00e9.md', 'composed')
@@ -110,7 +107,7 @@ describe('a file of a space', () => {
     expect((await call('files.get', { id, path: 'e\u0301.md' })).body).toMatchObject({ content: 'composed' })
   })
 
-  it('is the one that the address names, whatever the body repeats of another', async () => {
+  it('is the one in the URL, whatever the body names', async () => {
     const [id, other] = [await space(), await space()]
     await write(id, 'a.md', 'one')
     const { body } = await call('files.get', { id, path: 'a.md' })
@@ -121,7 +118,7 @@ describe('a file of a space', () => {
   })
 })
 
-describe('the content', () => {
+describe('the content of a file', () => {
   const bytes = (...values: number[]) => Buffer.from(values).toString('base64')
 
   it.each([
@@ -134,7 +131,7 @@ describe('the content', () => {
     ['half a character', 'base64', bytes(0xf0, 0x9f), 'base64'],
     ['NUL, which no request may hold', 'base64', bytes(97, 0, 98), 'base64'],
     ['all 256 bytes', 'base64', bytes(...Array.from({ length: 256 }, (_, i) => i)), 'base64'],
-  ])('is kept to the byte, and told as text where it is text: %s', async (_, encoding, said, told) => {
+  ])('is stored to the byte, and returned as text if it is text: %s', async (_, encoding, said, told) => {
     const id = await space()
     const raw = Buffer.from(said, encoding as BufferEncoding)
     for (const face of FACES) {
@@ -146,7 +143,7 @@ describe('the content', () => {
     }
   })
 
-  it.each(FACES)('%s: in base64 must be base64, padding and all', async (face) => {
+  it.each(FACES)('%s: in base64 must be valid base64, including padding', async (face) => {
     const id = await space()
     for (const wrong of [
       'a',
@@ -168,7 +165,7 @@ describe('the content', () => {
     expect(await counters(id)).toEqual({ fileCount: 0, fileBytes: 0 })
   })
 
-  it('may be 1 MiB, in base64 or all of it escaped, and no byte more', async () => {
+  it('may be 1 MiB, in base64 or fully escaped, and no byte more', async () => {
     const id = await space()
     const put = (said: Fields) => request(server, 'PUT', content(id, 'a'), { token: ann.token, body: said })
     const full = Buffer.alloc(MIB, 0xff)
@@ -182,7 +179,7 @@ describe('the content', () => {
     expect(await counters(id)).toEqual({ fileCount: 1, fileBytes: MIB })
   })
 
-  it('may come in a body of 4 MiB; everything else stays at 1 MiB', async () => {
+  it('may come in a body of 4 MiB, while other bodies are limited to 1 MiB', async () => {
     const id = await space()
     const { token } = ann
     const padded = (length: number) => JSON.stringify({ content: 'x' }).padEnd(length)
@@ -212,7 +209,7 @@ describe('GET /spaces/{id}/files', () => {
     for (const path of TREE) await write(id, path)
   })
 
-  it('tells all of them by path, page by page', async () => {
+  it('lists all of them by path, page by page', async () => {
     const all = TREE.toSorted()
     expect(await paths(id)).toEqual(all)
     for (const face of FACES) {
@@ -240,7 +237,7 @@ describe('GET /spaces/{id}/files', () => {
     ['_', []],
     ['😀', ['😀.md']],
     ['nothing', []],
-  ])('takes those that begin with %j, to the letter', async (path, expected) => {
+  ])('lists those that start with %j, literally', async (path, expected) => {
     expect(await paths(id, { path })).toEqual(expected.toSorted())
   })
 
@@ -259,7 +256,7 @@ describe('GET /spaces/{id}/files', () => {
   })
 })
 
-/** Forms that lead out of the folder, or to another file, for some program on some system. */
+/** Paths that lead out of the folder, or to another file, for some program on some system. */
 const HOSTILE = [
   ...['..', '.', '../a', './a', 'a/..', 'a/.', 'a/../b', 'a/./b', 'a/b/../../..', '../../etc/passwd', '...', 'a/.../b'],
   ...['/', '/a', '/etc/passwd', '//a', '//server/share/a', 'a/', 'a//b', 'a/b//', '///'],
@@ -323,14 +320,14 @@ describe('a path', () => {
   it.each([
     ...['.git/config', 'a/.git', '.GIT/x', '.git./x', 'a/git~1/x', '.git::$INDEX_ALLOCATION/x', '.g\u200cit/x'],
     ...['CON', 'con.txt', 'a/aux/b', 'nul', 'COM1.log', 'lpt9', 'COM¹', 'prn:x'],
-  ])('%j is no path of a new file, as git or a machine takes it for its own', async (path) => {
+  ])('%j is refused for a new file, because git or an operating system reserves it', async (path) => {
     const id = await space()
     expectError(await on('REST', 'files.write', { id, path, content: 'x' }), 400, 'Invalid path')
     expectError(await on('REST', 'files.delete', { id, path }), 404, 'File not found')
   })
 
   it.each(['.gitignore', '.github/x', 'git/config', 'console', 'com10', 'auxiliary', 'nullable.md', 'x.git'])(
-    '%j is a path like any other',
+    '%j is accepted',
     async (path) => {
       expect((await on('REST', 'files.write', { id: await space(), path, content: 'x' })).status).toBe(200)
     },
@@ -348,7 +345,7 @@ describe('a path', () => {
     '%EF%BC%8F',
     '+a',
     'a+',
-  ])('written %s in an address leads nowhere', async (path) => {
+  ])('written %s in a URL leads nowhere', async (path) => {
     const url = content(await space(), path)
     const { token } = ann
     expectError(await request(server, 'GET', url, { token }), 400, 'Invalid path')
@@ -367,7 +364,7 @@ describe('a path', () => {
   })
 })
 
-describe('what is missing or wrong is a 400 that names it', () => {
+describe('a missing or invalid value gives a 400 that names it', () => {
   const wrong: [procedure: string, input: Fields, message: string][] = [
     ...['files.get', 'files.write', 'files.delete'].flatMap((procedure): [string, Fields, string][] => [
       [procedure, { content: 'x' }, 'Missing required field: path'],
@@ -402,7 +399,7 @@ describe('the limits of a space', () => {
   const set = (id: string, data: { fileCount?: number; fileBytes?: number }) =>
     server.service.deps.db.space.update({ where: { id }, data })
 
-  it.each(FACES)('%s: are 2,000 files: the last one goes in, the next does not, replacing goes on', async (face) => {
+  it.each(FACES)('%s: allow 2,000 files, and replacing one beyond that', async (face) => {
     const id = await space()
     const put = (path: string, said = 'x') => on(face, 'files.write', { id, path, content: said })
     await set(id, { fileCount: 1999 })
@@ -414,7 +411,7 @@ describe('the limits of a space', () => {
     expect(await paths(id)).toEqual(['more'])
   })
 
-  it.each(FACES)('%s: are 50 MiB: to the byte, of what is there after the write', async (face) => {
+  it.each(FACES)('%s: allow 50 MiB to the byte, counted after the write', async (face) => {
     const id = await space()
     const put = (path: string, length: number) => on(face, 'files.write', { id, path, content: 'x'.repeat(length) })
     await set(id, { fileBytes: FULL - 10 })
@@ -428,7 +425,7 @@ describe('the limits of a space', () => {
     expect((await call('files.get', { id, path: 'a' })).body).toMatchObject({ size: 9 })
   })
 
-  it('hold against writes at the same moment: of eight, as many go in as there is room for', async () => {
+  it('hold against eight concurrent writes, of which as many succeed as fit', async () => {
     const [byCount, byBytes] = [await space(), await space()]
     await set(byCount, { fileCount: 1997 })
     await set(byBytes, { fileBytes: FULL - 30 })
@@ -446,7 +443,7 @@ describe('the limits of a space', () => {
     expect(await counters(byBytes)).toEqual({ fileCount: 3, fileBytes: FULL })
   })
 
-  it('what is counted is what is there, whoever writes, replaces and deletes at the same moment', async () => {
+  it('count correctly under concurrent writes, replacements and deletions', async () => {
     const id = await space()
     const doings = Array.from({ length: 60 }, (_, i) => {
       const path = `${i % 4}.md`
@@ -459,7 +456,7 @@ describe('the limits of a space', () => {
   })
 })
 
-it('GraphQL: a file that is deleted before it can be shown is a 404', async () => {
+it('GraphQL: a file that is deleted before it can be shown gives a 404', async () => {
   const { db } = server.service.deps
   const id = await space()
   await createTrigger(db, {
@@ -476,7 +473,7 @@ it('GraphQL: a file that is deleted before it can be shown is a 404', async () =
   expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 404 })
 })
 
-it.each(FACES)("%s: a private space's files are nobody else's, and untouched", async (face) => {
+it.each(FACES)('%s: a private space hides and protects its files from other users', async (face) => {
   const id = await space({ visibility: 'private' })
   await write(id, 'a.md', 'secret')
   for (const target of [id, newId()]) {
@@ -488,7 +485,7 @@ it.each(FACES)("%s: a private space's files are nobody else's, and untouched", a
   expect((await call('files.get', { id, path: 'a.md' })).body.content).toBe('secret')
 })
 
-it.each(FACES)('%s: reading takes spaces:read, writing takes spaces:write', async (face) => {
+it.each(FACES)('%s: reading needs spaces:read, writing needs spaces:write', async (face) => {
   const id = await space()
   await write(id, 'a.md')
   const input = { id, path: 'a.md', content: 'x' }

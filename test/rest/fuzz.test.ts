@@ -10,8 +10,9 @@ import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 /**
- * Requests made up from the OpenAPI document, good ones and broken ones: whatever comes, the server answers as the
- * document says, and goes on. `FUZZ_RUNS` is how many of each operation; `FUZZ_SEED` repeats what was found.
+ * Valid and invalid requests generated from the OpenAPI document. The server must answer each as documented, and
+ * survive.
+ * `FUZZ_RUNS` is the number of requests per operation; `FUZZ_SEED` repeats a failing run.
  */
 
 const RUNS = Number(process.env.FUZZ_RUNS ?? 10)
@@ -30,14 +31,14 @@ afterAll(() => server[Symbol.asyncDispose]())
 type Operation = {
   method: string
   path: string
-  /** The procedure, where it is one. */
+  /** The procedure, if the operation has one. */
   name: string
   parameters: oas31.ParameterObject[]
   body: oas31.SchemaObject | undefined
 }
 
 const OPERATIONS: Operation[] = Object.entries(document.paths ?? {})
-  // A stream of changes has no end: rest/changes.test.ts.
+  // A stream of changes has no end; rest/changes.test.ts tests it.
   .filter(([path]) => !/^\/api\/v1\/\w+\/events$/.test(path))
   .flatMap(([path, item]) =>
     Object.entries(item as Record<string, oas31.OperationObject>).map(([method, { parameters = [], requestBody }]) => {
@@ -51,7 +52,7 @@ const OPERATIONS: Operation[] = Object.entries(document.paths ?? {})
       }
     }),
   )
-  // What is asked about is there until the end.
+  // These rows must exist until the end.
   .sort((a, b) => Number(a.method === 'DELETE') - Number(b.method === 'DELETE'))
 
 function nameOf(method: string, path: string): string {
@@ -67,7 +68,7 @@ function located(parameter: oas31.ParameterObject | oas31.ReferenceObject): oas3
   return document.components?.parameters?.[parameter.$ref.split('/').at(-1) ?? ''] as oas31.ParameterObject
 }
 
-/** An id of what is there, mostly; deleting is for few. */
+/** Mostly an existing id; few operations may delete. */
 function ids({ name, method, path }: Operation, field: string): Arbitrary<string> | undefined {
   if (!takesId(field)) return undefined
   const [kind] = kindsOf(name, field === 'executionId' && path.includes('{id}') ? 'id' : field) as [Kind]
@@ -79,7 +80,7 @@ function ids({ name, method, path }: Operation, field: string): Arbitrary<string
   )
 }
 
-/** What a schema does not say, and is there to be found, mostly. */
+/** Mostly existing values that a schema does not list. */
 const HINTS: Record<string, string[]> = {
   cursor: [Buffer.from('4102444800000.a').toString('base64url')],
   path: ['an-example'],
@@ -101,11 +102,11 @@ type Request = {
   raw?: string | Blob
 }
 
-/** What the document allows. */
+/** Values that the document allows. */
 function requests(operation: Operation): Arbitrary<Request> {
   const { parameters, body } = operation
   const special = (field: string, schema: oas31.SchemaObject) => {
-    // The agent is asked about by many others.
+    // Many other requests need the agent.
     if (field === 'archived') return fc.constant(false)
     const one = ids(operation, field) ?? (HINTS[field] && hinted(field, arbitraryOf(schema)))
     return one && /s$/.test(field) ? fc.uniqueArray(one, { minLength: 1, maxLength: 2 }) : one
@@ -141,7 +142,7 @@ function requests(operation: Operation): Arbitrary<Request> {
 
 const deep = (levels: number): unknown => (levels ? { a: deep(levels - 1) } : [])
 
-/** What no field wants. */
+/** Values that no field accepts. */
 const NASTY: unknown[] = [
   ...[null, true, 0, -1, 1.5, 1e308, 2 ** 53, '', ' ', 'null', '0', [], {}, [[]], [null], ['a', 'a'], { length: 1 }],
   ...[
@@ -243,7 +244,7 @@ const mutations = fc.record<Mutation>({
 
 const pick = <T>(from: readonly T[], index: number): T => from[index % from.length]!
 
-/** The same request with one thing wrong, as far as there is a place for it. */
+/** Invalidates one part of the request, if it has one. */
 function mutate({ parameters, body: schema }: Operation, given: Request, { how, at, what }: Mutation): Request {
   const body = typeof given.body === 'object' && given.body !== null ? { ...given.body } : {}
   const fields = Object.keys({ ...(schema && body) })
@@ -292,10 +293,10 @@ function mutate({ parameters, body: schema }: Operation, given: Request, { how, 
   }
 }
 
-/** What is not this server's failure: nobody is there at the address of an MCP server, a model that is none. */
+/** Failures outside of this server: no server at the address of an MCP server, or an unknown model. */
 const OTHERS = ['MCP server unreachable', 'Chat execution failed']
 
-/** Which operations have succeeded at least once, so that it is not only errors that are tried. */
+/** Operations that succeeded at least once, so that the test covers more than errors. */
 const succeeded = new Set<string>()
 
 async function send(
@@ -320,10 +321,10 @@ async function send(
   if (response.status === 200) succeeded.add(`${method} ${template}`)
 }
 
-/** What can be sent as one. */
+/** Whether the request can be sent as a form. */
 const isHeader = (value: string) => /^[\t\x20-\x7e\x80-\xff]*$/.test(value)
 
-/** In ms: some look for a server that is not there, each time. */
+/** In ms, because some operations try to reach a missing server each time. */
 const PATIENCE = 30_000 + RUNS * 500
 
 test.each(OPERATIONS)(
@@ -337,7 +338,7 @@ test.each(OPERATIONS)(
   PATIENCE,
 )
 
-test('and the server goes on', async () => {
+test('the fuzzed server still answers', async () => {
   expect((await request(server, 'GET', '/readyz')).status).toBe(200)
   const { token } = member
   const created = await request(server, 'POST', '/api/v1/tasks', { token, body: { title: 'Still here' } })
@@ -345,7 +346,7 @@ test('and the server goes on', async () => {
   expect(body.task.title).toBe('Still here')
 })
 
-test('and most operations have been seen to succeed', () => {
+test('most fuzzed operations have succeeded at least once', () => {
   // Those of sign-in need a browser's session or a code.
   const open = OPERATIONS.filter(({ path }) => !path.startsWith('/api/auth'))
   expect(succeeded.size).toBeGreaterThan(open.length * 0.6)

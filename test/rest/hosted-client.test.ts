@@ -4,9 +4,10 @@ import { checkDocumented } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 /**
- * What the hosted original's client sends and reads, command by command (contract-2.md section 1.15): the method, the path,
- * the body, and the fields of the answer that it looks at. Its lists of tasks and executions, which it takes for bare
- * arrays, are the exception.
+ * Requests and answers of the hosted original's client, command by command (contract-2.md section 1.15): the method,
+ * the
+ * path, the body, and the fields that it reads. Lists of tasks and executions, which it expects as bare arrays, are
+ * the exception.
  */
 
 let server: TestServer
@@ -17,7 +18,7 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-/** The client says that it sends JSON with every request, with a body or without one, and fails on any error. */
+/** The client declares JSON with every request, with or without a body, and fails on any error. */
 async function client(method: string, path: string, body?: object, token = member.token): Promise<any> {
   const response = await fetch(server.url + path, {
     method,
@@ -43,7 +44,7 @@ async function upload(path: string, name: string, content: string): Promise<any>
   return { status: response.status, ...answer }
 }
 
-/** Reads a stream as the client does, and returns what it would print, and the ids that it goes on with. */
+/** Reads a stream as the client does. Returns its printed text and the ids for continuing. */
 async function stream(path: string, body: object) {
   const response = await fetch(server.url + path, {
     method: 'POST',
@@ -85,14 +86,14 @@ describe('auth', () => {
     const [first, ...others] = list.tokens
     expect(first).toMatchObject({ id: made.id, name: 'laptop', lastUsedAt: null })
     expect(made.token).toContain(first.tokenPreview.replace(/\W+$/, ''))
-    // It takes a date that is not there for one that has passed.
+    // It treats an absent date as a past one.
     for (const token of others) expect(Date.parse(token.expiresAt)).toBeGreaterThan(Date.now())
     await post(`/api/tokens/${made.id}/revoke`)
     expect((await get('/api/tokens/list')).tokens.map(({ id }: { id: string }) => id)).not.toContain(made.id)
     await expect(client('GET', '/api/v1/agents', undefined, made.token)).rejects.toThrow('401')
   })
 
-  test('another organization, and a key of somebody else, are refused', async () => {
+  test('refuses another organization, and a key of another user', async () => {
     const other = await server.member({ organization: 'Others' })
     const { organizationId } = other
     await expect(post('/api/tokens/create', { name: 'x', organizationId })).rejects.toThrow('403')
@@ -103,7 +104,7 @@ describe('auth', () => {
 })
 
 describe('agents', () => {
-  test('create, list, get, update and delete read the agents, under their old name too', async () => {
+  test('create, list, get, update and delete work, also under the old name', async () => {
     const made = await post('/api/v1/agents', {
       ...{ name: 'Ada', role: 'Analyst', systemPrompt: 'Be brief.', visibility: 'organization', model: 'offline/echo' },
       ...{ advanced_tools: ['github'], tags: ['a'] },
@@ -121,7 +122,7 @@ describe('agents', () => {
     await expect(get(`/api/v1/agents/${made.id}`)).rejects.toThrow('404: Agent not found')
   })
 
-  test('characters create, list, get and update send and read the fields of old', async () => {
+  test('characters create, list, get and update use the old fields', async () => {
     const made = await post('/api/v1/agents', {
       ...{ name: 'Grace', role: 'Engineer', category: 'engineering', system_message: 'Be exact.' },
       ...{ visibility: 'organization', slug: 'grace-h', characterDescription: 'A compiler', initialGreeting: 'Hello' },
@@ -147,7 +148,7 @@ describe('agents', () => {
     expect([changed.description, changed.systemPrompt]).toEqual(['Two', 'Be brief.'])
   })
 
-  test('exec waits for the result, or prints the stream with each word once, and continues its session', async () => {
+  test('exec waits for the result, or prints a stream with each word once, and continues', async () => {
     const id = await agent()
     const waited = await post(`/api/v1/agents/${id}/execute`, { message: 'Hello', stream: false })
     expect(waited.result).toContain('Hello')
@@ -160,7 +161,7 @@ describe('agents', () => {
 })
 
 describe('chat without an agent', () => {
-  test('makes a private agent once for somebody who has none, however many requests come at once', async () => {
+  test('creates one private agent for a new user, also for concurrent requests', async () => {
     const { token, userId } = await server.member({
       organization: 'Clients',
       scopes: ['agents:execute', 'agents:read'],
@@ -173,7 +174,7 @@ describe('chat without an agent', () => {
     expect(agents).toMatchObject([{ name: 'Assistant', visibility: 'private', userId }])
   })
 
-  test('runs the newest agent of the caller, or the one that is named, and streams', async () => {
+  test("streams from the caller's newest agent, or from the named one", async () => {
     await agent({ name: 'Older' })
     const named = await agent({ name: 'Named' })
     await agent({ name: 'Newest' })
@@ -186,7 +187,7 @@ describe('chat without an agent', () => {
     await expect(post('/api/v1/execute', { message: 'Who?', agentId: 'none' })).rejects.toThrow('404: Agent not found')
   })
 
-  test('goes on with the agent of its session, though a newer agent has come', async () => {
+  test('continues with the agent of its session, even if a newer agent exists', async () => {
     await agent({ name: 'Before' })
     const { sessionId, chatId } = await post('/api/v1/execute', { message: 'One' })
     await agent({ name: 'After' })
@@ -195,7 +196,7 @@ describe('chat without an agent', () => {
     await expect(post('/api/v1/execute', { message: 'Three', sessionId: 'none' })).rejects.toThrow('404')
   })
 
-  test('repeated with its Idempotency-Key is one run, though a newer agent has come', async () => {
+  test('repeated with its Idempotency-Key is one run, even if a newer agent exists', async () => {
     const send = () =>
       faces.REST(server, 'executions.create', { message: 'Once' }, {
         token: member.token,
@@ -223,7 +224,7 @@ test('tasks create, get, update, complete and cancel read the task and make both
   expect((await get('/api/v1/tasks?status=completed&priority=high')).tasks).toMatchObject([{ id: made.id }])
 })
 
-test('executions list, get, tree, logs and cancel take a date and read the run', async () => {
+test('executions list, get, tree, logs and cancel accept a date and read the run', async () => {
   const id = await agent()
   const { executionId } = await post(`/api/v1/agents/${id}/execute`, { message: 'Hello' })
   const today = new Date().toISOString().slice(0, 10)
@@ -252,7 +253,7 @@ test('missions create, list, get, update, run and delete read the schedule and c
   await client('DELETE', `/api/v1/missions/${made.id}`)
 })
 
-test('a mission that is completed by hand while it runs stays completed when the run ends', async () => {
+test('a mission that is completed by hand during its run stays completed', async () => {
   const schedule = { type: 'cron', value: '0 8 * * *' }
   const { id } = await post('/api/v1/missions', { title: 'On', goal: 'Go', agentId: await agent(), schedule })
   const { executionId } = await post(`/api/v1/missions/${id}/run`)
@@ -263,7 +264,7 @@ test('a mission that is completed by hand while it runs stays completed when the
   expect((await get(`/api/v1/missions/${id}/next`)).next).toEqual([])
 })
 
-test('skills list, and chats and their messages, read what they show', async () => {
+test('skills list, and chats and their messages, read their fields', async () => {
   const { skills, total } = await get('/api/v1/skills')
   expect(Object.keys(skills)).toEqual(['core', 'organization', 'marketplace'])
   expect(total).toBeGreaterThan(0)
@@ -310,7 +311,7 @@ describe('files', () => {
     expect(names(all.contents)).toEqual([
       ...['.hidden/', 'docs/', '.hidden/x', 'docs/notes.txt', 'docs/plan.md', 'top.txt'],
     ])
-    // `spaces ls` writes an organization that it does not know as it is.
+    // `spaces ls` prints an unknown organization as it is.
     const of = await get(`/api/spaces/${spaceId}/files/browse?path=%2F&organizationId=undefined`)
     expect(names(of.files)).toEqual(['docs/', 'top.txt'])
     expect((await get(`/api/files/read?spaceId=${spaceId}&path=docs/plan.md`)).content).toBe('# Plan')
@@ -318,12 +319,12 @@ describe('files', () => {
     await expect(get(`/api/files/read?spaceId=${spaceId}&path=docs/plan.md`)).rejects.toThrow('404: File not found')
   })
 
-  test.each(['../x', '/a/../b', 'a\\b', '', '/', '.git/config'])('the path %j is refused', async (path) => {
+  test.each(['../x', '/a/../b', 'a\\b', '', '/', '.git/config'])('refuse the path %j', async (path) => {
     const spaceId = await space()
     await expect(post('/api/files/write', { spaceId, path, content: 'x' })).rejects.toThrow('400')
   })
 
-  test('an upload that is too large, twice the same, or into the space of others is refused', async () => {
+  test('refuse an upload that is too large, duplicate, or into a foreign space', async () => {
     const spaceId = await space()
     const large = await upload(`/api/files/upload?spaceId=${spaceId}`, 'large.bin', 'x'.repeat(1024 * 1024 + 1))
     expect([large.status, large.message]).toEqual([400, 'File too large. At most 1 MiB'])
@@ -336,7 +337,7 @@ describe('files', () => {
   })
 })
 
-test('the public directory is for holders of a token, and for everybody where PUBLIC_DIRECTORY says so', async () => {
+test('the public directory needs a token, unless PUBLIC_DIRECTORY opens it to everyone', async () => {
   const id = await agent({ name: 'Open', visibility: 'public' })
   const { data, meta } = await get('/api/public/agents?search=Open')
   expect(data).toMatchObject([{ id, name: 'Open', slug: 'open', organizationName: 'Clients' }])
@@ -349,7 +350,7 @@ test('the public directory is for holders of a token, and for everybody where PU
   expect([answer.status, (await answer.json()).meta.total]).toEqual([200, 0])
 })
 
-test('without the prefix of the hosted original there are no characters beside agents', async () => {
+test('without the prefix of the hosted original there are only agents, no characters', async () => {
   await using other = await startServer()
   const headers = { Authorization: `Bearer ${other.token}` }
   const list = await (await fetch(`${other.url}/api/v1/agents`, { headers })).json()

@@ -14,7 +14,7 @@ const DAY = 24 * 60 * 60 * 1000
 const FORBIDDEN = "You don't have permission to access this resource"
 const INVALID = 'Unauthorized. Invalid or expired token'
 
-/** The time, never the same one twice, moved forward at will. */
+/** A clock without repeated times, moved forward at will. */
 let ahead = 0
 const ticking = tickingClock()
 const clock = { now: () => new Date(ticking.now().getTime() + ahead) }
@@ -44,7 +44,7 @@ const created = async (maker: Caller, fields: object = {}) => {
 }
 
 describe('POST /keys', () => {
-  it('answers a token that works, and is never seen again', async () => {
+  it('answers a working token, which is never shown again', async () => {
     const ann = await server.member()
     const before = clock.now()
     const { status, body } = await post(ann, {
@@ -82,7 +82,7 @@ describe('POST /keys', () => {
     expect(server.logs.join()).not.toContain(body.token.slice(8))
   })
 
-  it('gives the scopes of its maker and no end, unless told', async () => {
+  it('gives the scopes of its maker and no expiry by default', async () => {
     const ann = await server.member({ scopes: ['keys:write', 'tasks:read'] })
     const key = await created(ann)
     expect(key.key.scopes).toEqual(['keys:write', 'tasks:read'])
@@ -104,7 +104,7 @@ describe('POST /keys', () => {
     [['keys:write', 'agents:execute'], ['agents:read'], 403],
     [['keys:write'], ['*'], 403],
     [['keys:read'], ['keys:read'], 403],
-  ])('a key with %j makes one with %j: %i', async (scopes, wanted, status) => {
+  ])('by a key with %j for a key with %j: %i', async (scopes, wanted, status) => {
     const maker = await server.member({ scopes })
     const before = await server.service.deps.db.token.count()
     const answer = await post(maker, { name: 'x', scopes: wanted })
@@ -113,7 +113,7 @@ describe('POST /keys', () => {
     expect(await server.service.deps.db.token.count()).toBe(before + (status === 200 ? 1 : 0))
   })
 
-  it('a key that was made with fewer scopes than its maker’s cannot make itself more', async () => {
+  it('by a restricted key gives no further scopes', async () => {
     const ann = await server.member()
     const less = await created(ann, { scopes: ['keys:write', 'tasks:read'] })
     expectError(await post(less, { name: 'x', scopes: ['*'] }), 403, FORBIDDEN)
@@ -155,12 +155,12 @@ describe('POST /keys', () => {
     expect(await server.service.deps.db.token.count()).toBe(before)
   })
 
-  it.each([1, 365])('takes %i days, to the millisecond', async (expiresInDays) => {
+  it.each([1, 365])('accepts %i days, to the millisecond', async (expiresInDays) => {
     const { key, expiresAt } = (await post(server, { name: 'x', expiresInDays })).body
     expect(Date.parse(expiresAt) - Date.parse(key.createdAt)).toBe(expiresInDays * DAY)
   })
 
-  it('takes nothing else from the body', async () => {
+  it('ignores other fields of the body', async () => {
     const ann = await server.member()
     const own = { id: 'mine', token: 'mst_mine', userId: 'x', organizationId: 'x', preview: 'x', lastUsedAt: 'x' }
     const { body } = await post(ann, { name: 'x', ...own })
@@ -171,7 +171,7 @@ describe('POST /keys', () => {
     })
   })
 
-  it('shows the token once: a repeated request gets the answer without it, and nothing secret is kept', async () => {
+  it('shows the token once: a repeated request omits it, and nothing secret is stored', async () => {
     const ann = await server.member()
     const first = await post(ann, { name: 'CI' }, 'key-1')
     const again = await post(ann, { name: 'CI' }, 'key-1')
@@ -246,20 +246,20 @@ describe('DELETE /keys/{id}', () => {
     expect((await list(ann)).map(({ id }: { id: string }) => id)).toEqual([ann.tokenId])
   })
 
-  it('a key can end itself', async () => {
+  it('lets a key end itself', async () => {
     const ann = await server.member()
     expect((await revoke(ann, ann.tokenId)).status).toBe(200)
     expectError(await use(ann), 401, INVALID)
   })
 
-  it('of two at once one does it', async () => {
+  it('succeeds for one of two concurrent requests', async () => {
     const ann = await server.member()
     const { id } = await created(ann)
     const answers = await Promise.all([1, 2, 3].map(() => revoke(ann, id)))
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 404, 404])
   })
 
-  it('a colleague’s, an admin’s, a stranger’s key and none at all are the same: not found', async () => {
+  it('gives the same 404 for a colleague’s, an admin’s, a foreign and an unknown key', async () => {
     const ann = await server.member()
     const others = [
       await server.member({ role: 'admin' }),
@@ -276,7 +276,7 @@ describe('DELETE /keys/{id}', () => {
 })
 
 describe('an expired key', () => {
-  it('is told so from the moment on, and stays in the list', async () => {
+  it('is refused from that moment on, and stays in the list', async () => {
     const ann = await server.member()
     const key = await created(ann, { expiresInDays: 1 })
     ahead += DAY - 60_000
@@ -290,7 +290,7 @@ describe('an expired key', () => {
 })
 
 describe('an open stream', () => {
-  /** A stream with a key of its own, of a run that says one word and then nothing. */
+  /** Opens a stream with its own key, of a run that emits one word and then waits. */
   async function open(ann: Member, fields: object = {}) {
     const key = await created(ann, fields)
     model.script({ tokens: 'Wait', end: 'hang' })
@@ -306,7 +306,7 @@ describe('an open stream', () => {
     return { key, stream, executionId: data.executionId as string }
   }
 
-  /** What is left of a stream that ends within five seconds. */
+  /** The rest of a stream that ends within five seconds. */
   const restOf = (stream: EventStream) =>
     Promise.race([
       stream.rest(),
@@ -318,7 +318,7 @@ describe('an open stream', () => {
   const cancel = (ann: Member, id: string) =>
     request(server, 'POST', `/api/v1/executions/${id}/cancel`, { token: ann.token })
 
-  it('ends within five seconds of its key, and not with another one; the run goes on', async () => {
+  it('ends within five seconds of its key, but not of another one, and the run continues', async () => {
     const ann = await server.member()
     const { stream, executionId } = await open(ann)
     await using first = stream
@@ -327,7 +327,7 @@ describe('an open stream', () => {
     const [newest, older] = await list(ann)
     expect(newest.id).toBe(second.key.id)
     await revoke(ann, older.id)
-    // No terminal event: the run has not ended.
+    // No terminal event, because the run has not ended.
     expect(await restOf(first)).toEqual([])
     const { status } = (await request(server, 'GET', `/api/v1/executions/${executionId}`, { token: ann.token })).body
       .execution
@@ -336,7 +336,7 @@ describe('an open stream', () => {
     expect((await restOf(other)).map(({ event }) => event)).toEqual(['error'])
   })
 
-  it('ends within five seconds when the command line of another process revoked its key', async () => {
+  it('ends within five seconds after another process revoked its key', async () => {
     const ann = await server.member()
     const { key, stream, executionId } = await open(ann)
     await using open_ = stream

@@ -11,7 +11,7 @@ import { openStream } from '../support/sse.ts'
 const START = '2030-01-01T00:00:00.000Z'
 
 describe('RATE_LIMIT', () => {
-  it('counts requests of a key in a window, and says so in headers', async () => {
+  it('counts requests of a key in a window, with headers', async () => {
     const clock = stopClock(START)
     clock.advance(18_000)
     await using server = await startServer({ RATE_LIMIT: '3/60' }, { clock })
@@ -30,7 +30,7 @@ describe('RATE_LIMIT', () => {
     const refused = await get()
     expectError(refused, 429, 'Rate limit exceeded. Retry after 42 seconds.')
     expect([refused.headers.get('retry-after'), refused.headers.get('ratelimit')]).toEqual(['42', '"default";r=0;t=42'])
-    // Another key of the same user, and everybody else, has a count of their own.
+    // Another key of the same user, and other callers, have their own counts.
     expect((await request(server, 'GET', '/api/v1/models', await server.member())).status).toBe(200)
     clock.advance(41_999)
     expect((await get()).status).toBe(429)
@@ -38,7 +38,7 @@ describe('RATE_LIMIT', () => {
     expect((await get()).status).toBe(200)
   })
 
-  it('a batch of tRPC counts its calls, and GraphQL and streams count once', async () => {
+  it('counts each call of a tRPC batch, and GraphQL and streams once', async () => {
     const clock = stopClock(START)
     await using server = await startServer({ RATE_LIMIT: '20/60' }, { clock })
     const { token } = await server.member()
@@ -62,7 +62,7 @@ describe('RATE_LIMIT', () => {
     expect(JSON.stringify(refused.body)).toContain('Rate limit exceeded. Retry after 60 seconds.')
   })
 
-  it.each(onEachFace([['']] as const))('%s: a caller reads the limits', async (face) => {
+  it.each(onEachFace([['']] as const))('%s: is readable for a caller', async (face) => {
     await using server = await startServer(
       { RATE_LIMIT: '100/60', EXECUTE_RATE_LIMIT: '5/3600' },
       { clock: stopClock(START) },
@@ -74,7 +74,7 @@ describe('RATE_LIMIT', () => {
     ])
   })
 
-  it('health is exempt, and unknown tokens get their 401', async () => {
+  it('exempts health checks, and unknown tokens get their 401', async () => {
     await using server = await startServer({ RATE_LIMIT: '1/60' }, { clock: stopClock(START) })
     for (let i = 0; i < 3; i++) {
       expect((await request(server, 'GET', '/healthz', { token: null })).status).toBe(200)
@@ -92,7 +92,7 @@ describe('RATE_LIMIT', () => {
   })
 })
 
-it('EXECUTE_RATE_LIMIT counts runs on every API, and nothing else', async () => {
+it('EXECUTE_RATE_LIMIT counts runs on every API, and no other requests', async () => {
   await using server = await startServer({ EXECUTE_RATE_LIMIT: '4/60' }, { clock: stopClock(START) })
   const { id } = (await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: 'x' } })).body
   const run = { message: 'Hi', background: true }

@@ -49,7 +49,7 @@ const get = async (id: string, who = ann) => (await ok(call('GET', `/mcps/${id}`
 const patched = async (id: string, fields: Body, who = ann) => (await ok(call('PATCH', `/mcps/${id}`, fields, who))).mcp
 
 describe('POST /mcps', () => {
-  it('answers the new server, with what it was told and defaults for the rest', async () => {
+  it('answers the new server, with the given fields and defaults for the rest', async () => {
     const body = await ok(call('POST', '/mcps', MINIMAL))
     expect(body).toEqual({
       success: true,
@@ -76,7 +76,7 @@ describe('POST /mcps', () => {
     expect(await get(body.id)).toEqual(body.mcp)
   })
 
-  it('keeps every field, and of credentials shows the names only', async () => {
+  it('stores every field, and shows only the names of credentials', async () => {
     const fields = {
       mcpType: 'github',
       description: 'Issues and more',
@@ -99,7 +99,7 @@ describe('POST /mcps', () => {
     expect(await create(none)).toMatchObject({ description: null, headers: {}, credentialsSet: [], permissions: [] })
   })
 
-  it('ignores what the server sets, and what it does not know', async () => {
+  it('ignores read-only and unknown fields', async () => {
     const made = await create({
       id: 'x',
       organizationId: eve.organizationId,
@@ -110,7 +110,7 @@ describe('POST /mcps', () => {
     expect(made).toMatchObject({ organizationId: ann.organizationId, ownerId: ann.userId, usageCount: 0 })
   })
 
-  it('makes one server for a key that is sent twice', async () => {
+  it('makes one server for a repeated Idempotency-Key', async () => {
     const options = { token: ann.token, body: { ...MINIMAL, name: 'Once' }, headers: { 'Idempotency-Key': 'mcp-1' } }
     const first = await request(server, 'POST', '/api/v1/mcps', options)
     const second = await request(server, 'POST', '/api/v1/mcps', options)
@@ -185,7 +185,7 @@ describe('POST /mcps', () => {
   })
 })
 
-it('has an address and headers of a bounded size', async () => {
+it('limits the length of its address and headers', async () => {
   const url = `https://example.com/${'x'.repeat(2000)}`
   const long = 'Invalid value for field: url. Expected at most 2000 characters'
   expectError(await call('POST', '/mcps', { ...MINIMAL, url }), 400, long)
@@ -195,7 +195,7 @@ it('has an address and headers of a bounded size', async () => {
   expectError(await call('POST', '/mcps', { ...MINIMAL, headers: { A: 'x'.repeat(8193) } }), 400, value)
 })
 
-describe('what would start a program', () => {
+describe('a field that would start a program', () => {
   const NO_PROCESS = 'Invalid field: command, args and env are not supported'
   const NAMES = [
     ...[
@@ -220,7 +220,7 @@ describe('what would start a program', () => {
     ['in the headers', (name) => ({ headers: { [name]: 'x' } })],
   ]
 
-  it.each(PLACES)('is refused in any spelling %s, and nothing is kept', async (_, place) => {
+  it.each(PLACES)('is refused in any spelling %s, and nothing is stored', async (_, place) => {
     const { total } = await ok(call('GET', '/mcps'))
     const known = await create()
     for (const name of NAMES) {
@@ -263,7 +263,7 @@ describe('GET /mcps', () => {
     expect(rest).toMatchObject({ mcps: made.slice(2), total: 3, nextCursor: null })
   })
 
-  it('costs the same number of statements however many there are', async () => {
+  it('takes the same number of statements for any number of servers', async () => {
     const zoe = await server.member({ organization: 'Zoo 2' })
     const statements = () => server.statementsOf(() => ok(call('GET', '/mcps', undefined, zoe)))
     await create({ credentials: { A: { value: 'x' } } }, zoe)
@@ -274,7 +274,7 @@ describe('GET /mcps', () => {
 })
 
 describe('PATCH /mcps/{id}', () => {
-  it('changes what it is told, and nothing else', async () => {
+  it('changes the given fields, and nothing else', async () => {
     const made = await create({ description: 'x', headers: { A: 'b' }, permissions: [{ tool: '*', mode: 'ask' }] })
     const renamed = await patched(made.id, { name: 'New' })
     expect(renamed).toEqual({ ...made, name: 'New', updatedAt: renamed.updatedAt })
@@ -291,7 +291,7 @@ describe('PATCH /mcps/{id}', () => {
     )
   })
 
-  it('says all that it says, though somebody changes it at the same moment', async () => {
+  it('applies all of its fields despite a concurrent change', async () => {
     const { id, url } = await create()
     const { db } = server.service.deps
     const { $transaction } = db
@@ -303,14 +303,14 @@ describe('PATCH /mcps/{id}', () => {
     expect(await patched(id, { url, credentials: { T: { value: 'x' } } })).toMatchObject({ url, credentialsSet: ['T'] })
   })
 
-  it('refuses null for what must be there', async () => {
+  it('refuses null for a required field', async () => {
     const { id } = await create()
     for (const field of ['name', 'url']) {
       expectError(await call('PATCH', `/mcps/${id}`, { [field]: null }), 400, `Missing required field: ${field}`)
     }
   })
 
-  it('sets, keeps and takes away credentials one by one, and all of them at once', async () => {
+  it('sets, keeps and removes credentials one by one, and all at once', async () => {
     const { id } = await create({ credentials: { A: { value: '1' }, B: { value: '2' } } })
     const namesAfter = async (credentials: unknown) => (await patched(id, { credentials })).credentialsSet
     expect(await namesAfter({ C: { value: '3' } })).toEqual(['A', 'B', 'C'])
@@ -324,7 +324,7 @@ describe('PATCH /mcps/{id}', () => {
     expect((await get(id)).credentialsSet).toHaveLength(50)
   })
 
-  it('does not let an admin send the credentials of somebody else to another address, nor to another path', async () => {
+  it("never lets an admin send another user's credentials to another address or path", async () => {
     const credentials = { A: { value: '1' }, B: { value: '2' } }
     const { id } = await create({ credentials })
     const url = 'https://evil.example.com/mcp'
@@ -336,7 +336,7 @@ describe('PATCH /mcps/{id}', () => {
     expect(await patched(id, { url, credentials: { A: { value: 'x' }, B: null } }, admin)).toMatchObject({ url })
   })
 
-  it('lets whoever has set a credential last send it to another server, and not even the owner otherwise', async () => {
+  it('lets only the last author of a credential send it to another server', async () => {
     const { id } = await create({ credentials: { A: { value: '1' }, B: { value: '2' } } })
     await patched(id, { credentials: { A: { value: 'secret' } } }, admin)
     const url = 'https://elsewhere.example.com/mcp'
@@ -351,7 +351,7 @@ describe('PATCH /mcps/{id}', () => {
     expect(await patched(id, { ...MINIMAL, credentials: { A: null, B: null } })).toMatchObject(MINIMAL)
   })
 
-  it('does not let the owner send elsewhere what is set at the same moment', async () => {
+  it('never lets the owner redirect a concurrently set credential', async () => {
     const { id } = await create()
     const { db } = server.service.deps
     const { moving } = await db.$transaction(async (tx) => {
@@ -370,7 +370,7 @@ describe('PATCH /mcps/{id}', () => {
   })
 
   it.each(['constructor', 'toString', 'hasOwnProperty', 'valueOf'])(
-    'does not take the credential %s as given by whoever has not said it',
+    'keeps the author of the credential %s unless it is given again',
     async (name) => {
       const { id } = await create({ credentials: { [name]: { value: 'private' } } })
       const url = 'https://evil.example.com/mcp'
@@ -385,7 +385,7 @@ describe('PATCH /mcps/{id}', () => {
 })
 
 describe('an MCP server', () => {
-  it('is seen by all members, and written by its owner and admins', async () => {
+  it('is visible to all members, and changed by its owner and admins', async () => {
     const { id, ...made } = await create()
     expect(await get(id, ben)).toEqual({ id, ...made })
     expectError(await call('PATCH', `/mcps/${id}`, { name: 'x' }, ben), 403, FORBIDDEN)
@@ -395,7 +395,7 @@ describe('an MCP server', () => {
   })
 
   it.each(onEachFace([['get'], ['update'], ['delete'], ['tools']]))(
-    'of another organization is one that there is not: %s %s',
+    'of another organization looks unknown: %s %s',
     async (face, action) => {
       const { id } = await create()
       const input = action === 'update' ? { name: 'x' } : {}
@@ -422,7 +422,7 @@ describe('an MCP server', () => {
     expect(await db.spaceMcp.count({ where: { mcpId: id } })).toBe(0)
   })
 
-  it('has an audit event for each change, and none for what changes nothing', async () => {
+  it('has an audit event for each change, and none without a change', async () => {
     const { id } = await create()
     await patched(id, { name: 'x' })
     await patched(id, {})
@@ -439,7 +439,7 @@ describe('an MCP server', () => {
 })
 
 describe('GET /mcps/{id}/tools', () => {
-  it.each(['streamable-http', 'sse'] as const)('connects by %s, and lists what there is', async (transport) => {
+  it.each(['streamable-http', 'sse'] as const)('connects by %s, and lists the tools', async (transport) => {
     const { id } = await create({ transport, url: transport === 'sse' ? mcp.sseUrl : mcp.url })
     const { tools } = await ok(call('GET', `/mcps/${id}/tools`, undefined, ben))
     expect(tools.map(({ name }: Body) => name)).toEqual(['echo', 'add', 'fail', 'wait', 'much', 'show', 'headers'])
@@ -451,7 +451,7 @@ describe('GET /mcps/{id}/tools', () => {
     expect((await get(id)).usageCount).toBe(0)
   })
 
-  it('sends the credentials in the headers that name them, and the others by their own names', async () => {
+  it('sends credentials in the headers that name them, and the others under their own names', async () => {
     mcp.requests.length = 0
     const { id } = await create({
       url: mcp.url,
@@ -468,7 +468,7 @@ describe('GET /mcps/{id}/tools', () => {
     }
   })
 
-  it('sends nothing that was set for another server since it began', async () => {
+  it('never sends credentials set for another server since it began', async () => {
     mcp.requests.length = 0
     const { id } = await create({ url: mcp.url })
     const { deps } = server.service
@@ -486,13 +486,13 @@ describe('GET /mcps/{id}/tools', () => {
     ['it is none', { url: 'REST' }],
     ['it is asked in another way', { url: 'MCP', transport: 'sse' }],
     ['a credential is not set', { url: 'MCP', headers: { Authorization: `\${NOTHING}` } }],
-  ])('answers 502 where %s', async (_, { url, ...fields }) => {
+  ])('answers 502 if %s', async (_, { url, ...fields }) => {
     const addresses: Body = { REST: `${server.url}/api/v1/agents`, MCP: mcp.url }
     const { id } = await create({ url: addresses[url] ?? url, ...fields })
     expectError(await call('GET', `/mcps/${id}/tools`), 502, UNREACHABLE)
   })
 
-  it('reads at most four lists at a time for an organization; the others wait, and nobody else does', async () => {
+  it('reads at most four lists at a time per organization, without delaying others', async () => {
     await using slow = await startHostileMcp()
     const waiting: (() => void)[] = []
     slow.answer = (response, message) =>
@@ -513,7 +513,7 @@ describe('GET /mcps/{id}/tools', () => {
     expect((await Promise.all(theirs)).map(({ status }) => status)).toEqual(Array(6).fill(200))
   })
 
-  it('answers 502 for a private address, unless the operator allows those', async () => {
+  it('answers 502 for a private address, unless the operator allows it', async () => {
     await using strict = await startServer()
     for (const url of [mcp.url, mcp.url.replace('127.0.0.1', 'localhost'), mcp.url.replace('127.0.0.1', '0x7f.1')]) {
       const { id } = (await request(strict, 'POST', '/api/v1/mcps', { body: { name: 'x', url } })).body
@@ -524,11 +524,11 @@ describe('GET /mcps/{id}/tools', () => {
   })
 })
 
-describe('over GraphQL', () => {
+describe('MCP servers over GraphQL', () => {
   const run = async (query: string, variables: Body = {}, who = ann) =>
     graphql(server, query, variables, { token: who.token })
 
-  it('a server is made, read, changed, asked for its tools and deleted', async () => {
+  it('can be created, read, changed, asked for tools and deleted', async () => {
     const fields = `id mcpType name description isActive ownerId url transport headers { name value } credentialsSet
       permissions { tool mode } usageCount createdAt updatedAt`
     const input = {
@@ -570,7 +570,7 @@ describe('over GraphQL', () => {
     ).toContain('deleted')
   })
 
-  it('errors have the words of REST', async () => {
+  it('have the errors of REST', async () => {
     const query = 'mutation ($input: CreateMcpInput!) { createMcp(input: $input) { id } }'
     expect((await run(query, { input: { name: 'x' } })).message).toBe('Missing required field: url')
     expect((await run(query, { input: { name: 'x', url: 'x' } })).message).toMatch(/^Invalid url/)

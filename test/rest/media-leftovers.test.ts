@@ -12,7 +12,7 @@ const DAY = 24 * 60 * 60 * 1000
 const HOURS_AGO = new Date(Date.now() - 2 * 60 * 60 * 1000)
 const FOREIGN = 'X'.repeat(22)
 
-/** Sets up a place for media in a folder or in a bucket, with what a test has to know of its files. */
+/** Sets up a place for media in a folder or in a bucket, with access to its files. */
 async function createPlace(kind: 'folder' | 'bucket') {
   const stack = new AsyncDisposableStack()
   const { path } = stack.use(await createFolder())
@@ -22,7 +22,7 @@ async function createPlace(kind: 'folder' | 'bucket') {
   return {
     env,
     start: (more: Record<string, string> = {}) => startServer({ ...env, ...more }, { folder: path }),
-    /** Starts anew and waits until files without a row have been looked after. */
+    /** Restarts the server and waits until it has checked files without a row. */
     async restart(more: Record<string, string> = {}) {
       const server = await startServer({ ...env, ...more }, { folder: path })
       await expect.poll(() => server.logs.some((line) => line.includes('cleaned up media files'))).toBe(true)
@@ -33,7 +33,7 @@ async function createPlace(kind: 'folder' | 'bucket') {
       const files = (await filesIn(root)).filter((file) => !s3 || file.endsWith('_object'))
       return files.map((file) => file.slice(root.length + 1).replace('._S3rver_object', ''))
     },
-    /** Puts an object there that no server has written. */
+    /** Writes an object that no server has written. */
     async put(name: string) {
       const file = join(root, s3 ? `${name}._S3rver_object` : name)
       await mkdir(dirname(file), { recursive: true })
@@ -77,12 +77,12 @@ async function addRows(server: TestServer, count: number): Promise<void> {
 }
 
 describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
-  it('that the database does not know stay at a start: foreign ones, and those of a newer database', async () => {
+  it('stay at a start if the database does not know them: foreign ones and newer ones', async () => {
     await using place = await createPlace(kind)
     const first = await place.start()
     const { token } = first
     const ids = await uploadMany(first, 3)
-    // As an older backup knows it.
+    // The state of an older backup.
     await first.service.deps.db.media.deleteMany({ where: { id: { not: ids[0] ?? '' } } })
     await first.service.stop()
     for (const name of [FOREIGN, `xx/${FOREIGN}`, 'backups/2026.tar', 'report.pdf', 'drafts/mine.txt'])
@@ -95,7 +95,7 @@ describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
     expect(await contentOf(again, ids[0] ?? '', token)).toBe('file 0')
   })
 
-  it('of another database stay, however new or empty the one that starts is', async () => {
+  it('of another database stay, however new or empty the starting one is', async () => {
     await using place = await createPlace(kind)
     const first = await place.start()
     await uploadMany(first, 5)
@@ -107,13 +107,13 @@ describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
     expect(await place.names()).toEqual(before)
   })
 
-  it('go to the trash when their upload broke off: one of a hundred at a start, each with a line', async () => {
+  it('go to the trash if their upload broke off: one of a hundred at a start, with a line each', async () => {
     await using place = await createPlace(kind)
     const first = await place.start()
     const ids = await uploadMany(first, 4)
     await addRows(first, 150)
     const { db } = first.service.deps
-    // What a process leaves that ends between the file and its row.
+    // Simulates a process that ends between the file and its row.
     for (const id of ids.slice(1)) {
       await db.media.deleteMany({ where: { id } })
       await db.mediaDraft.create({ data: { id, createdAt: HOURS_AGO } })
@@ -126,14 +126,14 @@ describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
     expect(again.logs.filter((line) => line.includes('media-clean'))).toHaveLength(1)
     expect(await place.names()).toHaveLength(4)
     await again.service.stop()
-    // Nothing happens without --yes; with it the rest follows.
+    // Without --yes nothing is moved; with it the rest follows.
     expect((await place.admin('media-clean')).out).toContain(ids[3])
     expect(await place.names()).toHaveLength(4)
     expect((await place.admin('media-clean', '--yes')).out).toContain(ids[3])
     expect((await place.names()).filter((name) => name.includes('/trash/'))).toHaveLength(3)
   })
 
-  it('come back from the trash, and leave it for good after 14 days unless the database knows them', async () => {
+  it('return from the trash, and leave it after 14 days unless the database knows them', async () => {
     await using place = await createPlace(kind)
     const first = await place.start()
     const { token } = first
@@ -155,7 +155,7 @@ describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
     await again.service.stop()
   })
 
-  it('of an earlier version, without a prefix, are read, and deleted with their row', async () => {
+  it('of an earlier version, without a prefix, are readable, and deleted with their row', async () => {
     await using place = await createPlace(kind)
     await using server = await place.start()
     const id = (await upload(server, 'new')).body.id as string

@@ -33,7 +33,7 @@ const contentOf = async (id: string) => {
 const objects = async () => (await filesIn(s3.folder)).filter((path) => path.endsWith('_object'))
 const drafts = () => filesIn(`${server.folder}/media`)
 
-test('what is uploaded lies in the bucket, is downloaded as it was, and is gone from there with its row', async () => {
+test('an upload is in the bucket, is downloaded unchanged, and disappears with its row', async () => {
   const bytes = randomBytes(24 * MIB)
   const { status, body } = await upload(server, bytes, { name: 'big.bin' })
   expect([status, body.media.size]).toEqual([200, bytes.length])
@@ -45,26 +45,26 @@ test('what is uploaded lies in the bucket, is downloaded as it was, and is gone 
   expect((await contentOf(body.id)).status).toBe(404)
 })
 
-test('what is refused leaves nothing in the bucket, and nothing on the machine', async () => {
+test('a refused upload leaves nothing in the bucket or on the machine', async () => {
   expect((await upload(server, randomBytes(26 * MIB))).status).toBe(413)
   expect((await upload(server, '')).status).toBe(400)
   expect([await objects(), await drafts()]).toEqual([[], []])
 })
 
-test('the row of an object that is gone is a 404', async () => {
+test('the row of a lost object gives a 404', async () => {
   const { body } = await upload(server, 'soon gone')
   await server.service.deps.storage.remove(body.id)
   expect((await contentOf(body.id)).status).toBe(404)
 })
 
-/** What of a folder this process has open, where that can be told. */
+/** Files in a folder that this process has open, if the system shows them. */
 async function openFiles(folder: string): Promise<string[]> {
   const names = await readdir('/proc/self/fd').catch(() => [])
   const paths = await Promise.all(names.map((name) => readlink(`/proc/self/fd/${name}`).catch(() => '')))
   return paths.filter((path) => path.startsWith(folder))
 }
 
-test('while the bucket does not answer, media answer 503, and nothing is half there, or open', async () => {
+test('while the bucket does not answer, media give 503, without leftovers or open files', async () => {
   await using other = await startS3()
   await using away = await startServer(other.env)
   const { body } = await upload(away, 'there')
@@ -78,7 +78,7 @@ test('while the bucket does not answer, media answer 503, and nothing is half th
   expect((await request(away, 'GET', '/api/v1/media')).status).toBe(200)
 })
 
-test.runIf(hasPostgres)('on PostgreSQL without a place in common the start says so, and media answer 503', async () => {
+test.runIf(hasPostgres)('on PostgreSQL without shared storage the start warns, and media give 503', async () => {
   const database = await shareDatabase()
   await using folder = await createFolder()
   const { MEDIA_DIR: _, ...env } = postgresEnv(database.url, folder.path)

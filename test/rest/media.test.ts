@@ -58,7 +58,7 @@ afterAll(async () => {
 
 const mediaFolder = () => join(server.folder, 'media', readdirSync(join(server.folder, 'media'))[0] ?? '')
 
-/** What is on disk is what the database tells of, and the sum of its bytes what counts for the quota. */
+/** Compares the files on disk with the database, and their total size with the quota. */
 async function expectNothingLeftOver(): Promise<void> {
   const { db } = server.service.deps
   const rows = await db.media.findMany()
@@ -95,7 +95,7 @@ const uploaded = async (data: string | Uint8Array, name = 'a.bin', { token } = a
 }
 
 describe('POST /media', () => {
-  it('answers what was uploaded, which is listed, shown and given back byte by byte', async () => {
+  it('answers the upload, which is listed, shown and returned byte by byte', async () => {
     const bytes = randomBytes(3 * MIB + 7)
     const { status, body } = await upload(server, bytes, { name: 'résumé – 報告 👩🏽.bin', token: ann.token })
     expect(status).toBe(200)
@@ -118,7 +118,7 @@ describe('POST /media', () => {
     expect(createHash('sha256').update(given.bytes).digest()).toEqual(createHash('sha256').update(bytes).digest())
   })
 
-  it('lists newest first, page by page, the own organization’s only', async () => {
+  it('lists newest first, page by page, only within the organization', async () => {
     const ids = []
     for (const name of ['1', '2', '3']) ids.unshift((await uploaded(name, name, eve)).id)
     const first = (await call('GET', '/media?limit=2', eve)).body
@@ -127,7 +127,7 @@ describe('POST /media', () => {
     expect(rest.nextCursor).toBeNull()
   })
 
-  it('takes other fields and files of other names for nothing', async () => {
+  it('ignores other fields and files under other names', async () => {
     const parts = [
       { disposition: 'form-data; name="note"', content: 'x'.repeat(5000) },
       filePart('other.png', PNG, 'picture'),
@@ -156,7 +156,7 @@ describe('POST /media', () => {
     expect(await rowCount()).toBe(before + 1)
   })
 
-  it('is for members with the scope, and says nothing to others', async () => {
+  it('is for members with the scope, and reveals nothing to others', async () => {
     const reader = await server.member({ organization: 'Acme', scopes: ['media:read'] })
     const FORBIDDEN = "You don't have permission to access this resource"
     expectError(await upload(server, PNG, { token: reader.token }), 403, FORBIDDEN)
@@ -194,7 +194,7 @@ describe('the type of a file', () => {
     ['a text that begins with ID3', 'a.txt', 'ID3 tags are old', null, 'attachment'],
     ['a bmp', 'a.bmp', Buffer.concat([Buffer.from('BM'), Buffer.alloc(60)]), 'image/bmp', 'attachment'],
     ['an icon', 'a.ico', Buffer.concat([Buffer.from([0, 0, 1, 0]), Buffer.alloc(60)]), 'image/x-icon', 'attachment'],
-  ])('is what its content says: %s', async (_, name, data, mimeType, disposition) => {
+  ])('follows from its content: %s', async (_, name, data, mimeType, disposition) => {
     const media = await uploaded(data, name)
     if (mimeType) expect(media.mimeType).toBe(mimeType)
     else expect(media.mimeType).not.toMatch(/^(image|text)\//)
@@ -207,7 +207,7 @@ describe('the type of a file', () => {
     expect(bytes).toEqual(Buffer.from(data as string))
   })
 
-  it('is told of any mutilated file, and of random bytes, without a failure', async () => {
+  it('is found for any mutilated file, and for random bytes, without a failure', async () => {
     const whole = [PNG, GIF, JPEG, WEBP, Buffer.from(PDF), Buffer.from('504b0304140000000800', 'hex'), Buffer.from(XML)]
     for (let round = 0; round < 100; round++) {
       const bytes = Buffer.concat([whole[round % whole.length]!, randomBytes(round)])
@@ -217,7 +217,7 @@ describe('the type of a file', () => {
   })
 })
 
-/** A pseudo-random number generator (mulberry32), so that a failure can be seen again. */
+/** A pseudo-random number generator (mulberry32), so that a failure can be repeated. */
 function seeded(seed: number): (below: number) => number {
   let state = seed
   return (below) => {
@@ -306,9 +306,9 @@ const NASTY = [
 ]
 
 describe('a file name', () => {
-  it('of 200 hostile ones leads nowhere, and leaves the header as it should be', async () => {
+  it('of 200 hostile ones leads nowhere, and leaves the header valid', async () => {
     const random = seeded(20_261)
-    // The folder above is everybody's: others come and go there.
+    // The parent folder is shared: other files come and go there.
     const outside = async () => (await readdir(server.folder)).filter((name) => !/\.db/.test(name)).sort()
     const before = await outside()
     const tally: Record<number, number> = {}
@@ -338,7 +338,7 @@ describe('a file name', () => {
     expect(await outside()).toEqual(before)
   })
 
-  it('keeps what people call their files', async () => {
+  it('is preserved if it is a common one', async () => {
     for (const name of [
       'Quarterly report (final) *new*.pdf',
       '\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 👩🏽\u200d💻.pdf',
@@ -356,7 +356,7 @@ describe('a file name', () => {
   })
 })
 
-describe('what is no upload', () => {
+describe('an invalid upload', () => {
   const type = `multipart/form-data; boundary=${BOUNDARY}`
   const MALFORMED = 'Malformed multipart body'
   const MISSING = 'Missing required field: file'
@@ -407,7 +407,7 @@ describe('what is no upload', () => {
     ['a nameless part', type, form([{ disposition: 'form-data', content: 'x' }]), 400, MISSING],
     ['a part without a disposition', type, form([{ disposition: '', content: 'x' }]), 400, MISSING],
     ['random bytes', type, randomBytes(100_000), 400, MALFORMED],
-  ])('%s is refused, and the server goes on', async (_, contentType, body, status, message) => {
+  ])('such as %s is refused, and the server continues', async (_, contentType, body, status, message) => {
     const before = await rowCount()
     const answer = await post(server, body, { token: ann.token, headers: { 'Content-Type': contentType } })
     expectError(answer, status, message)
@@ -420,7 +420,7 @@ describe('what is no upload', () => {
     ['of one byte more is refused', 25 * MIB + 1, 413],
     ['with a 26th megabyte is refused', 26 * MIB, 413],
     ['of 40 MiB is refused', 40 * MIB, 413],
-  ])('a file %s', async (_, size, status) => {
+  ])('such as a file %s is refused', async (_, size, status) => {
     const before = await rowCount()
     const answer = await upload(server, Buffer.alloc(size, 'x'), { token: ann.token })
     if (status === 413) expectError(answer, 413, 'Request body too large')
@@ -428,7 +428,7 @@ describe('what is no upload', () => {
     expect(await rowCount()).toBe(before + (status === 200 ? 1 : 0))
   })
 
-  it('a body without an end is refused at the 26th megabyte, whatever it holds', async () => {
+  it('without an end is refused at the 26th megabyte, whatever it contains', async () => {
     for (const head of [
       form([filePart('a', '')], '').subarray(0, -2),
       Buffer.from(''),
@@ -453,7 +453,7 @@ describe('what is no upload', () => {
     }
   })
 
-  it('a client that hangs up in the middle of its file leaves nothing', async () => {
+  it('whose client disconnects in mid-file leaves nothing', async () => {
     const before = await rowCount()
     for (const cut of [200, 70_000, 2 * MIB]) {
       const body = form([filePart('a', randomBytes(3 * MIB))])
@@ -470,7 +470,7 @@ describe('what is no upload', () => {
     expect(await rowCount()).toBe(before)
   })
 
-  it('of which nobody knows whether its row is there, since the database has gone away, stays', async () => {
+  it('with an unknown outcome, because the database has gone away, stays', async () => {
     const { deps } = server.service
     const actor = await deps.actors.of(credentialsOf(`Bearer ${ann.token}`))
     const received = await receive(actor, deps, Readable.from([Buffer.from('kept')]), 'a.txt')
@@ -488,7 +488,7 @@ describe('what is no upload', () => {
 })
 
 describe('the quota', () => {
-  it('is not exceeded, not even by two at once, and comes back with what is deleted', async () => {
+  it('is never exceeded, also by two concurrent uploads, and deleting frees it', async () => {
     await using small = await startServer({ MEDIA_QUOTA: '1000' })
     const send = (size: number) => upload(small, Buffer.alloc(size, 'x'))
     const first = await send(400)
@@ -504,7 +504,7 @@ describe('the quota', () => {
     expect(await filesIn(join(small.folder, 'media'))).toHaveLength(2)
   })
 
-  it('counts unfinished uploads while they come, and until their connections end', async () => {
+  it('counts unfinished uploads until their connections end', async () => {
     await using small = await startServer({ MEDIA_QUOTA: String(1000 * 1000) })
     const head = (length: number) =>
       `POST /api/v1/media HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${small.token}\r\nContent-Type: multipart/form-data; boundary=${BOUNDARY}\r\nContent-Length: ${length}\r\n\r\n`
@@ -523,14 +523,14 @@ describe('the quota', () => {
     expect(await filesIn(join(small.folder, 'media'))).toHaveLength(2)
   })
 
-  it('ends an upload as soon as its bytes exceed the quota, and keeps none of them', async () => {
+  it('ends an upload as soon as its bytes exceed it, and keeps none of them', async () => {
     await using small = await startServer({ MEDIA_QUOTA: '1000' })
     expectError(await upload(small, randomBytes(5 * MIB)), 413, 'Media quota exceeded')
     expect(await filesIn(join(small.folder, 'media'))).toEqual([])
     expect(small.service.deps.uploads.size).toBe(0)
   })
 
-  it('is each organization’s own', async () => {
+  it('is separate for each organization', async () => {
     await using small = await startServer({ MEDIA_QUOTA: '1000' })
     const other = await small.member({ organization: 'Other' })
     const full = Buffer.alloc(1000, 'x')
@@ -540,7 +540,7 @@ describe('the quota', () => {
 })
 
 describe('DELETE /media/{id}', () => {
-  it('is for whoever uploaded it and for admins, and leaves no file behind', async () => {
+  it('is for the uploader and for admins, and leaves no file behind', async () => {
     const admin = await server.member({ organization: 'Acme', role: 'admin' })
     for (const who of [ann, admin]) {
       const { id } = await uploaded(PNG)
@@ -555,7 +555,7 @@ describe('DELETE /media/{id}', () => {
     }
   })
 
-  it('is done though the file cannot be removed, which is recorded for a later start', async () => {
+  it('succeeds even if the file cannot be removed, which is recorded for a later start', async () => {
     const { id } = await uploaded(PNG)
     const { storage } = server.service.deps
     const { remove } = storage
@@ -569,13 +569,13 @@ describe('DELETE /media/{id}', () => {
     await remove(id)
   })
 
-  it('of two at once one does it, and the quota gets it back once', async () => {
+  it('succeeds for one of two concurrent requests, and frees the quota once', async () => {
     const { id } = await uploaded(PNG)
     const answers = await Promise.all([1, 2, 3].map(() => call('DELETE', `/media/${id}`)))
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 404, 404])
   })
 
-  it('lets a download that is on come to its end, and a file that is gone is a 404', async () => {
+  it('lets an active download finish, and then gives a 404', async () => {
     const bytes = randomBytes(8 * MIB)
     const { id } = await uploaded(bytes)
     const response = await fetch(`${server.url}/api/v1/media/${id}/content`, {
@@ -590,7 +590,7 @@ describe('DELETE /media/{id}', () => {
     await call('DELETE', `/media/${lost.id}`)
   })
 
-  it('a client that hangs up in the middle of a download is nobody’s failure', async () => {
+  it('is unaffected by a client that disconnects during a download', async () => {
     const { id } = await uploaded(randomBytes(20 * MIB))
     server.logs.length = 0
     const controller = new AbortController()
@@ -606,7 +606,7 @@ describe('DELETE /media/{id}', () => {
   })
 })
 
-describe('attached to a message', () => {
+describe('attachments of a message', () => {
   const createAgent = async () =>
     (await request(server, 'POST', '/api/v1/agents', { token: ann.token, body: { name: 'Ada', systemPrompt: 'S' } }))
       .body.id
@@ -619,7 +619,7 @@ describe('attached to a message', () => {
   const said = (text: string) => ({ type: 'text', text })
   const lastPrompt = () => model.requests.at(-1)?.body.messages.map(({ content }) => content)
 
-  it('pictures reach the model in their order, of anything else that it is there', async () => {
+  it('reach the model in their order: images whole, other files by name', async () => {
     const agentId = await createAgent()
     const [gif, pdf, png] = [await uploaded(GIF, 'a.gif'), await uploaded(PDF, 'b.pdf'), await uploaded(PNG, 'c.png')]
     const mediaIds = [png.id, pdf.id, gif.id]
@@ -638,7 +638,7 @@ describe('attached to a message', () => {
     expect(execution.mediaIds).toEqual(mediaIds)
   })
 
-  it('they are shown again at later turns, until they are deleted', async () => {
+  it('are sent again at later turns, until they are deleted', async () => {
     const agentId = await createAgent()
     const png = await uploaded(PNG, 'a.png')
     const gif = await uploaded(GIF, 'b.gif')
@@ -657,7 +657,7 @@ describe('attached to a message', () => {
     expect(lastPrompt()).toEqual(['S', 'One', answer, [said('Two'), shown(GIF, 'image/gif')], answer, 'Three'])
   })
 
-  it('as many are shown as fit, the latest first', async () => {
+  it('are sent as far as they fit, the latest first', async () => {
     const agentId = await createAgent()
     const large = Buffer.concat([PNG, Buffer.alloc(12 * MIB)])
     const ids = []
@@ -674,7 +674,7 @@ describe('attached to a message', () => {
     ])
   })
 
-  it('a file that has vanished from the disk does not fail the run', async () => {
+  it('that have vanished from the disk do not fail the run', async () => {
     const agentId = await createAgent()
     const png = await uploaded(PNG, 'a.png')
     await server.service.deps.storage.remove(png.id)
@@ -683,7 +683,7 @@ describe('attached to a message', () => {
     await call('DELETE', `/media/${png.id}`)
   })
 
-  it('unknown ones, and other organizations’, are not found, and too many are refused', async () => {
+  it('that are unknown, foreign or too many are refused', async () => {
     const agentId = await createAgent()
     const own = await uploaded(PNG)
     const foreign = await uploaded(PNG, 'a.png', eve)
@@ -707,14 +707,14 @@ describe('attached to a message', () => {
   })
 })
 
-describe.runIf(process.platform === 'linux')('in a process of its own', () => {
-  /** What Linux says of the memory of a process, in MiB. */
+describe.runIf(process.platform === 'linux')('in its own process', () => {
+  /** The memory of a process as Linux reports it, in MiB. */
   const memory = async (pid: number, field: 'VmRSS' | 'VmHWM') => {
     const status = await readFile(`/proc/${pid}/status`, 'utf8')
     return Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(status)?.[1]) / 1024
   }
 
-  it('20 uploads of 25 MiB at once make the memory grow by at most 64 MiB', async () => {
+  it('20 concurrent uploads of 25 MiB increase its memory by at most 64 MiB', async () => {
     await using folder = await createFolder()
     const token = newToken('mst')
     await using spawned = await spawnServer(folder.path, { BOOTSTRAP_TOKEN: token, DATA_DIR: folder.path })
@@ -738,12 +738,12 @@ describe.runIf(process.platform === 'linux')('in a process of its own', () => {
     }
     await send()
     const before = await memory(pid, 'VmRSS')
-    // From here on the peak counts anew.
+    // Resets the peak.
     await writeFile(`/proc/${pid}/clear_refs`, '5')
     await Promise.all(Array.from({ length: 20 }, send))
     const peak = await memory(pid, 'VmHWM')
     expect(peak - before).toBeLessThan(64)
-    // The system did tell.
+    // The system must have reported a value.
     expect(peak).toBeGreaterThan(before / 2)
   })
 })

@@ -30,13 +30,13 @@ it.each(onEachFace([['owner'], ['member']] as const))(
   },
 )
 
-it('GraphQL lists them, too', async () => {
+it('GraphQL lists the members, too', async () => {
   const query = 'query ($id: ID!) { organizationMembers(id: $id) { userId name email role kind joinedAt } }'
   const { data } = await graphql(server, query, { id: ben.organizationId }, { token: ben.token })
   expect(data.organizationMembers).toEqual([member(ann, 'ann', 'owner'), member(ben, 'ben', 'member')])
 })
 
-it('those of another organization are nobody else’s to list', async () => {
+it('only members of an organization can list its members', async () => {
   const answer = await request(server, 'GET', `/api/v1/organizations/${ann.organizationId}/members`, eve)
   expectError(answer, 403, "You don't have permission to access this resource")
 })

@@ -78,13 +78,13 @@ const idle = () =>
     })
     .toBe(0)
 const tick = async () => {
-  // The first one may be one that had begun before, by itself, and not know the time yet.
+  // The first look may be one that had started before, without the new time.
   await scheduler.tick()
   await scheduler.tick()
   await idle()
 }
 
-/** The next run goes on until it is let go. */
+/** The next run stays active until the test releases it. */
 function hold(): () => void {
   const { promise, resolve } = Promise.withResolvers<void>()
   model.script({ tokens: [promise, 'Done.'] })
@@ -92,7 +92,7 @@ function hold(): () => void {
 }
 
 describe('POST /missions', () => {
-  it('answers the new mission, with what it was told and defaults for the rest', async () => {
+  it('answers the new mission, with the given fields and defaults for the rest', async () => {
     const body = await ok(call('POST', '/missions', { title: 'Watch', goal: 'Look around', agentId }))
     const { id: spaceId } = await server.service.deps.db.space.findFirstOrThrow({
       where: { organizationId: ann.organizationId, isDefault: true },
@@ -143,7 +143,7 @@ describe('POST /missions', () => {
     expect(await get(body.id)).toEqual(body.mission)
   })
 
-  it('keeps every field, and takes null for what is optional as its default', async () => {
+  it('stores every field, and treats null as the default of an optional field', async () => {
     const spaceId = await createSpace()
     const schedule = {
       type: 'cron',
@@ -167,14 +167,14 @@ describe('POST /missions', () => {
     })
   })
 
-  it('takes the agent as characterId too, and agentId before it', async () => {
+  it('accepts the agent as characterId too, and agentId before it', async () => {
     const other = await createAgent()
     expect((await create({ agentId: undefined, characterId: other })).agentId).toBe(other)
     expect((await create({ agentId, characterId: other })).agentId).toBe(agentId)
     expect((await patched((await create()).id, { characterId: other })).agentId).toBe(other)
   })
 
-  it('takes nothing from the body that is not the client’s', async () => {
+  it('ignores read-only fields of the body', async () => {
     const own = {
       id: 'mine',
       organizationId: eve.organizationId,
@@ -269,14 +269,14 @@ describe('POST /missions', () => {
     expect(await server.service.deps.db.mission.count()).toBe(before)
   })
 
-  it('waits for the last minute of the year 9999, if it is told to', async () => {
+  it('accepts a time up to the last minute of the year 9999', async () => {
     const { id, schedule } = await create({ schedule: { type: 'once', value: '9999-12-31T23:59Z' } })
     expect(schedule.nextRun).toBe('9999-12-31T23:59:00.000Z')
     expect((await ok(call('GET', `/missions/${id}/next`))).next).toEqual([schedule.nextRun])
     expect((await ok(call('GET', '/missions'))).missions.map((mission: Body) => mission.id)).toContain(id)
   })
 
-  it('with an Idempotency-Key makes one', async () => {
+  it('makes one mission per Idempotency-Key', async () => {
     const body = { title: 'Once', goal: 'x', agentId }
     const first = await call('POST', '/missions', body, { key: 'create-1' })
     const again = await call('POST', '/missions', body, { key: 'create-1' })
@@ -289,7 +289,7 @@ describe('POST /missions', () => {
 })
 
 describe('PATCH /missions/{id}', () => {
-  it('changes each field by itself, and leaves the others as they were', async () => {
+  it('changes each field by itself, and leaves the others unchanged', async () => {
     const { id } = await create()
     const [otherAgent, spaceId] = [await createAgent(), await createSpace()]
     const changes: Body[] = [
@@ -315,7 +315,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await patched(id, {})).toEqual(await get(id))
   })
 
-  it('changes the schedule field by field, and begins it anew where it changes when it runs', async () => {
+  it('changes the schedule field by field, and restarts it if its times change', async () => {
     clock.set(START)
     const { id } = await create({ schedule: { type: 'cron', value: '0 9 * * *', timezone: 'Europe/Berlin' } })
     const schedule = async (change: Body | null) => (await patched(id, { schedule: change })).schedule
@@ -335,7 +335,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await schedule(null)).toMatchObject({ type: 'none', value: null, overlap: 'skip', nextRun: null })
   })
 
-  it('that says the same schedule again does not lose a fire time that is due', async () => {
+  it('with the same schedule preserves a due fire time', async () => {
     clock.set(START)
     const once = { type: 'once', value: '2026-06-01T12:30' }
     const { id } = await create({ schedule: once })
@@ -345,7 +345,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 1 } })
   })
 
-  it('a new time for one that has completed makes it wait for that', async () => {
+  it('with a new time makes a completed mission wait for it', async () => {
     clock.set(START)
     const { id } = await create({ schedule: { type: 'once', value: '2026-06-01T12:30' } })
     clock.advance(30 * MINUTE)
@@ -358,7 +358,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 2 } })
   })
 
-  it('a new time for a paused one counts when it is resumed', async () => {
+  it('with a new time for a paused mission takes effect when it resumes', async () => {
     clock.set(START)
     const { id } = await create()
     await act(id, 'pause')
@@ -371,10 +371,10 @@ describe('PATCH /missions/{id}', () => {
     await ok(call('DELETE', `/missions/${id}`))
   })
 
-  describe('while somebody else changes its schedule, too', () => {
+  describe('during another change of the schedule', () => {
     const daily = { type: 'cron', value: '0 9 * * *' }
 
-    it('changes what it says of it, and nothing else', async () => {
+    it('changes only its own fields', async () => {
       clock.set(START)
       const { id } = await create({ schedule: daily })
       const changes = [
@@ -394,7 +394,7 @@ describe('PATCH /missions/{id}', () => {
       await ok(call('DELETE', `/missions/${id}`))
     })
 
-    it('and runs it', async () => {
+    it('runs the mission', async () => {
       clock.set(START)
       const { id } = await create({ schedule: daily })
       const [run, change] = [
@@ -413,7 +413,7 @@ describe('PATCH /missions/{id}', () => {
       await ok(call('DELETE', `/missions/${id}`))
     })
 
-    it.runIf(onPostgres)('and its run ends: it waits for the new time', async () => {
+    it.runIf(onPostgres)('and the end of its run makes it wait for the new time', async () => {
       clock.set(START)
       const letGo = hold()
       const { id } = await create({ schedule: { type: 'continuous' } })
@@ -437,7 +437,7 @@ describe('PATCH /missions/{id}', () => {
       await ok(call('DELETE', `/missions/${id}`))
     })
 
-    it('and it is resumed: it waits for the new time', async () => {
+    it('and a resume makes it wait for the new time', async () => {
       clock.set(START)
       const { id } = await create({ schedule: daily })
       await ok(act(id, 'pause'))
@@ -450,14 +450,14 @@ describe('PATCH /missions/{id}', () => {
     })
   })
 
-  it('by an admin that makes it private is answered with it; from then on it is its owner’s', async () => {
+  it('by an admin that makes it private is answered, and then it is its owner’s', async () => {
     const { id } = await create()
     expect(await patched(id, { visibility: 'private' }, admin)).toMatchObject({ id, visibility: 'private' })
     expectError(await call('GET', `/missions/${id}`, undefined, { who: admin }), 404, 'Mission not found')
     expect(await get(id)).toMatchObject({ visibility: 'private' })
   })
 
-  it('by an admin takes no agent and no space that its owner cannot use: it would be out of their reach', async () => {
+  it('by an admin accepts only agents and spaces that its owner can use', async () => {
     const { id } = await create()
     const agent = await createAgent({ visibility: 'private' }, admin)
     const space = await createSpace({ visibility: 'private' }, admin)
@@ -468,7 +468,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await patched(id, { agentId: shared }, admin)).toMatchObject({ agentId: shared })
   })
 
-  it('its status runs, pauses and resumes it, and the one that it has changes nothing', async () => {
+  it('with a status runs, pauses and resumes it, and the present status changes nothing', async () => {
     const { id } = await create()
     const letGo = hold()
     expect(await patched(id, { title: 'Go', status: 'running' })).toMatchObject({
@@ -489,7 +489,7 @@ describe('PATCH /missions/{id}', () => {
     expect((await patched(id, { status: 'completed', icon: 'y' })).icon).toBe('y')
   })
 
-  it('to a status that it cannot come to is refused as a whole', async () => {
+  it('with an impossible status is refused as a whole', async () => {
     const { id } = await create()
     const refused = async (status: string, code: number, message: string) => {
       const before = await get(id)
@@ -507,7 +507,7 @@ describe('PATCH /missions/{id}', () => {
     await refused('pending', 409, 'Mission is not paused')
   })
 
-  it('that runs it runs what it is from then on', async () => {
+  it('that runs it uses its new fields', async () => {
     const { id } = await create()
     const said = { title: 'New', goal: 'Look closer', agentId: await createAgent(), spaceId: await createSpace() }
     const schedule = { type: 'cron', value: '0 9 * * *' }
@@ -536,21 +536,21 @@ describe('PATCH /missions/{id}', () => {
       expect(await written()).toEqual(before)
     }
 
-    it('where its space was deleted', async () => {
+    it('if its space was deleted', async () => {
       const spaceId = await createSpace()
       const { id } = await create({ spaceId })
       await ok(call('DELETE', `/spaces/${spaceId}`))
       await refused(id, 404, 'Space not found')
     })
 
-    it('where its agent is another organization’s, and private now', async () => {
+    it('if its agent is another organization’s, and private now', async () => {
       const foreign = await createAgent({ visibility: 'public' }, eve)
       const { id } = await create({ agentId: foreign })
       await ok(call('PATCH', `/agents/${foreign}`, { visibility: 'private' }, { who: eve }))
       await refused(id, 404, 'Agent not found')
     })
 
-    it('where too many runs wait already', async () => {
+    it('if too many runs are pending already', async () => {
       await using full = await startServer({ MAX_RUNNING_PER_ORGANIZATION: '1', MAX_PENDING_RUNS: '0' }, { clock })
       const who = await full.member()
       const make = async (path: string, body: Body) =>
@@ -561,7 +561,7 @@ describe('PATCH /missions/{id}', () => {
       await refused(id, 429, 'Rate limit exceeded. Retry after 60 seconds.', full, who)
     })
 
-    it('where somebody else has paused it meanwhile', async () => {
+    it('if another request has paused it meanwhile', async () => {
       const { id, title } = await create()
       const [run, pause] = [() => patch(id, { title: 'No', status: 'running' }), () => act(id, 'pause')]
       const [late] = onPostgres
@@ -606,7 +606,7 @@ describe('PATCH /missions/{id}', () => {
 })
 
 describe('POST /missions/{id}/run', () => {
-  it('runs it now, in a chat of its own that says so, and it is completed then', async () => {
+  it('runs it now, in its own titled chat, and completes it then', async () => {
     const mission = await create({ title: 'Rounds', goal: 'Do your rounds' })
     const letGo = hold()
     const answer = await run(mission.id)
@@ -639,7 +639,7 @@ describe('POST /missions/{id}/run', () => {
     expect(chat).toMatchObject({ title: 'Rounds', missionTitle: 'Rounds', runNumber: 1, status: 'done' })
   })
 
-  it('again, each in another chat, and the runs are listed newest first', async () => {
+  it('runs it again, each in another chat, and the runs are listed newest first', async () => {
     const { id } = await create({ title: 'Thrice' })
     const started = []
     for (let count = 0; count < 3; count++) {
@@ -664,7 +664,7 @@ describe('POST /missions/{id}/run', () => {
     expect((await get(id)).schedule.runCount).toBe(3)
   })
 
-  it('a failed run lets it wait, with its run to be read', async () => {
+  it('leaves it pending after a failed run, which can be read', async () => {
     const { id } = await create()
     model.script({ error: { status: 500 } })
     const { executionId } = await run(id)
@@ -676,7 +676,7 @@ describe('POST /missions/{id}/run', () => {
     expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 2 } })
   })
 
-  it('shows how its runs end: a failure by hand counts, and a success resets the count', async () => {
+  it('counts a failure by hand, and a success resets the count', async () => {
     const { id } = await create()
     const ends = []
     for (const status of ['failed', 'failed', 'completed'] as const) {
@@ -694,7 +694,7 @@ describe('POST /missions/{id}/run', () => {
     ])
   })
 
-  it('a run that ends while its mission is paused still counts for its health', async () => {
+  it('counts a run that ends while its mission is paused', async () => {
     const { id } = await create()
     const { promise, resolve } = Promise.withResolvers<void>()
     model.script({ tokens: [promise], end: 'drop' })
@@ -705,14 +705,14 @@ describe('POST /missions/{id}/run', () => {
     expect(await get(id)).toMatchObject({ status: 'paused', lastStatus: 'failed', failureCount: 1 })
   })
 
-  it('shows the error of a run only to those who can read the run', async () => {
+  it('shows the error of a run only to callers who can read the run', async () => {
     const secret = await createAgent({ visibility: 'private' }, ben)
     const { id } = await create()
     model.script({ error: { status: 400 } })
     const { executionId } = await run(id)
     await idle()
     expect((await get(id, ben)).lastError).toEqual(expect.any(String))
-    // The run is of an agent that nobody else can reach any more.
+    // The run belongs to an agent that other users can no longer reach.
     const { db } = server.service.deps
     await db.execution.update({ where: { id: executionId }, data: { agentId: secret } })
     expect(await get(id)).toMatchObject({ lastStatus: 'failed', lastError: null, failureCount: 1 })
@@ -723,7 +723,7 @@ describe('POST /missions/{id}/run', () => {
     expect(graphql.body.data.mission).toEqual({ lastError: null, lastStatus: 'failed', failureCount: 1 })
   })
 
-  it('is completed once it has had maxRuns runs, and goes on when more are allowed', async () => {
+  it('completes it after maxRuns runs, and it continues when more are allowed', async () => {
     const schedule = { type: 'cron', value: '0 * * * *', maxRuns: 2 }
     const { id } = await create({ schedule })
     await run(id)
@@ -746,7 +746,7 @@ describe('POST /missions/{id}/run', () => {
     await ok(call('DELETE', `/missions/${id}`))
   })
 
-  it('a scheduled one waits for its next fire time afterwards, which it keeps', async () => {
+  it('leaves the next fire time of a scheduled one unchanged', async () => {
     clock.set(START)
     const { id } = await create({ schedule: { type: 'cron', value: '0 * * * *' } })
     const once = await create({ schedule: { type: 'once', value: '2026-06-01T13:00' } })
@@ -765,7 +765,7 @@ describe('POST /missions/{id}/run', () => {
     await ok(call('DELETE', `/missions/${id}`))
   })
 
-  it('of ten at once one begins it', async () => {
+  it('succeeds for one of ten concurrent requests', async () => {
     const { id } = await create()
     const letGo = hold()
     const answers = await together(
@@ -782,7 +782,7 @@ describe('POST /missions/{id}/run', () => {
     expect((await runsOf(id)).runs).toHaveLength(1)
   })
 
-  it('with an Idempotency-Key runs once, and repeats the answer when it is over', async () => {
+  it('runs once per Idempotency-Key, and repeats the answer afterwards', async () => {
     const { id } = await create()
     const letGo = hold()
     const calls = Array.from({ length: 5 }, () => () => act(id, 'run', { key: `run-${id}` }))
@@ -794,13 +794,13 @@ describe('POST /missions/{id}/run', () => {
     const late = await act(id, 'run', { key: `run-${id}` })
     for (const { body } of [...answers, late]) expect(body).toEqual(answers[0]?.body)
     expect((await runsOf(id)).runs).toHaveLength(1)
-    // One that is refused is not kept.
+    // A refusal is not stored.
     await act(id, 'run')
     await idle()
     expect((await get(id)).schedule.runCount).toBe(2)
   })
 
-  it('a refusal is not kept with the Idempotency-Key', async () => {
+  it('stores no refusal under the Idempotency-Key', async () => {
     const { id } = await create()
     await act(id, 'pause')
     expectError(await act(id, 'run', { key: `again-${id}` }), 409, 'Mission is paused')
@@ -810,7 +810,7 @@ describe('POST /missions/{id}/run', () => {
     await idle()
   })
 
-  it('asks the model at most maxTurns times, the agent’s limit notwithstanding', async () => {
+  it('asks the model at most maxTurns times, whatever the agent’s limit is', async () => {
     const eager = await createAgent({ maxTurns: 9 })
     for (const [maxTurns, expected] of [
       [2, 2],
@@ -830,7 +830,7 @@ describe('POST /missions/{id}/run', () => {
 })
 
 describe('POST /missions/{id}/pause and resume', () => {
-  it('a paused mission has no fire times, and starts none until it is resumed', async () => {
+  it('removes the fire times, and starts none until the resume', async () => {
     clock.set(START)
     const { id } = await create({ schedule: { type: 'cron', value: '0 * * * *' } })
     const paused = await ok(act(id, 'pause'))
@@ -846,7 +846,7 @@ describe('POST /missions/{id}/pause and resume', () => {
     await ok(call('DELETE', `/missions/${id}`))
   })
 
-  it('a run that is on goes on', async () => {
+  it('lets an active run continue', async () => {
     const { id } = await create()
     const letGo = hold()
     const { executionId } = await run(id)
@@ -857,7 +857,7 @@ describe('POST /missions/{id}/pause and resume', () => {
     expect((await get(id)).status).toBe('paused')
   })
 
-  it('twice is the same as once, with an Idempotency-Key too', async () => {
+  it('changes nothing when repeated, also with an Idempotency-Key', async () => {
     const { id } = await create()
     const first = await act(id, 'pause', { key: `pause-${id}` })
     expect((await act(id, 'pause')).status).toBe(200)
@@ -869,7 +869,7 @@ describe('POST /missions/{id}/pause and resume', () => {
     expect((await act(id, 'resume', { key: `resume-${id}` })).headers.get('idempotent-replayed')).toBe('true')
   })
 
-  it('a completed mission cannot be paused', async () => {
+  it('is refused for a completed mission', async () => {
     const { id } = await create()
     await run(id)
     await idle()
@@ -881,7 +881,7 @@ describe('GET /missions/{id}/next', () => {
   const next = async (id: string, query = '') => (await ok(call('GET', `/missions/${id}/next${query}`))).next
   beforeAll(() => clock.set(START))
 
-  it('lists the fire times to come, ten unless told', async () => {
+  it('lists the next fire times, ten by default', async () => {
     const { id } = await create({ schedule: { type: 'cron', value: '0 9 * * 1', timezone: 'America/New_York' } })
     expect(await next(id, '?count=3')).toEqual([
       '2026-06-01T13:00:00.000Z',
@@ -894,7 +894,7 @@ describe('GET /missions/{id}/next', () => {
     expect(await next(id, '?count=100')).toHaveLength(100)
   })
 
-  it('of one that runs once, when its last run ends, or by hand there are fewer', async () => {
+  it('lists fewer for one that runs once, when its last run ends, or by hand', async () => {
     const once = await create({ schedule: { type: 'once', value: '2026-06-01T13:00' } })
     expect(await next(once.id)).toEqual(['2026-06-01T13:00:00.000Z'])
     expect(await next((await create()).id)).toEqual([])
@@ -904,7 +904,7 @@ describe('GET /missions/{id}/next', () => {
     await ok(call('DELETE', `/missions/${id}`))
   })
 
-  it.each(['0', '101', '-1', 'x', '1.5'])('a count of %s is a 400', async (count) => {
+  it.each(['0', '101', '-1', 'x', '1.5'])('with a count of %s gives a 400', async (count) => {
     const { id } = await create()
     const { status, body } = await call('GET', `/missions/${id}/next?count=${count}`)
     expect(status).toBe(400)
@@ -932,7 +932,7 @@ describe('POST /missions/preview', () => {
     expect(trpc.body.result.data.next).toEqual(next)
   })
 
-  it('lists ten at most, and refuses what a mission cannot have', async () => {
+  it('lists ten at most, and refuses an invalid schedule', async () => {
     const preview = (schedule: object) => call('POST', '/missions/preview', { schedule })
     expect((await ok(preview({ type: 'cron', value: '* * * * *' }))).next).toHaveLength(10)
     const { status, body } = await preview({ type: 'cron', value: 'x' })
@@ -941,7 +941,7 @@ describe('POST /missions/preview', () => {
 })
 
 describe('DELETE /missions/{id}', () => {
-  it('takes it from everywhere and cancels its run; runs and chats stay', async () => {
+  it('removes it everywhere and cancels its run, while runs and chats stay', async () => {
     const { id } = await create({ title: 'Gone', schedule: { type: 'cron', value: '* * * * *' } })
     hold()
     const { executionId, chatId } = await run(id)
@@ -978,7 +978,7 @@ describe('DELETE /missions/{id}', () => {
     ['changed and run', (id) => patch(id, { title: 'No', status: 'running' })],
     ['changed and paused', (id) => patch(id, { title: 'No', status: 'paused' })],
   ]
-  it.each(others)('while it is %s: whoever comes second is told that it is not there', async (what, other) => {
+  it.each(others)('while it is %s succeeds, and a second request gives 404', async (what, other) => {
     const { id } = await create()
     if (what === 'resumed') await act(id, 'pause')
     const [deleted, late] = await together(server, 'Mission', [
@@ -994,7 +994,7 @@ describe('DELETE /missions/{id}', () => {
 })
 
 describe('GET /missions', () => {
-  it('lists newest first, by status, page by page, with the count of all', async () => {
+  it('lists newest first, by status, page by page, with the total', async () => {
     const zoe = await server.member({ organization: 'Zoo' })
     const zebra = await createAgent({}, zoe)
     const ids: string[] = []
@@ -1024,7 +1024,7 @@ describe('GET /missions', () => {
   })
 })
 
-describe('who sees a mission, and who changes it', () => {
+describe('access to a mission', () => {
   type Kind = 'organization' | 'public' | 'private' | 'in a private space' | 'of a private agent'
   const make: Record<Kind, () => Promise<Body>> = {
     organization: () => create(),
@@ -1041,7 +1041,7 @@ describe('who sees a mission, and who changes it', () => {
     ['in a private space', 404, 200],
     ['of a private agent', 404, 404],
   ]
-  it.each(rows)('%s: a colleague gets %i, an admin %i, a stranger 404', async (kind, colleague, boss) => {
+  it.each(rows)('%s: gives a colleague %i, an admin %i, and a stranger 404', async (kind, colleague, boss) => {
     const { id } = await make[kind]()
     const expected: [Member, number][] = [
       [eve, 404],
@@ -1072,7 +1072,7 @@ describe('who sees a mission, and who changes it', () => {
     }
   })
 
-  it('a 404 is the same for what is hidden and for what never was', async () => {
+  it('gives the same 404 for hidden and unknown missions', async () => {
     const { id } = await make.private()
     for (const face of FACES) {
       const answers = [id, newId()].map(
@@ -1083,11 +1083,11 @@ describe('who sees a mission, and who changes it', () => {
     }
   })
 
-  describe('its runs stay within the scopes of the token that it was last written with', () => {
+  describe('limits its runs to the scopes of the token that last wrote it', () => {
     const narrow = ['missions:write', 'tasks:read']
     const toolCalls = [{ id: 'c', name: 'create_task', input: { title: 'Made by a mission' } }]
     const schedule = { type: 'cron', value: '* * * * *' }
-    /** Members with tokens of few scopes and of all, an agent, and what its mission's next run could make. */
+    /** Members with restricted and full tokens, an agent, and the tools of its mission's next run. */
     const setUp = async () => {
       const few = await server.member({ organization: 'Acme', role: 'admin', scopes: narrow })
       const agentId = await createAgent({ allowedTools: ['create_task'] })
@@ -1106,7 +1106,7 @@ describe('who sees a mission, and who changes it', () => {
       await tick()
     }
 
-    it('by hand and by the clock, whoever runs it', async () => {
+    it('by hand and by the clock, whoever starts it', async () => {
       const { few, agentId, madeBy } = await setUp()
       const { id, ...shown } = await create({ agentId, schedule }, few)
       expect(Object.keys(shown)).not.toContain('scopes')
@@ -1115,7 +1115,7 @@ describe('who sees a mission, and who changes it', () => {
       expect(await madeBy(fire)).toBe(0)
       await act(id, 'pause', { who: few })
       const wide = await create({ agentId, schedule })
-      // The run acts as the admin, on another's goal: it has no more than the admin's token.
+      // The run acts as the admin on another user's goal, within the scopes of the admin's token.
       expect(await madeBy(() => run(wide.id, few))).toBe(0)
       expect(await madeBy(fire)).toBe(1)
       await act(wide.id, 'pause')
@@ -1140,7 +1140,7 @@ describe('who sees a mission, and who changes it', () => {
     })
   })
 
-  it('a token needs the scope', async () => {
+  it('needs the scope of a token', async () => {
     const reader = await server.member({ organization: 'Acme', scopes: ['missions:read'] })
     const other = await server.member({ organization: 'Acme', scopes: ['agents:write'] })
     const { id } = await create()
@@ -1161,7 +1161,7 @@ describe('who sees a mission, and who changes it', () => {
   })
 })
 
-describe('a mission that cannot run any more pauses itself, and says why', () => {
+describe('a mission that can no longer run pauses itself with a reason', () => {
   const schedule = { type: 'cron', value: '* * * * *' }
   const expectPaused = async (id: string, pauseReason: string, who = ann) => {
     expect(await get(id, who)).toMatchObject({
@@ -1175,7 +1175,7 @@ describe('a mission that cannot run any more pauses itself, and says why', () =>
     await tick()
   }
 
-  it('when its agent was archived: at once', async () => {
+  it('at once when its agent was archived', async () => {
     const doomed = await createAgent()
     const { id } = await create({ agentId: doomed, schedule })
     const byHand = await create({ agentId: doomed })
@@ -1186,7 +1186,7 @@ describe('a mission that cannot run any more pauses itself, and says why', () =>
     await expectPaused(id, 'The agent was archived')
     expectError(await act(id, 'run'), 409, 'Mission is paused')
     expect(await get(elsewhere.id)).toMatchObject({ status: 'pending', schedule: { runCount: 1 } })
-    // It is no use to resume it, but with another agent it is.
+    // Resuming fails until it has another agent.
     await ok(act(id, 'resume'))
     expectError(await act(id, 'run'), 404, 'Agent not found')
     await fire()
@@ -1199,7 +1199,7 @@ describe('a mission that cannot run any more pauses itself, and says why', () =>
     for (const mission of [id, elsewhere.id]) await ok(call('DELETE', `/missions/${mission}`))
   })
 
-  it('when its agent is another one’s secret now', async () => {
+  it('when its agent became private to another user', async () => {
     const shared = await createAgent({}, ben)
     const { id } = await create({ agentId: shared, schedule })
     await ok(call('PATCH', `/agents/${shared}`, { visibility: 'private' }, { who: ben }))
@@ -1220,7 +1220,7 @@ describe('a mission that cannot run any more pauses itself, and says why', () =>
     }
   })
 
-  it('when its owner is no longer a member: at once, or when it is due', async () => {
+  it('when its owner lost the membership: at once, or when it is due', async () => {
     const { db, settings } = server.service.deps
     const [dan, fay] = [await server.member({ organization: 'Acme' }), await server.member({ organization: 'Acme' })]
     const missions = [await create({ schedule }, dan), await create({ schedule }, fay)] as const
@@ -1235,7 +1235,7 @@ describe('a mission that cannot run any more pauses itself, and says why', () =>
 })
 
 it.runIf(onPostgres)(
-  'a run by hand and the end of one wait for who counts missions before they take room, or give it',
+  'a run by hand and the end of one take the counting lock before they change capacity',
   async () => {
     await using limited = await startServer({ MAX_RUNNING_PER_ORGANIZATION: '5' })
     const post = async (path: string, body?: object) =>

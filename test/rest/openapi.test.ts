@@ -41,7 +41,7 @@ const bodyOf = (body: Operation['requestBody']) => body as oas31.RequestBodyObje
 const EVENTS = '/api/v1/executions/{id}/events'
 const CHAT_EVENTS = '/api/v1/chats/{id}/events'
 const CHANGES = ['/api/v1/tasks/events', '/api/v1/approvals/events']
-/** Paths that stream what the same path without its end answers as JSON. */
+/** Streaming paths, whose path without the last segment answers JSON. */
 const STREAMS = [
   '/api/v1/agents/{id}/execute/stream',
   '/api/v1/chats/{id}/messages/stream',
@@ -51,7 +51,7 @@ const STREAMS = [
 ]
 
 describe('the document', () => {
-  it('is valid OpenAPI 3.1, and the validator would say if it were not', async () => {
+  it('is valid OpenAPI 3.1, and the validator would report errors', async () => {
     expect(document.openapi).toBe('3.1.0')
     expect(await new Validator().validate({ ...structuredClone(document) })).toMatchObject({ valid: true })
     const broken = { ...structuredClone(document), info: { title: 'no version' } }
@@ -75,9 +75,9 @@ describe('the document', () => {
     expect(await lint({ ...document, tags: [] })).not.toEqual([])
   })
 
-  it('holds schemas that are valid JSON Schema, with every reference resolved', expectEverySchemaToCompile)
+  it('contains valid JSON Schemas, with every reference resolved', expectEverySchemaToCompile)
 
-  it('has every procedure with a REST path, the streams of events and bytes, the health checks, and nothing else', () => {
+  it('has every procedure with a REST path, the streams, the health checks, and nothing else', () => {
     const expected = procedures.map(({ method, path }) => `${method} ${path}`)
     expected.push(
       `GET ${EVENTS}`,
@@ -95,7 +95,7 @@ describe('the document', () => {
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual(expected.sort())
   })
 
-  it('gives each operation an id of its own that is a name in any language, a summary, and a tag that is explained', () => {
+  it('gives each operation a unique portable id, a summary, and a described tag', () => {
     const ids = operations.map(({ operationId }) => operationId)
     expect(new Set(ids).size).toBe(ids.length)
     const tags = new Map(document.tags?.map(({ name, description }) => [name, description]))
@@ -106,7 +106,7 @@ describe('the document', () => {
     }
   })
 
-  it('asks for a token with the scopes of the procedure', () => {
+  it('requires a token with the scopes of the procedure', () => {
     const credentials = [{ token: [] }, { session: [] }]
     for (const { method, path, scopes, admits } of procedures) {
       const security = admits === 'everybody' ? [] : credentials
@@ -133,7 +133,7 @@ describe('the document', () => {
     }
   })
 
-  it('names all that requests with a body may say in their query', () => {
+  it('lists all query parameters of requests with a body', () => {
     const withBody = operations.filter(
       ({ method, path }) => /POST|PUT|PATCH/.test(method) && !['/api/v1/media', '/api/files/upload'].includes(path),
     )
@@ -148,13 +148,13 @@ describe('the document', () => {
     expect(new Set(said.flat())).toEqual(new Set(['check', 'content', 'onDisconnect', 'path']))
   })
 
-  it('keeps what is said of an optional query field', () => {
+  it('preserves descriptions of optional query fields', () => {
     expect(find('GET', '/api/v1/agents').parameters).toContainEqual(
       expect.objectContaining({ name: 'limit', description: expect.stringMatching(/\w/) }),
     )
   })
 
-  it('declares every error an operation can give, all with one body', () => {
+  it('declares every error of an operation, all with one body', () => {
     for (const { method, path, requestBody, responses = {} } of withToken) {
       const expected = ['400', '401', '403', '500', '503', 'default']
       if (path.includes('{')) expected.push('404')
@@ -175,7 +175,7 @@ describe('the document', () => {
     expect(schemas.ErrorResponse?.required).toEqual(['error', 'statusCode', 'statusMessage', 'message', 'requestId'])
   })
 
-  it('has an example, which fits the schema, for every body and every success answer', expectExamples)
+  it('has a valid example for every body and every success answer', expectExamples)
 
   it('changes exactly one field in the example of each PATCH', () => {
     for (const { method, path } of operations) {
@@ -205,12 +205,12 @@ describe('the document', () => {
     expect(missing).toEqual([])
   })
 
-  it('names no schema like a global of browsers or Node', () => {
+  it('gives no schema the name of a global of browsers or Node', () => {
     const globals = new Set([...Object.getOwnPropertyNames(globalThis), 'ErrorEvent', 'Permissions', 'Plugin', 'Text'])
     expect(Object.keys(schemas).filter((name) => globals.has(name))).toEqual([])
   })
 
-  it('has no operation that answers with JSON or with a stream, whichever was asked for', () => {
+  it('has no operation that answers with either JSON or a stream', () => {
     for (const { method, path, responses = {} } of operations) {
       const types = Object.keys(responses[200]?.content ?? {})
       expect([method, path, types.length]).toEqual([method, path, 1])
@@ -219,7 +219,7 @@ describe('the document', () => {
     }
   })
 
-  it('asks for the same in a stream, without the fields that choose between stream and JSON', () => {
+  it('has the same request for a stream, without the fields that choose it', () => {
     const fieldsOf = (path: string) => {
       const { schema } = bodyOf(find('POST', path).requestBody)?.content['application/json'] ?? {}
       return Object.keys(schemas[(schema as oas31.ReferenceObject).$ref.split('/').at(-1) ?? '']?.properties ?? {})
@@ -230,7 +230,7 @@ describe('the document', () => {
     }
   })
 
-  it('says when an operation gives an error of its own', () => {
+  it('describes the special errors of an operation', () => {
     const { responses } = find('POST', '/api/v1/agents/{id}/execute')
     expect(responses?.[409]).toMatchObject({ description: expect.stringContaining('session is busy') })
   })
@@ -249,13 +249,13 @@ describe('the document', () => {
     expect(find('POST', '/api/v1/agents').requestBody).toMatchObject({ required: true })
   })
 
-  it('asks for a body where there must be one, of whatever type', () => {
+  it('requires a body if there must be one, of whatever type', () => {
     const required = withToken.filter(({ requestBody }) => bodyOf(requestBody)?.required).map(({ path }) => path)
     expect(required).toEqual(expect.arrayContaining(['/api/v1/media', '/api/v1/tasks', '/api/v1/spaces/{id}/secrets']))
     expect(required).not.toContain('/api/v1/chats')
   })
 
-  it('lets every answer carry more fields than it names', () => {
+  it('allows more fields in every answer', () => {
     expect(JSON.stringify(document)).not.toContain('"additionalProperties":false')
   })
 
@@ -275,14 +275,14 @@ describe('the document', () => {
     ])
   })
 
-  it('names the server as PUBLIC_URL does', () => {
+  it('names the server by PUBLIC_URL', () => {
     expect(document.servers).toEqual([{ url: '/' }])
     const named = createDocument({ PUBLIC_URL: 'https://muster.example/', TOKEN_PREFIX: 'mst' })
     expect(named.servers).toEqual([{ url: 'https://muster.example' }])
   })
 })
 
-describe('over HTTP', () => {
+describe('the document over HTTP', () => {
   let server: TestServer
   beforeAll(async () => {
     server = await startServer()
@@ -295,7 +295,7 @@ describe('over HTTP', () => {
     expect(await response.json()).toEqual(document)
   })
 
-  it('tells the truth of the health checks, of errors, and of a run with its stream', async () => {
+  it('is true for the health checks, for errors, and for a run with its stream', async () => {
     const call = async (method: string, path: string, body?: object) => {
       const answer = await fetch(server.url + path, {
         method,
@@ -319,7 +319,7 @@ describe('over HTTP', () => {
     await call('POST', `/api/v1/executions/${executionId}/cancel`)
   })
 
-  it('has examples of what is created and run that can be sent as they are', async () => {
+  it('has examples of creating and running that can be sent unchanged', async () => {
     const { body: agent } = await request(server, 'POST', '/api/v1/agents', {
       body: exampleOf('POST', '/api/v1/agents'),
     })
@@ -333,7 +333,7 @@ describe('over HTTP', () => {
     }
   })
 
-  it('has a reference page that loads nothing from elsewhere, and could not', async () => {
+  it('has a reference page that cannot load anything from other origins', async () => {
     const page = await fetch(`${server.url}/api/docs`)
     expect(page.headers.get('content-type')).toBe('text/html; charset=utf-8')
     const html = await page.text()
@@ -362,7 +362,7 @@ describe('over HTTP', () => {
     }
   })
 
-  it('serves no other file beside the page', async () => {
+  it('comes with no other file beside the page', async () => {
     for (const name of ['', 'package.json', '..%2fpackage.json', 'constructor', 'swagger-ui.js']) {
       expect((await fetch(`${server.url}/api/docs/${name}`)).status).toBe(404)
     }
@@ -378,7 +378,7 @@ describe('expectDocumented', () => {
   const error = { error: true, statusCode: 404, statusMessage: 'Not Found', message: 'Not found', requestId: 'r' }
   const meta = 'id: 1\nevent: meta\ndata: {"type":"meta","executionId":"e","chatId":"c","sessionId":"s"}\n\n'
 
-  it('accepts what the document declares', () => {
+  it('accepts documented answers', () => {
     expectDocumented('GET', '/api/v1/agents?limit=1', 200, json, { ...list, more: 1 })
     expectDocumented('GET', '/api/v1/agents/x', 404, json, error)
     expectDocumented('GET', '/api/v1/nothing', 404, json, error)

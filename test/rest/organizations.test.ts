@@ -39,23 +39,26 @@ const eventsOf = async (by: Member, query: string) =>
   (await request(server, 'GET', `/api/v1/audit?${query}`, { token: by.token })).body.events
 
 describe('PATCH /organizations/{id}/members/{userId}', () => {
-  it.each(onEachFace([['']] as const))('%s: an admin makes a member an admin, which is an event', async (face) => {
-    const { owner, admin, member } = await people()
-    const input = { id: owner.organizationId, userId: member.userId, role: 'admin' }
-    const { status, body } = await faces[face](server, 'organizations.updateMember', input, { token: admin.token })
-    expect([status, body.member]).toEqual([200, expect.objectContaining({ userId: member.userId, role: 'admin' })])
-    expect(await eventsOf(admin, `action=member.update&target=${member.userId}`)).toMatchObject([
-      {
-        actor: { id: admin.userId },
-        changes: { role: { from: 'member', to: 'admin' } },
-        requestId: expect.any(String),
-      },
-    ])
-    // The new role holds for the next request.
-    expect((await request(server, 'GET', '/api/v1/audit', { token: member.token })).status).toBe(200)
-  })
+  it.each(onEachFace([['']] as const))(
+    '%s: lets an admin make a member an admin, and leaves an event',
+    async (face) => {
+      const { owner, admin, member } = await people()
+      const input = { id: owner.organizationId, userId: member.userId, role: 'admin' }
+      const { status, body } = await faces[face](server, 'organizations.updateMember', input, { token: admin.token })
+      expect([status, body.member]).toEqual([200, expect.objectContaining({ userId: member.userId, role: 'admin' })])
+      expect(await eventsOf(admin, `action=member.update&target=${member.userId}`)).toMatchObject([
+        {
+          actor: { id: admin.userId },
+          changes: { role: { from: 'member', to: 'admin' } },
+          requestId: expect.any(String),
+        },
+      ])
+      // The new role holds for the next request.
+      expect((await request(server, 'GET', '/api/v1/audit', { token: member.token })).status).toBe(200)
+    },
+  )
 
-  it('GraphQL changes a role and removes a member', async () => {
+  it('works over GraphQL, as does the removal of a member', async () => {
     const { owner, member } = await people()
     const id = owner.organizationId
     const change = 'mutation ($input: UpdateMemberInput!) { updateMember(input: $input) { userId role kind } }'
@@ -81,7 +84,7 @@ describe('PATCH /organizations/{id}/members/{userId}', () => {
     expect(await roleOf(all[of])).toBe(before)
   })
 
-  it('a key without the scope * gives no role above member', async () => {
+  it('by a key without the scope * gives no role above member', async () => {
     const { organization, path, member, admin } = await people()
     const scopes = ['members:write']
     const by = await server.member({ organization, role: 'owner', scopes })
@@ -91,7 +94,7 @@ describe('PATCH /organizations/{id}/members/{userId}', () => {
     expect((await setRole(path, by, admin, 'member')).status).toBe(200)
   })
 
-  it('an unknown user, a user of another organization and another organization are refused alike', async () => {
+  it('answers equally for unknown users and foreign users and organizations', async () => {
     const { path, owner } = await people()
     const other = await people()
     for (const userId of ['nobody', other.member.userId]) {
@@ -108,7 +111,7 @@ describe('PATCH /organizations/{id}/members/{userId}', () => {
     )
   })
 
-  it('the last owner neither steps down nor leaves', async () => {
+  it('never lets the last owner step down or leave', async () => {
     const { path, owner, admin } = await people()
     expectError(await setRole(path, owner, owner, 'member'), 409, LAST)
     expectError(await remove(path, owner, 'me'), 409, LAST)
@@ -117,7 +120,7 @@ describe('PATCH /organizations/{id}/members/{userId}', () => {
     expect([await roleOf(owner), await roleOf(admin)]).toEqual(['member', 'owner'])
   })
 
-  it('of owners who step down, leave and remove each other at the same moment one stays', async () => {
+  it('keeps one owner despite concurrent demotions, departures and removals', async () => {
     const { path, organization, owner } = await people()
     const owners = [owner]
     for (let i = 0; i < 5; i++) owners.push(await server.member({ organization, role: 'owner' }))
@@ -138,7 +141,7 @@ describe('PATCH /organizations/{id}/members/{userId}', () => {
 })
 
 describe('DELETE /organizations/{id}/members/{userId}', () => {
-  it('ends tokens, streams and runs of the member, and is an event', async () => {
+  it('ends tokens, streams and runs of the member, and leaves an event', async () => {
     const { path, admin, member } = await people()
     const { body } = await request(server, 'POST', '/api/v1/chats', { body: {}, token: member.token })
     const stream = await openStream(server, `/api/v1/chats/${body.chat.id}/events`, { token: member.token })
@@ -151,7 +154,7 @@ describe('DELETE /organizations/{id}/members/{userId}', () => {
     ])
   })
 
-  it('a member may leave and may not remove another', async () => {
+  it('lets a member leave, but not remove another member', async () => {
     const { path, admin, member, owner } = await people()
     expectError(await remove(path, member, admin.userId), 403, FORBIDDEN)
     expectError(await remove(path, admin, owner.userId), 403, FORBIDDEN)
@@ -161,7 +164,7 @@ describe('DELETE /organizations/{id}/members/{userId}', () => {
 })
 
 describe('organizations', () => {
-  it.each(onEachFace([['']] as const))('%s: a member reads the organization and an admin renames it', async (face) => {
+  it.each(onEachFace([['']] as const))('%s: can be read by members, and renamed by admins', async (face) => {
     const { owner, admin, member, organization } = await people()
     const id = owner.organizationId
     const read = await faces[face](server, 'organizations.get', { id }, { token: member.token })
@@ -181,7 +184,7 @@ describe('organizations', () => {
     })
   })
 
-  it('GraphQL reads, lists and renames organizations', async () => {
+  it('can be read, listed and renamed over GraphQL', async () => {
     const { owner, organization } = await people()
     const read = '{ organization { id name } organizations { id role } }'
     const { data } = await graphql(server, read, {}, { token: owner.token })
@@ -193,7 +196,7 @@ describe('organizations', () => {
   })
 
   it.each(['api', 'trpc', 'graphql', 'app', 'mcp', 'openai', 'a2a', 'healthz', 'readyz'])(
-    'the slug %s is reserved',
+    'cannot have the reserved slug %s',
     async (slug) => {
       const { path, owner } = await people()
       expectError(
@@ -204,7 +207,7 @@ describe('organizations', () => {
     },
   )
 
-  it.each(['', 'Upper', 'a b', '-a', 'a/b', '../x'])('the slug "%s" is malformed', async (slug) => {
+  it.each(['', 'Upper', 'a b', '-a', 'a/b', '../x'])('cannot have the malformed slug "%s"', async (slug) => {
     const { path, owner } = await people()
     expectError(
       await request(server, 'PATCH', path, { body: { slug }, token: owner.token }),
@@ -213,7 +216,7 @@ describe('organizations', () => {
     )
   })
 
-  it('a slug, and a former slug for a year, belongs to one organization', async () => {
+  it('have unique slugs, and reserve a former slug for a year', async () => {
     const [first, second] = [await people(), await people()]
     const rename = (of: typeof first, slug: string) =>
       request(server, 'PATCH', of.path, { body: { slug }, token: of.owner.token })
@@ -232,7 +235,7 @@ describe('organizations', () => {
     expect((await rename(second, `new-${count}`)).status).toBe(200)
   })
 
-  it('a member creates an organization and owns it', async () => {
+  it('can be created by a member, who then owns them', async () => {
     const { member } = await people()
     const name = `Fresh ${count}`
     const create = () => request(server, 'POST', '/api/v1/organizations', { body: { name }, token: member.token })
@@ -243,12 +246,12 @@ describe('organizations', () => {
     expect(list.body.organizations.map(({ role }: { role: string }) => role)).toEqual(['member', 'owner', 'owner'])
   })
 
-  it('a key without the scope * creates none', async () => {
+  it('cannot be created by a key without the scope *', async () => {
     const { token } = await server.member({ scopes: ['organization:write'] })
     expectError(await request(server, 'POST', '/api/v1/organizations', { body: { name: 'N' }, token }), 403, FORBIDDEN)
   })
 
-  it('without ALLOW_NEW_ORGANIZATIONS nobody creates one', async () => {
+  it('cannot be created without ALLOW_NEW_ORGANIZATIONS', async () => {
     await using closed = await startServer()
     expectError(await request(closed, 'POST', '/api/v1/organizations', { body: { name: 'N' } }), 403, FORBIDDEN)
   })

@@ -7,7 +7,7 @@ import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
-// Some hundred rows of every list, as many bytes as they are: short at first, and then as long as somebody has made them.
+// Some hundred rows of every list: with short texts at first, and then with the longest possible ones.
 
 let server: TestServer
 let member: Member
@@ -21,15 +21,15 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 type Db = TestServer['service']['deps']['db']
 type List = {
-  /** Its procedure, and the field of its answer that has the rows. */
+  /** The procedure, and the field of the rows in its answer. */
   of: string
   rows: string
   input?: () => object
-  /** The long text of a row that is cut before a page ends early, and what gets one row by its id. */
+  /** The long text that is cut before a page ends early, and the procedure that reads one row by id. */
   cut?: { text: (row: any) => string; get?: [procedure: string, field: string] }
   /** Makes its rows longer. */
   lengthen: (db: Db, text: string) => Promise<unknown>
-  /** The same list over GraphQL, `ARGS` for its arguments. */
+  /** The same list over GraphQL, with `ARGS` for its arguments. */
   graphql?: () => string
 }
 
@@ -118,12 +118,12 @@ const ALL: List[] = [
   },
 ]
 
-/** PostgreSQL leaves out what has no room, in one way for all of them: it is tried with a text, with JSON and with a text of JSON. */
+/** PostgreSQL limits all of them in one way, which is tested with a text, with JSON and with a text of JSON. */
 const LISTS = onPostgres
   ? ALL.filter(({ of }) => ['skills.list', 'agents.versions', 'approvals.list'].includes(of))
   : ALL
 
-/** The pages of a list as a face gives them: what its rows are known by, how many there are, and how long the answer is. */
+/** Reads the pages of a list over an API. Returns the keys and number of their rows, and the length of each answer. */
 type Pages = { ids: unknown[]; total: unknown; size: number }[]
 
 const idOf = (row: { id?: string; version?: number }) => row.id ?? row.version
@@ -135,7 +135,7 @@ async function pagesOf(face: Face, { of, rows, input = () => ({}) }: List, limit
     const said: object = { ...(limit && { limit: face === 'REST' ? `${limit}` : limit }), ...(cursor && { cursor }) }
     const { status, body } = await faces[face](server, of, { ...input(), ...said }, member)
     expect(status).toBe(200)
-    // Skills are told by where they come from: here all but those of the service are the organization's.
+    // Skills are grouped by source: here all except the shipped ones belong to the organization.
     const found = Array.isArray(body[rows]) ? body[rows] : [...body[rows].organization, ...body[rows].core]
     pages.push({ ids: found.map(idOf), total: body.total ?? body.count, size: Buffer.byteLength(JSON.stringify(body)) })
     cursor = body.nextCursor
@@ -161,13 +161,13 @@ async function connectionOf(text: string, first: number): Promise<Pages> {
 
 const idsOf = (pages: Pages) => pages.flatMap(({ ids }) => ids)
 
-/** A text as long as some are, in JSON twice as many bytes, more than it has characters there. */
+/** A text of maximum length, whose JSON has twice as many bytes as it has characters. */
 const LONG = '\u0001中'.repeat(10_000)
 const CUT = LONG.slice(0, 4_000)
-/** The rows of a page, and what it has beside them. */
+/** The rows of a page, and the fields beside them. */
 const MOST = 4_000_000 + 20_000
 
-/** Pages of long rows: the same rows as before, each page neither longer than it may be nor shorter than it need be. */
+/** Pages of long rows: the same rows as before, with each page as long as its limit allows. */
 function expectWhole(pages: Pages, ids: unknown[], total: unknown): void {
   expect(idsOf(pages)).toEqual(ids)
   expect(pages.length).toBeGreaterThan(1)
@@ -180,12 +180,12 @@ function expectWhole(pages: Pages, ids: unknown[], total: unknown): void {
 
 describe.each(LISTS)('$of', (list) => {
   const { of, input = () => ({}), lengthen } = list
-  // One list shows that it is the same over tRPC: both have their pages from the services.
+  // One list also runs over tRPC, because the services make the pages for both.
   const isFirst = list === ALL[0]
   let ids: unknown[]
   let total: unknown
 
-  it('shows a hundred short rows and more in one page, and asks no more for them than for ten', async () => {
+  it('show 100 and more short rows on a page, and read as many for it as for ten', async () => {
     async function statements(limit?: number): Promise<string[]> {
       server.service.deps.knownAgents.clear()
       return server.statementsOf(async () => {
@@ -193,7 +193,7 @@ describe.each(LISTS)('$of', (list) => {
         expect(status).toBe(200)
       })
     }
-    // Skills of other organizations are asked for only where one's own leave space in the page.
+    // Foreign skills are read only if the own ones leave space in the page.
     const beside = of === 'skills.list' ? 1 : 0
     expect((await statements()).length).toBeLessThanOrEqual((await statements(10)).length + beside)
     const [page, ...more] = await pagesOf('REST', list)
@@ -204,7 +204,7 @@ describe.each(LISTS)('$of', (list) => {
     expect(new Set(ids).size).toBe(ids.length)
   })
 
-  it.runIf(list.cut)('cuts long texts before it ends a page early, and shows them whole by id', async () => {
+  it.runIf(list.cut)('cut long texts before a page ends early, and show them whole by id', async () => {
     const { text, get } = list.cut!
     await lengthen(server.service.deps.db, LONG)
     for (const face of FACES) {
@@ -226,14 +226,14 @@ describe.each(LISTS)('$of', (list) => {
     for (const row of nodes) expect([row.text === CUT, row.truncated]).toEqual([true, true])
   })
 
-  it.runIf(!list.cut)('ends a page of long rows early, and leaves none out', async () => {
+  it.runIf(!list.cut)('end a page of long rows early, and leave none out', async () => {
     await lengthen(server.service.deps.db, LONG)
     for (const face of isFirst ? FACES : (['REST'] as const)) expectWhole(await pagesOf(face, list), ids, total)
   })
 
-  // Of agents it sends what tells them apart, and then those that nobody knows, a hundred at a time.
+  // Of agents, the database first sends the listed columns, and then unknown agents, a hundred at a time.
   it.runIf(onPostgres && of !== 'agents.list')(
-    'has PostgreSQL send no more rows than a page has, and one',
+    'read at most one row more from PostgreSQL than a page has',
     async () => {
       const sent = await server.statementsOf(() => faces.REST(server, of, input(), member))
       const pages = sent.filter((sql) => / LIMIT 1001\b/.test(sql))
@@ -242,7 +242,7 @@ describe.each(LISTS)('$of', (list) => {
     },
   )
 
-  it.runIf(isFirst)('shows as many long rows as are wanted where they have room', async () => {
+  it.runIf(isFirst)('show as many long rows as requested if they fit', async () => {
     for (const face of FACES) {
       const pages = await pagesOf(face, list, 7)
       expect(idsOf(pages)).toEqual(ids)
@@ -251,7 +251,7 @@ describe.each(LISTS)('$of', (list) => {
   })
 
   it.runIf(list.graphql && !onPostgres && !list.cut)(
-    'ends a page of long rows early over GraphQL, and leaves none out',
+    'end a page of long rows early over GraphQL, and leave none out',
     async () => {
       const pages = await connectionOf(list.graphql!(), 100)
       expect(idsOf(pages)).toEqual(ids)
@@ -263,17 +263,17 @@ describe.each(LISTS)('$of', (list) => {
     },
   )
 
-  it('is of short rows again for the others', () => lengthen(server.service.deps.db, 'x'))
+  it('have pages of short rows again for the following tests', () => lengthen(server.service.deps.db, 'x'))
 })
 
-describe.skipIf(onPostgres)('over GraphQL, long texts are cut before a page ends early,', () => {
+describe.skipIf(onPostgres)('over GraphQL, a page cuts long texts before it ends early', () => {
   const show = async (document: string): Promise<any> => {
     const { data, errors } = await graphql(server, document, {}, member)
     expect(errors).toBeUndefined()
     return data
   }
 
-  it('the prompts of skills, which are whole by id', async () => {
+  it('for prompts of skills, which are whole by id', async () => {
     const { db } = server.service.deps
     await db.skill.updateMany({ where: everywhere, data: { prompt: LONG } })
     const { skills } = await show('{ skills(first: 100) { nodes { id prompt truncated } } }')
@@ -281,11 +281,11 @@ describe.skipIf(onPostgres)('over GraphQL, long texts are cut before a page ends
     for (const row of skills.nodes) expect([row.prompt === CUT, row.truncated]).toEqual([true, true])
     const { skill } = await show(`{ skill(id: "${skills.nodes[0].id}") { prompt truncated } }`)
     expect([skill.prompt === LONG, skill.truncated]).toEqual([true, null])
-    // Those that do not ask for prompts get a page as long as any.
+    // Pages without prompts have no limit of text.
     await db.skill.updateMany({ where: everywhere, data: { prompt: 'x' } })
   })
 
-  it('what runs were told and answered, in a list, and in lists of several rows', async () => {
+  it('for messages and results of runs, in a list, and in lists of several rows', async () => {
     const { db } = server.service.deps
     const data = { message: LONG, result: LONG }
     await db.execution.updateMany({ where: everywhere, data })
@@ -305,7 +305,7 @@ describe.skipIf(onPostgres)('over GraphQL, long texts are cut before a page ends
     await db.execution.updateMany({ where: everywhere, data: { message: 'x', result: 'x' } })
   })
 
-  it('the prompts of what agents were, and the headers of MCP servers', async () => {
+  it('for prompts of agent versions, and headers of MCP servers', async () => {
     const { db } = server.service.deps
     const versions = ALL.find(({ of }) => of === 'agents.versions')!
     await versions.lengthen(db, LONG)
@@ -327,7 +327,7 @@ describe.skipIf(onPostgres)('over GraphQL, long texts are cut before a page ends
 describe('a row that is longer than a page', () => {
   const LONGER = 'x'.repeat(5_000_000)
 
-  it('has one of its own', async () => {
+  it('has its own page', async () => {
     const { db } = server.service.deps
     const list = ALL.find(({ of }) => of === 'approvals.list')!
     const { ids } = (await pagesOf('REST', list))[0]!
@@ -341,7 +341,7 @@ describe('a row that is longer than a page', () => {
 })
 
 describe.skipIf(onPostgres)('the files of a space over GraphQL', () => {
-  it('end early where their content is long, and leave none out', async () => {
+  it('end early if their content is long, and leave none out', async () => {
     const content = Buffer.alloc(100_000, 'x')
     const where = { spaceId: hubs.Space }
     await server.service.deps.db.spaceFile.updateMany({ where, data: { content, size: content.length } })
@@ -353,7 +353,7 @@ describe.skipIf(onPostgres)('the files of a space over GraphQL', () => {
 })
 
 describe('the logs of an execution', () => {
-  it('end early where they are long, and leave none out', async () => {
+  it('end early if they are long, and leave none out', async () => {
     const { db } = server.service.deps
     const id = hubs.Execution
     await db.executionEvent.deleteMany({ where: { executionId: id } })
@@ -367,7 +367,7 @@ describe('the logs of an execution', () => {
     for (; after !== null; pages++) {
       const { status, body }: Answer = await faces.REST(server, 'executions.logs', { id, after }, member)
       expect(status).toBe(200)
-      // And two segments at most.
+      // And at most two segments.
       expect(Buffer.byteLength(JSON.stringify(body))).toBeLessThan(4_000_000 + 3 * 1_300_000)
       seqs.push(...body.logs.map(({ seq }: { seq: number }) => seq))
       after = body.nextAfter
@@ -381,7 +381,7 @@ describe('the logs of an execution', () => {
     for (const { size } of connection) expect(size).toBeLessThan(MOST)
   })
 
-  it('a page of them is as long as before where they are short', async () => {
+  it('have full pages if they are short', async () => {
     const { body } = await request(server, 'GET', `/api/v1/executions/${hubs.few}/logs`, { token: member.token })
     expect(body).toMatchObject({ logs: [{ event: 'meta' }, { event: 'result' }], nextAfter: null })
   })

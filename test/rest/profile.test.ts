@@ -17,7 +17,7 @@ const get = ({ token }: Caller) => request(server, 'GET', '/api/v1/profile', { t
 const patch = ({ token }: Caller, body: unknown) => request(server, 'PATCH', '/api/v1/profile', { token, body })
 
 describe('GET /profile', () => {
-  it('says who the caller is, in which organization and with which role, and all the others', async () => {
+  it("shows the caller's user, organization, role, and all other memberships", async () => {
     const email = 'ann@example.com'
     const ann = await server.member({ email, organization: 'Acme', role: 'admin' })
     const beta = await server.member({ email, organization: 'Beta & Co' })
@@ -28,7 +28,7 @@ describe('GET /profile', () => {
     expect((await get(beta)).body).toEqual({ success: true, profile: { ...profile, organization: other } })
   })
 
-  it('says nothing of an organization that the caller has left, where it says nothing at all', async () => {
+  it('omits an organization that the caller has left, and refuses its tokens', async () => {
     const email = 'ben@example.com'
     const ben = await server.member({ email, organization: 'Acme' })
     const beta = await server.member({ email, organization: 'Beta & Co' })
@@ -48,7 +48,7 @@ describe('GET /profile', () => {
 })
 
 describe('PATCH /profile', () => {
-  it('changes the name and the picture, everywhere and on every face', async () => {
+  it('changes the name and the picture everywhere and on every API', async () => {
     const email = 'cat@example.com'
     const cat = await server.member({ email, organization: 'Acme' })
     const beta = await server.member({ email, organization: 'Beta & Co' })
@@ -63,7 +63,7 @@ describe('PATCH /profile', () => {
     expect((await patch(cat, { name: 'Kate' })).body.profile).toMatchObject({ name: 'Kate', image: null })
   })
 
-  it('leaves everything else, and everybody else, as it was', async () => {
+  it('leaves everything else, and other users, unchanged', async () => {
     const dan = await server.member({ email: 'dan@example.com' })
     const eve = await server.member({ email: 'eve@example.com' })
     const before = [(await get(dan)).body, (await get(eve)).body]
@@ -81,14 +81,14 @@ describe('PATCH /profile', () => {
   })
 
   it.each(['https://example.com/a.png', 'data:image/png;base64,iVBORw0KGgo=', 'A'.repeat(22), ''])(
-    'takes the picture %o',
+    'accepts the picture %o',
     async (image) => {
       const { status, body } = await patch(server, { image })
       expect([status, body.profile.image]).toEqual([200, image])
     },
   )
 
-  it('says which pictures it takes', async () => {
+  it('names the allowed pictures in its error', async () => {
     const { body } = await patch(server, { image: 'file:///etc/passwd' })
     expect(body).toMatchObject({ statusCode: 400, detail: expect.stringContaining('http or https address') })
   })

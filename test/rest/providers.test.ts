@@ -35,7 +35,7 @@ const path = (name = '') => `/api/v1/organizations/${owner.organizationId}/provi
 const call = ({ token }: Member, method: string, where: string, body?: unknown) =>
   request(server, method, where, { token, ...(body !== undefined && { body }) })
 
-/** Runs an agent of Acme's; returns how the model was asked. */
+/** Runs an agent of Acme's. Returns the request to the model. */
 async function run(who: Member, name: string) {
   const body = { name: 'A', systemPrompt: 'Be good.', model: name }
   const { id } = (await call(who, 'POST', '/api/v1/agents', body)).body
@@ -46,7 +46,7 @@ async function run(who: Member, name: string) {
 }
 
 describe('a provider of an organization', () => {
-  it('is set with its check, listed without its key, used by runs, and deleted', async () => {
+  it('is checked when set, listed without its key, used by runs, and deleted', async () => {
     const given = { apiKey: ` ${SECRET}\n`, baseUrl: `${model.baseUrl}/own/`, headers: { 'X-Team': SECRET } }
     const set = await call(owner, 'PUT', path('compatible:mine'), given)
     expect(set.status).toBe(200)
@@ -95,7 +95,7 @@ describe('a provider of an organization', () => {
     expect(await run(owner, 'compatible/m')).toMatchObject({ path: '/v1/server/chat/completions' })
   })
 
-  it('that does not list its models is stored as failed, with the reason, and unchecked where nobody asks', async () => {
+  it('that does not list its models is stored as failed with the reason, or as unchecked', async () => {
     const before = model.models
     model.models = { status: 401, message: `wrong key ${SECRET}` }
     const given = { apiKey: SECRET, baseUrl: model.baseUrl }
@@ -175,7 +175,7 @@ describe('a provider of an organization', () => {
     await call(owner, 'DELETE', path('compatible'))
   })
 
-  it.each(['replaced', 'deleted'])('that is %s lets the runs end that it is answering', async (change) => {
+  it.each(['replaced', 'deleted'])('that is %s lets its active runs end', async (change) => {
     const before = { apiKey: 'own-key-3', baseUrl: `${model.baseUrl}/before` }
     await call(owner, 'PUT', path('compatible:moving'), before)
     const goOn = Promise.withResolvers<void>()
@@ -193,7 +193,7 @@ describe('a provider of an organization', () => {
     expect([answer.status, answer.body.result]).toEqual([200, 'One whole answer'])
     const next = await run(owner, 'moving/m')
     if (change === 'deleted') {
-      // No other provider gets what was meant for it.
+      // No other provider gets this run's request.
       expect([next.answer.status, next.answer.body.code, next.path]).toEqual([500, 'model_not_available', undefined])
       expect(next.answer.body.detail).toContain('There is no provider moving here')
       return
@@ -202,7 +202,7 @@ describe('a provider of an organization', () => {
     await call(owner, 'DELETE', path('compatible:moving'))
   })
 
-  it('is written by admins of that organization alone, and seen by its members alone', async () => {
+  it('is changed only by admins of the organization, and visible only to its members', async () => {
     expectError(await call(member, 'PUT', path('anthropic'), { apiKey: 'k' }), 403, FORBIDDEN)
     expectError(await call(member, 'DELETE', path('anthropic')), 403, FORBIDDEN)
     for (const method of ['GET', 'PUT', 'DELETE'] as const) {
@@ -213,7 +213,7 @@ describe('a provider of an organization', () => {
 })
 
 describe('the address of a provider of an organization', () => {
-  it('is a public one unless the operator allows private networks, when it is set and when it is used', async () => {
+  it('must be public when set and when used, unless the operator allows private networks', async () => {
     await using guarded = await startServer()
     const admin = await guarded.member({ organization: 'Acme', role: 'owner' })
     const where = `/api/v1/organizations/${admin.organizationId}/providers/compatible:mine`

@@ -3,7 +3,7 @@ import { faces, onEachFace } from '../support/faces.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-// The database is what a request costs, and a query in a loop is what makes it cost too much.
+// The database dominates the cost of a request, and a query in a loop makes it too expensive.
 
 let server: TestServer
 let agentId: string
@@ -24,7 +24,7 @@ const create = async (token: string, fields: object = {}): Promise<string> => {
   return (await request(server, 'POST', '/api/v1/agents', { body, token })).body.id
 }
 
-/** The statements of a call, once its token has been used in this minute. */
+/** Returns the statements of a call. The last use of its token was recorded before, in the same minute. */
 async function statements(token: string, call: () => Promise<{ status: number }>): Promise<string[]> {
   await faces.REST(server, 'models.list', {}, { token })
   return server.statementsOf(async () => expect((await call()).status).toBe(200))
@@ -41,12 +41,12 @@ it.each(
     ['executions.get', () => ({ id: executionId }), 2],
     ['executions.tree', () => ({ id: executionId }), 4],
   ]),
-)('%s: %s, its token included, takes few statements', async (face, procedure, input, most) => {
+)('%s: %s takes few statements, including authentication', async (face, procedure, input, most) => {
   const sent = await statements(server.token, () => faces[face](server, procedure, input()))
   expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(most)
 })
 
-it('a list of agents that may delegate takes one more, however many they are', async () => {
+it('a list of agents that may delegate takes one more statement, whatever its length', async () => {
   const { token } = await server.member({ organization: 'Chiefs' })
   const ids: string[] = []
   for (let made = 0; made < 30; made++) ids.push(await create(token, { subagentIds: ids.slice(-3) }))

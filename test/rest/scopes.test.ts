@@ -7,8 +7,9 @@ import { startServer, type TestServer } from '../support/server.ts'
 const FORBIDDEN = "You don't have permission to access this resource"
 
 /**
- * contract.md section 2, by hand: what stands in the code is measured by it. Any of the scopes will do; one for reading
- * is also given by that for writing; none at all: any token.
+ * The table of contract.md section 2, by hand, against which the code is compared. Any of the listed scopes suffices. A
+ * write scope
+ * includes its read scope. An empty list means any token.
  */
 const NEEDED: Record<string, string[]> = {
   'agents.list': ['agents:read'],
@@ -151,7 +152,7 @@ const NEEDED: Record<string, string[]> = {
   'usage.get': ['usage:read'],
 }
 
-/** What is no procedure, being a stream of bytes. */
+/** Routes of byte streams, which are no procedures. */
 const ROUTES: [method: string, path: string, scope: string][] = [
   ['POST', '/api/v1/media', 'media:write'],
   ['POST', '/api/files/upload?spaceId=none', 'spaces:write'],
@@ -170,11 +171,11 @@ const suffices = (scopes: string[], scope: string) =>
   scope === '*' || scopes.length === 0 || scopes.includes(scope) || scopes.includes(scope.replace(/:write$/, ':read'))
 
 let server: TestServer
-/** One for each scope, and one without any, all of one user, whose role allows everything. */
+/** One token per scope and one without any, all of one user, whose role allows everything. */
 const tokens = new Map<string, string>()
-/** Finds nothing, in the user's own organization. */
+/** An unknown row in the user's own organization. */
 const nothing: Record<string, unknown> = { id: 'none', spaceId: 'none' }
-/** What the procedures that ask for more than a scope are asked about: the user's own. */
+/** Targets for procedures that check more than a scope: the user's own. */
 const inputs: Record<string, Record<string, unknown>> = {}
 beforeAll(async () => {
   server = await startServer()
@@ -208,7 +209,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 const call = (face: 'REST' | 'tRPC', procedure: string, token: string | null) =>
   faces[face](server, procedure, inputs[procedure] ?? nothing, { token })
 
-it('are those that there are', () => {
+it('are the existing ones', () => {
   expect(SCOPES.filter((scope) => !isScope(scope))).toEqual([])
   expect(['agents', 'agents:delete', 'agents:*', 'write', '', '**'].filter(isScope)).toEqual([])
 })
@@ -218,20 +219,20 @@ it('are decided for every procedure', () => {
 })
 
 describe('every procedure', () => {
-  it.each(Object.entries(NEEDED))('%s takes a token with %j, and no other', async (procedure, scopes) => {
+  it.each(Object.entries(NEEDED))('%s accepts a token with %j, and no other', async (procedure, scopes) => {
     const check = async (face: 'REST' | 'tRPC', scope: string) => {
       const answer = await call(face, procedure, tokens.get(scope)!)
       if (suffices(scopes, scope)) expect([200, 400, 404], `${scope}: ${answer.status}`).toContain(answer.status)
       else expectError(answer, 403, FORBIDDEN)
     }
     await Promise.all([...tokens.keys()].map((scope) => check('tRPC', scope)))
-    // The faces share what decides: that they do is seen from what is there and what is nearly.
+    // The APIs share the check, so an example with and one without the scope suffice.
     const near = scopes.map((scope) => scope.replace(/:.*/, (verb) => (verb === ':read' ? ':write' : ':read')))
     await Promise.all(['', '*', ...scopes, ...near].map((scope) => check('REST', scope)))
   })
 })
 
-it.each(ROUTES)('%s %s takes a token with %s, and no other', async (method, path, needed) => {
+it.each(ROUTES)('%s %s accepts a token with %s, and no other', async (method, path, needed) => {
   for (const [scope, token] of tokens) {
     const answer = await request(server, method, path, { token })
     if (suffices([needed], scope)) expect([400, 404, 415]).toContain(answer.status)
@@ -239,7 +240,7 @@ it.each(ROUTES)('%s %s takes a token with %s, and no other', async (method, path
   }
 })
 
-it.each(FACES)('%s: are asked for before anything is said of the input', async (face) => {
+it.each(FACES)('%s: checks its scopes before the input', async (face) => {
   const token = tokens.get('usage:read')!
   expectError(await faces[face](server, 'agents.create', { name: 5 }, { token }), 403, FORBIDDEN)
   expectError(await faces[face](server, 'agents.get', { id: 'unknown' }, { token }), 403, FORBIDDEN)

@@ -33,7 +33,7 @@ async function createSpace(who: Member, more: object = {}): Promise<string> {
 const ofSpace = (id: string) => `/api/v1/spaces/${id}/secrets`
 const ofOrganization = ({ organizationId }: Member) => `/api/v1/organizations/${organizationId}/env`
 
-/** The two places where secrets are, each empty, written by the owner of Acme. */
+/** The two places of secrets, each empty, written by the owner of Acme. */
 const PLACES: [string, () => Promise<string>][] = [
   ['a space', async () => ofSpace(await createSpace(owner))],
   [
@@ -59,7 +59,7 @@ describe.each(PLACES)('the secrets of %s', (_, empty) => {
     expect((await call(owner, 'GET', path)).body.count).toBe(2)
   })
 
-  it('go by one name in the path, and by several in the body or the query', async () => {
+  it('can be deleted by one name in the path, or by several in the body or the query', async () => {
     const path = await empty()
     await call(owner, 'POST', path, { secrets: { A: '1', B: '2', C: '3', D: '4', E: '5' } })
     expect((await call(owner, 'DELETE', `${path}/A`)).body).toMatchObject({ success: true, keys: ['A'] })
@@ -68,7 +68,7 @@ describe.each(PLACES)('the secrets of %s', (_, empty) => {
     expect((await call(owner, 'GET', path)).body).toMatchObject({ secrets: [], count: 0 })
   })
 
-  it('stay as they are, all of them, when one that shall go is not there', async () => {
+  it('stay unchanged if one of those to delete is missing', async () => {
     const path = await empty()
     await call(owner, 'POST', path, { secrets: { A: '1' } })
     expectError(await call(owner, 'DELETE', `${path}/B`), 404, 'Secret not found')
@@ -157,7 +157,7 @@ describe.each(PLACES)('the secrets of %s', (_, empty) => {
     expect((await call(owner, 'GET', path)).body.count).toBe(200)
   })
 
-  it('are set once for an Idempotency-Key, and only for who may still write them', async () => {
+  it('are set once per Idempotency-Key, and a replay needs write permission', async () => {
     const path = await empty()
     const headers = { 'Idempotency-Key': `key of ${path}` }
     const first = await call(owner, 'POST', path, { secrets: { A: '1' } }, headers)
@@ -187,7 +187,7 @@ describe.each(PLACES)('the secrets of %s', (_, empty) => {
 it.each([
   ['a space', 'setSpaceSecrets(id: "x", secrets: $secrets)'],
   ['the organization', 'setOrganizationSecrets(orgId: "x", secrets: $secrets)'],
-])('GraphQL says of the secrets of %s where one has no name or no value', async (_, mutation) => {
+])('GraphQL reports a secret of %s without a name or a value', async (_, mutation) => {
   const query = `mutation ($secrets: [SecretInput!]!) { ${mutation} }`
   const refused = async (secrets: unknown) =>
     (await call(owner, 'POST', '/graphql', { query, variables: { secrets } })).body.errors[0].message
@@ -197,7 +197,7 @@ it.each([
   expect(await refused(null)).toBe('Missing required field: secrets')
 })
 
-describe('who', () => {
+describe('a caller', () => {
   const answers = async (who: Member, path: string): Promise<number[]> => {
     const all: Answer[] = []
     for (const [method, body] of [
@@ -210,7 +210,7 @@ describe('who', () => {
     return all.map(({ status }) => status)
   }
 
-  it('is a member sees the names of a space, and writes those of their own', async () => {
+  it('who is a member sees the names of a space, and writes those of their own', async () => {
     const admin = await server.member({ organization: 'Acme', role: 'admin' })
     const ours = ofSpace(await createSpace(owner))
     expect(await answers(owner, ours)).toEqual([200, 200, 200])
@@ -219,7 +219,7 @@ describe('who', () => {
     expect(await answers(member, ofSpace(await createSpace(member)))).toEqual([200, 200, 200])
   })
 
-  it('cannot reach a space finds none: private, archived, foreign, unknown', async () => {
+  it('who cannot reach a space finds none: private, archived, foreign, unknown', async () => {
     const stranger = await server.member({ organization: 'Strangers', role: 'owner' })
     const hidden = await createSpace(owner, { visibility: 'private' })
     const archived = await createSpace(owner)
@@ -236,7 +236,7 @@ describe('who', () => {
     }
   })
 
-  it('is no admin sees the names of the organization only, and nobody those of another one', async () => {
+  it('who is no admin sees the names of their own organization only', async () => {
     const stranger = await server.member({ organization: 'Strangers', role: 'owner' })
     expect(await answers(member, ofOrganization(owner))).toEqual([200, 403, 403])
     expect(await answers(owner, ofOrganization(owner))).toEqual([200, 200, 200])
@@ -246,7 +246,7 @@ describe('who', () => {
     }
   })
 
-  it('has a token to read cannot write, whatever they are', async () => {
+  it('with a token for reading cannot write, whatever their role', async () => {
     const email = 'reader@example.com'
     const reader = await server.member({ organization: 'Acme', role: 'owner', email, scopes: ['secrets:read'] })
     const writer = await server.member({ organization: 'Acme', role: 'owner', email, scopes: ['secrets:write'] })
@@ -258,10 +258,10 @@ describe('who', () => {
   })
 })
 
-describe('a value', () => {
+describe('a secret value', () => {
   const CANARY = 'canary-secret-7d41f0'
 
-  it('is found nowhere: not in a response, an event, a log, the database, its journal or a backup', async () => {
+  it('is nowhere in responses, events, logs, the database, its journal or a backup', async () => {
     await using own = await startServer({ LOG_LEVEL: 'trace' })
     const { db } = own.service.deps
     const space = await db.space.findFirstOrThrow()
@@ -278,7 +278,7 @@ describe('a value', () => {
       for (let round = 0; round < 2; round++) await send('POST', path, { secrets }, headers)
       await send('POST', path, { secrets: { CANARY: `${CANARY}2` } }, headers)
       await send('GET', path)
-      // What is wrong with a request is not said in the words of the request.
+      // The error does not quote the request.
       await send('POST', path, { secrets: { [CANARY]: CANARY } })
       await send('POST', path, { secrets: { A: [CANARY] } })
       await send('POST', path, { secrets: CANARY })
@@ -326,7 +326,7 @@ describe('a value', () => {
       expect(own.logs.find((line) => line.includes(form))).toBeUndefined()
       expect(JSON.stringify(said)).not.toContain(form)
     }
-    // The search would find it.
+    // Proves that the search finds a value.
     expect(files.some(([name, bytes]) => name.startsWith('muster.db') && bytes.includes('OTHER'))).toBe(true)
   })
 
@@ -345,7 +345,7 @@ describe('a value', () => {
 
   type Row = Awaited<ReturnType<typeof rows>>[number]
 
-  /** The value of a row, as who has the keys reads it. */
+  /** The value of a row, as a holder of the keys reads it. */
   async function read(row: Row): Promise<string> {
     const { organizationId } = row
     const { db, wrappingKey } = server.service.deps
@@ -354,7 +354,7 @@ describe('a value', () => {
     return unseal(dataKey, placeOf(row), row.ciphertext).toString()
   }
 
-  it('is what was set, with the keys of its organization, in its own row and in no other', async () => {
+  it('opens with the keys of its organization, in its own row and in no other', async () => {
     const [here, there] = [ofSpace(await createSpace(owner)), ofSpace(await createSpace(owner))]
     for (const path of [here, there]) await call(owner, 'POST', path, { secrets: { A: `of ${path}`, B: 'b' } })
     const [a, b] = (await rows(here)) as [Row, Row]
@@ -370,7 +370,7 @@ describe('a value', () => {
     await expect(read({ ...a, organizationId: theirs.organizationId })).rejects.toThrow()
   })
 
-  it('cannot be set where the key of the organization was put there from another one', async () => {
+  it("cannot be set if the organization's key was copied from another one", async () => {
     const { db, wrappingKey } = server.service.deps
     const [one, two] = await Promise.all(
       ['Moved from', 'Moved to'].map((organization) => server.member({ organization, role: 'owner' })),
@@ -388,7 +388,7 @@ describe('a value', () => {
   })
 })
 
-it('the first secrets of an organization may be set by several at once, and are at most 200', async () => {
+it("several requests may set an organization's first secrets at once, up to 200", async () => {
   await using other = await startServer()
   const { id, organizationId } = await other.service.deps.db.space.findFirstOrThrow()
   for (const path of [ofSpace(id), `/api/v1/organizations/${organizationId}/env`]) {

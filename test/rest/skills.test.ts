@@ -90,7 +90,7 @@ describe('POST /skills', () => {
     expect(await audited(body.id)).toEqual([`skill.create ${people.ann.userId}`])
   })
 
-  it('keeps what it is told, and ignores what a client cannot set', async () => {
+  it('stores its fields, and ignores read-only ones', async () => {
     const theirs = { id: 'x', ownerId: 'x', organizationId: 'x', version: 7, source: 'core', createdAt: 'x' }
     const skill = await create({ ...TOLD, ...theirs })
     expect(skill).toMatchObject({ ...TOLD, ownerId: people.ann.userId, version: 1, source: 'organization' })
@@ -101,7 +101,7 @@ describe('POST /skills', () => {
     })
   })
 
-  it.each(FACES)('%s: a name is taken once in an organization, also by a private skill', async (face) => {
+  it.each(FACES)('%s: refuses a name that is used in the organization, also by a private skill', async (face) => {
     const { name } = await create({ visibility: 'private' })
     const said = { name, description: 'd', prompt: 'p' }
     for (const who of ['ann', 'ben'] as const) {
@@ -114,13 +114,13 @@ describe('POST /skills', () => {
     expect((await on(face, 'skills.create', said, 'eve')).status).toBe(200)
   })
 
-  it('of two at once with one name, one is made', async () => {
+  it('makes one of two concurrent skills with the same name', async () => {
     const said = { name: newName(), description: 'd', prompt: 'p' }
     const answers = await Promise.all([1, 2, 3, 4].map(() => call('skills.create', said)))
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 409, 409, 409])
   })
 
-  it('an Idempotency-Key makes one, and a name that was taken stores nothing', async () => {
+  it('makes one per Idempotency-Key, and stores nothing for a used name', async () => {
     const taken = await create()
     const headers = { 'Idempotency-Key': crypto.randomUUID() }
     const post = (name: string) =>
@@ -136,7 +136,7 @@ describe('POST /skills', () => {
   })
 })
 
-describe('what is missing or wrong is a 400 that names it', () => {
+describe('a missing or invalid value gives a 400 that names it', () => {
   const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
   const WRONG: [input: Fields, message: string][] = [
     ...['name', 'description', 'prompt'].flatMap((field): [Fields, string][] =>
@@ -177,7 +177,7 @@ describe('what is missing or wrong is a 400 that names it', () => {
 })
 
 describe('PATCH /skills/{id}', () => {
-  it.each(FACES)('%s: changes what it names, leaves the rest, and counts', async (face) => {
+  it.each(FACES)('%s: changes the given fields, leaves the rest, and increases the version', async (face) => {
     let expected = await create()
     for (const [field, value] of Object.entries({ ...TOLD, name: newName() })) {
       now += 1000
@@ -192,7 +192,7 @@ describe('PATCH /skills/{id}', () => {
     expect((await audited(expected.id))[1]).toBe(`skill.update ${people.ann.userId}`)
   })
 
-  it.each(FACES)('%s: null makes what is optional what it is when nobody says it', async (face) => {
+  it.each(FACES)('%s: resets an optional field with null', async (face) => {
     const nothing = { displayName: null, category: null, builtInTools: null, requiredMCPs: null }
     const expected = { displayName: expect.stringMatching(/^Skill-\d+ B$/), category: 'other', builtInTools: [] }
     const { id } = await create(TOLD)
@@ -205,7 +205,7 @@ describe('PATCH /skills/{id}', () => {
     expect(await create({ name: `${newName()}-b`, ...nothing })).toMatchObject(expected)
   })
 
-  it('that changes nothing makes no version', async () => {
+  it('without a change makes no version', async () => {
     const skill = await create(TOLD)
     now += 1000
     for (const said of [{}, TOLD, { name: skill.name }]) {
@@ -214,7 +214,7 @@ describe('PATCH /skills/{id}', () => {
     expect(await audited(skill.id)).toHaveLength(1)
   })
 
-  it('of many at once, each counts', async () => {
+  it('counts each of many concurrent changes', async () => {
     const { id } = await create()
     await Promise.all([1, 2, 3, 4, 5].map((n) => call('skills.update', { id, description: `${n}` })))
     expect((await get(id)).version).toBe(6)
@@ -223,7 +223,7 @@ describe('PATCH /skills/{id}', () => {
 
 const ABSENT = '–'
 const COLUMNS = ['list', 'get', 'attach', 'update', 'delete'] as const
-// contract.md sections 2 and 7: what is private is its owner's alone, public ones are everybody's to use.
+// contract.md sections 2 and 7: private skills belong to their owner alone, and all callers may use public ones.
 const TABLE: [visibility: string, who: Who, ...row: (string | number)[]][] = [
   ['private', 'ann', 'organization', 200, 200, 200, 200],
   ['private', 'ben', ABSENT, 404, 400, 404, 404],
@@ -270,7 +270,7 @@ describe('who may do what with a skill', () => {
     expect(named(row)).toEqual(named(expected))
   })
 
-  it.each(FACES)('%s: as soon as it is private, it is out of reach for others', async (face) => {
+  it.each(FACES)('%s: as soon as it is private, other users cannot reach it', async (face) => {
     const { id } = await create({ visibility: 'public' })
     for (const who of ['ben', 'eve'] as const) expect((await on(face, 'skills.get', { id }, who)).status).toBe(200)
     await on(face, 'skills.update', { id, visibility: 'private' })
@@ -283,7 +283,7 @@ describe('who may do what with a skill', () => {
     ['GET', {}],
     ['PATCH', { description: 'x' }],
     ['DELETE', undefined],
-  ] as const)("%s: somebody else's is told apart by nothing from one that never was", async (method, body) => {
+  ] as const)('%s: a foreign skill looks like one that never existed', async (method, body) => {
     const answers = []
     const gone = await create({ visibility: 'public' })
     await call('skills.delete', { id: gone.id })
@@ -301,7 +301,7 @@ describe('who may do what with a skill', () => {
 })
 
 describe('GET /skills', () => {
-  it.each(FACES)('%s: says where each comes from, newest first, with the total of all', async (face) => {
+  it.each(FACES)('%s: shows the source of each, newest first, with the total', async (face) => {
     const [mine, yours] = [
       await server.member({ organization: 'Mine' }),
       await server.member({ organization: 'Yours' }),
@@ -328,7 +328,7 @@ describe('GET /skills', () => {
     expect([total, nextCursor]).toEqual([before.total + 3, null])
   })
 
-  it.each(FACES)("shows one's own and core skills before any number of foreign ones: %s", async (face) => {
+  it.each(FACES)('shows own and core skills before any number of foreign ones: %s', async (face) => {
     const [mine, yours] = [
       await server.member({ organization: `Reader ${face}` }),
       await server.member({ organization: `Flood ${face}` }),
@@ -389,7 +389,7 @@ describe('GET /skills', () => {
 describe('the skills that come with the service', () => {
   const categories = ['research', 'writing', 'data', 'code', 'productivity', 'file-handling']
 
-  it('are six over the categories, named as their ids, with tools that there are', () => {
+  it('are six over the categories, named as their ids, with existing tools', () => {
     expect(CORE_SKILLS.map(({ category }) => category).toSorted()).toEqual(categories.toSorted())
     for (const { id, name, builtInTools, visibility } of CORE_SKILLS) {
       expect([id, visibility]).toEqual([`core-${name}`, 'public'])
@@ -399,7 +399,7 @@ describe('the skills that come with the service', () => {
   })
 
   it.each(CORE_SKILLS.map((skill) => [skill.name, skill] as const))(
-    '%s could be a skill of anybody',
+    'include %s, which passes the checks of user skills',
     async (_, skill) => {
       const { id: __, visibility: ___, ...said } = skill
       const { prompt, displayName, builtInTools } = await create({ ...said, visibility: 'private' })
@@ -407,13 +407,13 @@ describe('the skills that come with the service', () => {
       const lines = prompt.trimEnd().split('\n')
       expect(lines.length).toBeGreaterThanOrEqual(30)
       expect(lines.length).toBeLessThanOrEqual(90)
-      // It tells how to use each of its tools.
+      // Its text explains each of its tools.
       for (const tool of builtInTools) expect(prompt).toContain(`\`${tool}\``)
     },
   )
 })
 
-it('unknown built-in tools are kept and named in warnings, and common names become ours', async () => {
+it('unknown built-in tools are stored with warnings, and common names are translated', async () => {
   const body = {
     name: 'tools',
     description: 'd',
@@ -434,13 +434,13 @@ it('unknown built-in tools are kept and named in warnings, and common names beco
   expect([skill.builtInTools, rest]).toEqual([['write_file'], { success: true }])
 })
 
-describe('GraphQL', () => {
+describe('skills over GraphQL', () => {
   const FIELDS = `id name displayName description prompt category builtInTools requiredMCPs visibility source
     organizationId ownerId version createdAt updatedAt`
   const ask = (query: string, variables: Fields, who: Who = 'ann') =>
     graphql(server, query, variables, { token: people[who].token })
 
-  it('reads and writes the same skills as REST', async () => {
+  it('are read and written as over REST', async () => {
     const input = { name: newName(), ...TOLD }
     const created = await ask(`mutation ($input: CreateSkillInput!) { createSkill(input: $input) { ${FIELDS} } }`, {
       input,
@@ -472,7 +472,7 @@ describe('GraphQL', () => {
     expect((await ask(`query ($id: ID!) { skill(id: $id) { id } }`, { id: skill.id })).message).toBe('Skill not found')
   })
 
-  it('refuses in the words of REST', async () => {
+  it('have the errors of REST', async () => {
     const input = { name: newName(), description: 'd', prompt: 'p' }
     const query = `mutation ($input: CreateSkillInput!) { createSkill(input: $input) { id } }`
     expect((await ask(query, { input: { ...input, category: 'x' } })).message).toMatch(/^Invalid category. Must be: /)
@@ -482,7 +482,7 @@ describe('GraphQL', () => {
   })
 })
 
-it('counts the shipped ones in the total', async () => {
+it('include the shipped ones in the total', async () => {
   const { body } = await faces.REST(
     server,
     'skills.list',

@@ -31,7 +31,7 @@ describe('a slug', () => {
     expect(slugOf(name)).toBe(slug)
   })
 
-  test('is in the answer, numbered where others have the name, and free again once its agent is archived', async () => {
+  test('is in the answer, numbered for equal names, and free again after archiving', async () => {
     const first = await create({ name: 'Grace' })
     const second = await create({ name: 'Grace' })
     expect([first.slug, first.agent.slug, second.slug]).toEqual(['grace', 'grace', 'grace-2'])
@@ -39,14 +39,14 @@ describe('a slug', () => {
     expect((await create({ name: 'grace!' })).slug).toBe('grace')
   })
 
-  test('differs among agents of one name that are created side by side', async () => {
+  test('differs among agents of one name that are created concurrently', async () => {
     const made = await Promise.all(Array.from({ length: 12 }, () => create({ name: 'Twin' })))
     const slugs = made.map(({ slug }) => slug as string)
     expect(new Set(slugs).size).toBe(12)
     for (const slug of slugs) expect(slug).toMatch(/^twin(-[a-z0-9]+)?$/)
   })
 
-  test('can be given, is refused where another agent has it, and stays when the name changes', async () => {
+  test('can be given, is refused if another agent has it, and survives a rename', async () => {
     const { id, slug } = await create({ name: 'Hedy', slug: 'inventor' })
     expect(slug).toBe('inventor')
     const taken = await send('POST', '', { name: 'Other', systemPrompt: 'x', slug: 'inventor' })
@@ -59,7 +59,7 @@ describe('a slug', () => {
     expect((await send('GET', `/${id}`)).body.agent.slug).toBe('hedy-lamarr')
   })
 
-  test('is the same in two organizations, and copies get one of their own', async () => {
+  test('is the same in two organizations, and copies get their own', async () => {
     const { token } = await server.member({ organization: 'Elsewhere' })
     expect((await create({ name: 'Joan', slug: 'joan' })).slug).toBe('joan')
     const there = await create({ name: 'Joan' }, token)
@@ -73,7 +73,7 @@ describe('a slug', () => {
   })
 })
 
-test('advanced_tools and characterDescription of older clients are kept and returned', async () => {
+test('advanced_tools and characterDescription of older clients are stored and returned', async () => {
   const { id } = await create({ name: 'Old', advanced_tools: ['github', 'slack'], characterDescription: 'An old hand' })
   const { agent } = (await send('GET', `/${id}`)).body
   expect([agent.advanced_tools, agent.description]).toEqual([['github', 'slack'], 'An old hand'])

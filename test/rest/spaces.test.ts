@@ -89,7 +89,7 @@ describe('POST /spaces', () => {
     expect(await audited(body.id)).toEqual([`space.create ${people.ann.userId}`])
   })
 
-  it('keeps what it is told, null as nothing, and ignores what a client cannot set', async () => {
+  it('stores its fields, treats null as absent, and ignores read-only fields', async () => {
     const told = { name: ' Lab ', description: 'Where we try', instructions: 'Be brief.', visibility: 'private' }
     const theirs = { id: 'x', ownerId: 'x', organizationId: 'x', isDefault: true, fileCount: 5, archivedAt: now }
     const space = await create({ ...told, ...theirs })
@@ -106,7 +106,7 @@ describe('POST /spaces', () => {
     expect(await get(space.id)).toEqual(space)
   })
 
-  it('with an Idempotency-Key is done once', async () => {
+  it('happens once per Idempotency-Key', async () => {
     const headers = { 'Idempotency-Key': newId() }
     const post = (body: Fields) => request(server, 'POST', '/api/v1/spaces', { body, headers, token: people.ann.token })
     const addAgents = [await agent()]
@@ -120,7 +120,7 @@ describe('POST /spaces', () => {
 })
 
 describe('GET /spaces', () => {
-  it.each(FACES)('%s: lists what the caller may see, newest first, page by page, with the total', async (face) => {
+  it.each(FACES)('%s: lists the visible ones, newest first, page by page, with the total', async (face) => {
     const member = await server.member({ organization: `Pages of ${face}` })
     const list = async (input: Fields = {}) =>
       (await faces[face](server, 'spaces.list', input, { token: member.token })).body
@@ -139,7 +139,7 @@ describe('GET /spaces', () => {
     expect(names(first) + names(second)).toBe('dcbaGeneral')
   })
 
-  it('counts the chats that the caller may see, and the files, and names the secrets', async () => {
+  it('counts the visible chats, and the files, and names the secrets', async () => {
     const { id, organizationId } = await create()
     const { db } = server.service.deps
     for (const name of ['B_KEY', 'A_KEY']) {
@@ -177,7 +177,7 @@ describe('GET /spaces', () => {
 })
 
 describe('PATCH /spaces/{id}', () => {
-  it.each(FACES)('%s: changes what it names and leaves the rest', async (face) => {
+  it.each(FACES)('%s: changes the given fields and leaves the rest', async (face) => {
     const told = { description: 'd', instructions: 'i', visibility: 'public' }
     const before = await create(told)
     now += 1000
@@ -194,7 +194,7 @@ describe('PATCH /spaces/{id}', () => {
     expect((await audited(before.id))[1]).toBe(`space.update ${people.ann.userId}`)
   })
 
-  it('that says nothing, or nothing new, changes nothing', async () => {
+  it('without a field or with the present values changes nothing', async () => {
     const space = await create({ description: 'd' })
     now += 1000
     for (const fields of [{}, { addAgents: [] }, { removeAgents: null }, { description: 'd' }]) {
@@ -206,7 +206,7 @@ describe('PATCH /spaces/{id}', () => {
   it.each([
     ['addAgents', 'removeAgents'],
     ['addCharacters', 'removeCharacters'],
-  ])('attaches with %s and detaches with %s, as often as it is told', async (add, remove) => {
+  ])('attaches with %s and detaches with %s, also when repeated', async (add, remove) => {
     const [a, b, c] = [await agent(), await agent(), await agent()]
     const { id } = await create({ addAgents: [a] })
     now += 1000
@@ -217,7 +217,7 @@ describe('PATCH /spaces/{id}', () => {
     expect((await patch(id, { [remove]: [b, b, 'unknown'] })).body.space.assignedAgents).toEqual([c])
   })
 
-  it('of two that attach the same agents at once, both are answered', async () => {
+  it('succeeds for two concurrent requests that attach the same agents', async () => {
     const ids = await Promise.all(Array.from({ length: 5 }, () => agent()))
     const { id } = await create()
     const answers = await Promise.all([1, 2, 3, 4].map(() => patch(id, { addAgents: ids })))
@@ -227,14 +227,14 @@ describe('PATCH /spaces/{id}', () => {
 })
 
 describe('the default space', () => {
-  it('is there from the start, for every member, and may be renamed', async () => {
+  it('exists from the start for every member, and may be renamed', async () => {
     const space = await general()
     expect(space).toMatchObject({ name: 'General', visibility: 'organization', ownerId: people.owner.userId })
     expect((await patch(space.id, { name: 'Home' }, 'owner')).body.space).toMatchObject({ id: space.id, name: 'Home' })
     expect((await patch(space.id, { name: 'General' }, 'admin')).body.space).toMatchObject({ name: 'General' })
   })
 
-  it.each(FACES)('%s: is neither deleted nor made private, by nobody', async (face) => {
+  it.each(FACES)('%s: can never be deleted or made private', async (face) => {
     const { id } = await general()
     for (const who of ['owner', 'admin'] as const) {
       expectError(await on(face, 'spaces.delete', { id }, who), 400, 'The default space cannot be deleted')
@@ -247,7 +247,7 @@ describe('the default space', () => {
 })
 
 describe('DELETE /spaces/{id}', () => {
-  it.each(FACES)('%s: archives it with its chats, and no run begins in it; what ran stays', async (face) => {
+  it.each(FACES)('%s: archives it with its chats; no run starts in it, and old runs stay', async (face) => {
     const { id } = await create()
     const agentId = await agent()
     await call('files.write', { id, path: 'a.md', content: 'a' })
@@ -280,7 +280,7 @@ describe('DELETE /spaces/{id}', () => {
   })
 })
 
-describe('what is missing or wrong is a 400 that names it', () => {
+describe('a missing or invalid value gives a 400 that names it', () => {
   const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
   const wrong: [procedure: string, input: Fields, message: string][] = [
     ...[undefined, null, '', ' \t'].map((name): [string, Fields, string] => [
@@ -334,7 +334,7 @@ describe('what is missing or wrong is a 400 that names it', () => {
     ["somebody else's private one", () => agent({ visibility: 'private' }, 'ben')],
     ["another organization's, though public", () => agent({ visibility: 'public' }, 'eve')],
     ['an archived one', archivedAgent],
-  ])('attaches no agent that is %s', async (_, make) => {
+  ])('including an agent that is %s', async (_, make) => {
     const [wrongId, good] = [await make(), await agent()]
     for (const face of FACES) {
       expectError(await on(face, 'spaces.create', { name: 'x', addAgents: [wrongId] }), 400, 'Invalid addAgents')
@@ -391,7 +391,7 @@ describe('who may do what with a space', () => {
     expect(named(row)).toEqual(named(expected))
   })
 
-  it('it changes with the visibility, for what is in it, too', async () => {
+  it('follows its visibility, also for things in it', async () => {
     const { id } = await create()
     const { chatId } = (await call('agents.execute', { id: await agent(), message: 'Hi', spaceId: id }, 'ben')).body
     for (const [visibility, status] of [
@@ -412,7 +412,7 @@ describe('who may do what with a space', () => {
   })
 })
 
-describe("what is somebody else's is told apart by nothing from what never was", () => {
+describe('a foreign id looks like one that never existed', () => {
   const ATTEMPTS: [what: string, method: string, path: (id: string) => string, body?: Fields][] = [
     ['get', 'GET', (id) => `/api/v1/spaces/${id}`],
     ['update', 'PATCH', (id) => `/api/v1/spaces/${id}`, { name: 'x' }],
@@ -429,7 +429,7 @@ describe("what is somebody else's is told apart by nothing from what never was",
     ['write', 'POST', () => '/trpc/files.write', { id: '{id}', path: 'a.md', content: 'x' }],
   ]
 
-  it.each(ATTEMPTS)('%s: %s', async (_, method, path, body) => {
+  it.each(ATTEMPTS)('of a space: %s: %s', async (_, method, path, body) => {
     const [own, secret, archived] = [await create(), await create({ visibility: 'private' }), await create()]
     for (const { id } of [own, secret, archived]) await call('files.write', { id, path: 'a.md', content: 'x' })
     await call('spaces.delete', { id: archived.id })
@@ -452,7 +452,7 @@ describe("what is somebody else's is told apart by nothing from what never was",
     }
   })
 
-  it.each(['addAgents', 'removeAgents'])('an agent in %s', async (field) => {
+  it.each(['addAgents', 'removeAgents'])('of an agent in %s', async (field) => {
     const ids = [newId(), await agent({ visibility: 'public' }, 'eve'), await agent({ visibility: 'private' }, 'ben')]
     const answers: unknown[] = []
     for (const id of ids) {
@@ -491,7 +491,7 @@ it.skipIf(onPostgres)('a list of 10 spaces takes as many statements as one of 10
   expect(counts[0]).toBeLessThanOrEqual(10)
 })
 
-it('a page of 1,000 spaces is no larger than the database can answer', async () => {
+it("a page of 1,000 spaces stays within the database's limits", async () => {
   const { token, organizationId, userId: ownerId } = await server.member({ organization: 'Large' })
   const { db } = server.service.deps
   const space = { organizationId, ownerId, name: 'x', visibility: 'organization' as const }

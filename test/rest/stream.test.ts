@@ -49,7 +49,7 @@ const get = async (id: string) => (await request(server, 'GET', `/api/v1/executi
 const isEnded = async (id: string) => (await get(id)).completedAt !== undefined
 const cancel = (id: string) => request(server, 'POST', `/api/v1/executions/${id}/cancel`)
 
-/** So many of the next events; fewer where the stream ends. */
+/** Returns a number of next events, or fewer if the stream ends. */
 async function take(stream: EventStream, count: number): Promise<StreamEvent[]> {
   const taken: StreamEvent[] = []
   while (taken.length < count) {
@@ -70,7 +70,7 @@ function gated(tokens: string[], more: Reply = {}) {
   }
 }
 
-/** All that comes back on a connection of its own. */
+/** Sends a request on its own connection. Returns all received bytes. */
 async function talk(said: string): Promise<string> {
   const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
   socket.write(said)
@@ -86,14 +86,14 @@ function unchunked(body: string): string {
 }
 
 const textsOf = (all: StreamEvent[]) => all.flatMap(({ data }) => data.delta?.text ?? [])
-/** Without the ends of lines that JSON leaves as they are. */
+/** Without the line separators that JSON leaves unescaped. */
 const escaped = (json: string) =>
   json.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029').replaceAll('\u0085', '\\u0085')
 const delta = (text: string, step = 1) =>
   `{"type":"message","messageType":"stream_event","step":${step},"delta":{"type":"text_delta","text":${JSON.stringify(text)}}}`
 
 describe('the stream of a run', () => {
-  it.each(['3', 'abc'])('begins with meta, whatever the request says of other events: %s', async (lastEventId) => {
+  it.each(['3', 'abc'])('starts with meta, whatever the request asks of other events: %s', async (lastEventId) => {
     const headers = { 'Idempotency-Key': crypto.randomUUID(), 'Last-Event-ID': lastEventId }
     for (const replayed of [null, 'true']) {
       const stream = await execute({ message: lastEventId }, '', headers)
@@ -102,7 +102,7 @@ describe('the stream of a run', () => {
     }
   })
 
-  it('is, byte for byte, what is documented', async () => {
+  it('equals the documentation byte for byte', async () => {
     const tokens = ['Hel', 'lo,\n', '"Wörld"', ' 👋 ', '\u2028', '\u2029\u0085']
     model.script({ tokens, usage: { input: 7, output: 5 } })
     const stream = await execute()
@@ -133,7 +133,7 @@ describe('the stream of a run', () => {
     expect((await (await events(executionId)).rest()).map((event) => event.text).join('\n\n')).toBe(text.trimEnd())
   })
 
-  it('has the headers that keep proxies from holding it back', async () => {
+  it('has the headers that keep proxies from buffering it', async () => {
     const stream = await execute()
     expect(stream.status).toBe(200)
     expect(Object.fromEntries(stream.headers)).toMatchObject({
@@ -147,7 +147,7 @@ describe('the stream of a run', () => {
     await stream.rest()
   })
 
-  it('is asked for by the body, whatever Accept says', async () => {
+  it('depends on the body alone, whatever Accept is', async () => {
     for (const Accept of ['application/json', 'text/event-stream', '*/*']) {
       const stream = await execute({}, '', { Accept })
       expect((await stream.rest()).at(-1)?.event).toBe('result')
@@ -156,7 +156,7 @@ describe('the stream of a run', () => {
     }
   })
 
-  it('is the only answer of the paths that end with /stream, whatever the body says', async () => {
+  it('is the only answer of the paths that end with /stream, whatever the body is', async () => {
     const ask = (path: string, body: Fields) => openStream(server, `/api/v1/${path}/stream`, { method: 'POST', body })
     const first = await ask(`agents/${agent}/execute`, { message: 'Hi', stream: false })
     const [meta] = await first.rest()
@@ -178,7 +178,7 @@ describe('the stream of a run', () => {
     expectError(await request(server, 'GET', `/api/v1/agents/${agent}/execute/stream`), 405, 'Method not allowed')
   })
 
-  it('joins the run of the same Idempotency-Key that the path without /stream has begun', async () => {
+  it('joins the run of the same Idempotency-Key from the path without /stream', async () => {
     const headers = { 'Idempotency-Key': 'stream-or-not' }
     const begun = await execute({}, '', headers)
     await begun.rest()
@@ -190,7 +190,7 @@ describe('the stream of a run', () => {
     expect(joined.headers.get('idempotent-replayed')).toBe('true')
   })
 
-  it('is whole for whoever speaks HTTP/1.0, and for whoever still waits for another answer on the connection', async () => {
+  it('is whole over HTTP/1.0, and behind another answer on the connection', async () => {
     const reply = gated(['One ', 'two ', 'three'])
     const stream = await execute()
     const meta = await stream.next()
@@ -210,7 +210,7 @@ describe('the stream of a run', () => {
     expect(answers.map((answer) => unchunked(answer.slice(answer.indexOf('\r\n\r\n') + 4)))).toEqual([plain, plain])
   })
 
-  it('shows the call of a tool, its answer, and the next step', async () => {
+  it('shows a tool call, its result, and the next step', async () => {
     model.script({ tokens: ['Let me see.'], toolCalls: [{ id: 'call-1', name: 'nothing', input: { a: [1] } }] })
     model.script({ tokens: ['There is ', 'none.'] })
     const stream = await execute()
@@ -238,7 +238,7 @@ describe('the stream of a run', () => {
     expect((await get(all[0]!.data.executionId)).result).toBe('There is none.')
   })
 
-  it('begins with meta before the model is asked', async () => {
+  it('starts with meta before the model is asked', async () => {
     const { models } = server.service.deps
     const { resolve } = models
     const gate = Promise.withResolvers<void>()
@@ -256,7 +256,7 @@ describe('the stream of a run', () => {
     expect(model.requests.length).toBe(asked + 1)
   })
 
-  it('shows each token as it is said', async () => {
+  it('shows each token as it arrives', async () => {
     const tokens = ['One ', 'two ', 'three ', 'four']
     const reply = gated(tokens)
     const stream = await execute()
@@ -268,14 +268,14 @@ describe('the stream of a run', () => {
     expect((await stream.rest()).map(({ event }) => event)).toEqual(['message', 'result'])
   })
 
-  it('is one line of data an event, however long the text', async () => {
+  it('has one line of data per event, whatever its length', async () => {
     const long = 'line\n'.repeat(20_000)
     model.script({ tokens: [long] })
     const stream = await execute()
     expect(textsOf(await stream.rest()).join('')).toBe(long)
   })
 
-  it('says that it is alive while there is nothing to say', async () => {
+  it('sends heartbeats while nothing happens', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     try {
       const reply = gated(['Late.'])
@@ -312,7 +312,7 @@ describe('the content of a complete step', () => {
     expect(textsOf(all)).toEqual(['Let me ', 'see.', 'None.'])
   })
 
-  it('leaves out what was streamed for whoever follows from the start or comes back', async () => {
+  it('is omitted after streamed text for readers from the start and returning ones', async () => {
     model.script(streamed)
     model.script({ tokens: ['None.'] })
     const [meta, ...rest] = await (await execute()).rest()
@@ -326,7 +326,7 @@ describe('the content of a complete step', () => {
     expectError({ ...refused, body: JSON.parse(refused.text) }, 400, expected)
   })
 
-  it('leaves out what was streamed by default for clients of the hosted original', async () => {
+  it('is omitted after streamed text by default for clients of the hosted original', async () => {
     await using hosted = await startServer({ ...env(), TOKEN_PREFIX: 'td' })
     const path = `/api/v1/agents/${await create(hosted)}/execute`
     for (const [query, content] of [
@@ -360,7 +360,7 @@ describe('the last event', () => {
     expect((await (await events(executionId)).rest()).map(({ text }) => text)).toEqual(all.map(({ text }) => text))
   })
 
-  it('is an error when the run is cancelled, and all who follow it get it', async () => {
+  it('is an error when the run is cancelled, for all followers', async () => {
     const reply = gated(['Well, ', 'never'])
     const stream = await execute()
     const { executionId } = (await stream.next())!.data
@@ -377,7 +377,7 @@ describe('the last event', () => {
     reply.openAll()
   })
 
-  it('comes at once to those who follow a run that is cancelled before it began', async () => {
+  it('comes at once to followers of a run that is cancelled before it starts', async () => {
     const reply = gated(['Done.'])
     const { sessionId } = await background()
     const { executionId } = await background({ sessionId })
@@ -389,14 +389,14 @@ describe('the last event', () => {
   })
 })
 
-describe('whoever comes back', () => {
-  it('with a number that is larger than any has seen all but the end', async () => {
+describe('a client that reconnects', () => {
+  it('with a number beyond any event gets the end', async () => {
     const { executionId } = (await (await execute()).next())!.data
     const stream = await events(executionId, `?after=${'9'.repeat(20)}`)
     expect((await stream.rest()).map(({ event }) => event)).toEqual(['result'])
   })
 
-  it('with the last event, or a later one, is told by a 204 not to come again', async () => {
+  it('with the last event, or a later one, gets a 204, which stops it', async () => {
     const stream = await execute()
     const { executionId } = (await stream.next())!.data
     const last = (await stream.rest()).at(-1)!.id
@@ -413,7 +413,7 @@ describe('whoever comes back', () => {
     ['both', (id, after, at) => events(id, '?after=0', { 'Last-Event-ID': String(after) }, at)],
   ]
 
-  it.each(HOW)('with %s goes on after any event, while it runs and when it has ended', async (_, open) => {
+  it.each(HOW)('with %s resumes after any event, during the run and after its end', async (_, open) => {
     const tokens = ['One ', 'two ', 'three ', 'four ', 'five']
     const reply = gated(tokens)
     const stream = await execute()
@@ -423,7 +423,7 @@ describe('whoever comes back', () => {
     const first = await events(executionId)
     const seen = await take(first, 4)
     const followers = await Promise.all([0, ...seen.map(({ id }) => id)].map((after) => open(executionId, after)))
-    // Each has what it lacks of the present before the rest is said.
+    // Each client is up to date before the next event.
     const begun = await Promise.all(followers.map((follower, index) => take(follower, seen.length - index)))
     reply.openAll()
     const all = [...seen, ...(await first.rest())].map(({ text }) => text)
@@ -465,7 +465,7 @@ describe('whoever comes back', () => {
     }
   })
 
-  it('sees the events of a run that a stopped server ended, to the terminal one', async () => {
+  it('gets the events of a run that a stopped server ended, to the terminal one', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
     try {
       const first = await startServer({ ...env(), DRAIN_TIMEOUT: '0.1' }, { folder })
@@ -496,7 +496,7 @@ describe('whoever comes back', () => {
 })
 
 describe('followers', () => {
-  it('of a run that waits get meta at once, and then the rest', async () => {
+  it('of a pending run get meta at once, and then the rest', async () => {
     const [first, second] = [gated(['One']), gated(['Two'])]
     const { sessionId } = await background()
     const stream = await execute({ sessionId })
@@ -512,14 +512,14 @@ describe('followers', () => {
     expect(await other.rest()).toEqual(rest)
   })
 
-  it('see the same, a hundred of them, whenever they came in', async () => {
+  it('see the same, a hundred of them, whenever they join', async () => {
     const tokens = Array.from({ length: 100 }, (_, index) => `token${index} `)
     model.script({ tokens, delay: 1 })
     const { executionId } = await background()
     const first = await events(executionId)
     const all: StreamEvent[] = []
     const followers: Promise<[after: number, StreamEvent[]]>[] = []
-    // While it runs there are always some that come in: from the start, and after what was seen last.
+    // During the run clients keep joining: from the start, and after their last event.
     for (let event = await first.next(); event; event = await first.next()) {
       const after = all.push(event) % 2 ? 0 : event.id
       followers.push(events(executionId, `?after=${after}`).then(async (stream) => [after, await stream.rest()]))
@@ -528,7 +528,7 @@ describe('followers', () => {
     for (const [after, got] of await Promise.all(followers)) expect(got).toEqual(all.filter(({ id }) => id > after))
   })
 
-  it('that do not read hold up nobody, and lose nothing', async () => {
+  it('that do not read delay no others, and lose nothing', async () => {
     const tokens = Array.from({ length: 500 }, (_, index) => `${index} `.padEnd(8192, '.'))
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: [gate.promise, ...tokens] })
@@ -550,7 +550,7 @@ describe('followers', () => {
     ['goes on', '', {}, 'completed'],
     ['is cancelled, if that was asked for in the query', '?onDisconnect=cancel', {}, 'cancelled'],
     ['is cancelled, if that was asked for in the body', '', { onDisconnect: 'cancel' }, 'cancelled'],
-  ])('may go away: the run %s', async (_, query, fields, status) => {
+  ])('may leave: the run %s', async (_, query, fields, status) => {
     const index = model.requests.length
     const reply = gated(['One ', 'two'])
     const stream = await execute(fields, query)
@@ -563,7 +563,7 @@ describe('followers', () => {
     expect((await get(executionId)).status).toBe(status)
   })
 
-  it('of what is not theirs are told in JSON, before any byte of a stream', async () => {
+  it('of a foreign run get a JSON error before any byte of a stream', async () => {
     const { token } = await server.member({ organization: 'Other' })
     const { executionId } = await background()
     for (const [id, who] of [

@@ -48,7 +48,7 @@ const ok = async (answer: Promise<Answer>): Promise<Body> => {
 const create = async (fields: Body = {}, who = ann) =>
   (await ok(call('POST', '/tasks', { title: 'Count the engines', ...fields }, { who }))).task
 const get = async (id: string, who = ann) => (await ok(call('GET', `/tasks/${id}`, undefined, { who }))).task
-/** The task once its run is accepted: the model may have been asked before. */
+/** Resolves with the task once its run is accepted. The model may have been asked before. */
 const begun = async (id: string) => {
   await expect.poll(() => get(id)).toMatchObject({ status: 'in_progress' })
   return get(id)
@@ -63,7 +63,7 @@ const archivedAgent = async () => {
   return id
 }
 
-/** A private space of its owner's, unless told. */
+/** A space, private to its owner by default. */
 const createSpace = async ({ organizationId, userId: ownerId }: Member, fields: object = {}): Promise<string> => {
   const { db } = server.service.deps
   const data = { id: newId(), organizationId, ownerId, name: 'S', createdAt: clock.now(), updatedAt: clock.now() }
@@ -83,7 +83,7 @@ const audits = (target: string) => server.service.deps.db.auditEvent.count({ whe
 const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
 type Status = (typeof STATUSES)[number]
 
-/** Where a status may go (service description, "Task status"). */
+/** The allowed moves (service description, "Task status"). */
 const NEXT: Record<Status, readonly Status[]> = {
   pending: ['in_progress', 'cancelled', 'completed'],
   in_progress: ['completed', 'cancelled', 'pending'],
@@ -91,7 +91,7 @@ const NEXT: Record<Status, readonly Status[]> = {
   cancelled: [],
 }
 
-/** A task that has come to be in this status. */
+/** Creates a task and brings it into this status. */
 const createIn = async (status: Status, fields: Body = {}) => {
   const task = await create(fields)
   if (status === 'pending') return task
@@ -107,7 +107,7 @@ const missing = (field: string) => `Missing required field: ${field}`
 const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
 
 describe('POST /tasks', () => {
-  it('answers the new task, with what it was told and defaults for the rest', async () => {
+  it('answers the new task, with the given fields and defaults for the rest', async () => {
     const body = await ok(call('POST', '/tasks', { title: ' Count\n' }))
     const at = new Date(now).toISOString()
     const task = {
@@ -132,7 +132,7 @@ describe('POST /tasks', () => {
     expect(await get(body.id)).toEqual(body.task)
   })
 
-  it('keeps every field, and takes null for what is optional as its default', async () => {
+  it('stores every field, and treats null as the default of an optional field', async () => {
     const spaceId = await defaultSpace(ann)
     const full = { description: 'All of\nthem 👩🏽‍💻', priority: 'urgent', assignedTo: ben.userId, spaceId }
     expect(await create(full)).toMatchObject(full)
@@ -140,7 +140,7 @@ describe('POST /tasks', () => {
     expect(await create({ ...none, description: null, assignTo: null })).toMatchObject({ ...none, description: '' })
   })
 
-  it('is done by any member, and changed and deleted by any other', async () => {
+  it('is for any member, and any other may change and delete the task', async () => {
     const { id } = await create()
     expect(await patched(id, { title: 'Mine now', status: 'cancelled' }, ben)).toMatchObject({ createdBy: ann.userId })
     expect((await call('DELETE', `/tasks/${id}`, undefined, { who: ben })).body).toEqual({
@@ -151,7 +151,7 @@ describe('POST /tasks', () => {
   })
 })
 
-describe('what a client cannot set', () => {
+describe('a read-only field', () => {
   const theirs = {
     id: 'task-1-theirs',
     organizationId: 'theirs',
@@ -177,7 +177,7 @@ describe('what a client cannot set', () => {
     expect(await get(task.id)).toEqual(task)
   })
 
-  it('is which task it is: the path decides, not an id in the body', async () => {
+  it('named id never changes the target, which is the id in the path', async () => {
     const [one, other] = [await create(), await create()]
     expect(await patched(one.id, { id: other.id, title: 'Changed' })).toMatchObject({ id: one.id, title: 'Changed' })
     expect(await get(other.id)).toEqual(other)
@@ -187,7 +187,7 @@ describe('what a client cannot set', () => {
   })
 })
 
-describe('what is missing or wrong is a 400 that names it', () => {
+describe('a missing or invalid value gives a 400 that names it', () => {
   const wrong: [procedure: string, input: Body, message: string][] = [
     ...[undefined, null, '', ' ', '\t\n\u00a0'].map((title): [string, Body, string] => [
       'tasks.create',
@@ -234,13 +234,13 @@ describe('what is missing or wrong is a 400 that names it', () => {
     expectError(await faces[face](server, procedure, { ...(names && { id }), ...input }, ann), 400, message)
   })
 
-  it('in a filter, one by one and beside good ones', async () => {
+  it('also in a filter, alone and beside valid ones', async () => {
     expectError(await call('GET', '/tasks?status=pending&priority=x'), 400, PRIORITY)
     expectError(await call('GET', '/tasks?status=x&priority=low'), 400, STATUS)
   })
 })
 
-describe('a space', () => {
+describe('the space of a task', () => {
   const nowhere: [string, () => Promise<string>][] = [
     ['that never was', async () => 'x'.repeat(22)],
     ['without a name', async () => ''],
@@ -248,7 +248,7 @@ describe('a space', () => {
     ["that is somebody else's private one", () => createSpace(ben)],
     ['that is archived', () => createSpace(ann, { archivedAt: clock.now() })],
   ]
-  it.each(nowhere)('%s is a 404 on create and in a PATCH', async (_, make) => {
+  it.each(nowhere)('gives a 404 if it is %s, on create and in a PATCH', async (_, make) => {
     const spaceId = await make()
     const task = await create()
     expectError(await call('POST', '/tasks', { title: 'x', spaceId }), 404, 'Space not found')
@@ -256,7 +256,7 @@ describe('a space', () => {
     expect(await get(task.id)).toEqual(task)
   })
 
-  it('is changed and left by a PATCH', async () => {
+  it('is changed and removed by a PATCH', async () => {
     const [spaceId, shared] = [await defaultSpace(ann), await createSpace(ben, { visibility: 'organization' })]
     const { id } = await create({ spaceId })
     expect(await patched(id, { spaceId: shared })).toMatchObject({ spaceId: shared })
@@ -304,7 +304,7 @@ describe('an assignee', () => {
     ["another organization's member", () => eve.userId],
     ['the organization itself', () => ann.organizationId],
   ]
-  it.each(onEachFace(nobodies))('%s: %s is refused on create and in a PATCH', async (face, _, make) => {
+  it.each(onEachFace(nobodies))('%s: is refused on create and in a PATCH if it is %s', async (face, _, make) => {
     const task = await create({ assignTo: ben.userId })
     const id = await make()
     for (const field of ['assignTo', 'assignedTo']) {
@@ -317,7 +317,7 @@ describe('an assignee', () => {
 })
 
 describe('PATCH /tasks/{id}', () => {
-  it('changes what it names and leaves the rest', async () => {
+  it('changes the given fields and leaves the rest', async () => {
     const { id } = await create({ description: 'D' })
     const changes = { title: 'T', description: 'E', priority: 'low', assignedTo: ben.userId, status: 'in_progress' }
     for (const [field, value] of Object.entries(changes)) {
@@ -330,7 +330,7 @@ describe('PATCH /tasks/{id}', () => {
     expect(await patched(id, { description: null })).toMatchObject({ description: '' })
   })
 
-  it('of several at once, all land', async () => {
+  it('applies several concurrent changes', async () => {
     const { id } = await create()
     const changes = { title: 'T', description: 'D', priority: 'high', assignedTo: ben.userId, status: 'in_progress' }
     const answers = await atOnce(
@@ -350,7 +350,7 @@ describe('PATCH /tasks/{id}', () => {
     { title: 'Count the engines' },
     { status: 'pending', priority: 'medium', description: null, assignTo: null, spaceId: null },
     { unknown: 1 },
-  ])('of nothing changes nothing: %j', async (fields) => {
+  ])('changes nothing without a field to change: %j', async (fields) => {
     const task = await create()
     now += 1000
     expect(await patched(task.id, fields)).toEqual(task)
@@ -362,7 +362,7 @@ describe('PATCH /tasks/{id}', () => {
 describe('the status', () => {
   const pairs = STATUSES.flatMap((from) => STATUSES.map((to): [Status, Status] => [from, to]))
 
-  it.each(onEachFace(pairs))('%s: from %s to %s is as in the state table', async (face, from, to) => {
+  it.each(onEachFace(pairs))('%s: moves from %s to %s as in the state table', async (face, from, to) => {
     const before = await createIn(from)
     const events = await audits(before.id)
     now += 1000
@@ -376,7 +376,7 @@ describe('the status', () => {
     expect(await audits(before.id)).toBe(allowed ? events + 1 : events)
   })
 
-  it('that is refused takes the rest of its PATCH with it; the same one does not', async () => {
+  it('of a refused move takes the rest of its PATCH with it; the present one does not', async () => {
     const task = await createIn('completed')
     expectError(await patch(task.id, { status: 'pending', title: 'x' }), 400, TRANSITION('completed', 'pending'))
     expect(await get(task.id)).toEqual(task)
@@ -387,7 +387,7 @@ describe('the status', () => {
   it.each([
     ['completed', 'cancelled'],
     ['cancelled', 'completed'],
-  ] as const)('is changed by one of two who end it at once; the other is told what it is: %s, %s', async (...ends) => {
+  ] as const)('is changed by one of two concurrent ends, and the other gets an error: %s, %s', async (...ends) => {
     const { id } = await createIn('in_progress')
     const answers = await atOnce(ends.map((status) => () => patch(id, { status })))
     const [won = 0, lost = 0] = answers[0]?.status === 200 ? [0, 1] : [1, 0]
@@ -424,7 +424,7 @@ describe('GET /tasks', () => {
     all = (await list('')).tasks
   })
 
-  it("lists the organization's, newest first, each as it is", async () => {
+  it('lists those of the organization, newest first, each complete', async () => {
     expect(all.map(({ title }) => title)).toEqual(Array.from({ length: 30 }, (_, index) => `Task ${29 - index}`))
     for (const task of all) expect(task).toEqual(await get(task.id, lea))
   })
@@ -444,7 +444,7 @@ describe('GET /tasks', () => {
       [{}],
     )
     let found = 0
-    // A database that puts the same conditions together is asked for every fifth: each value is in some of them.
+    // The database runs every fifth combination: each value is in some of them.
     for (const query of queries.filter((_, index) => !onPostgres || index % 5 === 0)) {
       const given = Object.entries(query).filter(([, value]) => value !== undefined) as [string, string][]
       const meant: Body = { ...query, ...(query.assignedTo === 'me' && { assignedTo: lea.userId }) }
@@ -459,7 +459,7 @@ describe('GET /tasks', () => {
     expect(found).toBeGreaterThan(all.length)
   })
 
-  it('of an organization without tasks, or of a filter that fits none, is empty', async () => {
+  it('of an organization without tasks, or with a filter without matches, is empty', async () => {
     const who = await server.member({ organization: 'Idle' })
     const empty = { success: true, tasks: [], nextCursor: null }
     expect(await ok(call('GET', '/tasks', undefined, { who }))).toEqual(empty)
@@ -467,7 +467,7 @@ describe('GET /tasks', () => {
     expect(await list('?spaceId=nowhere&count=true')).toEqual({ ...empty, total: 0 })
   })
 
-  it('counts all that fit for count=true, whatever the page, and otherwise not', async () => {
+  it('has the total of matches for count=true on any page, and otherwise none', async () => {
     const open = all.filter(({ status }) => status === 'pending')
     expect(await list('?status=pending&limit=2&count=true')).toMatchObject({ total: open.length })
     expect(Object.keys(await list('?status=pending&limit=2'))).not.toContain('total')
@@ -477,7 +477,7 @@ describe('GET /tasks', () => {
   })
 
   it.each(onEachFace([[{}], [{ priority: 'high' }], [{ assignedTo: 'none' }]]))(
-    '%s: pages of %j show every row once, though many were made in one moment',
+    '%s: pages of %j show every row once, also rows of one moment',
     async (face, filter) => {
       const who = await server.member({ organization: `Pages ${face} ${JSON.stringify(filter)}` })
       const made = await Promise.all(Array.from({ length: 7 }, () => create({ priority: 'high' }, who)))
@@ -488,7 +488,7 @@ describe('GET /tasks', () => {
         const { body }: Answer = await faces[face](server, 'tasks.list', input, who)
         seen.push(...body.tasks.map(({ id }: { id: string }) => id))
         cursor = body.nextCursor
-        // What comes to the front meanwhile moves nothing.
+        // New rows at the front move nothing.
         now += 1000
         await create({ priority: 'high' }, who)
         now -= 1000
@@ -515,7 +515,7 @@ describe('GET /tasks', () => {
 })
 
 describe('POST /tasks/{id}/claim', () => {
-  it.each(FACES)("gives the caller a task that is nobody's (%s)", async (face) => {
+  it.each(FACES)('gives the caller an unassigned task (%s)', async (face) => {
     const task = await create()
     now += 1000
     const { body } = await faces[face](server, 'tasks.claim', { id: task.id }, ben)
@@ -531,7 +531,7 @@ describe('POST /tasks/{id}/claim', () => {
     expect(answer.body.task.assignedTo).toBe(ann.userId)
   })
 
-  it('gives it to an agent instead, which then can run it', async () => {
+  it('can assign an agent instead, which then can run it', async () => {
     const [{ id }, agentId] = [await create(), await createAgent({ visibility: 'private' })]
     expect((await ok(call('POST', `/tasks/${id}/claim`, { agentId }))).task.assignedTo).toBe(agentId)
     expect((await ok(call('POST', `/tasks/${id}/execute`))).task.status).toBe('completed')
@@ -544,7 +544,7 @@ describe('POST /tasks/{id}/claim', () => {
     ["another organization's, though public", () => createAgent({ visibility: 'public' }, eve)],
     ["somebody else's private one", () => createAgent({ visibility: 'private' }, ben)],
     ['archived', archivedAgent],
-  ])('knows no agent that is %s: 404', async (_, make) => {
+  ])('gives a 404 for an agent that is %s', async (_, make) => {
     const task = await create()
     expectError(await call('POST', `/tasks/${task.id}/claim`, { agentId: await make() }), 404, 'Agent not found')
     expect(await get(task.id)).toEqual(task)
@@ -555,13 +555,13 @@ describe('POST /tasks/{id}/claim', () => {
     ["is the caller's", () => create({ assignTo: ann.userId })],
     ["is an agent's", async () => create({ assignTo: await createAgent() })],
     ...STATUSES.slice(1).map((status): [string, () => Promise<Body>] => [`is ${status}`, () => createIn(status)]),
-  ])('does not take a task that %s: 409', async (_, make) => {
+  ])('gives a 409 for a task that %s', async (_, make) => {
     const task = await make()
     expectError(await call('POST', `/tasks/${task.id}/claim`), 409, 'Task is already assigned')
     expect(await get(task.id)).toEqual(task)
   })
 
-  it.each([false, true])('of 20 at once has one winner, the others are told (each with a key: %s)', async (keys) => {
+  it.each([false, true])('has one winner of 20 concurrent requests (each with a key: %s)', async (keys) => {
     const { idempotencyRecord } = server.service.deps.db
     const { id } = await create()
     const before = await idempotencyRecord.count()
@@ -580,7 +580,7 @@ describe('POST /tasks/{id}/claim', () => {
     expect(await idempotencyRecord.count()).toBe(before + (keys ? 1 : 0))
   })
 
-  it('is one of two with an assignment at the same moment: whoever claims takes nothing away', async () => {
+  it('never overwrites a concurrent assignment', async () => {
     const { id } = await create()
     const answers = await atOnce([
       () => patch(id, { assignTo: ben.userId }),
@@ -604,7 +604,7 @@ describe('POST /tasks/{id}/execute', () => {
     return engine.ended(row, new AbortController().signal)
   }
 
-  /** A task whose run has said a word and waits to be let go on, and what the model was asked. */
+  /** A task whose run has emitted a word and waits for its release, and the requests to the model. */
   async function running(fields: Body = {}) {
     const { promise, resolve: finish } = Promise.withResolvers<void>()
     model.script({ tokens: ['Half ', promise, 'done.'] })
@@ -672,7 +672,7 @@ describe('POST /tasks/{id}/execute', () => {
     expect(await get(id)).toMatchObject({ status: 'completed', executionId, result: 'Half done.' })
   })
 
-  it('puts the task back when the run fails, so that it can be run again', async () => {
+  it('returns the task to pending if the run fails, so that it can run again', async () => {
     const { id } = await create({ assignTo: agentId })
     model.script({ tokens: ['Half'], end: 'drop' })
     expectError(await execute(id), 500, 'Chat execution failed')
@@ -684,7 +684,7 @@ describe('POST /tasks/{id}/execute', () => {
     expect(task.executionId).not.toBe(back.executionId)
   })
 
-  it('puts it back when the run is cancelled', async () => {
+  it('returns it to pending if the run is cancelled', async () => {
     const { promise } = Promise.withResolvers<void>()
     model.script({ tokens: ['Half', promise] })
     const asked = model.request(model.requests.length)
@@ -697,7 +697,7 @@ describe('POST /tasks/{id}/execute', () => {
     expect(await get(id)).toMatchObject({ status: 'pending', executionId, result: null, completedAt: null })
   })
 
-  it('starts one run, whoever else wants to at the same time', async () => {
+  it('starts one run, whatever the number of concurrent requests', async () => {
     const { id } = await create({ assignTo: agentId })
     const { promise, resolve } = Promise.withResolvers<void>()
     model.script({ tokens: [promise, 'Done.'] })
@@ -719,7 +719,7 @@ describe('POST /tasks/{id}/execute', () => {
       409,
       'The task was changed concurrently. Please retry.',
     ],
-  ])('does not run a task that is %s at the same moment', async (_, change, status, message) => {
+  ])('does not run a task that is %s concurrently', async (_, change, status, message) => {
     const { id } = await create({ assignTo: agentId })
     const run = () => execute(id, { background: true })
     const [executed, changed] = onPostgres
@@ -749,13 +749,13 @@ describe('POST /tasks/{id}/execute', () => {
     }
   })
 
-  it.each(['completed', 'cancelled'] as const)('does not begin again what is %s', async (status) => {
+  it.each(['completed', 'cancelled'] as const)('does not start one that is %s again', async (status) => {
     const task = await createIn(status, { assignTo: agentId })
     expectError(await execute(task.id), 400, TRANSITION(status, 'in_progress'))
     expect(await get(task.id)).toEqual(task)
   })
 
-  it('does not run what somebody works on', async () => {
+  it('does not run a task in progress', async () => {
     const task = await createIn('in_progress', { assignTo: agentId })
     expectError(await execute(task.id), 409, 'Task is already running')
     expect(await get(task.id)).toEqual(task)
@@ -764,7 +764,7 @@ describe('POST /tasks/{id}/execute', () => {
   it.each<[string, (agentId: string) => Promise<Answer>]>([
     ['archived', (id) => call('DELETE', `/agents/${id}`)],
     ["somebody else's private one", (id) => call('PATCH', `/agents/${id}`, { visibility: 'private' }, { who: ben })],
-  ])('finds no agent that is %s by now: 404', async (how, change) => {
+  ])('gives a 404 for an agent that is %s by now', async (how, change) => {
     const assignTo = await createAgent({}, how === 'archived' ? ann : ben)
     const task = await create({ assignTo })
     await ok(change(assignTo))
@@ -772,7 +772,7 @@ describe('POST /tasks/{id}/execute', () => {
     expect(await get(task.id)).toEqual(task)
   })
 
-  it('finds no space that the caller cannot see: 404', async () => {
+  it('gives a 404 for a space that the caller cannot see', async () => {
     const spaceId = await createSpace(ben)
     const { task } = await ok(call('POST', '/tasks', { title: 'x', assignTo: agentId, spaceId }, { who: ben }))
     expectError(await execute(task.id), 404, 'Space not found')
@@ -780,28 +780,25 @@ describe('POST /tasks/{id}/execute', () => {
     expect((await ok(execute(task.id, {}, { who: ben }))).task.status).toBe('completed')
   })
 
-  describe('while it runs', () => {
+  describe('during its run', () => {
     const aborts: [string, (id: string) => Promise<Answer>][] = [
       ['cancelled', (id) => patch(id, { status: 'cancelled' })],
       ['deleted', (id) => call('DELETE', `/tasks/${id}`)],
       ['set to pending and then cancelled', (id) => patch(id, { status: 'pending' }).then(() => aborts[0]![1](id))],
       ['set to pending and then deleted', (id) => patch(id, { status: 'pending' }).then(() => aborts[1]![1](id))],
     ]
-    it.each(aborts.slice(0, 2))(
-      'a task that is %s marks its run, whatever happens to the server then',
-      async (_, end) => {
-        const { id, executionId, asked } = await running()
-        const { db, engine } = server.service.deps
-        const { cancel } = engine
-        engine.cancel = () => Promise.reject(new Error('Connection terminated'))
-        expect((await end(id)).status).toBe(503)
-        engine.cancel = cancel
-        const row = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
-        expect(row).toMatchObject({ status: 'running', wantsCancel: true })
-        await cancel(row, row)
-        await asked.aborted
-      },
-    )
+    it.each(aborts.slice(0, 2))('a task that is %s marks its run, also if the server then dies', async (_, end) => {
+      const { id, executionId, asked } = await running()
+      const { db, engine } = server.service.deps
+      const { cancel } = engine
+      engine.cancel = () => Promise.reject(new Error('Connection terminated'))
+      expect((await end(id)).status).toBe(503)
+      engine.cancel = cancel
+      const row = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
+      expect(row).toMatchObject({ status: 'running', wantsCancel: true })
+      await cancel(row, row)
+      await asked.aborted
+    })
 
     it.each(aborts)('a task that is %s cancels its run, down to the model', async (how, end) => {
       const { id, executionId, asked } = await running()
@@ -812,7 +809,7 @@ describe('POST /tasks/{id}/execute', () => {
       else expect(await get(id)).toMatchObject({ status: 'cancelled', completedAt: null, result: null })
     })
 
-    it('a task that is completed by hand stays so, and its run goes on', async () => {
+    it('a task that is completed by hand stays completed, and its run continues', async () => {
       const { id, executionId, finish } = await running()
       await patched(id, { status: 'completed' })
       const byHand = await get(id)
@@ -822,7 +819,7 @@ describe('POST /tasks/{id}/execute', () => {
       expect(await get(id)).toEqual(byHand)
     })
 
-    it('a task that is begun by hand after it was put back stays so', async () => {
+    it('a task that is started by hand after it returned to pending stays in progress', async () => {
       const { id, executionId } = await running()
       for (const status of ['pending', 'in_progress'] as const) await patched(id, { status })
       const byHand = await get(id)
@@ -831,7 +828,7 @@ describe('POST /tasks/{id}/execute', () => {
       await patched(id, { status: 'cancelled' })
     })
 
-    it('everything else may change, and stays', async () => {
+    it('a change of any other field stays', async () => {
       const { id, executionId, finish } = await running()
       const said = { title: 'Other', description: 'D', priority: 'low', assignedTo: ben.userId }
       await patched(id, said)
@@ -840,7 +837,7 @@ describe('POST /tasks/{id}/execute', () => {
       expect(await get(id)).toMatchObject({ ...said, status: 'completed', result: 'Half done.' })
     })
 
-    it('a task that is put back has its run cancelled before another begins', async () => {
+    it('a task that returns to pending has its run cancelled before another starts', async () => {
       const first = await running()
       const { db } = server.service.deps
       await patched(first.id, { status: 'pending' })
@@ -870,7 +867,7 @@ describe('an Idempotency-Key', () => {
   }
   const OTHER = 'Idempotency-Key was used with another request'
 
-  /** A POST with a key, again and with another body: one effect, one answer, one refusal. */
+  /** A POST with a key, once more, and with another body: one effect, one answer, one refusal. */
   async function expectOnce(path: string, body: Body, other: Body) {
     const key = newId()
     const first = await call('POST', path, body, { key })
@@ -890,7 +887,7 @@ describe('an Idempotency-Key', () => {
     expect((await get(id)).title).toBe('Once')
   })
 
-  it('makes one task of 20 at once', async () => {
+  it('makes one task of 20 concurrent requests', async () => {
     const [tasks] = await counts()
     const sent = Array.from({ length: 20 }, () => call('POST', '/tasks', { title: 'Once' }, { key: 'at once' }))
     const answers = await Promise.all(sent)
@@ -899,7 +896,7 @@ describe('an Idempotency-Key', () => {
     expect((await counts())[0]).toBe(tasks + 1)
   })
 
-  it('claims once, and repeats the answer though the task has changed since', async () => {
+  it('claims once, and repeats the answer even if the task has changed since', async () => {
     const { id } = await create()
     const { task } = await expectOnce(`/tasks/${id}/claim`, {}, { agentId })
     expect(task.assignedTo).toBe(ann.userId)
@@ -911,7 +908,7 @@ describe('an Idempotency-Key', () => {
     expect(await get(other.id)).toMatchObject({ assignedTo: null, title: 'Changed' })
   })
 
-  it('of 20 claims at once gives all the one answer', async () => {
+  it('gives 20 concurrent claims the same answer', async () => {
     const { id } = await create()
     const sent = Array.from({ length: 20 }, () => call('POST', `/tasks/${id}/claim`, {}, { key: 'one' }))
     const answers = await Promise.all(sent)
@@ -920,7 +917,7 @@ describe('an Idempotency-Key', () => {
     expect(await audits(id)).toBe(2)
   })
 
-  it('keeps nothing of what was refused: the same key may succeed later', async () => {
+  it('stores nothing of a refusal, so that the same key may succeed later', async () => {
     const { id } = await create({ assignTo: ben.userId })
     const claim = () => call('POST', `/tasks/${id}/claim`, {}, { key: 'later' })
     expectError(await claim(), 409, 'Task is already assigned')
@@ -959,7 +956,7 @@ describe('an Idempotency-Key', () => {
     expect(task).toMatchObject({ status: 'completed', executionId })
   })
 
-  it.each(FACES)('joins the run that is on (%s)', async (face) => {
+  it.each(FACES)('joins the active run (%s)', async (face) => {
     const { promise, resolve } = Promise.withResolvers<void>()
     model.script({ tokens: ['Half ', promise, 'done.'] })
     const asked = model.request(model.requests.length)
@@ -980,7 +977,7 @@ describe('an Idempotency-Key', () => {
     expect((await ok(call('GET', `/executions?taskId=${id}&count=true`))).total).toBe(1)
   })
 
-  it('is answered by its run, whatever has become of the task since', async () => {
+  it('gets the answer of its run, whatever has changed in the task since', async () => {
     const { id } = await create({ assignTo: agentId })
     const execute = () => call('POST', `/tasks/${id}/execute`, {}, { key: 'since' })
     const { executionId } = await ok(execute())
@@ -990,7 +987,7 @@ describe('an Idempotency-Key', () => {
     expect((await ok(execute())).executionId).toBe(executionId)
   })
 
-  it('begins a new run when the first has failed', async () => {
+  it('starts a new run if the first has failed', async () => {
     const { id } = await create({ assignTo: agentId })
     const execute = () => call('POST', `/tasks/${id}/execute`, {}, { key: 'again' })
     model.script({ error: { status: 400 } })
@@ -1001,7 +998,7 @@ describe('an Idempotency-Key', () => {
     expect((await ok(execute())).executionId).toBe(executionId)
   })
 
-  it('tells of a run that was cancelled that it was, and begins none', async () => {
+  it('repeats that a run was cancelled, and starts none', async () => {
     const { promise } = Promise.withResolvers<void>()
     model.script({ tokens: ['Half', promise] })
     const { id } = await create({ assignTo: agentId })
@@ -1013,11 +1010,11 @@ describe('an Idempotency-Key', () => {
   })
 })
 
-describe('who may what', () => {
+describe('access to a task', () => {
   const named = ['get', 'update', 'delete', 'claim', 'execute'].map((verb) => [`tasks.${verb}`])
 
   it.each(onEachFace(named as [string][]))(
-    "%s %s: another organization's task, a deleted one and one that never was are the same 404",
+    '%s %s: gives the same 404 for foreign, deleted and unknown tasks',
     async (face, procedure) => {
       const [foreign, deleted] = [await create({}, eve), await create()]
       await ok(call('DELETE', `/tasks/${deleted.id}`))
@@ -1035,7 +1032,7 @@ describe('who may what', () => {
     },
   )
 
-  it('is told by the scopes of the token', async () => {
+  it('follows the scopes of the token', async () => {
     const scoped = (scope: string) => server.member({ organization: 'Acme', scopes: [scope] })
     const [reader, writer, stranger] = await Promise.all(['tasks:read', 'tasks:write', 'agents:write'].map(scoped))
     const verbs = Object.keys(procedures).filter((name) => name.startsWith('tasks.'))
@@ -1053,7 +1050,7 @@ describe('who may what', () => {
   })
 })
 
-it('every change leaves an audit event of who did what to which', async () => {
+it('every change leaves an audit event with its author, action and target', async () => {
   const agentId = await createAgent()
   const { id } = await create()
   await patched(id, { title: 'x' }, ben)
@@ -1067,7 +1064,7 @@ it('every change leaves an audit event of who did what to which', async () => {
   expect(events.every(({ organizationId }) => organizationId === ann.organizationId)).toBe(true)
 })
 
-it('a task whose run waits for room is in progress, and cancelling it cancels the run before it begins', async () => {
+it('a task whose run is pending is in progress, and its cancel prevents the run', async () => {
   await using narrow = await startServer({ OPENAI_BASE_URL: model.baseUrl, MAX_RUNNING: '1' })
   const send = async (method: string, path: string, body?: Body) =>
     ok(request(narrow, method, `/api/v1${path}`, body ? { body } : {}))
@@ -1091,7 +1088,7 @@ it('a task whose run waits for room is in progress, and cancelling it cancels th
   expect((await send('GET', `/tasks/${second}`)).task.status).toBe('cancelled')
 })
 
-it('no task is left in progress by a process that was killed while it ran', async () => {
+it('no task stays in progress after its process was killed', async () => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   const token = newToken('mst')
@@ -1109,7 +1106,7 @@ it('no task is left in progress by a process that was killed while it ran', asyn
       const { executionId } = await send(`/tasks/${id}/execute`, { background: true })
       await model.request(tasks.length - 1)
       if (title === 'not shown') continue
-      // Until the word is stored.
+      // Waits until the word is stored.
       const logs = () => request({ ...killed, token }, 'GET', `/api/v1/executions/${executionId}/logs`)
       await expect.poll(async () => (await logs()).body.logs.length, { timeout: 60_000 }).toBe(2)
     }
@@ -1117,7 +1114,7 @@ it('no task is left in progress by a process that was killed while it ran', asyn
   }
   await using server = await spawnServer(folder.path, env)
   const get = async (id: string) => (await ok(request({ ...server, token }, 'GET', `/api/v1/tasks/${id}`))).task
-  // What had shown text fails, and the task may be tried again; what had not is run again.
+  // A run with text fails, and the task may be tried again; a run without text starts again.
   for (const [index, status] of ['pending', 'completed'].entries()) {
     await expect.poll(async () => (await get(tasks[index]!)).status, { timeout: 60_000 }).toBe(status)
   }

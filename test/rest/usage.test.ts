@@ -29,7 +29,7 @@ afterAll(async () => {
 
 type Query = { period?: string; start?: string; end?: string }
 
-/** What the organization of a member used, as they see it. */
+/** The usage of a member's organization, as they see it. */
 async function usage(who: Member, query: Query = {}, face: Face = 'REST') {
   const input = { orgId: who.organizationId, ...query }
   const { status, body } = await faces[face](server, 'usage.get', input, { token: who.token })
@@ -56,7 +56,7 @@ const amounts = (executions: number, failed: number) => ({
 })
 
 describe('the usage of an organization', () => {
-  it.each(FACES)('is what its runs used, whether they completed, failed or were cancelled: %s', async (face) => {
+  it.each(FACES)('is that of its completed, failed and cancelled runs: %s', async (face) => {
     const who = await server.member({ organization: `Running ${face}` })
     const create = async (name: string) =>
       (await request(server, 'POST', '/api/v1/agents', { token: who.token, body: { name, systemPrompt: 'x' } })).body.id
@@ -73,7 +73,7 @@ describe('the usage of an organization', () => {
     model.script({ tokens: ['one '], end: 'hang' })
     const asked = model.requests.length
     const { executionId } = (await run(ben, { background: true })).body
-    // One that is cancelled before it asks would leave its answer to the next.
+    // A run that is cancelled before its request would leave its answer to the next.
     await model.request(asked)
     expect(
       (await request(server, 'POST', `/api/v1/executions/${executionId}/cancel`, { token: who.token })).status,
@@ -98,7 +98,7 @@ describe('the usage of an organization', () => {
     ])
   })
 
-  it('comes by day, by week from Monday on, and by month, each with what is in the range of it', async () => {
+  it('comes by day, by week from Monday on, and by month, within the range', async () => {
     const who = await server.member({ organization: 'Periods' })
     await used(who, ['2026-05-31', 1], ['2026-06-01', 2], ['2026-06-28', 4], ['2026-06-29', 8], ['2026-07-01', 16])
     const series = async (query: Query) =>
@@ -130,7 +130,7 @@ describe('the usage of an organization', () => {
     expect(await series({ start: '2026-06-30', end: '2026-06-30' })).toEqual([])
   })
 
-  it('adds up by agent and by model within each period, the most runs first', async () => {
+  it('is grouped by agent and by model within each period, most runs first', async () => {
     const who = await server.member({ organization: 'Breakdown' })
     await used(
       who,
@@ -158,7 +158,7 @@ describe('the usage of an organization', () => {
     expect(totals).toEqual(amounts(15, 4))
   })
 
-  it("counts other people's private agents, and shows them to their owner alone", async () => {
+  it("includes other users' private agents, and names them only to their owner", async () => {
     const organization = 'Private'
     const [who, other] = [await server.member({ organization, role: 'owner' }), await server.member({ organization })]
     const create = async ({ token }: Member, visibility: string): Promise<string> => {
@@ -182,7 +182,7 @@ describe('the usage of an organization', () => {
     expect(await seen(other)).toEqual(new Set([shared, foreign]))
   })
 
-  it('may be more than an integer of 32 bits holds', async () => {
+  it('may exceed 32-bit integers', async () => {
     await using large = await startServer({
       OPENAI_BASE_URL: model.baseUrl,
       DEFAULT_MODEL: 'compatible/test',
@@ -200,7 +200,7 @@ describe('the usage of an organization', () => {
     expect(graphql).toEqual({ data: { usage: { totals: { input_tokens: 6_000_000_000 } } } })
   })
 
-  it('groups made-up models as other beyond 50 a day, and names current ones always', async () => {
+  it('groups made-up models as other beyond 50 a day, and always names current ones', async () => {
     const who = await server.member({ organization: 'Many models' })
     const { db } = server.service.deps
     const run = {
@@ -221,7 +221,7 @@ describe('the usage of an organization', () => {
     expect(executions('anthropic/claude-sonnet-5-5')).toBe(1)
   })
 
-  it('is that of one organization alone', async () => {
+  it('excludes other organizations', async () => {
     const [one, two] = [await server.member({ organization: 'One' }), await server.member({ organization: 'Two' })]
     await used(one, [TODAY, 1])
     await used(two, [TODAY, 2])
@@ -248,7 +248,7 @@ describe('the usage of an organization', () => {
 
 const dateBefore = (days: number) => new Date(Date.parse(TODAY) - days * DAY).toISOString().slice(0, 10)
 
-describe('the range', () => {
+describe('the range of usage', () => {
   it.each<[Query, string, string]>([
     [{}, '2026-06-16', TODAY],
     [{ start: '2026-07-01' }, '2026-07-01', TODAY],
@@ -261,7 +261,7 @@ describe('the range', () => {
     expect(await usage(who, query)).toMatchObject({ start, end })
   })
 
-  it('begins and ends with the days of UTC', async () => {
+  it('starts and ends with the days of UTC', async () => {
     const who = await server.member()
     const before = now
     for (const [time, end] of [
@@ -307,7 +307,7 @@ describe('the range', () => {
 })
 
 describe('who may see it', () => {
-  it.each(FACES)('%s: any member with the scope, and nobody of another organization', async (face) => {
+  it.each(FACES)('%s: usage is for any member with the scope, and no other organization', async (face) => {
     const who = await server.member({ organization: 'Seen', scopes: ['usage:read'] })
     const scoped = await server.member({ organization: 'Seen', scopes: ['agents:write', 'executions:write'] })
     const stranger = await server.member({ organization: 'Unseen', role: 'owner' })
@@ -318,7 +318,7 @@ describe('who may see it', () => {
   })
 })
 
-it('every day is in exactly one week and month, which begin on a Monday and on a first', () => {
+it('every day is in one week and one month, which start on a Monday and on a first', () => {
   const day = fc.date({ min: new Date('2000-01-01'), max: new Date('2099-12-31'), noInvalidDate: true })
   fc.assert(
     fc.property(day, (date) => {

@@ -22,7 +22,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 const call = (face: Face, who: Who, procedure: string, input: Record<string, unknown> = {}) =>
   faces[face](server, procedure, input, { token: people[who].token })
 
-/** The agent's own name is in its tag, its role and its description, by which it might be found. */
+/** The agent's own name is in its tag, its role and its description, which searches cover. */
 async function create(face: Face, visibility: string): Promise<{ id: string; mark: string }> {
   const mark = `mark${newId()}`
   const said = { name: mark, role: mark, description: mark, tags: [mark], systemPrompt: 'x', visibility }
@@ -32,7 +32,7 @@ async function create(face: Face, visibility: string): Promise<{ id: string; mar
 const SEEN = '✓'
 const ABSENT = '–'
 
-/** Whether lists and searches have the agent, as one word for all of them: they must not disagree. */
+/** Whether lists and searches contain the agent, as one word for all of them, because they must agree. */
 async function found(face: Face, who: Who, procedure: string, { id, mark }: { id: string; mark: string }, more = {}) {
   const words = new Set<string>()
   for (const filter of [{}, { tag: mark }, { search: mark.toUpperCase() }]) {
@@ -42,7 +42,7 @@ async function found(face: Face, who: Who, procedure: string, { id, mark }: { id
   return [...words].join()
 }
 
-// The visibility table of service.md, with contract.md section 2 for who may change what and for cards.
+// The visibility table of service.md, with contract.md section 2 for changes and for cards.
 const COLUMNS = ['list', 'owner=me', 'public list', 'card', 'get', 'versions', 'execute', 'update', 'delete'] as const
 const TABLE: [visibility: string, who: Who, ...row: (string | number)[]][] = [
   ['private', 'creator', ABSENT, SEEN, ABSENT, 404, 200, 200, 200, 200, 200],
@@ -96,7 +96,7 @@ describe('who may do what with an agent', () => {
   })
 
   it.each(onEachFace([['private'], ['organization'], ['public'], ['unlisted']]))(
-    '%s: as soon as it is %s, it is seen and run as such',
+    '%s: as soon as it is %s, it is visible and executable accordingly',
     async (face, visibility) => {
       for (const before of ['private', 'organization', 'public', 'unlisted']) {
         const agent = await create(face, before)
@@ -110,7 +110,7 @@ describe('who may do what with an agent', () => {
   )
 })
 
-it.each(FACES)('%s: a public list shows cards without a prompt, whoever asks', async (face) => {
+it.each(FACES)('%s: a public list shows cards without a prompt to every caller', async (face) => {
   const secret = `prompt-${newId()}`
   const said = { name: 'A', systemPrompt: secret, visibility: 'public', initialGreeting: secret, model: secret }
   const { id } = (await call(face, 'creator', 'agents.create', said)).body
@@ -120,7 +120,7 @@ it.each(FACES)('%s: a public list shows cards without a prompt, whoever asks', a
   }
 })
 
-describe("what is somebody else's is told apart by nothing from what never was", () => {
+describe('a foreign id looks like one that never existed', () => {
   const ATTEMPTS: [procedure: string, method: string, path: (id: string) => string, body?: object][] = [
     ['agents.get', 'GET', (id) => `/api/v1/agents/${id}`],
     ['agents.versions', 'GET', (id) => `/api/v1/agents/${id}/versions`],

@@ -142,7 +142,7 @@ const PROOFS: Proof[] = [
   {
     name: 'fuzz',
     what: 'requests made up from the OpenAPI document, 300 of each operation',
-    run: () => tests('test/rest/fuzz.test.ts', 'the server goes on|answers as documented', { FUZZ_RUNS: '300' }),
+    run: () => tests('test/rest/fuzz.test.ts', 'still answers|answers as documented', { FUZZ_RUNS: '300' }),
   },
   {
     name: 'mutations',
