@@ -296,6 +296,7 @@ export const Settings = z
     MODEL_RETRIES: z.coerce.number().int().min(0).max(10).default(2),
     TOOL_TIMEOUT: seconds(60),
     APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60, MAX_WAIT),
+    CLIENT_TOOL_TIMEOUT: seconds(60 * 60),
     QUEUE_TIMEOUT: seconds(60 * 60, MAX_WAIT),
     LEASE_DURATION: seconds(15),
     SHUTDOWN_DELAY: duration(MAX_TIMER).min(0).default(0).transform(toMs),

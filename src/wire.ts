@@ -106,7 +106,7 @@ export type MessageData =
   | { messageType: 'retry'; attempt: number; afterMs: number; reason: string }
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
   /** The run waits for the client that started it to call one of the client's own tools (contract-2.md section 6.2). */
-  | { messageType: 'client_tool'; toolUseId: string; name: string }
+  | { messageType: 'client_tool'; calls: { id: string; name: string }[] }
   /** A run resumes after its process died: the deltas of that step start over. */
   | { messageType: 'resumed'; step: number }
 

@@ -215,6 +215,9 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     APPROVAL_TIMEOUT: {
       text: 'Maximum time for which a tool call waits for a decision (seconds). The run then continues without the call.',
     },
+    CLIENT_TOOL_TIMEOUT: {
+      text: "Maximum time for which a run waits for its client to call the client's own tools (seconds). The run then fails.",
+    },
     QUEUE_TIMEOUT: { text: 'Maximum time for which a run waits for capacity or for its session (seconds).' },
   },
   'Uploaded files': {

@@ -180,12 +180,23 @@ builder.objectRef<Message<'approval'>>(TYPES.approval).implement({
   }),
 })
 
+const ClientToolCall = builder.objectRef<{ id: string; name: string }>('ClientToolCall').implement({
+  description: 'A call of a tool of the client',
+  fields: (t) => ({
+    id: t.exposeID('id', { description: 'The call' }),
+    name: t.exposeString('name', { description: 'The tool' }),
+  }),
+})
+
 builder.objectRef<Message<'client_tool'>>(TYPES.client_tool).implement({
-  description: 'The run waits for the client that started it to call one of its own tools',
+  description: 'The run waits for the client that started it to call its own tools',
   interfaces: [Event],
   fields: (t) => ({
-    toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
-    name: t.string({ description: 'The tool', resolve: ({ data }) => data.name }),
+    calls: t.field({
+      type: [ClientToolCall],
+      description: 'The calls that the client has to make',
+      resolve: ({ data }) => data.calls,
+    }),
   }),
 })
 

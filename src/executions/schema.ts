@@ -358,8 +358,13 @@ export const EventData = {
     }).meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
     message({
       messageType: z.literal('client_tool').describe('Kind of message'),
-      toolUseId: z.string().describe('Id of the call'),
-      name: z.string().describe('Name of the tool'),
+      calls: z
+        .array(
+          z
+            .object({ id: z.string().describe('Id of the call'), name: z.string().describe('Name of the tool') })
+            .meta({ id: 'ClientToolCall', description: 'A call of a tool of the client' }),
+        )
+        .describe('Calls that the client has to make'),
     }).meta({
       id: 'ClientToolMessage',
       description: 'The run waits for the client that started it to call one of its own tools',

@@ -13,7 +13,7 @@ type Entry = {
   open: () => Promise<{ handle: Door }>
 }
 
-const DOORS: readonly Entry[] = []
+const DOORS: readonly Entry[] = [{ pattern: /^\/openai\/v1(?:\/|$)/, open: () => import('./openai/door.ts') }]
 
 /** Matches the paths of all doors, for a fast refusal of any other. */
 const ANY = /^\/(?:openai|mcp|a2a)(?:\/|$)|^\/api\/v1\/agents\/[^/]+\/(?:chat|ag-ui)(?:\/|$)/

@@ -1,6 +1,8 @@
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import type { Overrides } from '../../executions/engine/queue/accept.ts'
+import { clientToolName } from '../../executions/engine/queue/client-tools.ts'
 import { followFrom } from '../../executions/service.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
@@ -16,11 +18,11 @@ export type Part = { seq: number } & (
   /** Fragments of the answer and of the reasoning. Each kind of text ends before another part of the step begins. */
   | { type: 'text-start' | 'text-end' | 'reasoning-start' | 'reasoning-end'; id: string; step: number }
   | { type: 'text-delta' | 'reasoning-delta'; id: string; step: number; text: string }
-  | { type: 'tool-call'; step: number; id: string; name: string; input: unknown }
+  | { type: 'tool-call'; step: number; id: string; name: string; input: unknown; isClients: boolean }
   | { type: 'tool-result'; id: string; content: string; isError: boolean }
-  /** The run waits for a person, or for the client to call its own tool. */
-  | { type: 'approval'; approvalId: string; id: string; name: string }
-  | { type: 'client-tool'; id: string; name: string; input: unknown }
+  /** The run waits for a person, or for the client to call its own tools. */
+  | { type: 'approval'; approvalId: string; id: string; name: string; input: unknown }
+  | { type: 'client-tools'; calls: readonly ClientCall[] }
   /** The server restarted: what this step has shown is void, and it begins anew. Its open texts have not ended. */
   | { type: 'reset'; step: number }
   | { type: 'warning'; code: string; text: string }
@@ -37,21 +39,39 @@ export type Part = { seq: number } & (
 
 type PartOf = Part extends infer One ? (One extends Part ? Omit<One, 'seq'> : never) : never
 
+/** A call that the client has to make, by the client's own name of the tool. */
+export type ClientCall = { id: string; name: string; input: unknown }
+
+/** Returns the id of a call, unique among all runs: models repeat theirs. */
+const toCallId = (executionId: string, step: number, toolUseId: string) => `call_${executionId}_${step}_${toolUseId}`
+
+/** Reads an id of {@link Part}. Returns null for an id of somebody else. */
+export function readCallId(id: string) {
+  const [, executionId, step, toolUseId] = /^call_(exec-\d{1,15}-[0-9A-Za-z]{22})_(\d{1,9})_(.*)$/s.exec(id) ?? []
+  return executionId && step && toolUseId !== undefined ? { executionId, step: Number(step), toolUseId } : null
+}
+
 /**
- * Follows a run from its first event on as parts, in batches, live while it runs. Throws 503 if this process shuts down.
- * Ends early if the caller has gone or has lost access.
+ * Follows a run as parts, in batches, live while it runs; only those of events after a number. Throws 503 if this process
+ * shuts down. Ends early if the caller has gone or has lost access.
  */
 export async function* followParts(
   actor: Actor,
   deps: Deps,
   row: ExecutionRow,
   streamTo: (actor: Actor) => AbortSignal,
+  after = 0,
 ): AsyncGenerator<Part[]> {
-  const toParts = createPartReader()
+  // From the first event on, because later ones refer to earlier ones.
+  const toParts = createPartReader(row)
   for await (const events of followFrom(actor, deps, row, 0, streamTo, { content: 'all' })) {
-    yield events.flatMap((event) => toParts(event).map((part) => ({ ...part, seq: event.seq }) as Part))
+    const parts = events.flatMap((event) => toParts(event).map((part) => ({ ...part, seq: event.seq }) as Part))
+    const later = after ? parts.filter(({ seq }) => seq > after) : parts
+    if (later.length) yield later
   }
 }
+
+const plain = ({ id, name, input }: ClientCall): ClientCall => ({ id, name, input })
 
 /** State of the step that is being read. */
 type Step = {
@@ -65,9 +85,18 @@ type Step = {
 }
 
 /** Creates a function that converts the events of one run to parts. It expects them from the first one on. */
-export function createPartReader(): (event: ExecutionEvent) => PartOf[] {
+export function createPartReader({
+  id: executionId,
+  overrides,
+}: Pick<ExecutionRow, 'id' | 'overrides'>): (event: ExecutionEvent) => PartOf[] {
+  const { clientTools = [] } = overrides as Overrides
+  const names = new Map(clientTools.map(({ name }) => [clientToolName(name), name]))
   let step: Step | null = null
-  const inputs = new Map<string, unknown>()
+  /** The calls of the latest step, by the ids of the model. */
+  let calls = new Map<string, ClientCall>()
+
+  const callOf = (toolUseId: string): ClientCall =>
+    calls.get(toolUseId) ?? { id: toCallId(executionId, 0, toolUseId), name: '', input: {} }
 
   const idOf = ({ number, texts, open }: Step) => `${open}_${number}_${texts}`
 
@@ -117,25 +146,29 @@ export function createPartReader(): (event: ExecutionEvent) => PartOf[] {
         return add(data.delta.type === 'text_delta' ? 'text' : 'reasoning', data.step, data.delta.text)
       case 'assistant': {
         const thinking = data.content.flatMap((block) => (block.type === 'thinking' ? block.text : [])).join('')
-        const calls = data.content.flatMap((block) => (block.type === 'tool_use' ? block : []))
-        for (const { id, input } of calls) inputs.set(id, input)
+        const made = data.content.flatMap((block) => (block.type === 'tool_use' ? block : []))
+        const toCall = ({ id, name, input }: (typeof made)[number]) => ({
+          ...{ id: toCallId(executionId, data.step, id), name: names.get(name) ?? name, input },
+          isClients: names.has(name),
+        })
+        calls = new Map(made.map((block) => [block.id, toCall(block)]))
         const parts = [
           ...begin(data.step),
           ...complete('reasoning', data.step, thinking),
           ...complete('text', data.step, data.text),
           ...close(),
-          ...calls.map(({ id, name, input }) => ({ type: 'tool-call' as const, step: data.step, id, name, input })),
+          ...made.map((block) => ({ type: 'tool-call' as const, step: data.step, ...toCall(block) })),
           { type: 'step-end' as const, step: data.step },
         ]
         step = null
         return parts
       }
       case 'tool_result':
-        return [{ type: 'tool-result', id: data.toolUseId, content: data.content, isError: data.isError }]
+        return [{ type: 'tool-result', id: callOf(data.toolUseId).id, content: data.content, isError: data.isError }]
       case 'approval':
-        return [{ type: 'approval', approvalId: data.approvalId, id: data.toolUseId, name: data.name }]
+        return [{ type: 'approval', approvalId: data.approvalId, ...plain(callOf(data.toolUseId)) }]
       case 'client_tool':
-        return [{ type: 'client-tool', id: data.toolUseId, name: data.name, input: inputs.get(data.toolUseId) ?? {} }]
+        return [{ type: 'client-tools', calls: data.calls.map(({ id }) => plain(callOf(id))) }]
       case 'warning':
         return [{ type: 'warning', code: data.code, text: data.text }]
       case 'retry': {

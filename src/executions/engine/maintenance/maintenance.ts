@@ -121,12 +121,17 @@ export function createCaretaker(deps: CaretakerDeps) {
     const now = clock.now()
     await timed(() => markOrphaned(now))
     const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
+    const tooLong = new Date(now.getTime() - settings.CLIENT_TOOL_TIMEOUT)
+    const overdueClient = { waitingFor: 'client_tool' as const, waitingSince: { lt: tooLong } }
     const stale = await timed(() =>
       db.execution.findMany({
         where: {
           terminalSeq: null,
           status: 'pending',
-          OR: [...(pause.isPaused() ? [] : [{ createdAt: { lt: tooOld }, attempt: 0 }]), { wantsCancel: true }],
+          OR: [
+            ...(pause.isPaused() ? [] : [{ createdAt: { lt: tooOld }, attempt: 0 }, overdueClient]),
+            { wantsCancel: true },
+          ],
         },
         take: SWEEP_SIZE,
       }),

@@ -17,10 +17,13 @@ export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 export type Asked = Ask & { id: string; step: number }
 
 /** Partial result of a run that resumes later. */
-type Kept = Pick<Remains, 'model' | 'modelsTried' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'>
+export type Kept = Pick<
+  Remains,
+  'model' | 'modelsTried' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'
+>
 
 /** Returns the partial result with messages for subscribers appended. */
-function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
+export function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
   const first = kept.terminalSeq
   const told = messages.map((data, index) => ({ seq: first + index, at, event: 'message' as const, data }))
   return { ...kept, events: [...kept.events, ...told], terminalSeq: first + told.length }
@@ -30,7 +33,7 @@ function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
  * Releases the lease of a run, fenced by the attempt. Returns false if another process took the run over or it is
  * marked for cancellation.
  */
-async function letGo(
+export async function letGo(
   tx: Tx,
   row: ExecutionRow,
   waitingFor: ExecutionRow['waitingFor'],

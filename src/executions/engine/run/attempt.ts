@@ -9,6 +9,7 @@ import { type ExecutionRow, type MessageData, type Said, textSoFar, type Warning
 import { classifyModelError, ModelError, UNEXPECTED, withoutWords } from '../models/model-errors.ts'
 import * as waits from '../queue/approvals.ts'
 import * as claims from '../queue/claims.ts'
+import { waitForClient } from '../queue/client-tools.ts'
 import * as endings from '../queue/endings.ts'
 import { waitedBelow } from '../queue/tree.ts'
 import { Stop, TimeoutError } from './abort.ts'
@@ -139,7 +140,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   /**
-   * Writes the final state, or suspends a run that waits for an approval. Returns null if it was suspended or taken
+   * Writes the final state, or suspends a run that waits for an approval or for its client. Returns null if it was suspended or taken
    * over.
    */
   async function conclude(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
@@ -150,6 +151,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     }
     let outcome = played
     const asked = outcome.status === 'completed' ? askedIn(progress) : []
+    const theirs = outcome.status === 'completed' ? progress.theirs : []
     const { usage, steps } = progress
     state.warnings.show(null)
     const by = askedOf(state)
@@ -165,9 +167,11 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const remains = { ...left, ...(await journal.drain(channel)) }
     const again = (error: unknown) =>
       log.error({ err: error, executionId: row.id }, 'failed to store the end of a run, retrying')
-    if (asked.length) {
+    if (asked.length || theirs.length) {
       const suspend = () =>
-        waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains)
+        asked.length
+          ? waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains)
+          : waitForClient(deps.claimDeps, row, theirs, remains)
       try {
         if (await outlast(suspend, deps.stopped, again)) {
           journal.close(channel, null)
@@ -234,7 +238,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
   return (row, agent, from, channel, controller, claimed) => {
     const { usage, steps, said, opening, warnings } = from
-    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], last: [] }
+    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], last: [] }
     const state: State = {
       ...{ row, channel, controller, claimed, progress },
       warnings: createWarnings(warnings),

@@ -21,12 +21,13 @@ const MAX_TOGETHER = 10
 export async function* makeCalls(input: RunInput, step: Step, progress: Progress): AsyncGenerator<MessageData> {
   const open = step.calls.filter(({ result }) => !result)
   progress.asks = []
+  progress.theirs = []
   const ask = (call: Call, tool: Tool, said: Described = tool) => progress.asks.push({ call, tool, said })
   const asked = open.filter((call) => isFinished(step, call) && isToAsk(call, toolOf(input, call)))
   for (const call of asked) ask(call, toolOf(input, call) as Tool)
   const ready = open.filter((call) => !asked.includes(call))
   const together = ready.filter((call) => toolOf(input, call)?.delegates)
-  const makeOne = (call: Call) => make(input, step, call, ask)
+  const makeOne = (call: Call) => make(input, step, call, ask, (theirs) => progress.theirs.push(theirs))
   for (const call of ready) {
     const result = together.includes(call) ? null : await makeOne(call)
     if (result) yield result
@@ -54,12 +55,25 @@ const mustAsk = ({ decision }: Call, said: Described): boolean => {
 /** Adds a call to those that a person must decide. */
 type Ask = (call: Call, tool: Tool, said?: Described) => void
 
-/** Makes a call, stores its result and returns its event. Returns null if a person must decide first. */
-async function make(input: RunInput, whole: Step, call: Call, ask: Ask): Promise<MessageData | null> {
+/**
+ * Makes a call, stores its result and returns its event. Returns null if a person must decide first, or if the client has
+ * to make it.
+ */
+async function make(
+  input: RunInput,
+  whole: Step,
+  call: Call,
+  ask: Ask,
+  leave: (call: Call) => void,
+): Promise<MessageData | null> {
   const { step } = whole
   const tool = toolOf(input, call)
   const refused = isFinished(whole, call) ? refusal(call, tool, input.tools) : unfinished(whole)
-  const checked = refused ? failure(refused) : await check(input, call, tool as Tool, ask)
+  if (!refused && tool?.isClients && !call.given) {
+    leave(call)
+    return null
+  }
+  const checked = refused ? failure(refused) : (call.given ?? (await check(input, call, tool as Tool, ask)))
   if (checked === 'asks') return null
   if (!checked) await input.steps().begin(step, call)
   const result = bounded(checked ?? (await answerOf(input, step, call, tool as Tool)))

@@ -12,6 +12,7 @@ import type { Models } from '../models/models.ts'
 import type { Overrides } from '../queue/accept.ts'
 import { readAuthority } from '../queue/authority.ts'
 import type { AgentRow } from '../queue/claims.ts'
+import { toClientTool } from '../queue/client-tools.ts'
 import { type Asking, type AskingDeps, createAsking } from './asking.ts'
 import { offerable } from './offers.ts'
 import { buildPrompt } from './prompt.ts'
@@ -60,7 +61,9 @@ export async function equip(
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
-  const tools = offerable(toolbox.tools, agent.allowedTools as string[], warn)
+  const { clientTools = [] } = row.overrides as Overrides
+  const opened = clientTools.length ? [...toolbox.tools, ...clientTools.map(toClientTool)] : toolbox.tools
+  const tools = offerable(opened, agent.allowedTools as string[], warn)
   const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
   try {
     const prompt = await buildPrompt(deps, agent, row, { instructions, withCalls: tools.length > 0 })

@@ -52,6 +52,8 @@ export type Progress = {
   steps: Step[]
   /** Calls that a person must decide. The run stops until then. */
   asks: Ask[]
+  /** Calls that the client has to make. The run stops until then. */
+  theirs: Call[]
   /** The parts of the latest reply. */
   last: readonly ReplyPart[]
 }
@@ -72,7 +74,7 @@ export type Say = (data: MessageData) => Promise<unknown> | undefined
  * permitted turn are not made: the run ends with its text (contract.md section 3, `maxTurns`). Nothing is stored before
  * `begun`, because the model may be asked while the claim is written.
  *
- * Returns the reason for the end, or null if the run waits for an approval.
+ * Returns the reason for the end, or null if the run waits for an approval or for its client.
  */
 export async function run(
   input: RunInput,
@@ -87,7 +89,7 @@ export async function run(
   for (;;) {
     if (last) {
       for await (const result of makeCalls(input, last, progress)) await say(result)
-      if (progress.asks.length) return null
+      if (progress.asks.length || progress.theirs.length) return null
       prompt.push(...toPrompt(last))
     }
     const number: number = (last?.step ?? 0) + 1

@@ -43,6 +43,8 @@ export type Call = {
   result: ToolResult | null
   childExecutionId: string | null
   decision: Decision | null
+  /** The result of a client's tool that is not part of the run yet. */
+  given: ToolResult | null
 }
 
 /** What the model said, and why it ended there. */
@@ -70,7 +72,7 @@ export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []
     .map(({ toolCallId: id, toolName: name, input }, position) => ({
       ...{ position, id, name, input },
       target: tools.find((tool) => tool.name === name)?.target ?? '',
-      ...{ inFlight: false, result: null, childExecutionId: null, decision: null },
+      ...{ inFlight: false, result: null, childExecutionId: null, decision: null, given: null },
     }))
 
 /** A step as the event that shows it. */
@@ -170,6 +172,7 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
         result: row?.completedAt ? { content: row.content ?? '', isError: row.isError } : null,
         childExecutionId: row?.childExecutionId ?? null,
         decision: asked ? decisionOf(asked) : null,
+        given: row && !row.completedAt && row.content !== null ? { content: row.content, isError: row.isError } : null,
       }
     })
     return { step, parts, stopReason, usage, calls, model }

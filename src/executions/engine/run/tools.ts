@@ -60,6 +60,8 @@ export type Tool = {
    * exists. Throws an AppError if the server is unreachable.
    */
   describe?(signal: AbortSignal): Promise<Described | null>
+  /** The client that started the run makes the calls: the run waits for their results. */
+  isClients?: true
   /**
    * Each call starts a run and waits for it, in parallel with others of its step and without a time limit. After a
    * restart the call resumes with the run it had started.

@@ -1,0 +1,67 @@
+import type { KnownAgent } from '../../agents/known.ts'
+import type { Actor } from '../../auth/actor.ts'
+import type { Deps } from '../../deps.ts'
+import { badRequest } from '../../errors.ts'
+import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
+import { findOpenCalls, giveResults } from '../../executions/engine/queue/client-tools.ts'
+import { MAX_RESULT } from '../../executions/engine/run/tools.ts'
+import { readable } from '../../executions/service.ts'
+import { readCallId } from './parts.ts'
+import type { ClientResult } from './turns.ts'
+
+/**
+ * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2). Returns the run, and the
+ * number of the event after which it continues. A repeated request finds the run that it has continued. Throws 400 if the
+ * results are not those that a run of the caller waits for.
+ */
+export async function giveClientResults(
+  actor: Actor,
+  deps: Deps,
+  agent: Pick<KnownAgent, 'id'>,
+  results: readonly ClientResult[],
+): Promise<{ row: ExecutionRow; after: number }> {
+  const given = results.map((result) => ({ ...result, call: readCallId(result.id) }))
+  const { executionId = '', step = 0 } = given[0]?.call ?? {}
+  const where = { AND: [{ id: executionId, agentId: agent.id, userId: actor.userId }, readable(actor)] }
+  const row = await deps.db.execution.findFirst({ where })
+  if (!row || given.some(({ call }) => call?.executionId !== executionId)) throw noneWaits()
+  const open = await findOpenCalls(deps.db, row.id)
+  if (row.waitingFor !== 'client_tool' || !open.some((call) => call.step === step)) {
+    return { row, after: await numberOf(deps, row, step) }
+  }
+  const filled = open.map((call) => {
+    const found = given.find(({ call: one }) => one?.step === call.step && one.toolUseId === call.toolUseId)
+    if (!found) throw badRequest('A result of a tool call is missing', { detail: MISSING })
+    return { ...call, content: checked(found.content), isError: found.isError }
+  })
+  const now = deps.clock.now()
+  await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now))
+  deps.engine.goOn(row)
+  return { row, after: row.seqReserved - 1 }
+}
+
+const MISSING = 'Send the results of all calls of the last answer together.'
+
+const noneWaits = () =>
+  badRequest('No run waits for these results', {
+    detail: 'Send the ids of the tool calls as they came, within CLIENT_TOOL_TIMEOUT, to the same agent.',
+  })
+
+/** Refuses a result beyond the limit of tools, because the model would read half of it. */
+function checked(content: string): string {
+  if (Buffer.byteLength(content) <= MAX_RESULT) return content
+  throw badRequest('The result of a tool is too long', { detail: `A result has at most ${MAX_RESULT} bytes.` })
+}
+
+/** Returns the number of the event with which a run asked its client to make the calls of a step. Throws 400 if it never did. */
+async function numberOf({ db }: Deps, { id }: ExecutionRow, step: number): Promise<number> {
+  let current = 0
+  for await (const events of readEvents(db, id, 0)) {
+    for (const { seq, event, data } of events) {
+      if (event !== 'message') continue
+      if (data.messageType === 'assistant') current = data.step
+      if (data.messageType === 'client_tool' && current === step) return seq
+    }
+  }
+  throw noneWaits()
+}

@@ -1,0 +1,72 @@
+import type { GivenTurn } from '../../executions/engine/queue/given.ts'
+import type { CallRecord } from '../../executions/engine/run/steps.ts'
+
+/** The result of a tool that the client has called. */
+export type ClientResult = { id: string; content: string; isError: boolean }
+
+/** What a client's list of messages says. */
+export type Said = {
+  /** Its system, developer and instructions texts. */
+  instructions: string | undefined
+  history: GivenTurn[]
+  /** The message to answer. Null if the list ends with results of tools, or with an answer. */
+  question: string | null
+  /** The results at the end of the list. */
+  results: ClientResult[]
+}
+
+/** Reads the messages of a client, one after the other, as turns. */
+export function createTurns() {
+  const instructions: string[] = []
+  const turns: { message: string | null; answer: string | null; toolCalls: CallRecord[] }[] = []
+  let results: ClientResult[] = []
+  let isAsked = false
+
+  function current() {
+    const last = turns.at(-1) ?? { message: null, answer: null, toolCalls: [] }
+    if (!turns.length) turns.push(last)
+    return last
+  }
+
+  /** Begins something else than results. */
+  function turn(asked: boolean): void {
+    results = []
+    isAsked = asked
+  }
+
+  return {
+    instruct(text: string): void {
+      if (text.trim()) instructions.push(text)
+    },
+    ask(message: string): void {
+      turns.push({ message, answer: null, toolCalls: [] })
+      turn(true)
+    },
+    answer(text: string): void {
+      const last = current()
+      if (text) last.answer = last.answer ? `${last.answer}\n\n${text}` : text
+      turn(false)
+    },
+    call(id: string, name: string, input: unknown): void {
+      current().toolCalls.push({ id, name, input, result: null, isError: false })
+      turn(false)
+    },
+    result(id: string, content: string, isError = false): void {
+      for (const { toolCalls } of turns) {
+        const call = toolCalls.findLast((one) => one.id === id)
+        if (call) Object.assign(call, { result: content, isError })
+      }
+      results.push({ id, content, isError })
+      isAsked = false
+    },
+    finish(): Said {
+      const last = isAsked ? turns.pop() : undefined
+      return {
+        instructions: instructions.length ? instructions.join('\n\n') : undefined,
+        history: turns,
+        question: last?.message ?? null,
+        results,
+      }
+    },
+  }
+}

@@ -1,0 +1,392 @@
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
+import { generateText, streamText } from 'ai'
+import OpenAI, { APIError } from 'openai'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let model: ModelServer
+let server: TestServer
+let ann: Member
+let eve: Member
+let agent: string
+let slug: string
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test', TRUST_PROXY: 'false' })
+  ann = await server.member({ organization: 'Acme' })
+  eve = await server.member({ organization: 'Other' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+beforeEach(async () => {
+  const made = await create()
+  agent = made.id
+  slug = made.agent.slug
+})
+
+async function create(fields: object = {}, { token } = ann) {
+  const body = { name: `Ada ${crypto.randomUUID()}`, systemPrompt: 'You are Ada.', ...fields }
+  return (await request(server, 'POST', '/api/v1/agents', { body, token })).body
+}
+
+const clientOf = ({ token } = ann, headers: Record<string, string> = {}) =>
+  new OpenAI({ baseURL: `${server.url}/openai/v1`, apiKey: token, maxRetries: 0, defaultHeaders: headers })
+
+const text = ({ choices: [choice] }: OpenAI.Chat.ChatCompletion) => choice?.message.content
+
+/** What the model was asked last, as `role: content`. */
+const asked = () => model.requests.at(-1)?.body.messages.map(({ role, content }) => `${role}: ${content}`)
+
+const failureOf = async (work: Promise<unknown>): Promise<APIError> => {
+  const error = await work.then(
+    () => null,
+    (thrown) => thrown,
+  )
+  expect(error).toBeInstanceOf(APIError)
+  return error
+}
+
+const user = (content: string) => ({ role: 'user' as const, content })
+const assistant = (content: string) => ({ role: 'assistant' as const, content })
+
+const executions = async (token = ann.token) =>
+  (await request(server, 'GET', '/api/v1/executions', { token })).body.executions as { sessionId: string; id: string }[]
+
+const messagesOf = async (chatId: string, query = '') => {
+  const { body } = await request(server, 'GET', `/api/v1/chats/${chatId}/messages${query}`, { token: ann.token })
+  return body.messages.map(({ role, content }: { role: string; content: string }) => `${role}: ${content}`)
+}
+
+describe('models', () => {
+  it('lists the agents that the caller can run, by organization and slug', async () => {
+    const hidden = await create({ visibility: 'unlisted' }, await server.member({ organization: 'Acme' }))
+    const { data } = await clientOf().models.list()
+    expect(data).toContainEqual(expect.objectContaining({ id: `acme/${slug}`, object: 'model', owned_by: 'acme' }))
+    expect(data.map(({ id }) => id)).not.toContain(`acme/${hidden.agent.slug}`)
+    expect((await clientOf(eve).models.list()).data).toEqual([])
+  })
+
+  it('finds an agent by id, by slugs and by a name that only one agent has', async () => {
+    const { agent: made } = await create({ name: 'The only Grace' })
+    for (const name of [made.id, `acme/${made.slug}`, 'The only Grace']) {
+      const completion = await clientOf().chat.completions.create({ model: name, messages: [user('Hi')] })
+      expect(completion.model).toBe(name)
+    }
+    expect(await clientOf().models.retrieve(made.id)).toMatchObject({ id: `acme/${made.slug}` })
+    await create({ name: 'The only Grace' })
+    const error = await failureOf(
+      clientOf().chat.completions.create({ model: 'The only Grace', messages: [user('Hi')] }),
+    )
+    expect(error).toMatchObject({ status: 400, message: expect.stringContaining('Several agents have this name') })
+  })
+
+  it('answers the same for an unknown agent and for one of another organization', async () => {
+    const errors = await Promise.all(
+      [agent, 'A'.repeat(22), `acme/${slug}`, 'acme/nobody'].map((model) =>
+        failureOf(clientOf(eve).chat.completions.create({ model, messages: [user('Hi')] })),
+      ),
+    )
+    for (const error of errors) {
+      expect(error).toMatchObject({ status: 404, code: 'model_not_found', type: 'not_found_error' })
+      expect(error.message).toBe(errors[0]?.message)
+    }
+  })
+})
+
+describe('chat completions', () => {
+  it('answers with the text and the usage of the run', async () => {
+    model.script({ tokens: ['Good ', 'day.'], usage: { input: 17, output: 5 } })
+    const { data, response } = await clientOf()
+      .chat.completions.create({ model: agent, messages: [user('Hello')] })
+      .withResponse()
+    expect(data).toMatchObject({
+      object: 'chat.completion',
+      model: agent,
+      choices: [{ index: 0, finish_reason: 'stop', message: { role: 'assistant', content: 'Good day.' } }],
+      usage: { prompt_tokens: 17, completion_tokens: 5, total_tokens: 22 },
+    })
+    expect(data.id).toBe(`chatcmpl-${response.headers.get('x-execution-id')}`)
+  })
+
+  it('streams the fragments, the reasoning and the usage', async () => {
+    model.script({ tokens: ['<think>', 'Hm.', '</think>', 'Good ', 'day.'], usage: { input: 17, output: 5 } })
+    const stream = await clientOf().chat.completions.create({
+      ...{ model: agent, messages: [user('Hello')], stream: true },
+      stream_options: { include_usage: true },
+    })
+    const chunks = await Array.fromAsync(stream)
+    const deltas = chunks.flatMap(({ choices }) => choices.map(({ delta }) => delta))
+    expect(deltas.map(({ content }) => content ?? '').join('')).toBe('Good day.')
+    expect(deltas.map((delta) => (delta as { reasoning_content?: string }).reasoning_content ?? '').join('')).toBe(
+      'Hm.',
+    )
+    expect(chunks.at(-2)?.choices[0]?.finish_reason).toBe('stop')
+    expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: 22 } })
+  })
+
+  it('puts the system texts after the prompt and gives the messages as the history of a new session', async () => {
+    const { data, response } = await clientOf()
+      .chat.completions.create({
+        model: agent,
+        messages: [
+          { role: 'system', content: 'Speak French.' },
+          user('One'),
+          assistant('Un'),
+          { role: 'developer', content: [{ type: 'text', text: 'Be brief.' }] },
+          user('Two'),
+        ],
+      })
+      .withResponse()
+    expect(text(data)).toBeTruthy()
+    expect(asked()).toEqual([
+      'system: You are Ada.\n\nSpeak French.\n\nBe brief.',
+      'user: One',
+      'assistant: Un',
+      'user: Two',
+    ])
+    const id = response.headers.get('x-execution-id')
+    const { body } = await request(server, 'GET', `/api/v1/executions/${id}`, { token: ann.token })
+    expect(await messagesOf(body.execution.chatId)).toEqual([
+      'user: One',
+      'assistant: Un',
+      'user: Two',
+      `assistant: ${text(data)}`,
+    ])
+    const { body: found } = await request(server, 'GET', `/api/v1/chats/${body.execution.chatId}`, { token: ann.token })
+    expect(found.chat).toMatchObject({ title: 'One', messageCount: 4 })
+    await request(server, 'POST', `/api/v1/agents/${agent}/execute`, {
+      ...{ body: { message: 'Three', sessionId: body.execution.sessionId }, token: ann.token },
+    })
+    expect(asked()?.slice(1, 4)).toEqual(['user: One', 'assistant: Un', 'user: Two'])
+  })
+
+  it('maps the settings of the request to those of the model', async () => {
+    await clientOf().chat.completions.create({
+      ...{ model: agent, messages: [user('Hi')], temperature: 0.5, top_p: 0.9, max_tokens: 77, stop: 'END', seed: 3 },
+    })
+    expect(model.requests.at(-1)?.body).toMatchObject({
+      ...{ temperature: 0.5, top_p: 0.9, max_tokens: 77, stop: ['END'], seed: 3 },
+    })
+    const error = await failureOf(
+      clientOf().chat.completions.create({ model: agent, messages: [user('Hi')], top_p: 7 }),
+    )
+    expect(error).toMatchObject({ status: 400, param: 'top_p', type: 'invalid_request_error' })
+  })
+
+  it.each([
+    ['no messages', { messages: [] }],
+    ['an answer at the end', { messages: [user('Hi'), assistant('Yes')] }],
+    ['an empty message', { messages: [user(' ')] }],
+    ['a picture', { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] }],
+    ['two answers', { messages: [user('Hi')], n: 2 }],
+    ['a tool of OpenAI', { messages: [user('Hi')], tools: [{ type: 'web_search' }] }],
+    ['results that no run waits for', { messages: [{ role: 'tool', tool_call_id: 'call_1', content: '1' }] }],
+  ])('refuses %s with a 400 in the form of OpenAI', async (_, fields) => {
+    const error = await failureOf(clientOf().chat.completions.create({ model: agent, ...fields } as never))
+    expect(error).toMatchObject({ status: 400, type: 'invalid_request_error' })
+    expect(error.message).toMatch(/\w/)
+  })
+
+  it('says why a run failed, in an answer and in a stream', async () => {
+    const refusal = { error: { status: 400, message: 'No such thing' } }
+    model.script(refusal, refusal)
+    const body = { model: agent, messages: [user('Hi')] }
+    const error = await failureOf(clientOf().chat.completions.create(body))
+    expect(error).toMatchObject({ status: 500, type: 'server_error', code: 'provider_error' })
+    expect(error.message).toContain('No such thing')
+    const stream = await clientOf().chat.completions.create({ ...body, stream: true })
+    expect((await failureOf(Array.fromAsync(stream))).message).toContain('No such thing')
+  })
+
+  it('requires a token with the scope, and takes no cookie', async () => {
+    const weak = await server.member({ organization: 'Acme', scopes: ['tasks:read'] })
+    const body = { model: agent, messages: [user('Hi')] }
+    expect(await failureOf(clientOf(weak).chat.completions.create(body))).toMatchObject({
+      ...{ status: 403, type: 'permission_error', code: 'insufficient_scope' },
+    })
+    const cookie = { cookie: 'muster=abc', 'content-type': 'application/json' }
+    const response = await fetch(`${server.url}/openai/v1/models`, { headers: cookie })
+    expect(response.status).toBe(401)
+    expect(await response.json()).toMatchObject({ error: { code: 'invalid_api_key', type: 'authentication_error' } })
+  })
+
+  it('repeats the answer of a request with the same Idempotency-Key', async () => {
+    const before = (await executions()).length
+    const headers = { 'Idempotency-Key': crypto.randomUUID() }
+    const body = { model: agent, messages: [user('One'), assistant('Un'), user('Two')] }
+    const first = await clientOf().chat.completions.create(body, { headers })
+    const { data, response } = await clientOf().chat.completions.create(body, { headers }).withResponse()
+    expect(data).toEqual(first)
+    expect(response.headers.get('idempotent-replayed')).toBe('true')
+    expect((await executions()).length).toBe(before + 1)
+  })
+
+  it('serves the provider of the AI SDK', async () => {
+    const provider = createOpenAICompatible({ name: 'muster', baseURL: `${server.url}/openai/v1`, apiKey: ann.token })
+    model.script({ tokens: 'Good day.' }, { tokens: 'Good night.' })
+    expect((await generateText({ model: provider(agent), prompt: 'Hello' })).text).toBe('Good day.')
+    const { textStream } = streamText({ model: provider(agent), prompt: 'Bye' })
+    expect((await Array.fromAsync(textStream)).join('')).toBe('Good night.')
+  })
+})
+
+describe('a named conversation', () => {
+  const say = async (name: string, ...messages: OpenAI.Chat.ChatCompletionMessageParam[]) => {
+    const { data, response } = await clientOf(ann, { 'X-OpenWebUI-Chat-Id': name })
+      .chat.completions.create({ model: agent, messages })
+      .withResponse()
+    const { body } = await request(server, 'GET', `/api/v1/executions/${response.headers.get('x-execution-id')}`, {
+      token: ann.token,
+    })
+    return { text: text(data) ?? '', ...(body.execution as { chatId: string; sessionId: string }) }
+  }
+
+  it('drops the messages that repeat the session', async () => {
+    const name = crypto.randomUUID()
+    const first = await say(name, user('One'))
+    const second = await say(name, user('One'), assistant(`${first.text} \n`), user('Two'))
+    expect(second.sessionId).toBe(first.sessionId)
+    expect(await messagesOf(first.chatId)).toEqual([
+      ...['user: One', `assistant: ${first.text}`, 'user: Two', `assistant: ${second.text}`],
+    ])
+  })
+
+  it('branches where the history was edited, and goes on in that branch', async () => {
+    const name = crypto.randomUUID()
+    const first = await say(name, user('One'))
+    const second = await say(name, user('One'), assistant(first.text), user('Two'))
+    const edited = await say(name, user('One'), assistant(first.text), user('Zwei'))
+    expect(edited).toMatchObject({ chatId: second.chatId })
+    expect(edited.sessionId).not.toBe(second.sessionId)
+    expect(asked()?.slice(1)).toEqual(['user: One', `assistant: ${first.text}`, 'user: Zwei'])
+    const next = await say(
+      name,
+      ...[user('One'), assistant(first.text), user('Zwei'), assistant(edited.text), user('Drei')],
+    )
+    expect(next.sessionId).toBe(edited.sessionId)
+    const other = await say(name, user('One'), assistant('Invented'), user('Two'))
+    expect(asked()?.slice(1)).toEqual(['user: One', 'assistant: Invented', 'user: Two'])
+    expect(other.chatId).toBe(first.chatId)
+  })
+
+  it('keeps a request for a title beside the conversation', async () => {
+    const name = crypto.randomUUID()
+    const first = await say(name, user('One'))
+    const title = await say(name, user('Write a title for: One'))
+    expect(title.chatId).toBe(first.chatId)
+    expect(asked()?.slice(1)).toEqual(['user: Write a title for: One'])
+    expect(await messagesOf(first.chatId)).toEqual(['user: One', `assistant: ${first.text}`])
+    const second = await say(name, user('One'), assistant(first.text), user('Two'))
+    expect(second.sessionId).toBe(first.sessionId)
+  })
+
+  it('joins the active run of a request that is repeated', async () => {
+    const name = crypto.randomUUID()
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: ['Slow', gate.promise, ' answer'] })
+    const [one, two] = [say(name, user('One')), model.request(model.requests.length).then(() => say(name, user('One')))]
+    await expect
+      .poll(async () => (await server.service.deps.db.conversationName.count({ where: { name } })) > 0)
+      .toBe(true)
+    gate.resolve()
+    expect((await one).text).toBe('Slow answer')
+    expect((await two).sessionId).toBe((await one).sessionId)
+  })
+
+  it('is one conversation for each user and agent', async () => {
+    const name = crypto.randomUUID()
+    const ben = await server.member({ organization: 'Acme' })
+    const mine = await say(name, user('One'))
+    const body = { model: agent, messages: [user('One')] }
+    await clientOf(ben, { 'X-Session-Id': name }).chat.completions.create(body)
+    await clientOf(ann, { 'X-Session-Id': name }).chat.completions.create({ ...body, model: (await create()).id })
+    const names = await server.service.deps.db.conversationName.findMany({ where: { name } })
+    expect(names).toHaveLength(3)
+    expect(new Set(names.map(({ sessionId }) => sessionId)).size).toBe(3)
+    expect(names.map(({ sessionId }) => sessionId)).toContain(mine.sessionId)
+  })
+
+  it('begins again after its chat was deleted', async () => {
+    const name = crypto.randomUUID()
+    const first = await say(name, user('One'))
+    await request(server, 'DELETE', `/api/v1/chats/${first.chatId}`, { token: ann.token })
+    const again = await say(name, user('One'), assistant(first.text), user('Two'))
+    expect(again.chatId).not.toBe(first.chatId)
+    expect(asked()?.slice(1)).toEqual(['user: One', `assistant: ${first.text}`, 'user: Two'])
+    expect((await say(name, user('Three'))).chatId).toBe(again.chatId)
+  })
+})
+
+describe('function tools of the client', () => {
+  const tools = [
+    {
+      type: 'function' as const,
+      function: {
+        name: 'get_weather',
+        description: 'Weather of a city',
+        parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+      },
+    },
+  ]
+  const CALL = { toolCalls: [{ id: 'call_1', name: 'client__get_weather', input: { city: 'Rome' } }] }
+
+  it.each([false, true])('pause the run, and their results continue it (stream: %s)', async (stream) => {
+    model.script(CALL, { tokens: 'It is sunny.' })
+    const body = { model: agent, tools, messages: [user('Weather?')] as OpenAI.Chat.ChatCompletionMessageParam[] }
+    const complete = async (messages: typeof body.messages) =>
+      stream
+        ? await clientOf()
+            .chat.completions.stream({ ...body, messages })
+            .finalChatCompletion()
+        : await clientOf().chat.completions.create({ ...body, messages })
+    const first = await complete(body.messages)
+    const [choice] = first.choices
+    expect(choice).toMatchObject({
+      finish_reason: 'tool_calls',
+      message: { tool_calls: [{ type: 'function', function: { name: 'get_weather', arguments: '{"city":"Rome"}' } }] },
+    })
+    const id = first.id.replace('chatcmpl-', '')
+    const waiting = await request(server, 'GET', `/api/v1/executions/${id}`, { token: ann.token })
+    expect(waiting.body.execution).toMatchObject({ status: 'pending', waitingFor: 'client_tool' })
+    const call = choice?.message.tool_calls?.[0]
+    const results = [
+      ...[...body.messages, choice!.message],
+      { role: 'tool' as const, tool_call_id: call!.id, content: 'Sunny, 21 degrees' },
+    ]
+    const second = await complete(results)
+    expect(text(second)).toBe('It is sunny.')
+    expect(second.id).toBe(first.id)
+    expect(model.requests.at(-1)?.body.messages.at(-1)).toMatchObject({ role: 'tool', content: 'Sunny, 21 degrees' })
+    const count = model.requests.length
+    expect(text(await complete(results))).toBe('It is sunny.')
+    expect(model.requests.length).toBe(count)
+  })
+
+  it('take results from nobody else, and all of a step together', async () => {
+    const calls = ['Rome', 'Oslo'].map((city, index) => ({
+      ...{ id: `call_${index}`, name: 'client__get_weather', input: { city } },
+    }))
+    model.script({ toolCalls: calls })
+    const body = { model: agent, tools, messages: [user('Weather?')] }
+    const first = await clientOf().chat.completions.create(body)
+    const made = first.choices[0]?.message.tool_calls ?? []
+    expect(made).toHaveLength(2)
+    const toMessages = (ids: string[]) => [
+      ...body.messages,
+      first.choices[0]!.message,
+      ...ids.map((id) => ({ role: 'tool' as const, tool_call_id: id, content: '1' })),
+    ]
+    const give = (ids: string[], who = ann, to = agent) =>
+      failureOf(clientOf(who).chat.completions.create({ model: to, messages: toMessages(ids) }))
+    const ben = await server.member({ organization: 'Acme' })
+    const ids = made.map(({ id }) => id)
+    const none = { status: 400, message: expect.stringContaining('No run waits for these results') }
+    expect(await give(ids, ben)).toMatchObject(none)
+    expect(await give(ids, ann, (await create()).id)).toMatchObject(none)
+    expect(await give(ids.slice(1))).toMatchObject({ status: 400, message: expect.stringContaining('is missing') })
+  })
+})
