@@ -2,12 +2,25 @@ import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import type { TestServer } from './server.ts'
 
-/** How SQLite finds the rows of a statement: its plan, a step each. */
-export function planOf({ folder }: Pick<TestServer, 'folder'>, sql: string): string[] {
-  const database = new Sqlite(join(folder, 'muster.db'), { readonly: true })
-  using _ = { [Symbol.dispose]: () => database.close() }
-  const plan = database.prepare<unknown[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
-  return plan.all(...sql.matchAll(/\?/g).map(() => null)).map(({ detail }) => detail)
+type Explained = { database: Sqlite.Database; plans: Map<string, string[]> }
+
+/** A connection for each database with the plans that were asked for, because a new connection reads the whole schema. */
+const explained = new WeakMap<Pick<TestServer, 'folder'>, Explained>()
+
+/** Returns how SQLite finds the rows of a statement: its plan, a step each. */
+export function planOf(server: Pick<TestServer, 'folder'>, sql: string): string[] {
+  let known = explained.get(server)
+  if (!known) {
+    known = { database: new Sqlite(join(server.folder, 'muster.db'), { readonly: true }), plans: new Map() }
+    explained.set(server, known)
+  }
+  let plan = known.plans.get(sql)
+  if (!plan) {
+    const explain = known.database.prepare<unknown[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`)
+    plan = explain.all(...sql.matchAll(/\?/g).map(() => null)).map(({ detail }) => detail)
+    known.plans.set(sql, plan)
+  }
+  return plan
 }
 
 /** A step that finds rows by nothing that makes them few: all of a table, of an organization, or of one state. */
