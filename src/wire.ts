@@ -162,4 +162,6 @@ type ResultData = {
   sessionId: string
   usage: { input_tokens: number; output_tokens: number }
   stopReason: string | null
+  /** The parsed answer of a run with an output schema (contract-2.md section 2.5). */
+  resultObject?: unknown
 }

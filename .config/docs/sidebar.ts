@@ -36,6 +36,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('Delegation', '/guides/delegation'),
       item('Missions at night', '/guides/missions'),
       item('Models and retries', '/guides/models'),
+      item('Structured output', '/guides/structured-output'),
       item('Clients of the hosted original', '/guides/hosted-client'),
     ],
   },

@@ -8,6 +8,7 @@ import { jsonFromZod, objectFromZod } from '../graphql/outputs.ts'
 import { computedBy, isTruncated, loadRows, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MAX_ITEMS } from '../lib/fields.ts'
 import * as settings from '../lib/model-settings.ts'
+import { NewOutput, Output, outputOf } from '../lib/output.ts'
 import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
@@ -24,6 +25,9 @@ enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Owner of the agents to
 const { reasoningEffort, toolChoice } = settings.ModelSettings.shape
 enumFromZod('ReasoningEffort', reasoningEffort, 'Reasoning effort of a model')
 enumFromZod('ToolChoice', toolChoice, 'Whether a model may, must or must not call tools')
+inputFromZod('OutputInput', NewOutput, 'Form of an answer: JSON that fits a schema')
+/** Form of the answers of an agent, a task or a mission. */
+export const AnswerForm = objectFromZod('Output', Output, 'Form of an answer: JSON that fits a schema')
 inputFromZod('ModelSettingsInput', settings.ModelSettingsGiven, 'Settings of a model; the provider decides the rest')
 // As a GraphQL type, every absent setting would be null.
 jsonFromZod(settings.ModelSettings)
@@ -138,6 +142,12 @@ export const Agent = builder.prismaObject('Agent', {
     fallbackModels: t.stringList({
       select: { fallbackModels: true },
       resolve: (row) => strings(row.fallbackModels),
+    }),
+    output: t.field({
+      type: AnswerForm,
+      nullable: true,
+      select: { output: true },
+      resolve: ({ output }) => outputOf(output),
     }),
     contextWindow: t.exposeInt('contextWindow', { nullable: true }),
     requireTools: t.exposeBoolean('requireTools'),

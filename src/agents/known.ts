@@ -4,6 +4,7 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { constant, toJson } from '../lib/constant.ts'
 import type { ModelSettings } from '../lib/model-settings.ts'
+import { outputOf } from '../lib/output.ts'
 import { cutTexts, ROOM } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { Agent } from './schema.ts'
@@ -50,6 +51,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   maxTurns: row.maxTurns,
   modelSettings: row.modelSettings as ModelSettings,
   fallbackModels: strings(row.fallbackModels),
+  output: outputOf(row.output),
   contextWindow: row.contextWindow,
   requireTools: row.requireTools,
   version: row.version,
@@ -72,6 +74,7 @@ const NEWEST = {
   skillRefs: [] as KnownAgent['skillRefs'],
   modelSettings: {},
   fallbackModels: [] as string[],
+  output: null,
   contextWindow: null,
   requireTools: false,
 }

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { takingConstants } from '../lib/constant.ts'
 import { bool, image, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { fallbackModels, ModelSettings, NewModelSettings } from '../lib/model-settings.ts'
+import { NewOutput, Output } from '../lib/output.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
 import { AttachedSkill, attachedAt } from '../skills/schema.ts'
@@ -59,6 +60,9 @@ const optionalFields = {
     .nullable()
     .optional()
     .describe('Models to ask, in order, when the one before cannot answer'),
+  output: NewOutput.nullable()
+    .optional()
+    .describe('Form of the answers of its runs: JSON that fits a schema. null for plain text'),
   contextWindow: int(1_000, 100_000_000)
     .nullable()
     .optional()
@@ -172,6 +176,7 @@ export const Agent = takingConstants(
       maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
       modelSettings: ModelSettings.describe('Settings of the model, such as its temperature'),
       fallbackModels: z.array(z.string()).describe('Models to ask, in order, when the one before cannot answer'),
+      output: Output.nullable().describe('Form of the answers of its runs; null for plain text'),
       contextWindow: z
         .int()
         .nullable()

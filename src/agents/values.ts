@@ -2,6 +2,7 @@ import type { z } from 'zod'
 import type { Prisma } from '../db/client.ts'
 import { badRequest } from '../errors.ts'
 import type { ModelSettings } from '../lib/model-settings.ts'
+import { type Output, outputOf, toOutputColumn } from '../lib/output.ts'
 import type { KnownAgent } from './known.ts'
 import type { CreateAgent, UpdateAgent } from './schema.ts'
 import { searchable } from './search.ts'
@@ -37,7 +38,7 @@ export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
   | 'maxTurns'
   | 'contextWindow'
   | 'requireTools'
-> & { modelSettings: ModelSettings; permissions: KnownAgent['permissions'] }
+> & { output: Output | null; modelSettings: ModelSettings; permissions: KnownAgent['permissions'] }
 
 export const DEFAULTS: Values = {
   name: '',
@@ -53,6 +54,7 @@ export const DEFAULTS: Values = {
   initialGreeting: null,
   maxTurns: null,
   modelSettings: {},
+  output: null,
   permissions: [],
   contextWindow: null,
   requireTools: false,
@@ -73,6 +75,7 @@ export function valuesOf(
     ...source,
     ...(source.description === undefined && description !== undefined && { description }),
     systemPrompt: source.systemPrompt ?? alias ?? undefined,
+    ...(source.output !== undefined && { output: outputOf(source.output) }),
   })
     .filter(([field, value]) => field in DEFAULTS && value !== undefined)
     .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
@@ -82,6 +85,7 @@ export function valuesOf(
 export const toColumns = (values: Values) => ({
   ...values,
   modelSettings: values.modelSettings as Prisma.InputJsonObject,
+  output: toOutputColumn(values.output) as Prisma.InputJsonObject,
   searchText: searchable([values.name, values.role, values.description ?? '', ...values.tags].join('\n')),
 })
 

@@ -137,8 +137,8 @@ async function repeat(
   { path, said, turn: { session, run }, chat }: Repeated,
 ) {
   await checkHistory(actor, deps, chat.id, session)
-  const { modelSettings = null, fallbackModels = null } = run.overrides as Overrides
-  const before = message === null ? { model: run.modelOverride, modelSettings, fallbackModels } : {}
+  const { modelSettings = null, fallbackModels = null, output = null } = run.overrides as Overrides
+  const before = message === null ? { model: run.modelOverride, modelSettings, fallbackModels, output } : {}
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined && value !== null))
   const input = { ...before, ...given, id: session.agentId, message: message ?? run.message }
   const conversation = { spaceId: chat.spaceId, chatId: chat.id, branch: branchOf(session, run.queueSeq) }

@@ -45,6 +45,12 @@ const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('Exec
     sessionId: t.exposeID('sessionId', { description: 'Session of the run, to continue' }),
     status: t.expose('status', { type: Status, description: 'Its status' }),
     result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
+    resultObject: t.field({
+      type: 'JSON',
+      nullable: true,
+      description: 'The parsed answer, if an output schema was given',
+      resolve: ({ resultObject = null }) => resultObject,
+    }),
     stopReason: t.exposeString('stopReason', {
       nullable: true,
       description: 'Reason for the end, unless it is in the background',

@@ -219,6 +219,12 @@ builder.objectRef<Of<'result'>>(TYPES.result).implement({
     sessionId: t.id({ description: 'Session of the run, to continue', resolve: ({ data }) => data.sessionId }),
     status: t.field({ type: Status, description: 'Always `completed`', resolve: ({ data }) => data.status }),
     stopReason: t.string({ nullable: true, description: 'Reason for the end', resolve: ({ data }) => data.stopReason }),
+    resultObject: t.field({
+      type: 'JSON',
+      nullable: true,
+      description: 'The parsed answer, if an output schema was given',
+      resolve: ({ data: { resultObject = null } }) => resultObject,
+    }),
     usage: t.field({
       type: Usage,
       description: 'Token usage of the whole run',

@@ -67,7 +67,7 @@ const textOf =
 export const EXECUTION = rowsOf<Row>('Execution', 'Execution', service.reachable, {
   name: 'Execution',
   columns: { userId: true },
-  texts: ['message', 'result'],
+  texts: ['message', 'result', 'resultObject'],
 })
 
 export const Execution = builder.prismaObject('Execution', {
@@ -133,6 +133,17 @@ export const Execution = builder.prismaObject('Execution', {
       select: { result: true },
       extensions: { cost: 10 },
       resolve: textOf<'result', string | null>('result', null),
+    }),
+    resultObject: t.field({
+      type: 'JSON',
+      nullable: true,
+      description: 'Parsed answer of a run with an output schema; null for rows that are cut',
+      select: { resultObject: true },
+      extensions: { cost: 10 },
+      async resolve(row, _, context, info) {
+        if (row.resultObject === null || isTruncated(row)) return null
+        return (await isReadable(row.id, context, info)) ? (JSON.parse(row.resultObject) as unknown) : null
+      },
     }),
     error: t.string({
       nullable: true,

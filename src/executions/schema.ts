@@ -12,6 +12,7 @@ import {
   timestamp,
 } from '../lib/fields.ts'
 import { fallbackModels, NewModelSettings } from '../lib/model-settings.ts'
+import { NewOutput } from '../lib/output.ts'
 import { countInput, nextCursor, pageInput, total } from '../lib/page.ts'
 import { STOP_REASONS, WARNING_CODES } from '../wire.ts'
 
@@ -54,6 +55,7 @@ export const Execute = z
     model: requiredText(200).nullish().describe("Instead of the agent's model"),
     modelSettings: NewModelSettings.nullish().describe("Settings of the model. Each wins over the agent's own"),
     fallbackModels: fallbackModels.nullish().describe("Instead of the agent's fallbackModels; [] for none"),
+    output: NewOutput.nullish().describe("Form of the answer, instead of the agent's: JSON that fits a schema"),
     onBusy: z
       .enum(['queue', 'reject', 'interrupt'])
       .nullish()
@@ -102,7 +104,7 @@ export const Rerun = z
   .object({
     id: z.string().describe('The execution'),
     ...Execute.pick({
-      ...{ stream: true, background: true, model: true, modelSettings: true, fallbackModels: true },
+      ...{ stream: true, background: true, model: true, modelSettings: true, fallbackModels: true, output: true },
       ...{ onBusy: true, onDisconnect: true, content: true, idempotencyKey: true },
     }).shape,
   })
@@ -122,6 +124,8 @@ const warnings = z.array(
     .meta({ id: 'Warning', description: 'What a run did without' }),
 )
 
+const resultObject = z.unknown().describe('The parsed answer, for a run with an `output` schema that has completed')
+
 /** `result` and `warnings` are present if the caller waited for the run. */
 export const Executed = ok({
   executionId: z.string().describe('Id of the run'),
@@ -129,6 +133,7 @@ export const Executed = ok({
   sessionId: z.string().describe('Id of the session; a next message continues it'),
   status: Status.describe('State of the run'),
   result: z.string().optional().describe('The text of the last step, when the run was waited for'),
+  resultObject: resultObject.optional(),
   warnings: warnings.optional().describe('What the run did without, when it was waited for'),
   stopReason: stopReason.optional().describe('Why it ended, when it was waited for'),
 })
@@ -158,6 +163,7 @@ export const Execution = z
     message: z.string().describe('Message to the agent'),
     mediaIds: z.array(z.string()).describe('Ids of the files that are attached to the message'),
     result: z.string().optional().describe('The text of the last step'),
+    resultObject: resultObject.optional(),
     error: z.string().optional().describe('Why it failed'),
     errorCode: z.string().optional().describe('The kind of the error, for programs: the codes of error bodies'),
     stopReason,
@@ -210,7 +216,7 @@ export const ExecutionId = z.object({ id: z.string().describe('The execution') }
 export const ExecutionsResponse = ok({
   executions: z
     .array(
-      Execution.omit({ result: true }).meta({
+      Execution.omit({ result: true, resultObject: true }).meta({
         id: 'ExecutionListed',
         description: 'A run of an agent, as lists have it',
       }),
@@ -392,6 +398,7 @@ export const EventData = {
     sessionId: z.string().describe('Id of the session; a next message continues it'),
     usage: usage.describe('Tokens that the run used'),
     stopReason,
+    resultObject: resultObject.optional(),
   }),
   error: z.object({
     type: z.literal('error').describe('Name of the event'),

@@ -47,11 +47,11 @@ export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({
 
 const listed = reachable
 
-const PREVIEW_COLUMNS = { message: true, result: true } as const
+const PREVIEW_COLUMNS = { message: true, result: true, resultObject: true } as const
 
 type ListedRow = Omit<ExecutionRow, keyof typeof PREVIEW_COLUMNS>
 
-const toListed = (actor: Actor, row: ListedRow): Omit<z.input<typeof Execution>, 'result'> => ({
+const toListed = (actor: Actor, row: ListedRow): Omit<z.input<typeof Execution>, 'result' | 'resultObject'> => ({
   id: row.id,
   executionId: row.id,
   agentId: row.agentId,
@@ -95,6 +95,7 @@ const NO_TEXTS = {
   preview: '',
   mediaIds: [],
   result: null,
+  resultObject: null,
   error: null,
   errorCode: null,
   warnings: null,
@@ -110,6 +111,7 @@ const toExecution = (actor: Actor, row: ExecutionRow): z.input<typeof Execution>
   ...toListed(actor, row),
   message: row.message,
   ...(row.result !== null && { result: row.result }),
+  ...(row.resultObject !== null && { resultObject: JSON.parse(row.resultObject) as unknown }),
 })
 
 /** Returns the filters of `list` besides the status and the time. */
@@ -271,7 +273,7 @@ export async function withoutClosed<Answer extends Awaited<ReturnType<typeof can
 ): Promise<Answer> {
   const { id } = answer.execution
   if ((await readableOf(actor, db, [id])).has(id)) return answer
-  const { result: _, error: __, ...execution } = answer.execution
+  const { result: _, error: __, resultObject: ___, ...execution } = answer.execution
   return { ...answer, execution: { ...execution, message: '', mediaIds: [], restricted: true } }
 }
 

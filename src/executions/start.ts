@@ -64,6 +64,7 @@ export async function start(
     ...accepted,
     status: ended.status,
     result: ended.result ?? '',
+    ...(ended.resultObject !== null && { resultObject: JSON.parse(ended.resultObject) as unknown }),
     warnings: warningsOf(ended),
     stopReason: ended.stopReason as StopReason | null,
   }
@@ -168,6 +169,7 @@ async function acceptOnce(
     overrides: {
       ...(input.modelSettings && { modelSettings: input.modelSettings }),
       ...(input.fallbackModels && { fallbackModels: input.fallbackModels }),
+      ...(input.output && { output: input.output }),
       ...purpose?.client,
     },
     conversation: purpose?.conversation ?? (await findConversation(actor, deps, agent, input)),

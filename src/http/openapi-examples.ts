@@ -127,6 +127,7 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   'Agent.initialGreeting': 'Which release is it about?',
   'Agent.message': 'Agent updated successfully',
   'Agent.modelSettings': {},
+  'Agent.output': null,
   'Agent.name': 'Ada',
   'Agent.role': 'Editor',
   'Agent.slug': 'ada',

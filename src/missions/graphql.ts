@@ -1,4 +1,4 @@
-import { AGENT, Agent } from '../agents/graphql.ts'
+import { AGENT, Agent, AnswerForm } from '../agents/graphql.ts'
 import { isAdmin } from '../auth/actor.ts'
 import { Chat } from '../chats/graphql.ts'
 import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
@@ -11,6 +11,7 @@ import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { outputOf } from '../lib/output.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
 import { missions } from './router.ts'
@@ -56,6 +57,12 @@ const Mission = builder.prismaObject('Mission', {
     icon: t.exposeString('icon', { nullable: true }),
     visibility: t.expose('visibility', { type: Visibility }),
     maxTurns: t.exposeInt('maxTurns', { nullable: true }),
+    output: t.field({
+      type: AnswerForm,
+      nullable: true,
+      select: { output: true },
+      resolve: ({ output }) => outputOf(output),
+    }),
     organizationId: t.exposeID('organizationId'),
     userId: t.exposeID('userId'),
     tokenId: t.id({

@@ -6,6 +6,7 @@ import type { Deps } from '../deps.ts'
 import { notFound, paused } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import type { KeyClaim } from '../idempotency.ts'
+import { outputOf } from '../lib/output.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
 import { countDue, hasAllRuns, lastDue, nextFire, pauseOf } from './schedule.ts'
 
@@ -57,6 +58,7 @@ export async function run(
   const space = await db.space.findFirst({ where: { AND: [{ id: mission.spaceId }, reachableSpace(actor)] } })
   if (!space) throw notFound('Space')
   const runNumber = mission.runCount + 1
+  const output = outputOf(mission.output)
   try {
     return await engine.accept({
       actor,
@@ -64,7 +66,7 @@ export async function run(
       message: mission.goal,
       mediaIds: [],
       model: null,
-      overrides: {},
+      overrides: output ? { output } : {},
       conversation: { spaceId: mission.spaceId },
       onBusy: 'queue',
       parent: null,

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { Status as ExecutionStatus, ExecutionsResponse, ListExecutions } from '../executions/schema.ts'
 import { int, ok, queryInt, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
+import { NewOutput, Output } from '../lib/output.ts'
 import { nextCursor, pageInput, truncated } from '../lib/page.ts'
 
 export const MissionStatus = z
@@ -53,6 +54,7 @@ const fields = {
   icon: text(200).nullish().describe('Picture of the mission in user interfaces'),
   visibility: MissionVisibility.optional().describe('Default: `organization`'),
   maxTurns: int(1, 500).nullish().describe('Maximum number of model steps in a run'),
+  output: NewOutput.nullish().describe("Form of the results, instead of the agent's: JSON that fits a schema"),
   agentType: text(100).nullish().describe('Kind of agent that the mission needs, in your own words'),
   agentId: agentId.nullish().describe('The agent that works on it'),
   characterId: agentId.nullish().describe('Another name of agentId, which wins'),
@@ -119,6 +121,7 @@ export const Mission = z
     icon: z.string().nullable().describe('Picture of the mission in user interfaces'),
     visibility: MissionVisibility.describe('Who can see the mission'),
     maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
+    output: Output.nullable().describe('Form of the results; null for that of the agent'),
     organizationId: z.string().describe('Id of the organization that the mission belongs to'),
     userId: z.string().describe('The owner, as whom it runs'),
     tokenId: z.string().nullable().describe('The key it was last written with; for its owner and admins'),

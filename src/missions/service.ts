@@ -13,6 +13,7 @@ import { readableOf as findRuns, list as listExecutions } from '../executions/se
 import { asDb, type KeyClaim, type Precondition, store, take, whenCommitted } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
+import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
 import { findOrDefault, visible as visibleSpace } from '../spaces/service.ts'
 import { run as begin, type Cause } from './runs.ts'
@@ -85,6 +86,7 @@ const toMission = (actor: Actor, row: MissionRow, showsError: boolean): z.input<
   icon: row.icon,
   visibility: row.visibility,
   maxTurns: row.maxTurns,
+  output: outputOf(row.output),
   organizationId: row.organizationId,
   userId: row.userId,
   tokenId: isAdmin(actor) || actor.userId === row.userId ? row.tokenId : null,
@@ -203,6 +205,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         icon: icon ?? null,
         visibility: visibility ?? 'organization',
         maxTurns: maxTurns ?? null,
+        output: toOutputColumn(input.output ?? null) as Prisma.InputJsonObject,
         agentType: agentType ?? null,
         status: 'pending',
         createdAt: now,
@@ -322,7 +325,8 @@ async function saidOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.ou
   const isMoved = Object.keys(place).length > 0
   const owner = isMoved && mission.userId !== actor.userId ? await actorOf(deps.db, mission) : null
   if (owner) await placeFor(owner)
-  return given({ ...{ title, goal, icon, visibility, maxTurns, agentType }, ...place })
+  const output = input.output === undefined ? undefined : (toOutputColumn(input.output) as Prisma.JsonObject)
+  return given({ ...{ title, goal, icon, visibility, maxTurns, agentType, output }, ...place })
 }
 
 /**

@@ -1,4 +1,4 @@
-import { AGENT, Agent } from '../agents/graphql.ts'
+import { AGENT, Agent, AnswerForm } from '../agents/graphql.ts'
 import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
 import { readableOf as findRuns } from '../executions/service.ts'
 import { builder } from '../graphql/builder.ts'
@@ -10,6 +10,7 @@ import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { shows } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { outputOf } from '../lib/output.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
 import { tasks } from './router.ts'
@@ -42,6 +43,12 @@ const Task = builder.prismaObject('Task', {
     ),
     assignedUser: t.field(rowIn(User, USER, 'assignedTo', 'Assigned member; null if there is none')),
     spaceId: t.exposeID('spaceId', { nullable: true }),
+    output: t.field({
+      type: AnswerForm,
+      nullable: true,
+      select: { output: true },
+      resolve: ({ output }) => outputOf(output),
+    }),
     organizationId: t.exposeID('organizationId'),
     createdBy: t.exposeID('createdBy'),
     executionId: t.exposeID('executionId', { nullable: true }),

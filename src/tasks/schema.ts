@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { Execute, Executed } from '../executions/schema.ts'
 import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
+import { NewOutput, Output } from '../lib/output.ts'
 import { countInput, nextCursor, pageInput, total, truncated } from '../lib/page.ts'
 
 export const TaskStatus = z
@@ -17,6 +18,7 @@ const assignee = z
   .string()
   .nullish()
   .describe('An agent or a member of the organization, by id; a member also by e-mail, or as `me`; null for nobody')
+const output = NewOutput.nullish().describe("Form of the result, instead of the agent's: JSON that fits a schema")
 const title = requiredText(500)
 const taskId = z.string().describe('The task')
 
@@ -29,6 +31,7 @@ export const CreateTask = z
     assignTo: assignee,
     assignedTo: assignee.describe('Another name of assignTo, which wins'),
     spaceId: z.string().nullish().describe('Id of the space that the task belongs to; null for none'),
+    output,
   })
   .meta({ examples: [{ title: 'Write the release notes', priority: 'high' }] })
 
@@ -43,6 +46,7 @@ export const UpdateTask = z
     assignTo: assignee,
     assignedTo: assignee.describe('Another name of assignTo, which wins'),
     spaceId: z.string().nullish().describe('Id of the space that the task belongs to; null for none'),
+    output,
   })
   .meta({ examples: [{ description: 'For version 2.4.' }] })
 
@@ -91,6 +95,7 @@ export const Task = z
     priority: TaskPriority.describe('How urgent the task is'),
     assignedTo: z.string().nullable().describe('Id of the agent or member who works on the task; null for nobody'),
     spaceId: z.string().nullable().describe('Id of the space that the task belongs to; null for none'),
+    output: Output.nullable().describe('Form of the result; null for that of the agent'),
     organizationId: z.string().describe('Id of the organization that the task belongs to'),
     createdBy: z.string().describe('The user, or the agent whose tool made it'),
     executionId: z.string().nullable().describe('The run that works on it, or did'),

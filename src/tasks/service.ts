@@ -12,6 +12,7 @@ import { type Call, start } from '../executions/start.ts'
 import { whenCommitted } from '../idempotency.ts'
 import { given, isNews } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
+import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
 import { findMember } from '../organizations/members.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
@@ -67,6 +68,7 @@ const toTask = (row: TaskRow): z.input<typeof Task> => ({
   priority: row.priority,
   assignedTo: row.assignedTo,
   spaceId: row.spaceId,
+  output: outputOf(row.output),
   organizationId: row.organizationId,
   createdBy: row.createdBy,
   executionId: row.executionId,
@@ -191,6 +193,7 @@ export async function create(
         priority: input.priority ?? 'medium',
         ...assignee,
         spaceId: input.spaceId ?? null,
+        output: toOutputColumn(input.output ?? null) as Prisma.InputJsonObject,
         createdBy,
         createdAt: now,
         updatedAt: now,
@@ -245,6 +248,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const now = deps.clock.now()
     const said = given({
       ...{ title, description, priority, spaceId },
+      ...(input.output !== undefined && { output: toOutputColumn(input.output) as Prisma.JsonObject }),
       ...(assignTo !== undefined && (await findAssignee(actor, deps, assignTo))),
       ...(status !== undefined && status !== task.status && moveTo(task.status, status, now)),
     })
@@ -337,7 +341,14 @@ export async function execute(actor: Actor, deps: Deps, input: z.output<typeof E
   if (!task.assignedAgentId) throw badRequest('Task is not assigned to an agent')
   const { background, idempotencyKey } = input
   const message = [task.title, task.description].filter(Boolean).join('\n\n')
-  const run = { id: task.assignedAgentId, message, spaceId: task.spaceId, background, idempotencyKey }
+  const run = {
+    id: task.assignedAgentId,
+    message,
+    spaceId: task.spaceId,
+    output: outputOf(task.output),
+    background,
+    idempotencyKey,
+  }
   const executed = await start(actor, deps, run, call, {
     path: `/api/v1/tasks/${task.id}/execute`,
     said: { background },

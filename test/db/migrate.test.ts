@@ -353,7 +353,7 @@ describe('SQLite', () => {
       FROM "sqlite_schema" t, pragma_table_info(t."name") c WHERE t."type" = 'table' AND c."type" = 'JSONB'`)
     const values = rows(columns.join(' UNION ALL ')) as string[]
     expect(values).toContain('mediaIds')
-    const objects = new Set(['modelSettings', 'overrides'])
+    const objects = new Set(['modelSettings', 'output', 'overrides'])
     for (const [index, value] of values.entries()) {
       if (index % 2) expect(JSON.parse(value)).toEqual(objects.has(values[index - 1]!) ? {} : [])
     }

@@ -301,7 +301,7 @@ test('a file that the provider cannot read is left out in later turns, and other
   })
   const turn = (data: string) => ({ role: 'user' as const, content: [file(data)] })
   const failure = { kind: 'refused', field: null, detail: 'HTTP 400: Could not process image' } as ModelFailure
-  const none = { question: 0, tools: [], settings: {}, fields: {}, isCompatible: true }
+  const none = { question: 0, tools: [], settings: {}, hasOutput: false, fields: {}, isCompatible: true }
   const [change = ''] = changesFor(failure, { prompt: [turn('broken')], ...none })
   expect([isOfModel(change), isOfSession(change)]).toEqual([false, true])
   const [first, second] = changePrompt([turn('broken'), turn('good')], new Set([change]))

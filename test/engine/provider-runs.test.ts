@@ -50,6 +50,9 @@ type Api = {
   error(message: string): string
   /** Returns the signature of the thinking and the tool result in the next request. */
   back(body: any): { signature: unknown; result: string }
+  /** The schema of the answer in a request, and the name of its field. */
+  format(body: any): unknown
+  formatName: string
 }
 
 const anthropic: Api = (() => {
@@ -91,6 +94,8 @@ const anthropic: Api = (() => {
     cut: start + says('The answer is') + ends('max_tokens'),
     refused: start + says('I cannot help.') + ends('refusal'),
     blocked: start + ends('refusal'),
+    format: ({ output_config }) => output_config?.format.schema,
+    formatName: 'output_config.format.schema',
     error: (message) => JSON.stringify({ type: 'error', error: { type: 'overloaded_error', message } }),
     back({ messages }) {
       const [thinking] = messages.at(-2).content
@@ -179,6 +184,8 @@ const openai: Api = (() => {
       at('output_item.done', 0, { item: refusal }) +
       ends(),
     blocked: start + ends('incomplete', { incomplete_details: { reason: 'content_filter' } }),
+    format: ({ text }) => text?.format.schema,
+    formatName: "response_format 'answer'",
     error: (message) => JSON.stringify({ error: { message, type: 'server_error', param: null, code: null } }),
     back: ({ input }) => ({
       signature: input.find(({ type }: any) => type === 'reasoning')?.encrypted_content,
@@ -213,6 +220,8 @@ const google: Api = (() => {
     cut: chunk([{ text: 'The answer is' }], 'MAX_TOKENS'),
     refused: chunk([{ text: 'I cannot help.' }], 'SAFETY'),
     blocked: data({ promptFeedback: { blockReason: 'PROHIBITED_CONTENT' }, usageMetadata }),
+    format: ({ generationConfig }) => generationConfig?.responseJsonSchema,
+    formatName: 'generation_config.response_json_schema',
     error: (message) => JSON.stringify([{ error: { code: 503, message, status: 'UNAVAILABLE' } }]),
     back({ contents }) {
       const call = contents.at(-2).parts.find((part: any) => part.functionCall)
@@ -287,6 +296,31 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     })
     expect(execution).toMatchObject({ status: 'failed', error: 'HTTP 500: Internal error', stopReason: 'error' })
     expect(requests).toHaveLength(1)
+  })
+
+  it('constrains the answer by its schema, and gives the parsed answer', async () => {
+    const schema = {
+      type: 'object',
+      properties: { n: { type: 'integer' } },
+      required: ['n'],
+      additionalProperties: false,
+    }
+    const { execution, requests } = await run([api.text('{"n": 7}')], api.model, { output: { schema, name: 'number' } })
+    expect(execution).toMatchObject({ status: 'completed', result: '{"n": 7}', resultObject: { n: 7 } })
+    expect(api.format(requests[0]!.body)).toEqual(schema)
+    const loose = { type: 'object', properties: { n: { type: 'integer' }, m: {} } }
+    const other = await run([api.text('{"n": 8}')], api.model, { output: { schema: loose } })
+    expect(other.execution.resultObject).toEqual({ n: 8 })
+    if (name === 'openai') expect(other.requests[0]!.body).toMatchObject({ text: { format: { strict: false } } })
+  })
+
+  it('is asked in the prompt when its provider refuses the schema', async () => {
+    const refused = { status: 400, headers: {}, body: api.error(`Invalid schema for ${api.formatName}`) }
+    const output = { schema: { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] } }
+    const { execution, requests } = await run([refused, api.text('{"n": 7}')], api.model, { output })
+    expect(execution).toMatchObject({ status: 'completed', resultObject: { n: 7 } })
+    expect(api.format(requests[1]!.body)).toBeUndefined()
+    expect(JSON.stringify(requests[1]!.body)).toContain('fits this JSON Schema')
   })
 
   it('completes with a warning if the token limit cut the answer', async () => {

@@ -47,8 +47,13 @@ describe('the schema', () => {
       'Approval.editedInput',
       'Approval.input',
       'AuditEvent.changes',
+      'ExecuteAgentPayload.resultObject',
+      'Execution.resultObject',
       'McpTool.inputSchema',
       'ModelSettingsInput.providerOptions',
+      'Output.schema',
+      'OutputInput.schema',
+      'ResultEvent.resultObject',
       'ToolCall.input',
       'ToolUseBlock.input',
     ])

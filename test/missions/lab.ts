@@ -81,7 +81,7 @@ export async function startLab(env: Record<string, string> = {}, start = '2026-0
     async createMany(count, fields, token) {
       const { id } = await create(fields, token)
       const row = await db.mission.findUniqueOrThrow({ where: { id } })
-      const copies = Array.from({ length: count - 1 }, () => ({ ...row, id: newId() }))
+      const copies = Array.from({ length: count - 1 }, () => ({ ...row, output: {}, id: newId() }))
       await db.mission.createMany({ data: copies })
       return [id, ...copies.map((copy) => copy.id)]
     },

@@ -278,7 +278,9 @@ describe('among 2,000 more rows', () => {
   ] as const)('GET /missions?status=%s counts only the running ones', async (status, times) => {
     const { db } = server.service.deps
     const mission = await db.mission.findUniqueOrThrow({ where: { id: 'mission-0' } })
-    await db.mission.createMany({ data: [0, 1, 2].map((n) => ({ ...mission, id: `${status}-${n}`, status })) })
+    await db.mission.createMany({
+      data: [0, 1, 2].map((n) => ({ ...mission, output: {}, id: `${status}-${n}`, status })),
+    })
     server.queries.length = 0
     const { count } = await call('ann', 'GET', `missions?limit=1&status=${status}`)
     expect(count).toBeGreaterThanOrEqual(3)

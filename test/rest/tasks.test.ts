@@ -118,6 +118,7 @@ describe('POST /tasks', () => {
       priority: 'medium',
       assignedTo: null,
       spaceId: null,
+      output: null,
       organizationId: ann.organizationId,
       createdBy: ann.userId,
       executionId: null,

@@ -25,6 +25,7 @@ export const EDGE_COLUMNS = {
   inputTokens: true,
   outputTokens: true,
   stopReason: true,
+  resultObject: true,
   error: true,
   errorCode: true,
   createdAt: true,
@@ -42,6 +43,7 @@ export const edgeOf = (row: Edge): Edge => ({
   inputTokens: row.inputTokens,
   outputTokens: row.outputTokens,
   stopReason: row.stopReason,
+  resultObject: row.resultObject,
   error: row.error,
   errorCode: row.errorCode,
   createdAt: row.createdAt,
@@ -61,7 +63,9 @@ export function terminalEvent(row: Edge): ExecutionEvent | null {
   const { id: executionId, sessionId, terminalSeq: seq, completedAt: at, stopReason } = row
   if (row.status === 'completed') {
     const usage = { input_tokens: row.inputTokens, output_tokens: row.outputTokens }
-    return { seq, at, event: 'result', data: { sessionId, usage, executionId, status: 'completed', stopReason } }
+    const object = row.resultObject === null ? {} : { resultObject: JSON.parse(row.resultObject) as unknown }
+    const data = { sessionId, usage, executionId, status: 'completed', stopReason, ...object } as const
+    return { seq, at, event: 'result', data }
   }
   const status = row.status === 'cancelled' ? 'cancelled' : 'failed'
   const message = status === 'cancelled' ? 'Execution was cancelled' : 'Chat execution failed'

@@ -6,6 +6,7 @@ import type {
   LanguageModelV4StreamPart,
   LanguageModelV4Usage,
 } from '@ai-sdk/provider'
+import { sampleOf } from './sample.ts'
 
 // Maximum number of parts per turn of the event loop, so that a long message does not block it.
 const PARTS_PER_TURN = 256
@@ -18,16 +19,17 @@ const usage: LanguageModelV4Usage = {
   outputTokens: { total: undefined, text: undefined, reasoning: undefined },
 }
 
-/** Returns the reply, which depends only on the prompt and `providerOptions.offline.agentName`. */
-function reply({ prompt, providerOptions }: LanguageModelV4CallOptions): string {
+/** Returns the reply, which depends only on the prompt, `providerOptions.offline.agentName` and the schema of the answer. */
+function reply({ prompt, providerOptions, responseFormat }: LanguageModelV4CallOptions): string {
   const questions = prompt.filter((message) => message.role === 'user')
   const question = questions.at(-1)?.content.flatMap((part) => (part.type === 'text' ? part.text : []))
   const agentName = providerOptions?.offline?.agentName
-  return [
+  const answer = [
     `This is the offline model, speaking for ${typeof agentName === 'string' ? agentName : 'the agent'}: `,
     'no model provider is configured. Set ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or ',
     `OPENAI_BASE_URL for real answers. Turn ${questions.length}. You said: ${question?.join('\n') ?? ''}`,
   ].join('')
+  return responseFormat?.type === 'json' ? JSON.stringify(sampleOf(responseFormat.schema, answer)) : answer
 }
 
 function* parts(text: string): Generator<LanguageModelV4StreamPart, undefined> {

@@ -152,7 +152,12 @@ async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: 
     headers: headersOf(kind, endpoint),
     dispatcher: network.dispatcher,
   }
-  const packageConfig = { provider: `${name}.chat`, url: () => target.url, headers: {} }
+  const packageConfig = {
+    provider: `${name}.chat`,
+    url: () => target.url,
+    headers: {},
+    supportsStructuredOutputs: true,
+  }
   return (id) => {
     const packaged = new OpenAICompatibleChatLanguageModel(id, packageConfig)
     const prepare = (options: LanguageModelV4CallOptions) => packaged.prepareRequest(options)

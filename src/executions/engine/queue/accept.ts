@@ -8,6 +8,7 @@ import { conflict, notFound } from '../../../errors.ts'
 import { type KeyClaim, take } from '../../../idempotency.ts'
 import { newSortableId, newTimedId } from '../../../lib/id.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
+import type { Output } from '../../../lib/output.ts'
 import { beginning, toTitle } from '../../../lib/text.ts'
 import { type ExecutionRow, META_SEQ } from '../events/events.ts'
 import { chatStatus } from './chat-status.ts'
@@ -58,7 +59,7 @@ export type Request = {
   mediaIds: readonly string[]
   /** Model chosen by the caller. */
   model: string | null
-  /** Settings and fallback models chosen by the caller. */
+  /** Settings, fallback models and output chosen by the caller. */
   overrides: Overrides
   conversation: Conversation
   onBusy: 'queue' | 'reject' | 'interrupt'
@@ -93,10 +94,11 @@ export class SessionTaken extends Error {
   }
 }
 
-/** Settings and fallback models of a run, which override those of its agent (contract-2.md sections 2.2 and 2.3). */
+/** Choices of the caller, which override those of the agent (contract-2.md sections 2.2, 2.3 and 2.5). */
 export type Overrides = {
   modelSettings?: ModelSettings
   fallbackModels?: string[]
+  output?: Output
   /** Texts of the client that follow the agent's prompt (contract-2.md section 6). */
   instructions?: string
   /** Function tools that the client calls itself. */
@@ -283,6 +285,7 @@ function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): Ex
     model: request.modelName,
     modelsTried: [],
     result: null,
+    resultObject: null,
     error: null,
     errorCode: null,
     stopReason: null,

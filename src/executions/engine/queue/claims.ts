@@ -32,6 +32,8 @@ export type AgentRow = Pick<
 > & {
   /** Settings of the agent's model (`ModelSettings`). */
   modelSettings: unknown
+  /** Form of the agent's answers (`Output`); null or `{}` for plain text. */
+  output: unknown
 }
 
 export type ClaimDeps = {

@@ -14,7 +14,13 @@ import type { Standing } from './tree.ts'
 // The transactions that end a run. Lock order: see claims.ts.
 
 export type Outcome =
-  | { status: 'completed'; result: string; stopReason: StopReason }
+  | {
+      status: 'completed'
+      result: string
+      /** JSON text of the parsed result of a run with an output schema. */
+      resultObject?: string
+      stopReason: StopReason
+    }
   | { status: 'failed'; error: string; errorCode: ErrorCode; stopReason: StopReason }
   | { status: 'cancelled'; stopReason: 'cancelled' }
 

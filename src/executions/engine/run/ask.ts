@@ -9,6 +9,7 @@ import type {
 import { concat } from '../../../lib/text.ts'
 import type { StopReason } from '../../../wire.ts'
 import type { Delta } from '../events/events.ts'
+import { createFenceFilter, type FenceFilter } from '../models/code-fence.ts'
 import { separateReasoning } from '../models/inline-reasoning.ts'
 import { ModelError } from '../models/model-errors.ts'
 import type { CallOptions, Part } from '../models/text-model.ts'
@@ -36,7 +37,8 @@ export async function ask(
   const { signal } = controller
   for (;;) {
     signal.throwIfAborted()
-    const draft: Draft = { pieces: [], half: '', length: 0, used: undefined, isFinished: false, finish: null }
+    const fence = input.output && createFenceFilter()
+    const draft: Draft = { pieces: [], half: '', fence, length: 0, used: undefined, isFinished: false, finish: null }
     try {
       await receiveReply(input, arranged(input, prompt, step), draft, step, say)
       count(usage, draft)
@@ -146,6 +148,8 @@ type Draft = {
   pieces: Piece[]
   /** First half of a surrogate pair whose second half has not arrived. */
   half: string
+  /** Set for an answer that is JSON. */
+  fence: FenceFilter | null
   /** Length of all text, reasoning and tool input (characters). */
   length: number
   used: LanguageModelV4Usage | undefined
@@ -199,14 +203,15 @@ function receive(draft: Draft, part: Part): Delta {
   switch (part.type) {
     case 'text-delta': {
       draft.length += part.delta.length
-      const text = draft.half + (part.delta.includes('\0') ? part.delta.replaceAll('\0', '') : part.delta)
+      const given = draft.fence ? draft.fence.feed(part.delta) : part.delta
+      const text = draft.half + (given.includes('\0') ? given.replaceAll('\0', '') : given)
       draft.half = halfAtEnd(text)
       return textDelta(add(pieces, 'text', part, (draft.half ? text.slice(0, -1) : text).toWellFormed()))
     }
     case 'text-start':
       return textDelta(add(pieces, 'text', part, ''))
     case 'text-end': {
-      const rest = draft.half.toWellFormed()
+      const rest = (draft.half + (draft.fence?.end() ?? '')).toWellFormed()
       draft.half = ''
       return textDelta(end(pieces, 'text', part, rest))
     }

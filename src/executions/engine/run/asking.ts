@@ -1,5 +1,6 @@
 import type { LanguageModelV4Prompt, SharedV4Warning } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
+import type { Output } from '../../../lib/output.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import type { MessageData } from '../events/events.ts'
 import { bodyFieldsOf, ignoredIn, isCompatible, optionsOf } from '../models/call-settings.ts'
@@ -7,6 +8,7 @@ import { classifyModelError, withoutWords } from '../models/model-errors.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import type { ModelKnowledge } from '../models/model-knowledge.ts'
 import type { Models } from '../models/models.ts'
+import { formatOf, withSchema } from '../models/output-format.ts'
 import type { CallOptions } from '../models/text-model.ts'
 import type { Breaker } from './breaker.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
@@ -31,6 +33,8 @@ export type AskingInput = {
   names: readonly (string | null)[]
   organizationId: string
   settings: ModelSettings
+  /** Form of the answer; null for plain text. */
+  output: Output | null
   /** Size of the model's context window (tokens), if the agent states it. */
   contextWindow: number | null
   agentName: string
@@ -88,7 +92,7 @@ const AT_ONCE: Again = { retry: null }
 /** Prepares a run to ask the first of its models that can be asked. Throws a `ModelError` if none can. */
 export async function createAsking(
   { models, breaker, knowledge, retries }: AskingDeps,
-  { names, organizationId, settings, contextWindow, agentName, isOwn, sessionId, answered, warn }: AskingInput,
+  { names, organizationId, settings, output, contextWindow, agentName, isOwn, sessionId, answered, warn }: AskingInput,
 ): Promise<Asking> {
   const chain = await openChain({ models, breaker, organizationId, warn }, names, answered)
   const keyOf = () => `${organizationId} ${chain.current.id}`
@@ -170,7 +174,8 @@ export async function createAsking(
       const own = ownFrom
         ? given.flatMap((message, index) => (index < ownFrom ? changed.withoutReasoning(message) : message))
         : given
-      const prompt = changed.changePrompt(own, changes)
+      const isTold = output !== null && changed.refusesOutput(changes)
+      const prompt = changed.changePrompt(isTold ? withSchema(own, output) : own, changes)
       const question = prompt.length - fromEnd
       const stated = contextWindow === null ? null : roomIn(contextWindow, settings.maxOutputTokens, offered)
       const limit = Math.min(room ?? Number.POSITIVE_INFINITY, stated ?? Number.POSITIVE_INFINITY)
@@ -180,11 +185,16 @@ export async function createAsking(
         question: own.length - fromEnd,
         tools: offered,
         settings,
+        hasOutput: output !== null,
         fields,
         isCompatible: isCompatible(provider),
       }
       last = { prompt, question, messages: given.length, asked, sent }
-      const options = optionsOf(changed.changeSettings(settings, changes), call, ignored)
+      const plain = optionsOf(changed.changeSettings(settings, changes), call, ignored)
+      const options = {
+        ...plain,
+        ...(output && !isTold && formatOf(output, provider, plain.providerOptions)),
+      }
       const isChanged = isCompatible(provider) && (changes.size > 0 || Object.keys(fields).length > 0)
       return {
         prompt: sent,

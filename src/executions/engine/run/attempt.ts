@@ -125,7 +125,9 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       }
       const why = stopReason && stopReason !== 'end_turn' && CUT[stopReason]
       if (why) state.warnings.warn('cut_off', stopReason === 'max_turns' ? limitText(prepared.input.maxTurns) : why)
-      return { status: 'completed', result: state.said.text, stopReason: stopReason ?? 'end_turn' }
+      const { resultObject } = progress
+      const object = resultObject === undefined ? {} : { resultObject }
+      return { status: 'completed', result: state.said.text, ...object, stopReason: stopReason ?? 'end_turn' }
     } catch (error) {
       await claimed
       const why = signal.aborted ? signal.reason : error

@@ -5,6 +5,17 @@ import type { FailureKind } from '../models/model-failures.ts'
 import { TimeoutError } from './abort.ts'
 import { EmptyReply } from './ask.ts'
 
+/** An answer that does not fit the schema of the run's output (contract-2.md section 2.5). */
+export class InvalidOutput extends AppError {
+  readonly stopReason: StopReason
+  constructor(problem: string, stopReason: StopReason) {
+    const cut = stopReason === 'end_turn' ? '' : ` (the answer ended with ${stopReason})`
+    const detail = `The answer does not fit the output schema: ${problem}${cut}`
+    super(500, 'Chat execution failed', { code: 'invalid_output', detail })
+    this.stopReason = stopReason === 'end_turn' ? 'error' : stopReason
+  }
+}
+
 /** Error codes of model server failures (contract-2.md section 1.1). Every other kind is a provider error. */
 const CODES: Partial<Record<FailureKind, ErrorCode>> = {
   context_too_long: 'context_too_long',
@@ -18,7 +29,8 @@ type Failed = { status: 'failed'; error: string; errorCode: ErrorCode; stopReaso
 /** Returns the outcome of a run that ended with a thrown error. `error` is its public message. */
 export function failedBy(thrown: unknown, error: string): Failed {
   const outcome = { status: 'failed', error, errorCode: codeOf(thrown, error) } as const
-  if (thrown instanceof EmptyReply) return { ...outcome, stopReason: thrown.stopReason }
+  if (thrown instanceof EmptyReply || thrown instanceof InvalidOutput)
+    return { ...outcome, stopReason: thrown.stopReason }
   return { ...outcome, stopReason: outcome.errorCode === 'timeout' ? 'timeout' : 'error' }
 }
 

@@ -4,6 +4,7 @@ import { type Db, Prisma } from '../../../db/client.ts'
 import { lacksScope } from '../../../errors.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
+import { type Output, outputOf } from '../../../lib/output.ts'
 import { unlessAborted } from '../../../lib/unless-aborted.ts'
 import type { MediaStorage } from '../../../media/storage.ts'
 import type { Settings } from '../../../settings.ts'
@@ -57,7 +58,8 @@ export async function equip(
 ): Promise<{ input: RunInput; toolbox: Toolbox }> {
   const { settings, db, log } = deps
   const { row, agent, controller, warn } = attempt
-  const asking = await choose(deps, attempt, answered)
+  const output = (row.overrides as Overrides).output ?? outputOf(agent.output)
+  const asking = await choose(deps, attempt, answered, output)
   const space = await readSpace(db, row.spaceId)
   const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
@@ -72,6 +74,7 @@ export async function equip(
       prompt,
       question: prompt.length - 1,
       tools,
+      output,
       maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
       idleTimeout: settings.MODEL_IDLE_TIMEOUT,
       toolTimeout: settings.TOOL_TIMEOUT,
@@ -93,6 +96,7 @@ function choose(
   { asking, settings, models }: EquipDeps,
   { row, agent, warn }: Attempt,
   answered: string | null,
+  output: Output | null,
 ): Promise<Asking> {
   const { modelSettings, fallbackModels = agent.fallbackModels as string[] } = row.overrides as Overrides
   return createAsking(
@@ -101,6 +105,7 @@ function choose(
       names: [row.modelOverride ?? agent.model, ...fallbackModels],
       organizationId: row.organizationId,
       settings: { ...(agent.modelSettings as ModelSettings), ...modelSettings },
+      output,
       contextWindow: agent.contextWindow,
       agentName: agent.name,
       isOwn: row.agentOrganizationId === row.organizationId,

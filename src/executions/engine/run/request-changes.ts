@@ -20,6 +20,8 @@ import type { ModelFailure } from '../models/model-failures.ts'
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
  *   read.
  * - `reasoning`: omit earlier reasoning. `add_reasoning`: give every earlier call an empty one.
+ * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema, or
+ *   not this one.
  * - `tools`: offer no tools. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
  */
 export type Change = string
@@ -31,6 +33,8 @@ export type Asked = {
   question: number
   tools: readonly LanguageModelV4FunctionTool[]
   settings: ModelSettings
+  /** Whether the answer must fit a schema. */
+  hasOutput: boolean
   /** Fields that are merged into the body. */
   fields: Fields
   /** Whether the provider is an OpenAI-compatible server. */
@@ -75,11 +79,13 @@ const hasFiles = (prompt: LanguageModelV4Prompt): boolean =>
  */
 export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked): Change[] {
   if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
-  const { prompt, question, tools, settings, fields, isCompatible } = asked
+  const { prompt, question, tools, settings, hasOutput, fields, isCompatible } = asked
   const changes: Change[] = []
   // The field itself comes first, because the sentence around it may name others.
   for (const text of [field ?? '', detail]) {
     if (!text) continue
+    if (hasOutput && ABOUT_OUTPUT.test(text))
+      changes.push(/schema\b.*\binvalid|invalid\b.*\bschema/i.test(text) ? 'output:schema' : 'output')
     if (isCompatible && /stream_options|include_usage/i.test(text)) changes.push('stream_options')
     if (settings.maxOutputTokens !== undefined && isCompatible && /max_completion_tokens/.test(detail)) {
       if (SETTINGS.maxOutputTokens.test(text)) changes.push('max_completion_tokens')
@@ -102,6 +108,14 @@ export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked):
   return [...new Set(changes)]
 }
 
+/** Names under which providers reject a schema for the answer. */
+const ABOUT_OUTPUT =
+  /response[_. ]?format|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[_ ]?output|output_(?:config|format)|text\.format|guided|grammar/i
+
+/** Returns whether the answer's form is asked for in the prompt instead of a field of the request. */
+export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
+  changes.has('output') || changes.has('output:schema')
+
 const hasWord = (text: string, word: string): boolean =>
   new RegExp(`(?<![\\w-])${word.replace(/[^\w-]/g, '\\$&')}(?![\\w-])`).test(text)
 
@@ -120,7 +134,7 @@ const isOfSomeFiles = (detail: string): boolean =>
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files):/.test(change) && change !== 'maxOutputTokens'
+  !/^(?:schema|tool|files|output):/.test(change) && change !== 'maxOutputTokens'
 
 /** Returns whether a change applies to the next turns of the session, which send the files again. */
 export const isOfSession = (change: Change): boolean => change.startsWith('files:')

@@ -3,14 +3,18 @@ import type {
   LanguageModelV4Message,
   LanguageModelV4Prompt,
   LanguageModelV4ToolResultOutput,
+  LanguageModelV4ToolResultPart,
 } from '@ai-sdk/provider'
+import { type Output, parseAnswer } from '../../../lib/output.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import type { StopReason } from '../../../wire.ts'
-import type { MessageData } from '../events/events.ts'
+import { type MessageData, textOf } from '../events/events.ts'
+import { repairRequest } from '../models/output-format.ts'
 import type { TextModel } from '../models/text-model.ts'
 import { ask } from './ask.ts'
 import type { Asking } from './asking.ts'
 import { makeCalls } from './calls.ts'
+import { InvalidOutput } from './failures.ts'
 import { writtenBy } from './history.ts'
 import { understood } from './offers.ts'
 import { assistantEvent, type Call, callsOf, type ReplyPart, resultEvent, type Step, type StepStore } from './steps.ts'
@@ -27,6 +31,8 @@ export type RunInput = {
   /** Index of the message in the prompt that the run answers. */
   question: number
   tools: readonly Tool[]
+  /** Form of the answer; null for plain text. */
+  output: Output | null
   /** Maximum number of model requests. */
   maxTurns: number
   /** Maximum time that the model may be silent and a tool call may take (ms). */
@@ -56,6 +62,8 @@ export type Progress = {
   theirs: Call[]
   /** The parts of the latest reply. */
   last: readonly ReplyPart[]
+  /** JSON text of the answer that fits the output's schema. */
+  resultObject?: string
 }
 
 /** A call that a person must decide, with its tool and the tool's description. */
@@ -74,7 +82,10 @@ export type Say = (data: MessageData) => Promise<unknown> | undefined
  * permitted turn are not made: the run ends with its text (contract.md section 3, `maxTurns`). Nothing is stored before
  * `begun`, because the model may be asked while the claim is written.
  *
- * Returns the reason for the end, or null if the run waits for an approval or for its client.
+ * An answer that does not fit the output's schema is asked for again once.
+ *
+ * Returns the reason for the end, or null if the run waits for an approval or for its client. Throws {@link
+ * InvalidOutput}.
  */
 export async function run(
   input: RunInput,
@@ -86,6 +97,9 @@ export async function run(
   const { prompt } = input
   for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step))
   let last = steps.at(-1)
+  /** The request to answer again in the required form, which is made once and is no turn. */
+  let repair: string | null = null
+  let isRepaired = false
   for (;;) {
     if (last) {
       for await (const result of makeCalls(input, last, progress)) await say(result)
@@ -93,7 +107,9 @@ export async function run(
       prompt.push(...toPrompt(last))
     }
     const number: number = (last?.step ?? 0) + 1
-    if (number > input.maxTurns) return 'max_turns'
+    if (repair !== null) prompt.push({ role: 'user', content: [{ type: 'text', text: repair }] })
+    else if (number > input.maxTurns) return atLimit(input)
+    repair = null
     const before = { ...usage }
     const given = await ask(input, prompt, number, usage, say)
     const reply = { ...given, parts: understood(given.parts, input.tools) }
@@ -105,7 +121,7 @@ export async function run(
       usage: difference(usage, before),
       calls: callsOf(reply.parts, input.tools),
     }
-    const isLast = number === input.maxTurns
+    const isLast = number >= input.maxTurns
     // Added before it is stored, because stored steps are deleted with a run that is stopped meanwhile.
     if (last.calls.length) steps.push(last)
     // Stored before it is emitted: a process that takes the run over emits the missing part of a stored step, and
@@ -115,12 +131,29 @@ export async function run(
       await input.steps().save(last)
     }
     await say(assistantEvent(number, reply.parts))
-    if (!last.calls.length) return reply.stopReason
+    if (!last.calls.length) {
+      if (!input.output) return reply.stopReason
+      const parsed = parseAnswer(input.output, textOf(reply.parts))
+      if (parsed.problem === null) {
+        progress.resultObject = JSON.stringify(parsed.value)
+        return reply.stopReason
+      }
+      if (isRepaired || reply.stopReason !== 'end_turn') throw new InvalidOutput(parsed.problem, reply.stopReason)
+      isRepaired = true
+      repair = repairRequest(input.output, parsed.problem)
+      continue
+    }
     if (isLast) {
       await refuse(last, input.maxTurns, say)
-      return 'max_turns'
+      return atLimit(input)
     }
   }
+}
+
+/** Returns the reason for the end of a run at its limit of turns, which has no answer in the required form. */
+function atLimit({ output, maxTurns }: RunInput): StopReason {
+  if (output) throw new InvalidOutput(`the run reached its limit of ${maxTurns} turns before it answered`, 'max_turns')
+  return 'max_turns'
 }
 
 async function refuse({ calls }: Step, maxTurns: number, say: Say): Promise<void> {
@@ -147,16 +180,15 @@ const toPrompt = ({ parts, calls, model }: Step): LanguageModelV4Message[] => [
       return part.type === 'reasoning' || part.text ? part : []
     }),
   },
-  {
-    role: 'tool',
-    content: calls.map(({ id, name, result }) => ({
-      type: 'tool-result',
-      toolCallId: id,
-      toolName: name,
-      output: outputOf(result),
-    })),
-  },
+  ...(calls.length ? [{ role: 'tool' as const, content: calls.map(toResult) }] : []),
 ]
+
+const toResult = ({ id, name, result }: Call): LanguageModelV4ToolResultPart => ({
+  type: 'tool-result',
+  toolCallId: id,
+  toolName: name,
+  output: outputOf(result),
+})
 
 const picturesOf = ({ pictures = [] }: ToolResult): LanguageModelV4FilePart[] =>
   pictures.map(({ mediaType, data }) => ({ type: 'file', mediaType, data: { type: 'data', data } }))

@@ -1,0 +1,57 @@
+import { asList, asObject, type Fields, isObject } from '../../../lib/unknown.ts'
+
+/** Maximum depth of a sample, which ends recursive schemas. */
+const MAX_DEPTH = 12
+
+/**
+ * Returns a value that fits most JSON Schemas: required properties only, the first alternative, the smallest number.
+ * Strings are `text`, as far as their length allows.
+ */
+export const sampleOf = (schema: unknown, text: string): unknown => sample(asObject(schema), asObject(schema), text, 0)
+
+function sample(schema: Fields, root: Fields, text: string, depth: number): unknown {
+  const { $ref, enum: values, anyOf, oneOf, allOf, properties, required, items, prefixItems } = schema
+  if (depth > MAX_DEPTH) return null
+  const inner = (given: unknown) => sample(asObject(given), root, text, depth + 1)
+  if (typeof $ref === 'string') return inner(find(root, $ref))
+  for (const known of ['const', 'default'] as const) if (known in schema) return schema[known]
+  if (asList(values).length) return asList(values)[0]
+  if (asList(anyOf ?? oneOf).length)
+    return inner({ ...schema, anyOf: undefined, oneOf: undefined, ...asObject(asList(anyOf ?? oneOf)[0]) })
+  if (asList(allOf).length) return inner(Object.assign({}, schema, { allOf: undefined }, ...asList(allOf)))
+  const type = Array.isArray(schema.type) ? schema.type[0] : schema.type
+  if (type === 'array' || (type === undefined && items !== undefined)) {
+    const first = asList(prefixItems).map(inner)
+    const missing = Math.max(0, Math.min(100, Number(schema.minItems ?? 0)) - first.length)
+    return [...first, ...Array.from({ length: missing }, () => inner(items))]
+  }
+  if (type === 'object' || isObject(properties)) {
+    const names = asList(required).filter((name) => typeof name === 'string')
+    return Object.fromEntries(names.map((name) => [name, inner(asObject(properties)[name])]))
+  }
+  if (type === 'boolean') return false
+  if (type === 'null') return null
+  if (type === 'number' || type === 'integer') return numberOf(schema)
+  return text
+    .slice(0, Number(schema.maxLength ?? text.length))
+    .padEnd(Math.min(10_000, Number(schema.minLength ?? 0)), '.')
+}
+
+/** Returns the smallest number that a schema admits, or 0. */
+function numberOf({ minimum, exclusiveMinimum, maximum, exclusiveMaximum }: Fields): number {
+  if (typeof minimum === 'number') return Math.ceil(minimum)
+  if (typeof exclusiveMinimum === 'number') return Math.floor(exclusiveMinimum) + 1
+  const upper = typeof maximum === 'number' ? maximum : typeof exclusiveMaximum === 'number' ? exclusiveMaximum - 1 : 0
+  return Math.min(0, Math.floor(upper))
+}
+
+/** Finds the schema of a local reference. */
+const find = (root: Fields, ref: string): unknown =>
+  ref
+    .replace(/^#\/?/, '')
+    .split('/')
+    .filter(Boolean)
+    .reduce<unknown>(
+      (at, name) => asObject(at)[decodeURIComponent(name.replaceAll('~1', '/').replaceAll('~0', '~'))],
+      root,
+    )

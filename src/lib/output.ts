@@ -1,0 +1,175 @@
+import { createRequire } from 'node:module'
+import { runInNewContext } from 'node:vm'
+import type { Ajv2020, ErrorObject, ValidateFunction } from 'ajv/dist/2020.js'
+import { LRUCache } from 'lru-cache'
+import { z } from 'zod'
+import { text } from './fields.ts'
+import { asObject, type Fields, isObject } from './unknown.ts'
+
+// Structured output: the JSON Schema that the answer of a run fits (contract-2.md section 2.5).
+
+/** Maximum nesting of subschemas, and maximum size of a schema (bytes of JSON). */
+const MAX_DEPTH = 10
+const MAX_BYTES = 32 * 1024
+/** Maximum duration of a check (ms), because a foreign schema may have a pathological pattern. */
+const PATIENCE = 500
+/** Maximum number of mismatches in a message. */
+const MAX_MISFITS = 5
+
+/** Keywords whose value is a schema, a list of schemas, or schemas by name. */
+const SCHEMA_KEYWORDS = new Set([
+  ...['items', 'additionalItems', 'contains', 'additionalProperties', 'unevaluatedItems', 'unevaluatedProperties'],
+  ...['propertyNames', 'not', 'if', 'then', 'else', 'contentSchema', 'allOf', 'anyOf', 'oneOf', 'prefixItems'],
+])
+const NAMED_SCHEMAS = new Set(['properties', 'patternProperties', 'dependentSchemas', '$defs', 'definitions'])
+
+/** Returns whether subschemas are nested more than `left` levels deep. */
+function isDeep(schema: unknown, left = MAX_DEPTH): boolean {
+  if (!isObject(schema)) return false
+  if (left === 0) return true
+  return Object.entries(schema).some(([keyword, value]) => {
+    const inner = SCHEMA_KEYWORDS.has(keyword)
+      ? value
+      : NAMED_SCHEMAS.has(keyword)
+        ? Object.values(asObject(value))
+        : []
+    return [inner].flat().some((each) => isDeep(each, left - 1))
+  })
+}
+
+let ajv: Ajv2020 | undefined
+/** Loads the validator on first use, because most installations never need it. */
+function validator(): Ajv2020 {
+  if (ajv) return ajv
+  const package_: { Ajv2020: typeof Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020')
+  // Formats are annotations, as in the standard. References are not inlined, because that may grow exponentially.
+  const options = { allErrors: true, strict: false, validateFormats: false, inlineRefs: false, logger: false } as const
+  ajv = new package_.Ajv2020(options)
+  return ajv
+}
+
+/** Runs synchronous work with a time limit. Only a script can have one. */
+const inTime = <T>(work: () => T): T => runInNewContext('work()', { work }, { timeout: PATIENCE }) as T
+
+const MAX_COMPILED = 100
+const compiled = new LRUCache<string, ValidateFunction>({ max: MAX_COMPILED })
+
+/** Compiles a schema. Throws if it is not a valid JSON Schema. */
+function compile({ $schema: _, ...schema }: Fields): ValidateFunction {
+  const key = JSON.stringify(schema)
+  const known = compiled.get(key)
+  if (known) return known
+  // The copy is forgotten by the validator, which identifies schemas by object.
+  const copy = JSON.parse(key) as Fields
+  const validate = inTime(() => validator().compile(copy))
+  validator().removeSchema(copy)
+  if ('$async' in validate) throw new Error('$async is not a keyword of JSON Schema')
+  compiled.set(key, validate)
+  return validate
+}
+
+const isOutOfTime = (error: unknown): boolean => asObject(error).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
+
+/** Returns why a schema cannot be used, or null. */
+function problemOf(schema: Fields): string | null {
+  const size = Buffer.byteLength(JSON.stringify(schema))
+  if (size > MAX_BYTES) return `at most ${MAX_BYTES / 1024} KB of JSON; it has ${size} bytes`
+  if (isDeep(schema)) return `at most ${MAX_DEPTH} levels of nested schemas`
+  try {
+    compile(schema)
+    return null
+  } catch (error) {
+    if (isOutOfTime(error)) return 'a JSON Schema that can be checked quickly'
+    const reason = error instanceof Error ? error.message : String(error)
+    return `a JSON Schema (2020-12): ${reason.slice(0, 300)}`
+  }
+}
+
+const name = text(64).regex(/^[\w-]+$/, {
+  error: 'Invalid value for field: output.name. Expected letters, digits, _ and -',
+})
+
+const schema = z.record(z.string(), z.unknown())
+
+/** Requested structured output. A schema that is unusable, too deep or too long is a 400 that says why. */
+export const NewOutput = z
+  .object({
+    schema: schema
+      .check((payload) => {
+        const problem = problemOf(payload.value)
+        if (problem === null) return
+        const message = `Invalid value for field: output.schema. Expected ${problem}`
+        payload.issues.push({ code: 'custom', message, input: payload.value })
+      })
+      .describe('JSON Schema (2020-12) that the answer fits: at most 10 levels deep and 32 KB long'),
+    name: name.nullish().describe('Name of the answer, which some providers show to the model. Default: `answer`'),
+  })
+  .meta({ id: 'OutputInput', description: 'Form of the answer: JSON that fits a schema' })
+
+/** Structured output as stored and returned. */
+export const Output = z
+  .object({
+    schema: schema.describe('JSON Schema that the answer fits'),
+    name: z.string().nullish().describe('Name of the answer'),
+  })
+  .meta({ id: 'Output', description: 'Form of an answer: JSON that fits a schema' })
+export type Output = z.output<typeof Output>
+
+/** Example for documents. */
+export const OUTPUT_EXAMPLE = {
+  name: 'verdict',
+  schema: { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] },
+}
+
+/** Reads a stored output. Columns and old versions without one have null or `{}`. */
+export const outputOf = (stored: unknown): Output | null =>
+  isObject(asObject(stored).schema) ? (stored as Output) : null
+
+/** Returns the value for the column of an output. */
+export const toOutputColumn = (output: Output | null): Fields => output ?? {}
+
+/** Describes where a value does not fit. Quotes the schema only. */
+function describe({ instancePath, message = 'does not fit', params }: ErrorObject): string {
+  const { additionalProperty, unevaluatedProperty, allowedValues, allowedValue } = asObject(params)
+  const name = additionalProperty ?? unevaluatedProperty
+  const expected = allowedValues ?? allowedValue
+  const more =
+    name === undefined ? (expected === undefined ? '' : `: ${JSON.stringify(expected)}`) : `: ${String(name)}`
+  return `${instancePath || 'the answer'} ${message}${more}`.slice(0, 300)
+}
+
+/** A parsed answer, or the reason why it does not fit. */
+export type Parsed = { value: unknown; problem: null } | { problem: string }
+
+/** Parses an answer and checks it against the schema of the output. */
+export function parseAnswer({ schema }: Output, answer: string): Parsed {
+  let value: unknown
+  try {
+    value = JSON.parse(answer)
+  } catch (error) {
+    return { problem: `the answer is not JSON: ${error instanceof Error ? error.message.slice(0, 200) : ''}` }
+  }
+  try {
+    const validate = compile(schema)
+    if (inTime(() => validate(value))) return { value, problem: null }
+    return { problem: (validate.errors ?? []).slice(0, MAX_MISFITS).map(describe).join('; ') }
+  } catch (error) {
+    return { problem: isOutOfTime(error) ? 'the check of the answer took too long' : 'the schema cannot be checked' }
+  }
+}
+
+/** Returns whether a schema follows the stricter rules of OpenAI: no additional and no optional properties. */
+export function isStrict(schema: unknown): boolean {
+  if (Array.isArray(schema)) return schema.every(isStrict)
+  if (!isObject(schema)) return true
+  const { type, properties, required, additionalProperties } = schema
+  const names = Object.keys(asObject(properties))
+  if (type === 'object' || names.length) {
+    if (additionalProperties !== false || !Array.isArray(required)) return false
+    if (names.some((each) => !required.includes(each))) return false
+  }
+  return Object.entries(schema).every(([keyword, value]) => {
+    if (NAMED_SCHEMAS.has(keyword)) return Object.values(asObject(value)).every(isStrict)
+    return !SCHEMA_KEYWORDS.has(keyword) || isStrict(value)
+  })
+}
