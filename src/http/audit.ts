@@ -8,8 +8,9 @@ import { asRequested, type Context } from '../trpc.ts'
 import { checkQuery } from './unknown-names.ts'
 
 /**
- * GET /api/v1/audit/export: streams events as lines of JSON. The database is read as fast as the client takes the lines.
- * The stream breaks off when the client loses its access.
+ * GET /api/v1/audit/export: streams events as lines of JSON. The database is read as fast as the client reads the
+ * lines.
+ * The stream ends with the client's access.
  */
 export async function exportAudit(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
   await checkQuery(context, req.url ?? '', Object.keys(ExportAudit.shape))
@@ -37,7 +38,7 @@ export async function exportAudit(context: Context, req: IncomingMessage, res: S
   const access = context.streamTo(actor)
   await pipeline(Readable.from(lines, { highWaterMark: 1 }), res, { signal: access }).catch((error) => {
     res.destroy()
-    // A client that hangs up has what it wanted.
+    // A client that disconnects causes no error.
     if (!access.aborted && !context.gone().aborted) throw error
   })
 }

@@ -92,7 +92,7 @@ export function sendJson(
   else void writeJson(body).then((bytes) => sendText(res, status, bytes, headers, mayShrink))
 }
 
-/** Writes JSON with long texts in it, a piece at a time, with a turn for everybody else behind each. */
+/** Writes JSON with long texts in pieces, and yields to the event loop after each. */
 export async function writeJson(body: object, onPiece: (bytes: Buffer) => void = () => {}): Promise<Buffer> {
   const pieces: Buffer[] = []
   for (const piece of jsonPieces(body)) {
@@ -104,7 +104,7 @@ export async function writeJson(body: object, onPiece: (bytes: Buffer) => void =
   return Buffer.concat(pieces)
 }
 
-/** Answers with JSON that was written, compressed if it is long, the client asks for it, and it `mayShrink`. */
+/** Sends serialized JSON. Compresses it if it is long, the client accepts that, and it `mayShrink`. */
 export function sendText(
   res: ServerResponse,
   status: number,
@@ -122,7 +122,7 @@ export function sendText(
   finish(res, json)
 }
 
-/** Compresses in zlib's threads as the client accepts. */
+/** Compresses in zlib's threads, if the client accepts it. */
 async function sendCompressed(
   res: ServerResponse,
   status: number,

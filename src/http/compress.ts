@@ -2,15 +2,15 @@ import type { ServerResponse } from 'node:http'
 import { promisify } from 'node:util'
 import { brotliCompress, constants, gzip } from 'node:zlib'
 
-// Compression of whole answers (contract-2.md section 1.17), in zlib's threads: the event loop goes on meanwhile.
+// Compression of whole answers (contract-2.md section 1.17), in zlib's threads, without blocking the event loop.
 
-/** Minimum length of an answer that is worth it (bytes). */
+/** Minimum length of a compressed answer (bytes). */
 export const MIN_LENGTH = 1024
 
 const toBrotli = promisify(brotliCompress)
 const toGzip = promisify(gzip)
 
-/** By their names in headers: levels that cost little. */
+/** Encodings by header name, with cheap levels. */
 const ENCODERS = {
   br: (bytes: Buffer) => toBrotli(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 3 } }),
   gzip: (bytes: Buffer) => toGzip(bytes, { level: 3 }),
@@ -18,7 +18,7 @@ const ENCODERS = {
 
 export type Encoding = keyof typeof ENCODERS
 
-/** Returns the encoding that a client likes most, `br` before `gzip`; null if it takes neither or asks for none. */
+/** Returns the client's preferred encoding, `br` before `gzip`; null if it accepts neither. */
 export function encodingFor(accepted: string | undefined): Encoding | null {
   if (accepted === undefined) return null
   const weights = new Map<string, number>()
@@ -34,7 +34,9 @@ export function encodingFor(accepted: string | undefined): Encoding | null {
   return br === best ? 'br' : 'gzip'
 }
 
-/** Compresses an answer as its client asks; as it is where it is short or the client does not ask. */
+/**
+ * Compresses an answer as its client requests. Returns short answers, and those without a request for it, unchanged.
+ */
 export async function compress(
   res: ServerResponse,
   bytes: Buffer,
@@ -43,15 +45,15 @@ export async function compress(
   return { bytes: encoding ? await ENCODERS[encoding](bytes) : bytes, encoding }
 }
 
-/** Returns the headers that tell of it. */
+/** Returns the headers of an encoding. */
 export const headersOf = ({ bytes, encoding }: { bytes: Buffer; encoding: Encoding | null }) => ({
   'Content-Length': bytes.length,
   ...(encoding && { 'Content-Encoding': encoding }),
 })
 
 /**
- * Holds what others write to an answer until its end, and then sends it as {@link compress} makes it: the JSON of tRPC,
- * whose handler writes it itself. An answer of another type passes as it comes.
+ * Buffers the JSON that tRPC's handler writes, and sends it at the end as {@link compress} returns it. Answers of other
+ * types pass through.
  */
 export function compressWritten(res: ServerResponse): void {
   const { write, end } = res

@@ -8,7 +8,7 @@ import { type Encoding, encodingFor } from './compress.ts'
 import { names } from './conditional.ts'
 import { sendPage } from './docs.ts'
 
-// The console (contract-2.md section 7): static files that .config/guard.js has built, and one page for every address.
+// The console (contract-2.md section 7): static files built by .config/guard.js, and one page for every path.
 
 const BUILT = new URL('../../dist/console/', import.meta.url)
 
@@ -42,8 +42,9 @@ const policy = (nonce: string): string =>
 const ASSET = /^\/app\/assets\/([\w-]+(?:\.[\w-]+)*\.(\w+))$/
 
 /**
- * Answers what stands under `/app`: a file of the console, for good, or its page. Throws 404 for an unknown file. Without
- * a built console every address is a page (503) that says how to build it.
+ * Answers paths under `/app`: a cached file of the console, or its page. Throws 404 for an unknown file. Without a
+ * built
+ * console every path gives a page (503) with instructions for building it.
  */
 export async function sendConsole(
   settings: Settings,
@@ -59,7 +60,7 @@ export async function sendConsole(
     .replaceAll('__NONCE__', nonce)
     .replaceAll('__BASE__', base)
     .replaceAll('"./assets/', `"${base}/app/assets/`)
-  // Its nonce is good once: the page is never taken out of a cache.
+  // The page is never cached, because its nonce is valid once.
   sendPage(res, page, policy(nonce), 'no-store')
 }
 

@@ -4,7 +4,7 @@ import type { ServerResponse } from 'node:http'
 import swaggerUi from 'swagger-ui-dist/package.json' with { type: 'json' }
 import { noSuchPath } from '../errors.ts'
 
-/** What the page loads, all of it from here. */
+/** Files of the page, all from this server. */
 const ASSETS: Record<string, string> = {
   'swagger-ui.css': 'text/css; charset=utf-8',
   'swagger-ui-bundle.js': 'text/javascript; charset=utf-8',
@@ -23,7 +23,7 @@ html.dark-mode body { background: #1c2022; }
 .swagger-ui .header-col { color: inherit; }
 `
 
-// Requests go to the server that the page came from, whatever PUBLIC_URL calls it: nothing else is allowed to them.
+// Requests go to the origin of the page, whatever PUBLIC_URL is, because the policy forbids any other.
 const SCRIPT = `
 const dark = matchMedia('(prefers-color-scheme: dark)')
 const paint = () => document.documentElement.classList.toggle('dark-mode', dark.matches)
@@ -54,7 +54,7 @@ const PAGE = `<!doctype html>
 
 const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
 
-/** The browser itself refuses whatever would go elsewhere, out of Swagger UI or out of the document. */
+/** The policy makes the browser refuse requests by Swagger UI or the document to other origins. */
 const POLICY = [
   "default-src 'none'",
   `script-src 'self' ${hash(SCRIPT)}`,
@@ -67,12 +67,14 @@ const POLICY = [
 ].join('; ')
 
 /**
- * Answers `/api/docs` (no `asset`) with the reference page, and `/api/docs/<asset>` with what the page loads. It loads
- * nothing from anywhere else (contract.md section 0). Throws 404 for an unknown asset.
+ * Answers `/api/docs` (no `asset`) with the reference page, and `/api/docs/<asset>` with its files. The page loads
+ * nothing
+ * from other origins (contract.md section 0). Throws 404 for an unknown asset.
  *
- * Of the well-kept pages, Swagger UI is the one that comes without hundreds of packages, asks no other server for fonts,
- * telemetry or a proxy, and runs under a policy without `unsafe-inline` or `unsafe-eval`. What counts its installs
- * (@scarf/scarf) is switched off in package.json.
+ * Swagger UI is the maintained page that comes without hundreds of packages, asks no other server for fonts, telemetry
+ * or
+ * a proxy, and runs under a policy without `unsafe-inline` or `unsafe-eval`. package.json disables its install counter
+ * (@scarf/scarf).
  */
 export async function sendDocs(res: ServerResponse, asset?: string): Promise<void> {
   if (asset === undefined) return sendPage(res, PAGE, POLICY)
@@ -82,7 +84,7 @@ export async function sendDocs(res: ServerResponse, asset?: string): Promise<voi
   send(res, bytes, { 'Content-Type': type, 'Cache-Control': 'public, max-age=31536000, immutable' })
 }
 
-/** Answers with a page under a policy. */
+/** Sends a page with a policy. */
 export const sendPage = (res: ServerResponse, page: string, policy: string, cacheControl = 'no-cache'): void =>
   send(res, page, {
     'Content-Type': 'text/html; charset=utf-8',

@@ -1,6 +1,6 @@
 import type { oas31 } from 'zod-openapi'
 
-// The examples of the OpenAPI document: each is put together from its schema and these samples.
+// Examples of the OpenAPI document, built from the schemas and these samples.
 
 const AGENT = 'k3Jx0aQ9mZr7TbYc2LwVn5'
 const CHAT = 'p7Rt2yUe5WqLs9NdXb4KcM'
@@ -16,7 +16,7 @@ const MCP = 'z1Ky5vRd7TgNp4WmCj8QbS'
 const MEDIA = 'q8Lm2tGx5BvRz9KwNs3YdF'
 const TIME = '2026-11-25T10:00:00.000Z'
 
-/** Stands where a field has no sample: the test of the document finds it. */
+/** Marks a field without a sample, for the test of the document. */
 export const NO_SAMPLE = '…'
 
 /** Values of fields, by name or by kind of thing and name. */
@@ -243,7 +243,7 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   'ToolCall.name': 'read_file',
 }
 
-/** The kind of thing that a component is about, for its samples: operations are about the first word of their name. */
+/** Returns the kind of thing of a component, which selects its samples: for operations the first word of their name. */
 function kindOf(component: string): string {
   const [, resource] = /^([A-Z][a-z]+)s[A-Z]\w*(?:Result|Request)$/.exec(component) ?? []
   return KINDS[component] ?? resource ?? component
@@ -270,10 +270,10 @@ const KINDS: Readonly<Record<string, string>> = {
 
 type Schema = oas31.SchemaObject | oas31.ReferenceObject
 type Schemas = Readonly<Record<string, Schema>>
-/** The kind of thing that a schema is a part of, and the components that lead to it. */
+/** The kind of thing that a schema belongs to, and the components on the path to it. */
 type Place = { kind: string; path: readonly string[]; schemas: Schemas }
 
-/** Puts an example together that fits the schema. */
+/** Builds an example that fits the schema. */
 export const exampleOf = (schema: Schema, schemas: Schemas): unknown =>
   sampleOf(schema, '', { kind: '', path: [], schemas })
 
@@ -292,18 +292,18 @@ function sampleOf(schema: Schema, name: string, place: Place): unknown {
   return plainOf(schema, name, place)
 }
 
-/** Whether a sample is one of the words that a schema allows, if it allows words only. */
+/** Whether a sample is one of an enumeration's values, if the schema has one. */
 const isFitting = (schema: oas31.SchemaObject, sample: unknown): boolean =>
   schema.enum === undefined || schema.enum.includes(sample as never)
 
-/** Whether a sample is a list of texts for a list of texts, or an empty one. */
+/** Whether a sample fits a list: a list of texts for texts, or an empty one. */
 const isListFor = ({ items }: oas31.SchemaObject, sample: unknown): boolean =>
   Array.isArray(sample) &&
   (sample.length === 0 || (typeof items === 'object' && 'type' in items && items.type === 'string'))
 
 const nameIn = ($ref: string): string => $ref.split('/').at(-1) ?? ''
 
-/** Takes the required fields, and those optional ones that have a sample for this kind of thing. */
+/** Takes the required fields, and optional ones with a sample for this kind of thing. */
 function objectOf({ properties = {}, required = [] }: oas31.SchemaObject, place: Place): object {
   const named = Object.entries(properties).filter(
     ([name]) => required.includes(name) || Object.hasOwn(SAMPLES, `${place.kind}.${name}`),
@@ -311,7 +311,7 @@ function objectOf({ properties = {}, required = [] }: oas31.SchemaObject, place:
   return Object.fromEntries(named.map(([name, property]) => [name, sampleOf(property as Schema, name, place)]))
 }
 
-/** Takes one item, or none where the list leads back to what it is a part of. */
+/** Takes one item, or none if the list leads back to its own component. */
 function listOf({ items }: oas31.SchemaObject, name: string, place: Place): unknown[] {
   if (!items || typeof items === 'boolean') return []
   return '$ref' in items && place.path.includes(nameIn(items.$ref)) ? [] : [sampleOf(items, name, place)]

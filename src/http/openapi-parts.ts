@@ -268,7 +268,7 @@ const APPROVAL_EXAMPLE: z.input<typeof ApprovalEvent> = {
   },
 }
 
-/** Says of a stream of changes where it begins and ends. */
+/** Describes the start and the end of a stream of changes. */
 const FROM_NOW_ON =
   'The stream begins with the request and has no ids to resume from: open it first, then read the list, and after a lost ' +
   'connection do both again. Several changes at once may be one event. The stream ends with the connection, and at ' +

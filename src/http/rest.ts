@@ -42,8 +42,8 @@ const SPACE_UPLOAD = patternOf(SPACE_UPLOAD_PATH)
 const isUploadPath = (path: string) => MEDIA.test(path) || SPACE_UPLOAD.test(path)
 
 /**
- * What the query says: a text for each name, a list where it is given more than once or is one. Returns the
- * 400 for an unknown parameter: who asks comes before what they say.
+ * Parses the query: a text for each name, or a list for a repeated name or a list field. Returns the 400 for an unknown
+ * parameter, which is thrown after authentication.
  */
 function readQuery(
   url: string,
@@ -65,7 +65,7 @@ function readQuery(
   return query
 }
 
-/** The same. Throws the 400 once it is known who asks. */
+/** Parses the query. Throws the 400 after authentication. */
 async function checkedQuery(admit: () => Promise<unknown>, ...of: Parameters<typeof readQuery>) {
   const query = readQuery(...of)
   if (!(query instanceof AppError)) return query
@@ -75,7 +75,7 @@ async function checkedQuery(admit: () => Promise<unknown>, ...of: Parameters<typ
 
 const UPLOAD_QUERY = { lists: new Set<string>(), inQuery: null, known: new Set(Object.keys(UploadFile.shape)) }
 
-/** `%41` is `A` (RFC 3986, 6.2.2.2). Ids have unreserved characters only, so that nothing else needs decoding. */
+/** `%41` equals `A` (RFC 3986, 6.2.2.2). Ids contain only unreserved characters, so no others need decoding. */
 function decodeUnreserved(path: string): string {
   if (!path.includes('%')) return path
   return path.replace(/%([2-7][0-9a-f])/gi, (encoded, hex: string) => {
@@ -84,7 +84,7 @@ function decodeUnreserved(path: string): string {
   })
 }
 
-/** The REST face: every procedure with a `rest(…)` meta, and the two streams. Throws what the error body says. */
+/** Handles REST: every procedure with a `rest(…)` meta, and the streams. Throws errors for the error body. */
 export async function handleRest(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const path = decodeUnreserved((req.url ?? '').split('?', 1)[0] ?? '')
   // Node sends no body in answer to a HEAD.
@@ -124,7 +124,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   }
   const { route, parameters } = found
   const query = await checkedQuery(admit, req.url ?? '', route)
-  // Who asks comes before what they say. What has its place in the address beats the body: `onDisconnect` may be in both.
+  // Authenticates before it reads the body. Query and path win over the body: `onDisconnect` may be in both.
   const body = hasBody(req) && method !== 'GET' ? await admit().then(() => readJson(req)) : {}
   const input: Record<string, unknown> = { ...body, ...query, ...parameters, ...(route.isStream && { stream: true }) }
   const unknown = unknownFields(body, route.known)
@@ -133,7 +133,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   let accepted: Accepted | undefined
   const onAccepted = (row: ExecutionRow, actor: Actor) => {
     accepted = { row, actor }
-    // An error, too, is of a run that can be looked at.
+    // An error also names its execution.
     res.setHeader('X-Execution-Id', row.id)
   }
   const ifMatch = isChange ? req.headers['if-match'] : undefined
@@ -147,7 +147,7 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
       throw explainByFields(fromTRPCError(error), unknown, route.known ?? [])
     })
     .finally(() => {
-      // An error, too, can be the first answer: that of a cancelled run.
+      // The first answer may be an error: that of a cancelled run.
       if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
     })
   if (accepted && input.stream === true) return streamRun(context, res, accepted, input as StreamOptions)
@@ -158,12 +158,12 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   sendJson(res, 200, said)
 }
 
-/** Adds warnings to an answer, behind those that it has. */
+/** Appends warnings to those of an answer. */
 function withWarnings(answer: object & { warnings?: unknown }, warnings: readonly string[]): { warnings: unknown[] } {
   return { ...answer, warnings: [...(Array.isArray(answer.warnings) ? answer.warnings : []), ...warnings] }
 }
 
-/** Returns the 405 of a path that other methods have, or the 404 of an unknown one. */
+/** Returns the 405 of a path with other methods, or the 404 of an unknown path. */
 function refuseMethod(path: string): Error {
   const isStream = [EVENTS, CHAT_EVENTS, TASK_CHANGES, APPROVAL_CHANGES, MEDIA_CONTENT, AUDIT_EXPORT].some((of) =>
     of.test(path),
@@ -173,13 +173,13 @@ function refuseMethod(path: string): Error {
   return methodNotAllowed(methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method])))
 }
 
-/** The run that a request has begun, or has joined by its key, and who it was accepted for. */
+/** The execution that a request has started or joined, and the caller for whom it was accepted. */
 type Accepted = { row: ExecutionRow; actor: Actor }
 
-/** What a request says of its stream, in the words of `Execute`. */
+/** Options of a request's stream, as in `Execute`. */
 type StreamOptions = Pick<z.output<typeof Execute>, 'onDisconnect' | 'content'>
 
-/** From its first event on, whatever the request says of others: it is no resumption, and can no longer be refused. */
+/** Streams from the first event on, whatever event id the request has, because it starts a run and resumes none. */
 function streamRun(
   { deps, streamTo }: Context,
   res: ServerResponse,
@@ -187,15 +187,15 @@ function streamRun(
   { onDisconnect, content }: StreamOptions,
 ): Promise<void> {
   const written = writeEvents(res, followFrom(actor, deps, row, 0, streamTo, { content }))
-  // Not async: most streams need nothing to wait beside them.
+  // Stays synchronous, because most streams have nothing to wait for afterwards.
   if (onDisconnect !== 'cancel') return written
   return written.then(async () => {
-    // Whose access has ended has not gone. The run may have ended already.
+    // A stream without access was ended by the server, not by a disconnect. The run may have ended already.
     if (res.closed) await cancel(actor, deps, row.id).catch(() => {})
   })
 }
 
-/** The subscription `executions.events` as the documented stream. */
+/** Sends the subscription `executions.events` as the documented stream. */
 async function sendEvents(
   context: Context,
   req: IncomingMessage,
@@ -208,7 +208,7 @@ async function sendEvents(
   const content = searchParams.get('content') ?? undefined
   const lastEventId = req.headers['last-event-id']
   const events = await createCaller(context).executions.events({ executionId, after, lastEventId, content } as never)
-  // Otherwise an EventSource would come back for ever.
+  // Without the 204 an EventSource would reconnect forever.
   if (isOver(events)) {
     await events[Symbol.asyncIterator]().return?.()
     res.writeHead(204).end()
@@ -219,7 +219,7 @@ async function sendEvents(
   res.writeHead(200, EVENT_STREAM).end()
 }
 
-/** The subscription `chats.events` as the documented stream. It ends with the connection. */
+/** Sends the subscription `chats.events` as the documented stream. It ends with the connection. */
 async function sendChatEvents(context: Context, req: IncomingMessage, res: ServerResponse, id: string): Promise<void> {
   await checkQuery(context, req.url ?? '', ['content'])
   const content = new URL(req.url ?? '/', 'http://localhost').searchParams.get('content') ?? undefined
@@ -232,7 +232,10 @@ async function sendChatEvents(context: Context, req: IncomingMessage, res: Serve
 
 type Caller = ReturnType<typeof createCaller>
 
-/** A subscription to changes as the documented stream, from now on. Its events have no ids: none can be gone behind. */
+/**
+ * Sends a subscription to changes as the documented stream, from now on. Its events have no ids, because it cannot
+ * resume.
+ */
 async function sendChanges(
   context: Context,
   req: IncomingMessage,

@@ -29,11 +29,11 @@ export type Route = {
   isSingle: boolean
   /** Throws 403 for a token without any of the scopes. */
   checkScope: (actor: Actor) => void
-  /** Finds out whether the caller is let in, before anything is said of what they ask. */
+  /** Authenticates and authorizes the caller before the input is checked. */
   admit: (ctx: Context) => Promise<unknown>
   /** Whether the body can request a stream, because the route starts a run. */
   canStream: boolean
-  /** Whether it answers with the stream of the run, whatever its body says: a path of {@link streamPathOf}. */
+  /** Whether it always answers with the stream of the run: a path of {@link streamPathOf}. */
   isStream: boolean
   /** Calls the procedure like any other API. Throws a TRPCError. */
   call: (ctx: Context, getRawInput: () => Promise<unknown>) => Promise<unknown>
@@ -82,7 +82,7 @@ function add(route: Route): void {
   place.routes.set(route.method, { ...route, names })
 }
 
-/** Finds the place of a pattern, made if there is none yet, and the names of its parameters. */
+/** Finds or creates the node of a pattern. Returns it with the names of its parameters. */
 function placeOf(pattern: string): { place: Node; names: string[] } {
   let place = root
   const names: string[] = []

@@ -11,21 +11,22 @@ import { signInByProvider } from '../sessions/sign-in-provider.ts'
 import { basePath, type Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
 
-// Sign-in with the identity provider (contract-2.md section 3.3): two addresses that a browser visits, beside the API.
+// Sign-in with the identity provider (contract-2.md section 3.3): two paths that a browser visits, beside the API.
 
 export const OIDC_START_PATH = '/api/auth/oidc/start'
 export const OIDC_CALLBACK_PATH = '/api/auth/oidc/callback'
 
-/** How long a person may take at the provider (ms). */
+/** Maximum time at the provider (ms). */
 const LIFETIME = 10 * 60_000
-/** Maximum number of sign-ins that a browser has begun in different tabs. */
+/** Maximum number of sign-ins in progress per browser, in different tabs. */
 const MAX_FLOWS = 3
 
 type Visit = { context: Context; req: IncomingMessage; res: ServerResponse; query: URLSearchParams }
 
 /**
- * Answers both addresses with a redirect: to the provider, to the path that the person wanted, or to the sign-in page with
- * the reason of a failure. Throws 404 for other paths, and 405.
+ * Answers both paths with a redirect: to the provider, to the requested path, or to the sign-in page with the reason of
+ * a
+ * failure. Throws 404 for other paths, and 405.
  */
 export async function handleSignIn(context: Context, path: string, req: IncomingMessage, res: ServerResponse) {
   if (path !== OIDC_START_PATH && path !== OIDC_CALLBACK_PATH) throw noSuchPath()
@@ -38,7 +39,7 @@ export async function handleSignIn(context: Context, path: string, req: Incoming
   return path === OIDC_START_PATH ? begin(visit) : finish(visit)
 }
 
-/** Returns the address to which the provider sends the browser back. Its host is the one that has the cookie. */
+/** Returns the URL to which the provider sends the browser back. Its host must be that of the cookie. */
 const redirectUri = ({ PUBLIC_URL }: Settings, { headers }: IncomingMessage): string =>
   (PUBLIC_URL?.replace(/\/$/, '') ?? `http://${headers.host ?? 'localhost'}`) + OIDC_CALLBACK_PATH
 
@@ -84,7 +85,7 @@ async function finish({ context, req, res, query }: Visit): Promise<void> {
   }
 }
 
-/** Redeems the code. Wrong codes count as failures to sign in of the address; other problems are no fault of it. */
+/** Redeems the code. Wrong codes count as failed sign-ins of the IP address; other problems do not. */
 async function redeem({ deps, client }: Context, answer: URL, flow: Flow) {
   const attempt = await countAttempt(deps, 'identity provider', client.address)
   try {
@@ -98,7 +99,7 @@ async function redeem({ deps, client }: Context, answer: URL, flow: Flow) {
   }
 }
 
-/** Leads to the sign-in page, which says what failed and what to do. The log has the reason. */
+/** Redirects to the sign-in page, which shows the failure and the remedy. The log has the reason. */
 function leadToProblem({ context, req, res }: Omit<Visit, 'query'>, error: unknown, returnTo: string): void {
   const { deps, requestId } = context
   const problem = problemOf(error)
@@ -119,13 +120,13 @@ function redirect(res: ServerResponse, { href }: URL): void {
   res.writeHead(302, { Location: href, 'Content-Length': 0 }).end()
 }
 
-/** What the browser keeps while its person is at the provider. */
+/** Data that the browser stores while its person is at the provider. */
 type Begun = Flow & { returnTo: string; at: number }
 
 const flowCookieName = (settings: Settings, state: string): string =>
   `${cookieName(settings)}-oidc-${state.slice(0, 8)}`
 
-/** Lists the cookies of begun sign-ins of a request. */
+/** Lists the cookies of a request's sign-ins in progress. */
 function flowCookies(
   settings: Settings,
   { headers: { cookie = '' } }: IncomingMessage,
@@ -139,7 +140,7 @@ function flowCookies(
   })
 }
 
-/** Adds a cookie for as long as a sign-in may last, or takes it away if it is empty. */
+/** Sets a cookie for the maximum time of a sign-in, or deletes it if it is empty. */
 function appendCookie(settings: Settings, res: ServerResponse, name: string, value: string): void {
   const secure = cookieName(settings).startsWith('__Host-') ? '; Secure' : ''
   const age = value ? LIFETIME / 1000 : 0
@@ -148,13 +149,13 @@ function appendCookie(settings: Settings, res: ServerResponse, name: string, val
 
 const signatureOf = ({ sessionKey }: Deps, text: string): string => tokenDigest(sessionKey, `sign-in ${text}`)
 
-/** Writes a begun sign-in so that any server of this installation knows it again. */
+/** Encrypts a sign-in in progress so that any server of this installation can read it. */
 function seal(deps: Deps, begun: Begun): string {
   const text = Buffer.from(JSON.stringify(begun)).toString('base64url')
   return `${text}.${signatureOf(deps, text)}`
 }
 
-/** Reads it. Null for a text of others, and after its time. */
+/** Decrypts it. Returns null for a foreign or expired text. */
 function unseal(deps: Deps, sealed: string): Begun | null {
   const [text = '', signature] = sealed.split('.')
   if (signature !== signatureOf(deps, text)) return null
@@ -162,7 +163,7 @@ function unseal(deps: Deps, sealed: string): Begun | null {
   return begun.at > deps.clock.now().getTime() - LIFETIME ? begun : null
 }
 
-/** Marks a begun sign-in as used, on every server. Throws if it was. */
+/** Marks a sign-in as used, on every server. Throws if it was. */
 async function useOnce({ db, clock, sessionKey }: Deps, { state }: Flow): Promise<void> {
   const key = tokenDigest(sessionKey, `used sign-in ${state}`)
   const expiresAt = new Date(clock.now().getTime() + 2 * LIFETIME)

@@ -4,9 +4,9 @@ import { isTerminal } from '../executions/engine/events/events.ts'
 import { hasLongText, jsonPieces } from '../lib/pieces.ts'
 import { drained } from './unread.ts'
 
-/** How often an idle stream says that it is alive (ms). */
+/** Interval of heartbeats of an idle stream (ms). */
 const PING_INTERVAL = 15_000
-/** How long (ms) a client may still take to read the rest of a stream that has ended. */
+/** Time that a client has to read the rest of an ended stream (ms). */
 const MAX_REST = 500
 
 /** Headers of a stream of events. */
@@ -16,14 +16,15 @@ export const EVENT_STREAM = {
   'X-Accel-Buffering': 'no',
 }
 
-/** `data` is an object with at least one key. `seq` is its id, if a client can resume behind it. */
+/** `data` is an object with at least one key. `seq` is its id, if a client can resume after it. */
 export type ServerSentEvent = { seq?: number | string; event: string; data: object }
 
 /**
- * Writes the events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too
- * slow, and a source that fails in mid-stream, cost the connection: the client resumes with the last id it has. A long
- * event is written in pieces, with a turn for everybody else behind each. `isLast` tells the event that the source ends
- * with, if there is such a one.
+ * Writes events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too slow,
+ * and
+ * a source that fails in mid-stream, lose the connection, and the client resumes from its last id. A long event is
+ * written in pieces, with a turn of the event loop after each. `isLast` recognizes the final event of the source, if it
+ * has one.
  */
 export async function writeEvents(
   res: ServerResponse,
@@ -31,16 +32,16 @@ export async function writeEvents(
   isLast: (event: ServerSentEvent) => boolean = isTerminal,
 ): Promise<void> {
   res.writeHead(200, EVENT_STREAM)
-  // With the first events, if they are there: most streams begin with some, and each write costs as much as its text.
+  // Headers wait for the first events, because most streams start with some, and each write has a fixed cost.
   let headers: NodeJS.Immediate | null = setImmediate(() => res.flushHeaders())
-  /** Whether a part of an event was written, and the rest is to come. */
+  /** Whether an event is partly written. */
   let isInside = false
   const ping = setInterval(() => isInside || res.write(': ping\n\n'), PING_INTERVAL)
   try {
     for await (const events of batches) {
       if (headers) clearImmediate(headers)
       isInside = events.some(isLong)
-      // The end leaves with the last event.
+      // The end of the response leaves in one packet with the last event.
       if (!isInside && events.some(isLast)) res.socket?.cork()
       for (const text of isInside ? textsOf(events) : [textOf(events)]) {
         if (res.destroyed) return
@@ -64,7 +65,7 @@ export async function writeEvents(
   }
 }
 
-/** Ends a stream whose signal has aborted, with a moment to read what is left of it. Returns the signal. */
+/** Destroys a stream soon after its signal aborts, so that the client can read the rest. Returns the signal. */
 export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
   signal.addEventListener('abort', () => {
     if (!res.closed) setTimeout(() => res.destroy(), MAX_REST).unref()
@@ -73,42 +74,43 @@ export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
 }
 
 /**
- * Together with the headers, but not as one text with them: Node would keep the headers, in the dozens of pieces of which
- * it has made them, as long as the stream is on.
+ * Writes headers and text in one packet, but not as one string, because Node would keep the parts of the headers in
+ * memory
+ * for the duration of the stream.
  */
 function begin(res: ServerResponse, text: string): boolean {
   res.cork()
   res.flushHeaders()
   const room = res.write(text)
   res.uncork()
-  // While it was held back there was no room for more than a little; what counts is what the socket has not taken.
+  // While corked, `write` reports a full buffer early. Only the socket's own buffer counts.
   return res.socket ? !res.socket.writableNeedDrain : room
 }
 
 /**
- * Writes to a response whose headers have been sent. Node makes three pieces of a chunk, its length and its end, which
- * costs twice as much as writing the one piece that they are.
+ * Writes to a response whose headers have been sent. Node writes a chunk in three parts, which costs twice as much as
+ * this one write.
  */
 function write(res: ServerResponse, text: string): boolean {
   const { socket } = res
-  // Somebody who speaks HTTP/1.0, or still reads the answer before; a chunk of nothing would be the end.
+  // HTTP/1.0 clients have no chunks, and pipelined responses no socket yet. An empty chunk would end the response.
   if (!socket || !res.chunkedEncoding || !text) return res.write(text)
   return socket.write(`${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`)
 }
 
 const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText).join('')
 
-/** The data begins with its `type`, for readers that do not see names of events (contract-2.md section 1.14). */
+/** The data starts with its `type`, for readers that ignore names of events (contract-2.md section 1.14). */
 const toText = (event: ServerSentEvent): string => `${headOf(event)}${toLine(JSON.stringify(event.data)).slice(1)}\n\n`
 
 const headOf = ({ seq, event }: ServerSentEvent): string =>
   `${seq === undefined ? '' : `id: ${seq}\n`}event: ${event}\ndata: {"type":"${event}",`
 
-/** Fragments are short. Whole replies, and results of tools, may be megabytes. */
+/** Fragments are short. Whole replies, and results of tools, may have megabytes. */
 const isLong = ({ data }: ServerSentEvent): boolean =>
   'messageType' in data && data.messageType !== 'stream_event' && hasLongText(data)
 
-/** The same text in pieces. */
+/** Yields the same text in pieces. */
 function* textsOf(events: readonly ServerSentEvent[]): Generator<string> {
   for (const event of events) {
     if (!isLong(event)) yield toText(event)
@@ -124,9 +126,9 @@ function* textsOf(events: readonly ServerSentEvent[]): Generator<string> {
   }
 }
 
-/** Matches what some readers, such as Python's `splitlines`, take for the end of a line. */
+/** Matches characters that some readers, such as Python's `splitlines`, treat as line ends. */
 const LINE_ENDS = /[\u0085\u2028\u2029]/g
 
-/** Escapes the ends of lines that JSON leaves as they are (contract-2.md section 1.14). */
+/** Escapes the line ends that JSON leaves unescaped (contract-2.md section 1.14). */
 export const toLine = (json: string): string =>
   json.replace(LINE_ENDS, (end) => `\\u${end.charCodeAt(0).toString(16).padStart(4, '0')}`)

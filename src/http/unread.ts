@@ -9,23 +9,23 @@ const INTERVAL = 1_000
 const MAX_STALL = 30_000
 /** The share of an organization's limit that one token may use. */
 const TOKEN_SHARE = 1 / 4
-/** A response with fewer unsent bytes than this is small: nobody looks up whose it is. */
+/** Responses with fewer unsent bytes than this are ignored, without looking up their caller (bytes). */
 const SMALL = 64 * 1024
 
 type Open = {
   readonly res: ServerResponse
-  /** Gives the caller; null once it has been asked. */
+  /** Authenticates the caller; null afterwards. */
   authenticate: (() => Promise<Actor>) | null
   /** The groups whose limits the response counts against: its token and organization, or the client's address. */
   groups: readonly [token: string, organization: string] | null
   unsent: number
-  /** What changes when the client takes bytes. */
+  /** Changes when the client reads bytes. */
   taken: number
   queued: number
   progressAt: number
 }
 
-/** Bytes of a response that its writer holds back until the client has read what was written. */
+/** Bytes that the writer of a response holds back until the client has read the written ones. */
 const heldBack = new WeakMap<ServerResponse, number>()
 
 /**
@@ -45,7 +45,7 @@ export async function writeInPieces(res: ServerResponse, body: Buffer): Promise<
 /** Size of one piece of a large response (bytes). */
 export const PIECE = 256 * 1024
 
-/** Resolves when the client has taken what was written, or has gone. */
+/** Resolves when the client has read the written bytes, or disconnected. */
 export function drained(res: ServerResponse): Promise<void> {
   const source = res.socket ?? res
   return new Promise((resolve) => {
@@ -135,19 +135,19 @@ export function createUnreadLimit(
   }
 }
 
-/** Measures a response: what is unsent, and when the client last took some of it. */
+/** Measures a response: its unsent bytes, and the time of the last progress. */
 function examine(open: Open, now: number): void {
   const { res } = open
   const { socket } = res.req
   open.unsent = res.writableLength + (heldBack.get(res) ?? 0)
   const taken = socket.bytesWritten - socket.writableLength
-  // Of one large write the operating system may have taken a part.
+  // The operating system may have accepted a part of one large write.
   const queued = (socket as { _handle?: { writeQueueSize?: number } })._handle?.writeQueueSize ?? 0
   if (open.unsent && taken === open.taken && queued === open.queued) return
   Object.assign(open, { taken, queued, progressAt: now })
 }
 
-/** Finds out whose response it is, then calls `done`. Callers without a valid token share the limits of their address. */
+/** Authenticates the caller of a response, then calls `done`. Invalid tokens share the limits of their address. */
 function identify(open: Open, done: () => void): void {
   const { authenticate, res } = open
   open.authenticate = null

@@ -51,9 +51,9 @@ export const escapeHtml = (text: string): string => text.replace(/[&<>"']/g, (ch
 const wantsPage = ({ headers }: IncomingMessage): boolean => /\btext\/html\b/i.test(headers.accept ?? '')
 
 /**
- * Leads a browser that requests `/` or the address of a chat to the console. Without a console it sends a page with links
- * and instructions for getting a token. Neither reveals anything about any organization. Returns false for every other
- * request.
+ * Redirects a browser that requests `/` or the address of a chat to the console. Without a console it sends a page with
+ * links and instructions for getting a token. Neither reveals anything about any organization. Returns false for every
+ * other request.
  */
 export function sendWelcome(
   settings: Settings,

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { ok, timestamp } from '../lib/fields.ts'
 
-/** A rate limit as the caller has it (contract-2.md section 3.8). */
+/** A rate limit of the caller (contract-2.md section 3.8). */
 export const Limit = z
   .object({
     name: z

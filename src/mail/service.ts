@@ -8,26 +8,26 @@ type Mail = { to: string; subject: string; text: string }
 export type Mailer = {
   /** Sends a mail without waiting for it; a failure is logged, without the text of the mail. */
   send(mail: Mail): void
-  /** Waits for mails that are on their way. */
+  /** Waits for mails in progress. */
   stop(): Promise<void>
 }
 
-/** How often a mail is tried, and the time between two attempts (ms). */
+/** Maximum number of attempts per mail, and the time between two (ms). */
 const ATTEMPTS = 3
 const RETRY_AFTER = 2_000
 const TIMEOUT = 10_000
 
-/** Returns the sender of mails: MAIL_FROM, else an address at the host of PUBLIC_URL. */
+/** Returns the sender address of mails: MAIL_FROM, else an address at the host of PUBLIC_URL. */
 const senderOf = ({ MAIL_FROM, PUBLIC_URL }: Settings): string =>
   MAIL_FROM ?? `Muster <no-reply@${PUBLIC_URL ? new URL(PUBLIC_URL).hostname : 'localhost'}>`
 
-/** Creates the sender of mails through SMTP_URL; null without SMTP_URL. A paused server sends none. */
+/** Creates the mailer for SMTP_URL; null without SMTP_URL. A paused server sends no mails. */
 export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause, 'isPaused'>): Mailer | null {
   const { SMTP_URL: url } = settings
   if (url === undefined) return null
   const stopping = new AbortController()
   const sending = new Set<Promise<void>>()
-  // Loaded at the first mail.
+  // Loaded with the first mail.
   const open = async () => {
     const { createTransport } = await import('nodemailer')
     const timeouts = { connectionTimeout: TIMEOUT, greetingTimeout: TIMEOUT, socketTimeout: TIMEOUT }

@@ -61,7 +61,7 @@ const refuseTaken = (error: unknown): never => {
   throw isUniqueViolation(error) ? isTaken() : error
 }
 
-/** PATCH /organizations/{id}, by admins. A former slug leads on for a year. */
+/** PATCH /organizations/{id}, by admins. A former slug redirects for a year. */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateOrganization>) {
   const id = administered(actor, input.id)
   const now = deps.clock.now()
@@ -80,7 +80,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   return get(actor, deps, { id })
 }
 
-/** Throws 403 where users must not create organizations, or the caller lacks rights that a new owner would have. */
+/** Throws 403 if users must not create organizations, or the caller lacks rights that a new owner would have. */
 export async function checkCreate(actor: Actor, { db, settings }: Pick<Deps, 'db' | 'settings'>): Promise<void> {
   if (!settings.ALLOW_NEW_ORGANIZATIONS) {
     throw forbidden({ detail: 'The operator creates organizations: npm run admin -- org create NAME' })

@@ -13,7 +13,7 @@ const UpdateInput = inputFromZod('UpdateOrganizationInput', schema.UpdateOrganiz
 const CreateInput = inputFromZod('CreateOrganizationInput', schema.CreateOrganization, 'A new organization')
 const MemberInput = inputFromZod('UpdateMemberInput', schema.UpdateMember, 'A new role of a member')
 
-// Of other organizations of the caller nothing else is shown: the token acts in one.
+// Other organizations of the caller show nothing else, because a token acts in one.
 const OwnOrganization = objectFromZod('OwnOrganization', schema.Organization, 'An organization that you belong to', {
   extensions: { scopes: ['organization:read', 'profile:read'] },
 })

@@ -14,7 +14,7 @@ import { administered, ownOrganization } from './details.ts'
 import { checkGrant } from './members.ts'
 import type { CreateInvitation, Invitation, InvitationId, ListInvitations } from './schema.ts'
 
-/** How long an invitation can be accepted (ms). */
+/** Lifetime of an invitation (ms). */
 const LIFETIME = 7 * 24 * 60 * 60 * 1000
 /** Maximum number of open invitations of an organization. */
 const MAX_OPEN = 1000
@@ -59,8 +59,9 @@ export function checkInvite(actor: Actor, { id, role }: Pick<z.output<typeof Cre
 const addressOf = (settings: Settings, code: string): string => `${publicAddress(settings)}/app/accept#${code}`
 
 /**
- * POST /organizations/{id}/invitations: invites an e-mail address. An open invitation of the same address ends. The answer
- * has the link this once, unless the link goes by mail only. Throws 409 for a member.
+ * POST /organizations/{id}/invitations: invites an e-mail address. An open invitation of the same address ends. The
+ * answer
+ * contains the link this once, unless the link goes by mail only. Throws 409 for a member.
  */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateInvitation>) {
   checkInvite(actor, input)
@@ -75,7 +76,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const code = newSecret()
   const organizationId = actor.organizationId
   const { row, name } = await deps.db.$transaction(async (tx) => {
-    // Requests side by side leave one invitation of an address, and no more than the maximum of them.
+    // Serializes concurrent requests, so that an address has one invitation, and the maximum holds.
     await lockRows(tx, 'Organization', [organizationId], rowLock(settings))
     const member = await tx.membership.findFirst({
       where: { organizationId, user: { email } },
@@ -100,12 +101,12 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     return { row: created, name: organization.name }
   })
   const url = addressOf(settings, code)
-  // The mail is nothing that a transaction could take back.
+  // A transaction cannot roll back a mail.
   if (mail) await whenCommitted(deps, () => mail.send({ to: email, ...textOf(name, role, url) }))
   return { id: row.id, url: mailOnly ? null : url, mailed: mail !== null, invitation: toInvitation(row) }
 }
 
-/** Writes the mail. A name of several lines could pose as more of the mail. */
+/** Composes the mail. Line breaks in a name could imitate more of the mail. */
 function textOf(organization: string, role: Role, url: string) {
   const name = organization.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ').trim()
   const article = role === 'member' ? 'a' : 'an'
@@ -136,8 +137,9 @@ export async function remove(actor: Actor, { db, clock }: Deps, input: z.output<
 }
 
 /**
- * Finds an open invitation by its code. Null for an unknown, used or expired code, and once the one who invited may give
- * that role no more.
+ * Finds an open invitation by its code. Returns null for an unknown, used or expired code, and if its creator may no
+ * longer
+ * grant the role.
  */
 export async function findInvitation(
   db: Db | Tx,
@@ -155,7 +157,7 @@ export async function findInvitationsOf(db: Db | Tx, email: string, now: Date): 
   return rows.filter((_, index) => meant[index])
 }
 
-/** Returns whether the one who invited may still give that role. */
+/** Returns whether the creator of an invitation may still grant its role. */
 async function isStillMeant(db: Db | Tx, { organizationId, createdBy, role }: InvitationRow): Promise<boolean> {
   const inviter = await db.membership.findUnique({
     where: { organizationId_userId: { organizationId, userId: createdBy } },

@@ -55,7 +55,9 @@ async function find({ db }: { db: Tx }, organizationId: string, userId: string):
 
 const OWNERS_ONLY = { detail: 'Only an owner can change who is an owner.' }
 
-/** Throws 403 unless the caller may give somebody a role: owners by owners, and no more than the caller's token has. */
+/**
+ * Throws 403 unless the caller may grant a role: owners are made by owners, and never beyond the rights of the token.
+ */
 export function checkGrant(actor: Actor, role: Role): void {
   permit(actor, isAdmin(actor))
   if (role === 'owner' && actor.role !== 'owner') throw forbidden(OWNERS_ONLY)
@@ -63,8 +65,9 @@ export function checkGrant(actor: Actor, role: Role): void {
 }
 
 /**
- * PATCH /organizations/{id}/members/{userId}: changes a role. Throws 403 for callers who are no admin, or no owner where
- * an owner is concerned, 404 for users who are no member, 409 for the last owner.
+ * PATCH /organizations/{id}/members/{userId}: changes a role. Throws 403 for callers who are no admin, or no owner if
+ * an owner
+ * is affected, 404 for users without a membership, 409 for the last owner.
  */
 export async function updateMember(actor: Actor, deps: Deps, input: z.output<typeof UpdateMember>) {
   const organizationId = ownOrganization(actor, input.id)
@@ -113,8 +116,9 @@ export async function endMember(actor: Actor, deps: Deps, input: z.output<typeof
 }
 
 /**
- * Ends a membership in the caller's organization and tells all servers: its tokens, sessions and streams end, its runs are
- * cancelled. `before` runs first in the same transaction, and throws where the caller may not do this.
+ * Ends a membership in the caller's organization and notifies all servers: its tokens, sessions and streams end, its
+ * runs are
+ * cancelled. `before` runs first in the same transaction, and throws if the caller may not do this.
  */
 export async function endMembership(actor: Actor, deps: Deps, userId: string, before: (tx: Tx) => Promise<unknown>) {
   const { organizationId } = actor

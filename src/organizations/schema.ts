@@ -23,7 +23,7 @@ const TOOLS =
 const ATTACHED =
   'Whether skills stay at the version that was attached until somebody takes the newer one (`pinned`), or follow the newest (`latest`)'
 
-/** What an organization allows in its runs (contract-2.md section 8.5). */
+/** The policy of an organization for its runs (contract-2.md section 8.5). */
 export const Policy = z
   .object({
     foreignAgents: ForeignAgents.describe(FOREIGN),
@@ -131,7 +131,7 @@ export const ThingCount = z
   })
   .meta({ id: 'ThingCount', description: 'Number of resources of one kind' })
 
-/** Somebody who is no member any more, and owns something still. */
+/** A former member who still owns something. */
 export const FormerMember = z
   .object({
     userId: z.string().describe('Id of the former member'),

@@ -70,7 +70,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   await deps.db.$transaction(async (tx) => {
     if ((await read(tx, organizationId)).length >= MAX_ACCOUNTS)
       throw badRequest(`Too many service accounts. At most ${MAX_ACCOUNTS}`)
-    // No mail and no identity provider can have an address under .invalid (RFC 2606).
+    // Neither mail nor an identity provider can have an address under .invalid (RFC 2606).
     const email = `${userId.toLowerCase()}-${newId().toLowerCase()}@service.invalid`
     await tx.user.create({
       data: { id: userId, email, name, createdAt: now, updatedAt: now },
@@ -139,7 +139,7 @@ export async function checkKey(
   const organizationId = administered(actor, input.id)
   scopesOf(actor, input)
   const account = await find(db, organizationId, input.userId)
-  // The key acts with the role of the account: nobody gets a higher one by it.
+  // The key acts with the role of the account, which must not exceed the caller's.
   checkGrant(actor, account.role)
   return account
 }

@@ -55,7 +55,7 @@ export async function createOrganization(
   return organization
 }
 
-/** First segments of paths that the server answers itself: an address of an organization begins with its slug. */
+/** First path segments of the server's own routes. A slug must differ from them, because it starts a path. */
 const RESERVED: ReadonlySet<string> = new Set([
   ...['a2a', 'api', 'app', 'assets', 'graphql', 'healthz', 'mcp', 'metrics', 'openai', 'readyz', 'trpc'],
 ])
@@ -63,10 +63,10 @@ const RESERVED: ReadonlySet<string> = new Set([
 /** Returns whether the server answers the paths below a slug itself. */
 export const isReserved = (slug: string): boolean => RESERVED.has(slug)
 
-/** How long a former slug leads to its organization (ms). */
+/** Lifetime of a former slug (ms). */
 const FORMER_SLUG = 365 * 24 * 60 * 60 * 1000
 
-/** Finds the id of an organization by its slug, or by one that it had within a year. Null if there is none. */
+/** Finds the id of an organization by its slug, or by one that it had within a year. Returns null if there is none. */
 export async function findBySlug(db: Db | Tx, slug: string, now: Date): Promise<string | null> {
   const found = await db.organization.findFirst({ where: bySlug(slug), select: { id: true } })
   if (found) return found.id
@@ -74,7 +74,7 @@ export async function findBySlug(db: Db | Tx, slug: string, now: Date): Promise<
   return former && former.endsAt > now ? former.organizationId : null
 }
 
-/** Keeps a slug that an organization gives up, and takes back the one that it gets. */
+/** Reserves a slug that an organization gives up, and releases the one that it gets. */
 export async function leaveSlug(tx: Tx, organizationId: string, from: string, to: string, at: Date): Promise<void> {
   const endsAt = new Date(at.getTime() + FORMER_SLUG)
   const slug = from.normalize('NFC')
@@ -108,7 +108,7 @@ export async function addMember(
   if (role !== 'owner') await keepAnOwner(tx, membership)
   const { count } = await tx.membership.updateMany({ where: membership, data: { role } })
   if (!count) {
-    // Tokens of an ended membership are not revived by a new one.
+    // A new membership does not revive the tokens of an ended one.
     await tx.token.updateMany({ where: { ...membership, revokedAt: null }, data: { revokedAt: at } })
     await tx.membership.create({ data: { ...membership, role, createdAt: at }, select: { userId: true } })
   }

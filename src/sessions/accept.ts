@@ -19,7 +19,7 @@ const invalidCode = () =>
     detail: 'An invitation works once, for 7 days: ask for another',
   })
 
-/** Finds an invitation by its code. A wrong code counts as a failed sign-in of the address. Throws 401, and 429. */
+/** Finds an invitation by its code. A wrong code counts as a failed sign-in of the IP address. Throws 401, and 429. */
 async function open({ deps, client }: Pick<AcceptContext, 'deps' | 'client'>, code: string): Promise<InvitationRow> {
   const attempt = await countAttempt(deps, 'invitation', client.address)
   const row = await findInvitation(deps.db, deps, code)
@@ -28,7 +28,10 @@ async function open({ deps, client }: Pick<AcceptContext, 'deps' | 'client'>, co
   return row
 }
 
-/** POST /api/auth/invitation: what a code offers. Uses nothing up. Throws 401, and 429 after failures. */
+/**
+ * POST /api/auth/invitation: describes the invitation of a code without using it up. Throws 401, and 429 after
+ * failures.
+ */
 export async function readInvitation(
   context: AcceptContext,
   code: string,
@@ -43,8 +46,9 @@ export async function readInvitation(
 }
 
 /**
- * POST /api/auth/accept (contract-2.md section 3.5). Of a new address it makes a user, who is signed in; the membership of
- * an existing user begins only in that user's session. Throws 400, 401, 403 for the session of another user, 429.
+ * POST /api/auth/accept (contract-2.md section 3.5). Creates and signs in a user for a new e-mail address. An existing
+ * user
+ * joins only in their own session. Throws 400, 401, 403 for the session of another user, 429.
  */
 export async function acceptInvitation(context: AcceptContext, input: z.output<typeof AcceptInvitation>) {
   const { deps } = context
@@ -77,7 +81,7 @@ export async function acceptInvitation(context: AcceptContext, input: z.output<t
   const userId = newId()
   const { email, mailOnly: emailVerified } = row
   await deps.db.$transaction(async (tx) => {
-    // First: of two requests at once, the second finds no invitation, rather than a user in its way.
+    // First, so that the second of two concurrent requests finds no invitation instead of an existing user.
     await take(tx, row)
     const data = { id: userId, email, name, passwordHash, emailVerified, createdAt: now, updatedAt: now }
     await tx.user.create({ data, select: { id: true } })
@@ -86,13 +90,13 @@ export async function acceptInvitation(context: AcceptContext, input: z.output<t
   return start(context, userId, 'link')
 }
 
-/** Uses an invitation up, in a transaction. Throws 401 where another request has. */
+/** Uses an invitation up, in a transaction. Throws 401 if another request has. */
 export async function take(tx: Tx, { id }: InvitationRow): Promise<void> {
   const { count } = await tx.invitation.deleteMany({ where: { id } })
   if (!count) throw invalidCode()
 }
 
-/** Adds the membership of a used invitation, in a transaction. A member stays what they are. */
+/** Adds the membership of a used invitation, in a transaction. Present members keep their role. */
 export async function join(
   tx: Tx,
   context: Pick<AcceptContext, 'deps' | 'client' | 'requestId'>,

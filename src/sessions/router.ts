@@ -11,7 +11,7 @@ export const sessions = router({
     .meta(rest('GET', '/api/auth/session', 'Find out who you are'))
     .output(schema.CurrentSessionResponse)
     .query(async ({ ctx }) => {
-      // The browser keeps it for another while.
+      // Extends the cookie in the browser.
       if (ctx.person.session && ctx.cookie) ctx.setCookie(ctx.cookie)
       return service.current(ctx.deps, ctx.person)
     }),

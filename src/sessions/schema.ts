@@ -35,7 +35,7 @@ export const AcceptInvitation = z
   })
   .meta({ examples: [{ code: '7iXw2Jq0cVb9LrT4nYk1Zs8Dm3Ff6Hg5Pp0Aa2Ee4Uu', name: 'Ada Lovelace' }] })
 
-/** What the holder of an invitation's code may know. */
+/** The part of an invitation that the holder of its code sees. */
 export const InvitationOffer = z
   .object({
     organizationName: z.string().describe('Name of the organization'),
@@ -87,7 +87,7 @@ const SessionUser = z
   })
   .meta({ id: 'SessionUser', description: 'You' })
 
-/** GET /api/auth/session: who the caller is, and where (contract-2.md section 3.2). */
+/** GET /api/auth/session: the caller and the organization (contract-2.md section 3.2). */
 export const CurrentSession = z.object({
   user: SessionUser.describe('You'),
   organization: Membership.nullable().describe('Where requests act; null if you belong to several and name none'),

@@ -41,7 +41,7 @@ const toSession = (row: SessionRow, current: string | undefined): z.input<typeof
   expiresAt: row.expiresAt.toISOString(),
 })
 
-/** GET /api/auth/session. Throws 403 for an organization that the caller names and does not belong to. */
+/** GET /api/auth/session. Throws 403 for a named organization without the caller as a member. */
 export async function current({ db }: Deps, person: Person): Promise<z.input<typeof CurrentSession>> {
   const { userId, scopes, session } = person
   const [user, memberships] = await Promise.all([
@@ -78,7 +78,7 @@ export async function list({ db, clock }: Deps, { userId, session }: Person) {
   return { sessions: sessions.map((row) => toSession(row, session?.id)) }
 }
 
-/** DELETE /api/auth/sessions/{id}: its next request and its open streams end, on every server. Throws 404. */
+/** DELETE /api/auth/sessions/{id}: ends its requests and open streams, on every server. Throws 404. */
 export async function end(context: SignInContext, { userId, session }: Person, { id }: z.output<typeof SessionId>) {
   const { db, bus, clock } = context.deps
   const ended = await db.$transaction((tx) =>
@@ -97,8 +97,8 @@ const signInFailed = () =>
   })
 
 /**
- * POST /api/auth/login. An unknown address takes as long as a known one and has the same answer. Throws 401, and 429
- * after too many failures (contract-2.md section 3.2).
+ * POST /api/auth/login. Unknown and known e-mail addresses take the same time and give the same answer. Throws 401, and
+ * 429 after too many failures (contract-2.md section 3.2).
  */
 export async function signIn(context: SignInContext, input: z.output<typeof SignIn>) {
   const { deps, client } = context
@@ -107,7 +107,7 @@ export async function signIn(context: SignInContext, input: z.output<typeof Sign
   const user = await deps.db.user.findUnique({ where: { email }, select: { id: true, passwordHash: true } })
   const isRight = await check(deps, attempt, input.password, user?.passwordHash ?? null)
   if (!user || !isRight) {
-    // Not waited for: it takes a moment for a known address only.
+    // Not awaited, because only a known address takes this time.
     void noteFailure(context, email, user?.id).catch((error) =>
       deps.log.error({ err: error }, 'a failed sign-in was not audited'),
     )
@@ -117,7 +117,7 @@ export async function signIn(context: SignInContext, input: z.output<typeof Sign
   return start(context, user.id, 'password')
 }
 
-/** Checks a password. A check that could not be made counts as no failure. */
+/** Checks a password. A check that could not run counts as no failure. */
 async function check({ db }: Deps, attempt: Attempt, password: string, hash: string | null): Promise<boolean> {
   try {
     return await isPassword(password, hash)
@@ -136,8 +136,8 @@ async function noteFailure(context: SignInContext, email: string, userId: string
 }
 
 /**
- * Begins a session and gives the browser its cookie. A session that the browser had before ends: whoever planted its
- * cookie knows nothing of the new one.
+ * Starts a session and sets its cookie in the browser. The browser's previous session ends, so that a planted cookie is
+ * useless.
  */
 export async function start(context: SignInContext, userId: string, method: SessionRow['method']) {
   const { deps, client } = context
@@ -155,7 +155,7 @@ export async function start(context: SignInContext, userId: string, method: Sess
   return current(deps, { userId, scopes: ['*'], organization: undefined, session, tokenId: '' })
 }
 
-/** Finds the session that the browser has, if it has one. */
+/** Finds the session of the browser, if it has one. */
 export const formerSession = ({ deps, cookie }: Pick<SignInContext, 'deps' | 'cookie'>): Promise<SessionRow | null> =>
   cookie === undefined
     ? Promise.resolve(null)
@@ -177,7 +177,7 @@ export async function signOut(context: SignInContext) {
   return { message: 'Signed out' }
 }
 
-/** POST /api/auth/link: signs in by a code, once. One that resets the password removes the old one. Throws 401. */
+/** POST /api/auth/link: signs in by a code, once. A reset code removes the old password. Throws 401. */
 export async function useLink(context: SignInContext, code: string) {
   const { db, bus, clock, sessionKey } = context.deps
   const now = clock.now()
@@ -197,7 +197,10 @@ export async function useLink(context: SignInContext, code: string) {
   return start(context, link.userId, 'link')
 }
 
-/** Removes a password and ends all sessions. Only mail, or the operator, has carried the code: the address is verified. */
+/**
+ * Removes a password and ends all sessions. The code came by mail or from the operator, which verifies the e-mail
+ * address.
+ */
 async function resetPassword(tx: Tx, who: UserCause, now: Date): Promise<void> {
   const { userId } = who
   await verifyEmail(tx, userId, now)
@@ -207,8 +210,9 @@ async function resetPassword(tx: Tx, who: UserCause, now: Date): Promise<void> {
 }
 
 /**
- * POST /api/auth/forgot: asks for a link to a new password. The answer tells nothing of which accounts there are; the log
- * tells the operator, who hands the link over.
+ * POST /api/auth/forgot: requests a link to a new password. The answer reveals no accounts. Without mail the log asks
+ * the
+ * operator to hand the link over.
  */
 export function forgotPassword({ deps }: Pick<Context, 'deps'>, input: z.output<typeof ForgotPassword>) {
   void noteForgotten(deps, normalizeEmail(input.email) ?? input.email).catch((error) =>
@@ -220,10 +224,10 @@ export function forgotPassword({ deps }: Pick<Context, 'deps'>, input: z.output<
   return { message: `If there is an account with this address, ${outcome}` }
 }
 
-/** Maximum number of links to a new password that one account gets while a link lasts. */
+/** Maximum number of links to a new password per account within a link's lifetime. */
 const MAX_RESETS = 3
 
-/** Mails a link to a new password, or asks the operator for one in the log. */
+/** Mails a link to a new password, or logs a request to the operator. */
 async function noteForgotten(deps: Deps, email: string): Promise<void> {
   const { db, clock, log, mail, sessionKey, settings } = deps
   const user = await db.user.findUnique({ where: { email }, select: { id: true } })
@@ -255,7 +259,7 @@ The link works once and removes your present password. If it was not you, ignore
 
 /**
  * POST /api/auth/password. The other sessions of the user end. Throws 400 for a wrong `current` or a poor password, 403
- * where there is neither a present password nor a session that just began by a link or provider, 429 after failures.
+ * without a present password or a session that was just started by a link or provider, 429 after failures.
  */
 export async function changePassword(
   context: Pick<Context, 'deps' | 'client' | 'requestId'>,
@@ -279,7 +283,7 @@ export async function changePassword(
   const passwordHash = await hashPassword(input.new)
   const ended = await db.$transaction(async (tx) => {
     const now = clock.now()
-    // Nobody else has changed it meanwhile.
+    // Fails if another request has changed it meanwhile.
     const { count } = await tx.user.updateMany({
       where: { id: userId, passwordHash: before },
       data: { passwordHash, updatedAt: now },
@@ -300,7 +304,7 @@ async function checkCurrent(deps: Deps, address: string | undefined, email: stri
   await forgive(deps.db, attempt)
 }
 
-/** Throws 400 for a password that is too short, or among those that attackers try first. */
+/** Throws 400 for a password that is too short, or among the most common ones. */
 export function checkStrength(password: string, email: string, field = 'new'): void {
   if ([...password].length < MIN_PASSWORD) throw invalidField(field, `at least ${MIN_PASSWORD} characters`)
   if (isCommonPassword(password, email)) throw invalidField(field, 'a password that is not among the common ones')

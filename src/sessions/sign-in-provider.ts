@@ -28,7 +28,7 @@ export async function signInByProvider(context: SignInContext, identity: Provide
   await start(context, userId, 'oidc')
 }
 
-/** Links a subject that is here for the first time to its user, or makes one. */
+/** Links a new subject to its user, or creates one. */
 async function welcome(context: SignInContext, identity: ProviderIdentity): Promise<string> {
   const { deps } = context
   const { db, log, sessionKey } = deps
@@ -70,7 +70,7 @@ async function findHome({ db, clock, log, settings }: Deps): Promise<string | nu
   return id
 }
 
-/** Adds a user of an allowed domain who is no member, unless an admin has removed them before. */
+/** Adds a user of an allowed domain, unless an admin has removed the user before. */
 async function joinAgain(tx: Tx, context: SignInContext, identity: Verified, organizationId: string, userId: string) {
   const membership = await tx.membership.count({ where: { organizationId, userId } })
   const removals = await tx.auditEvent.count({ where: { organizationId, action: 'member.remove', target: userId } })
@@ -89,7 +89,7 @@ const joinHome = (
     request: requestOf(request),
   })
 
-/** Makes a user whom somebody has invited, or whose domain is allowed. */
+/** Creates a user who was invited, or whose domain is allowed. */
 async function createUser(context: SignInContext, identity: Verified): Promise<string> {
   const { deps } = context
   const { db, clock, log, sessionKey } = deps
@@ -119,12 +119,12 @@ async function createUser(context: SignInContext, identity: Verified): Promise<s
     return userId
   } catch (error) {
     if (!isUniqueViolation(error)) throw error
-    // Another request has made the user meanwhile.
+    // Another request has created the user meanwhile.
     return (await findUser(db, identity)) ?? welcome(context, identity)
   }
 }
 
-/** Sets the role by OIDC_ROLE_CLAIM in OIDC_ORGANIZATION. It makes nobody an owner, and leaves owners as they are. */
+/** Sets the role by OIDC_ROLE_CLAIM in OIDC_ORGANIZATION. It never makes a user an owner, and never changes owners. */
 async function setRole(context: SignInContext, { role }: ProviderIdentity, userId: string): Promise<void> {
   if (role === null) return
   const { deps } = context

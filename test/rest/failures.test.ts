@@ -221,7 +221,7 @@ describe('a server that shuts down', () => {
   })
 })
 
-it.runIf(hasPostgres)('is not ready, even if its database delays earlier callers', async () => {
+it.runIf(hasPostgres)('a stopping server is not ready, even if its database delays earlier callers', async () => {
   await using cleanup = new AsyncDisposableStack()
   const { url } = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
   const { path } = cleanup.use(await createFolder())

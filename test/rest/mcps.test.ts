@@ -185,7 +185,7 @@ describe('POST /mcps', () => {
   })
 })
 
-it('limits the length of its address and headers', async () => {
+it('an MCP server has an address and headers of limited length', async () => {
   const url = `https://example.com/${'x'.repeat(2000)}`
   const long = 'Invalid value for field: url. Expected at most 2000 characters'
   expectError(await call('POST', '/mcps', { ...MINIMAL, url }), 400, long)

@@ -209,12 +209,12 @@ afterAll(() => server[Symbol.asyncDispose]())
 const call = (face: 'REST' | 'tRPC', procedure: string, token: string | null) =>
   faces[face](server, procedure, inputs[procedure] ?? nothing, { token })
 
-it('are the existing ones', () => {
+it('scopes with unknown names are refused', () => {
   expect(SCOPES.filter((scope) => !isScope(scope))).toEqual([])
   expect(['agents', 'agents:delete', 'agents:*', 'write', '', '**'].filter(isScope)).toEqual([])
 })
 
-it('are decided for every procedure', () => {
+it('this table has the scopes of every procedure', () => {
   expect(Object.keys(NEEDED).sort()).toEqual(Object.keys(procedures).sort())
 })
 

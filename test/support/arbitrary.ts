@@ -5,13 +5,13 @@ import { document } from './openapi.ts'
 type Schema = oas31.SchemaObject | oas31.ReferenceObject
 type Plain = Exclude<oas31.SchemaObject, boolean>
 
-/** Values of its own for a property; undefined leaves it to its schema. */
+/** Custom values of a property; undefined leaves it to its schema. */
 export type Special = (name: string, schema: oas31.SchemaObject) => Arbitrary<unknown> | undefined
 
-/** So long that texts are looked at, and so short that there are many. */
+/** Long enough to exercise texts, and short enough to allow many. */
 const TEXT = 60
 
-/** References followed. */
+/** Follows references. */
 const resolve = (schema: Schema): Plain => {
   if (typeof schema !== 'object') return {}
   if (!('$ref' in schema) || !schema.$ref) return schema as Plain
@@ -19,7 +19,7 @@ const resolve = (schema: Schema): Plain => {
   return resolve(document.components?.schemas?.[name] as Schema)
 }
 
-/** What a schema of the OpenAPI document takes. */
+/** Generates values that a schema of the OpenAPI document accepts. */
 export function arbitraryOf(given: Schema, special: Special = () => undefined): Arbitrary<unknown> {
   const schema = resolve(given)
   const options = schema.anyOf ?? schema.oneOf

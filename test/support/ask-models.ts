@@ -1,7 +1,7 @@
 import { createModels } from '../../src/executions/engine/models/models.ts'
 import { readSettings } from '../../src/settings.ts'
 
-// A process of its own: asks a model of each kind of provider at an address, and prints how each of them fails.
+// A separate process: asks a model of each kind of provider at an address, and prints the failure of each.
 const [address = ''] = process.argv.slice(2)
 const models = createModels(
   readSettings({

@@ -25,7 +25,7 @@ export async function setPassword(server: TestServer, userId: string, password: 
   await server.service.deps.db.user.update({ where: { id: userId }, data: { passwordHash }, select: { id: true } })
 }
 
-/** Makes a code that signs a user in once. */
+/** Creates a code that signs a user in once. */
 export function newLink(server: TestServer, userId: string, purpose: 'sign_in' | 'reset_password' = 'sign_in') {
   const { clock, db, sessionKey } = server.service.deps
   return db.$transaction((tx) => createLink(tx, sessionKey, { userId, purpose }, clock.now()))

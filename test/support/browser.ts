@@ -5,10 +5,10 @@ import { signedIn } from './browser-session.ts'
 import { request } from './rest.ts'
 import type { TestServer } from './server.ts'
 
-/** Where Debian puts it. */
+/** The path of Debian's package. */
 const CHROMIUM_PATH = process.env.CHROMIUM_PATH ?? '/usr/bin/chromium'
 
-/** Whether there is a browser to test with. Tests without one are skipped, and say so. */
+/** Whether a browser is installed. Tests that need one are skipped without it, and report that. */
 export const hasBrowser = existsSync(CHROMIUM_PATH)
 if (!hasBrowser)
   console.warn(`No browser at ${CHROMIUM_PATH}: the tests of the console are skipped. Set CHROMIUM_PATH.`)
@@ -25,11 +25,11 @@ export const launch = (): Promise<Browser> =>
 export type Visitor = {
   context: BrowserContext
   page: Page
-  /** What the page complained of: errors, refused by the policy, failed requests to other origins. */
+  /** Problems of the page: errors, violations of the policy, failed requests to other origins. */
   complaints: string[]
 }
 
-/** Where the console is, and the cookie of somebody who has signed in. */
+/** The URL of the console, and the cookie of a signed-in user. */
 export type Door = { url: string; cookie: string }
 
 /** Signs the owner of a server in. */
@@ -39,7 +39,7 @@ export async function ownerOf(server: TestServer): Promise<Door> {
   return { url: server.url, cookie: secret }
 }
 
-/** Opens the console as somebody who has signed in. */
+/** Opens the console as a signed-in user. */
 export async function visit(
   browser: Browser,
   { url, cookie }: Door,
@@ -65,13 +65,13 @@ export async function visit(
 /** The composer of the page. */
 export const composer = (page: Page) => page.locator('[data-composer]')
 
-/** Says something, as a person does. */
+/** Types and sends a message, as a person does. */
 export async function say(page: Page, text: string): Promise<void> {
   await composer(page).fill(text)
   await page.keyboard.press('Enter')
 }
 
-/** The text of the last answer that is shown. */
+/** The text of the last visible answer. */
 export const lastAnswer = (page: Page): Promise<string> =>
   page
     .locator('[data-turn=assistant]')
@@ -79,15 +79,19 @@ export const lastAnswer = (page: Page): Promise<string> =>
     .innerText()
     .catch(() => '')
 
-/** Expects the last answer of a page to have each of the words w0, w1, … up to a count, once and in order, at this moment. */
+/**
+ * Expects the last answer of a page to have each of the words w0, w1, … up to a count, once and in order, at this
+ * moment.
+ */
 export async function expectEachOnce(page: Page, count: number): Promise<void> {
   const words = (await lastAnswer(page)).match(/\bw\d+\b/g) ?? []
   expect(words).toEqual(Array.from({ length: count }, (_, index) => `w${index}`))
 }
 
 /**
- * Watches the words w0, w1, … of the answers in a page, at every change of it and in every frame. Returns a function that lists
- * the times at which some that had been there were gone; a reload begins anew.
+ * Watches the words w0, w1, … of the answers in a page, at every change of it and in every frame. Returns a function
+ * that lists
+ * the times at which words disappeared. A reload starts again.
  */
 export async function watchWords(page: Page): Promise<() => Promise<string[]>> {
   const drops: string[] = []

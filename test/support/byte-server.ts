@@ -6,9 +6,9 @@ import type { AddressInfo } from 'node:net'
 export type Bytes = {
   status?: number
   headers?: Record<string, string>
-  /** What is written, one piece after the other. */
+  /** The pieces of the answer, in order. */
   body?: string | Uint8Array | readonly (string | Uint8Array)[]
-  /** How its connection ends: with the answer, in a reset, in a reset before the first byte, or not at all. */
+  /** The end of its connection: after the answer, by a reset, by a reset before the first byte, or never. */
   ends?: 'in order' | 'reset' | 'unanswered' | 'never'
 }
 
@@ -18,7 +18,7 @@ export type ByteServer = AsyncDisposable & {
   readonly origin: string
   /** The POSTs so far. */
   readonly requests: readonly ByteRequest[]
-  /** Scripts the answers to the next POSTs, in place of those that nobody has asked for. */
+  /** Scripts the answers to the next POSTs, and drops unused ones. */
   script(...answers: (Bytes | string)[]): void
 }
 
@@ -53,6 +53,6 @@ function answer(response: ServerResponse, { status = 200, headers, body = '', en
   response.writeHead(status, { 'content-type': type, ...headers })
   for (const piece of [body].flat()) response.write(piece)
   if (ends === 'in order') response.end()
-  // The callback comes when all before has left.
+  // The callback comes after all earlier data was sent.
   else if (ends === 'reset') response.write(' ', () => setImmediate(() => response.socket?.resetAndDestroy()))
 }

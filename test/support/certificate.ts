@@ -1,6 +1,6 @@
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
 
-/** DER: a value with its tag and its length. */
+/** Encodes a value in DER: tag, length, value. */
 function der(tag: number, ...contents: Uint8Array[]): Buffer {
   const content = Buffer.concat(contents)
   const { length } = content
@@ -16,7 +16,7 @@ const time = (date: Date) => der(0x18, Buffer.from(`${date.toISOString().replace
 const ECDSA_WITH_SHA256 = sequence(oid('2a8648ce3d040302'))
 const DAY = 24 * 60 * 60 * 1000
 
-/** A key and a certificate that it signs itself, for these DNS names and for 127.0.0.1; good for a day. In PEM. */
+/** Creates a key and a self-signed certificate in PEM for these DNS names and 127.0.0.1, valid for a day. */
 export function createCertificate(...names: string[]): { key: string; cert: string } {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const subject = sequence(der(0x31, sequence(oid('550403'), der(0x0c, Buffer.from('Muster tests')))))

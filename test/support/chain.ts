@@ -2,8 +2,8 @@ import type { Db, Prisma } from '../../src/db/client.ts'
 import { inParts } from '../../src/lib/parts.ts'
 
 /**
- * Puts executions below one that has ended, each a part of the one before it, however deep that is: as it was possible
- * once. The ids of all, from the first on.
+ * Adds a chain of executions of any depth below one that has ended, as earlier versions allowed. Returns all ids in
+ * order.
  */
 export async function chainBelow(db: Db, id: string, length: number): Promise<string[]> {
   const top = await db.execution.findUniqueOrThrow({ where: { id } })

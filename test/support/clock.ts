@@ -1,6 +1,6 @@
 import type { Clock } from '../../src/lib/clock.ts'
 
-/** The time, but never the same one twice: what is made later comes later in a list, however fast it was made. */
+/** A clock that never repeats a time, so that lists have the order of creation. */
 export function tickingClock(): Clock {
   let last = 0
   return {
@@ -11,7 +11,7 @@ export function tickingClock(): Clock {
   }
 }
 
-/** A clock that stands still until it is told to go on. */
+/** A clock that stands still until a test moves it. */
 export type StoppedClock = { now: () => Date; advance: (ms: number) => void; set: (time: string) => void }
 
 export function stopClock(start: string): StoppedClock {
@@ -27,7 +27,7 @@ export function stopClock(start: string): StoppedClock {
   }
 }
 
-/** The time, which a test can set forward. */
+/** The real time, which a test can move forward. */
 export function movableClock(): Clock & Pick<StoppedClock, 'advance'> {
   let ahead = 0
   return {

@@ -7,21 +7,21 @@ import { postgresEnv } from './postgres.ts'
 import { type ServerProcess, spawnServer } from './process.ts'
 import { request } from './rest.ts'
 
-/** Real servers, each a process of its own, on one PostgreSQL. */
+/** Real servers, each in its own process, on one PostgreSQL. */
 export type Cluster = AsyncDisposable & {
   servers: ServerProcess[]
-  /** Whoever answers at `servers[index]`, as a test asks. */
+  /** The server at `servers[index]`, for requests. */
   at(index: number): { url: string; token: string }
   token: string
   model: ModelServer
   /** Their database, opened beside them. */
   db: Db
-  /** Ends one, and starts it again when told. */
+  /** Ends one server, and optionally restarts it. */
   kill(index: number, signal: NodeJS.Signals): Promise<() => Promise<void>>
   createAgent(): Promise<string>
 }
 
-/** As many servers as environments are given, started at once. Nobody disposes of the database. */
+/** Starts a server per environment, all at once. The caller disposes of the database. */
 export async function startCluster(databaseUrl: string, environments: Record<string, string>[]): Promise<Cluster> {
   await using cleanup = new AsyncDisposableStack()
   const folder = cleanup.use(await createFolder())
@@ -35,7 +35,7 @@ export async function startCluster(databaseUrl: string, environments: Record<str
   }
   let count = 0
   const spawn = async (env: Record<string, string>) => {
-    // A machine each: what they share is the database, and the folder of media.
+    // Each server simulates a machine: they share the database and the folder of media.
     const DATA_DIR = join(folder.path, `server-${++count}`)
     return cleanupOf.use(await spawnServer(folder.path, { ...settings, DATA_DIR, ...env }))
   }

@@ -8,17 +8,17 @@ import { copySqlite } from './sqlite-shared.ts'
 export type TestDatabase = AsyncDisposable & {
   db: Db
   database: Database
-  /** The folder it lies in, as DATA_DIR. */
+  /** Its folder, as DATA_DIR. */
   folder: string
-  /** Every SQL statement so far, in order. Set `queries.length = 0` to count from there. */
+  /** Every SQL statement so far, in order. Set `queries.length = 0` to restart the count. */
   queries: string[]
-  /** Closes it and removes the folder. `await using` does it, too. */
+  /** Closes it and removes the folder. `await using` does the same. */
   dispose: () => Promise<void>
 }
 
 /**
- * A fresh, migrated database: an SQLite file in a temporary folder of its own (about 5 ms), or one of PostgreSQL where
- * the environment says `DATABASE=postgresql`.
+ * Creates a migrated database: an SQLite file in its own temporary folder (about 5 ms), or one of PostgreSQL if the
+ * environment has `DATABASE=postgresql`.
  */
 export async function createTestDatabase(): Promise<TestDatabase> {
   const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))

@@ -20,10 +20,10 @@ type Procedure = {
   }
 }
 
-/** Every procedure by its dotted name, as the router has it. */
+/** Every procedure by its dotted name, as in the router. */
 export const procedures = appRouter._def.procedures as unknown as Record<string, Procedure>
 
-/** What REST makes of the kind of procedure that has no path of its own. */
+/** REST's name for the kind of a procedure without a path. */
 const BRIDGES: Record<string, Route> = {
   'approvals.changes': { method: 'GET', path: '/api/v1/approvals/events' },
   'chats.events': { method: 'GET', path: '/api/v1/chats/{id}/events' },
@@ -31,14 +31,17 @@ const BRIDGES: Record<string, Route> = {
   'tasks.changes': { method: 'GET', path: '/api/v1/tasks/events' },
 }
 
-/** The fields of an input that a procedure has: REST refuses others in a query, and a table has them for its neighbours. */
+/**
+ * Keeps the fields of the procedure's input. REST refuses others in a query, and tables contain fields of other
+ * procedures.
+ */
 function knownOf(name: string, input: Input): Input {
   const inputs = procedures[name]?._def.inputs?.map(unwrap) ?? []
   const shapes = inputs.map((schema) => (schema instanceof z.ZodObject ? schema.shape : {}))
   return Object.fromEntries(Object.entries(input).filter(([field]) => shapes.some((shape) => field in shape)))
 }
 
-/** Calls a procedure as REST has it: path parameters taken from the input, the rest in the query or the body. */
+/** Calls a procedure over REST: path parameters come from the input, the rest goes into the query or the body. */
 async function rest(server: Target, name: string, input: Input = {}, options: Options = {}): Promise<Answer> {
   const { method, path } = procedures[name]?._def.meta.openapi ?? BRIDGES[name] ?? { method: 'GET', path: name }
   const left = { ...input }
@@ -53,8 +56,9 @@ async function rest(server: Target, name: string, input: Input = {}, options: Op
 }
 
 /**
- * The same over tRPC. `body` is the result, or what an error carries in `data`: the fields of REST's error body and
- * tRPC's own. Of a subscription it is what comes first, whose errors are in the stream.
+ * Calls a procedure over tRPC. `body` is the result, or the `data` of an error: the fields of REST's error body and
+ * tRPC's
+ * own. For a subscription it is the first event, because its errors are in the stream.
  */
 async function trpc(server: Target, name: string, input: unknown = {}, options: Options = {}): Promise<Answer> {
   const { type } = procedures[name]?._def ?? { type: 'query' }
@@ -67,24 +71,27 @@ async function trpc(server: Target, name: string, input: unknown = {}, options: 
   return { ...answer, status: data.statusCode ?? answer.status, body: data }
 }
 
-/** What a tRPC event stream tells first, after its greeting. */
+/** The first event of a tRPC event stream, after its greeting. */
 const firstOf = (text: string): { data?: any } => JSON.parse(text.split('\n\n')[1]?.match(/^data: (.*)$/m)?.[1] ?? '{}')
 
-/** The faces on which a procedure can be called by its name, for tables. */
+/** The APIs with procedures by name, for tables. */
 export const faces = { REST: rest, tRPC: trpc }
 export type Face = keyof typeof faces
 
-/** Those to try: on PostgreSQL REST alone, since tRPC's requests come to the same procedures by then. */
+/** The APIs to test: on PostgreSQL only REST, since tRPC calls the same procedures. */
 export const FACES: Face[] = onPostgres ? ['REST'] : ['REST', 'tRPC']
 
-/** Each of them with each row of a table. */
+/** Combines each API with each row of a table. */
 export const onEachFace = <const Row extends readonly unknown[]>(rows: readonly Row[]): [Face, ...Row][] =>
   FACES.flatMap((face) => rows.map((row): [Face, ...Row] => [face, ...row]))
 
 const BODY = ['error', 'message', 'code', 'detail', 'executionId', 'requestId', 'statusCode', 'statusMessage']
 const TRPC_DATA = [...BODY, 'errorCode', 'httpStatus', 'path']
 
-/** Checks an error against contract.md section 1 and contract-2.md section 1.1: nothing else is in it, on either API. */
+/**
+ * Checks an error against contract.md section 1 and contract-2.md section 1.1. Refuses any further field, on either
+ * API.
+ */
 export function expectError({ status, headers, body }: Answer, statusCode: number, message: string): void {
   const requestId = headers.get('x-request-id')
   expect({ status, ...body }).toMatchObject({ status: statusCode, error: true, statusCode, message, requestId })

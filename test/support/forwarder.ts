@@ -2,16 +2,16 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 
 export type Forwarder = AsyncDisposable & {
-  /** The URL, by way of the forwarder. */
+  /** The URL through the forwarder. */
   url: string
-  /** Breaks what is open, and lets nobody through until `mend`. */
+  /** Breaks open connections, and refuses new ones until `mend`. */
   cut(): void
-  /** Lets everybody in, and nothing through, until `mend`. */
+  /** Accepts connections, and forwards nothing until `mend`. */
   hang(): void
   mend(): void
 }
 
-/** A way to a TCP server that can be cut, or falls silent. */
+/** A forwarder to a TCP server that can be cut or fall silent. */
 export async function startForwarder(target: string): Promise<Forwarder> {
   const to = new URL(target)
   const sockets = new Set<Socket>()

@@ -1,7 +1,8 @@
 /**
- * Generates a client of the OpenAPI document at an address with each generator that people use, into a folder:
- * `node generate-clients.ts URL FOLDER`. In a process of its own, since a module hook gives the generators a TypeScript
- * whose compiler has a JavaScript API: the project's own has none.
+ * Generates a client of the OpenAPI document at an address with each supported generator, into a folder:
+ * `node generate-clients.ts URL FOLDER`. Runs in its own process, because a module hook gives the generators a
+ * TypeScript
+ * with a JavaScript API, which the project's own lacks.
  */
 import { writeFileSync } from 'node:fs'
 import { createRequire, registerHooks } from 'node:module'

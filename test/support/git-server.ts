@@ -9,7 +9,10 @@ import { dirname, join } from 'node:path'
 import { createCertificate } from './certificate.ts'
 import { createFolder } from './folder.ts'
 
-/** A file's text; a link's target; a commit of another repository; anything at any path, as git itself would refuse it. */
+/**
+ * A file's text; a link's target; a commit of another repository; anything at any path, even one that git itself
+ * refuses.
+ */
 export type Content = string | Buffer | { link: string } | { submodule: string }
 
 export type GitServer = AsyncDisposable & {
@@ -18,15 +21,15 @@ export type GitServer = AsyncDisposable & {
   readonly port: number
   /** The certificate, for GIT_SSL_CAINFO. */
   readonly caFile: string
-  /** Paths that were asked for. */
+  /** Requested paths. */
   readonly requests: string[]
-  /** Adds a commit to a branch of a repository, which is made when new. */
+  /** Adds a commit to a branch of a repository, and creates the repository if necessary. */
   commit(repository: string, files: Record<string, Content>, branch?: string): void
-  /** Makes a repository without a commit. */
+  /** Creates a repository without a commit. */
   create(repository: string): string
-  /** When set, answers instead of git. */
+  /** If set, answers instead of git. */
   instead: RequestListener | null
-  /** What git's answers wait for. */
+  /** Delays git's answers until it resolves. */
   hold: Promise<unknown>
 }
 
@@ -67,7 +70,7 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
     return blob
   }
 
-  /** A tree, written part by part: `mktree` does not mind what a part is called. */
+  /** Writes a tree part by part, because `mktree` accepts any name of a part. */
   function writeTree(repository: string, files: [path: string[], content: Content][]): string {
     const parts = Map.groupBy(files, ([[first = '']]) => first)
     const lines = [...parts].map(([name, inside]) => {

@@ -23,14 +23,14 @@ import { procedures } from './faces.ts'
 import type { Input } from './inputs.ts'
 import type { TestServer } from './server.ts'
 
-/** The GraphQL face as it is found in the schema: the root field of each procedure, and documents that call it. */
+/** GraphQL by its schema: the root field of each procedure, and documents that call it. */
 
 export const schema = createSchema()
 
 type Operation = 'query' | 'mutation' | 'subscription'
 type Field = GraphQLField<unknown, unknown>
 
-/** A field of Query, Mutation or Subscription, and the procedure that it shows; null where it shows none. */
+/** A field of Query, Mutation or Subscription with its procedure, or null without one. */
 export type Root = { operation: Operation; field: Field; procedure: string | null }
 
 export const ROOTS: readonly Root[] = (['query', 'mutation', 'subscription'] as const).flatMap((operation) =>
@@ -41,19 +41,19 @@ export const ROOTS: readonly Root[] = (['query', 'mutation', 'subscription'] as 
   }),
 )
 
-/** The root fields that show a procedure. */
+/** The root fields of a procedure. */
 export const rootsOf = (procedure: string): Root[] => ROOTS.filter((root) => root.procedure === procedure)
 
 export const NODE = ROOTS.find(({ field }) => field.name === 'node')!
 
-/** The kinds of what `node` finds, and GraphQL's names for them. */
+/** The kinds of rows that `node` finds, with GraphQL's names for them. */
 export const NODES: ReadonlyMap<string, string> = new Map(
   schema
     .getPossibleTypes(getNamedType(NODE.field.type) as GraphQLInterfaceType)
     .map(({ name }) => [name.toLowerCase(), name]),
 )
 
-/** The fields of `input`, where that is the only argument, or the arguments themselves. */
+/** The fields of `input` if that is the only argument, or the arguments themselves. */
 export function inputsOf({ field: { args } }: Root): Readonly<Record<string, { type: GraphQLInputType }>> {
   const [input] = args
   const type = args.length === 1 && input?.name === 'input' ? getNullableType(input.type) : null
@@ -61,7 +61,7 @@ export function inputsOf({ field: { args } }: Root): Readonly<Record<string, { t
   return Object.fromEntries(args.map((arg) => [arg.name, arg]))
 }
 
-/** What stands for a value of REST in GraphQL: objects by name are lists of objects with a name. */
+/** Converts a value of REST to GraphQL: an object by name becomes a list of objects with a name. */
 function toValue(value: unknown, type: GraphQLInputType): unknown {
   const plain = getNullableType(type)
   const isRecord = typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -69,7 +69,7 @@ function toValue(value: unknown, type: GraphQLInputType): unknown {
   return Object.entries(value).map(([name, of]) => (typeof of === 'object' ? { name, ...of } : { name, value: of }))
 }
 
-/** The variables that say what an input says, as far as the root has a place for it. */
+/** Converts an input to variables, as far as the root field has arguments for it. */
 function variablesOf(root: Root, input: Input): Record<string, unknown> {
   const places = inputsOf(root)
   const said = Object.fromEntries(
@@ -78,18 +78,19 @@ function variablesOf(root: Root, input: Input): Record<string, unknown> {
   return places === undefined || root.field.args.some(({ name }) => name in places) ? said : { input: said }
 }
 
-/** Rows of a list, so few that much can be asked of each. */
+/** Few rows per list, so that many fields of each can be selected. */
 const FEW = 5
 
-/** The argument by which a list is kept short, in its own words. */
+/** The argument that limits a list. */
 const pageOf = ({ args }: Field): string | undefined =>
   args.find(({ name }) => name === 'first' || name === 'limit')?.name
 
 const isFree = ({ args }: Field) => args.every((arg: GraphQLArgument) => !isNonNullType(arg.type))
 
 /**
- * All that can be asked without arguments, so many levels deep. Of several types that may come it is their names. Where
- * things have many of their own kind, which cannot be kept few, those are asked what they are themselves, if at all.
+ * Selects everything without arguments, a number of levels deep. Of an abstract type it selects the type names. A list
+ * of
+ * things of the same type, which has no limit, selects their own fields only, or nothing.
  */
 function select(type: GraphQLNamedOutputType, depth: number, ownKind: boolean): string {
   if (isLeafType(type)) return ''
@@ -109,8 +110,8 @@ const fieldsOf = (type: GraphQLObjectType, depth: number, ownKind: boolean): str
 const documents = new Map<string, string>()
 
 /**
- * A document that calls the root and asks for all that it may, as deep as the limits allow, at most `depth`. Where it
- * answers things of several types, `on` is the one that is asked about. Made once for the same variables.
+ * Creates a document that calls the root field and selects as much as the limits allow, at most `depth` levels deep. If
+ * the field has several types, `on` selects one. The document is cached per set of variables.
  */
 export function documentOf(root: Root, variables: Record<string, unknown>, depth = 2, on?: string): string {
   const place = [root.operation, root.field.name, depth, on, ...Object.keys(variables)].join(' ')
@@ -150,7 +151,7 @@ export type GraphQLFaceAnswer = { status: number; data: any; errors: any[] | und
 
 type CallOptions = { token?: string | null; headers?: Record<string, string> }
 
-/** Calls a root field with the input of its procedure. Of a subscription it is what comes first. */
+/** Calls a root field with the input of its procedure. Returns the first event of a subscription. */
 export async function callRoot(
   server: Pick<TestServer, 'url' | 'token'>,
   root: Root,
@@ -167,7 +168,7 @@ export async function callRoot(
   return firstOf(server, { query: text, variables }, options)
 }
 
-/** How long a subscription may say nothing, and so has nothing to say (ms). */
+/** Silence after which a subscription counts as one without events (ms). */
 const SILENCE = 300
 
 async function firstOf(

@@ -7,11 +7,11 @@ export type Answer = (response: ServerResponse, message: Message) => void
 
 export type HostileMcp = AsyncDisposable & {
   readonly url: string
-  /** How it answers what it is asked for after the greeting. */
+  /** The answer to requests after the greeting. */
   answer: Answer
   /** Connections that are open. */
   readonly connections: number
-  /** The bytes that it could send, on connections that have ended. Set it to 0 to count from there. */
+  /** Bytes that it sent on connections that have ended. Set it to 0 to restart the count. */
   sent: number
 }
 
@@ -26,7 +26,7 @@ export const reply = (response: ServerResponse, message: Message, result: unknow
 
 export const tool = (name: string, more: object = {}) => ({ name, inputSchema: { type: 'object' }, ...more })
 
-/** Lists these tools as it should, and answers calls as told. */
+/** Lists these tools correctly, and answers calls by the given function. */
 export const calling =
   (names: readonly string[], call: Answer): Answer =>
   (response, message) => {
@@ -34,7 +34,7 @@ export const calling =
     reply(response, message, { tools: names.map((name) => tool(name)) })
   }
 
-/** Writes for as long as anybody reads. */
+/** Writes for as long as the client reads. */
 export function pour(response: ServerResponse, chunk: Buffer | string): void {
   const write = () => {
     while (!response.destroyed && response.write(chunk));
@@ -49,7 +49,7 @@ export function drip(response: ServerResponse, chunk: string): void {
   response.on('close', () => clearInterval(timer))
 }
 
-/** An MCP server (streamable HTTP) that greets as it should, and then does as it is told. */
+/** An MCP server (streamable HTTP) with a correct greeting and scripted behavior afterwards. */
 export async function startHostileMcp(): Promise<HostileMcp> {
   let connections = 0
   const http = createServer(async (request, response) => {

@@ -3,18 +3,18 @@ import { createServer, request } from 'node:http'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 
 export type HttpProxy = AsyncDisposable & {
-  /** With the user and the password that it wants, if it wants any. */
+  /** Includes the required user and password, if any. */
   url: string
-  /** What it was asked for: `CONNECT host:port`, or a method and a whole address. */
+  /** Its requests so far: `CONNECT host:port`, or a method and an absolute URL. */
   requests: string[]
 }
 
-/** How a proxy asks for a password: git sends none before. */
+/** The proxy's request for a password, because git sends none before it. */
 const ASKING = { 'Proxy-Authenticate': 'Basic realm="proxy"' }
 
 /**
- * Starts a forward proxy as companies have one: tunnels by CONNECT, requests for `http:` addresses in whole. `leadTo`
- * says where a tunnel leads instead, for names that stand for nothing here.
+ * Starts a forward proxy as companies run it: tunnels by CONNECT, and absolute URLs for `http:`. `leadTo` redirects a
+ * tunnel, for names that do not resolve here.
  */
 export async function startHttpProxy(
   options: { refuse?: number; user?: string; leadTo?: (authority: string) => number | undefined } = {},

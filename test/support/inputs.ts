@@ -2,12 +2,12 @@ import { z } from 'zod'
 import { unwrap } from '../../src/lib/fields.ts'
 import { procedures } from './faces.ts'
 
-/** What the inputs of procedures consist of, read from their schemas, and values that they take. */
+/** Fields of the inputs of procedures, read from their schemas, and values that they accept. */
 
 type Shape = Readonly<Record<string, z.ZodType>>
 export type Input = Record<string, unknown>
 
-/** The fields of a procedure's input by name; none where it takes nothing. */
+/** The fields of a procedure's input by name; none without an input. */
 export function shapeOf(procedure: string): Shape {
   const { inputs } = procedures[procedure]!._def as unknown as { inputs: z.ZodType[] }
   return Object.assign({}, ...inputs.map((input) => shapeOfSchema(input)))
@@ -21,8 +21,9 @@ function shapeOfSchema(schema: z.ZodType): Shape {
 export const isList = (schema: z.ZodType): boolean => unwrap(schema) instanceof z.ZodArray
 
 /**
- * Whether a field takes the ids of things that there are, by its name: `id`, `…Id`, `…Ids`, and what adds, removes or
- * assigns or replaces. `Last-Event-ID` is the number of an event.
+ * Whether a field takes ids of existing things, by its name: `id`, `…Id`, `…Ids`, and fields that add, remove, assign
+ * or
+ * replace. `Last-Event-ID` is the number of an event.
  */
 export const takesId = (name: string): boolean =>
   /^id$|Ids?$|^replaces$|^(add|remove|assign|assigned)[A-Z]/.test(name) && name !== 'lastEventId'
@@ -37,7 +38,7 @@ const texts = [
   '2030-01-01T00:00:00.000Z',
 ]
 
-/** A value that a field takes: the simplest of its kind. Throws when there is none among those it knows. */
+/** The simplest value of a field. Throws for an unsupported type. */
 export function exampleOf(given: z.ZodType): unknown {
   const schema = unwrap(given)
   if (schema instanceof z.ZodObject) return requiredOf(schema.shape as Shape)
@@ -51,16 +52,16 @@ export function exampleOf(given: z.ZodType): unknown {
   return found
 }
 
-/** The fields without which an input is none. */
+/** The required fields. */
 const requiredOf = (shape: Shape): Input =>
   Object.fromEntries(
     Object.entries(shape).flatMap(([name, field]) => (field.isOptional() ? [] : [[name, exampleOf(field)]])),
   )
 
-/** The least that a procedure takes; ids are of nothing. */
+/** The smallest input of a procedure, with ids of missing rows. */
 export const leastOf = (procedure: string): Input => requiredOf(shapeOf(procedure))
 
-/** Each value of each field that takes one of a few. */
+/** Each value of each enumerated field. */
 export const choicesOf = (procedure: string): Input[] =>
   Object.entries(shapeOf(procedure)).flatMap(([name, field]) => {
     const schema = unwrap(field)

@@ -10,10 +10,10 @@ import { generateKey, type Key } from './oidc.ts'
 export const CLIENT_ID = 'muster'
 export const CLIENT_SECRET = 'a secret: with % and +'
 
-/** What an issuer says of somebody who has signed in. */
+/** The issuer's claims about a signed-in person. */
 export type Answer = {
   claims?: JWTPayload
-  /** Changes the claims last, or the whole answer of the token endpoint. */
+  /** Changes the claims at the end, or the whole answer of the token endpoint. */
   change?: (claims: JWTPayload) => JWTPayload
   sign?: (claims: JWTPayload, key: Key) => Promise<string> | string
   tokens?: (body: Record<string, unknown>) => Record<string, unknown>
@@ -23,9 +23,9 @@ export type Answer = {
 export type Issuer = AsyncDisposable & {
   readonly issuer: string
   readonly key: Key
-  /** Signs somebody in for the request in an address of the authorization endpoint. Returns where the browser goes next. */
+  /** Signs a person in for the request in a URL of the authorization endpoint. Returns the next URL of the browser. */
   grant(address: string, answer?: Answer): URL
-  /** Answers instead, path by path. */
+  /** Overrides answers, path by path. */
   broken: Partial<Record<string, RequestListener>>
   /** Whether a code can be redeemed several times. */
   reusesCodes: boolean
@@ -40,7 +40,7 @@ export const respond =
   (_, res) =>
     void res.writeHead(status, { 'Content-Type': type, ...headers }).end(body)
 
-/** An OpenID provider that says whatever a test wants. It checks the client, its PKCE and its codes like a good one. */
+/** An OpenID provider whose answers a test controls. It checks the client, its PKCE and its codes correctly. */
 export async function startIssuer(clock: Clock = systemClock): Promise<Issuer> {
   const key = await generateKey()
   const { d, p, q, dp, dq, qi, ...jwk } = key.jwk

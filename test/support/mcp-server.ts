@@ -9,7 +9,7 @@ import { z } from 'zod'
 export type McpTestServer = AsyncDisposable & {
   /** Streamable HTTP, with sessions. */
   readonly url: string
-  /** The older transport, one event stream and messages by POST. */
+  /** The older transport: one event stream, with messages by POST. */
   readonly sseUrl: string
   /** Every request so far. */
   readonly requests: { method: string; path: string; headers: IncomingHttpHeaders }[]
@@ -19,11 +19,11 @@ export type McpTestServer = AsyncDisposable & {
   readonly sessions: number
   /** Connections that are open. */
   readonly connections: number
-  /** What the tool `wait` waits for. */
+  /** The tool `wait` answers when it resolves. */
   hold: Promise<unknown>
 }
 
-/** A real MCP server, the official SDK's, on loopback: tools that answer, fail, wait, and answer much. */
+/** A real MCP server of the official SDK on loopback, with tools that answer, fail, wait, and answer much. */
 export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
   const requests: McpTestServer['requests'] = []
   const calls: McpTestServer['calls'] = []
@@ -112,7 +112,7 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
           : streamable(request, response)
     answered.catch(() => response.destroy())
   })
-  // A busy test may hold the loop for longer than the five seconds after which a kept connection would be closed.
+  // A busy test may block the loop for longer than the five seconds after which an idle connection would be closed.
   http.keepAliveTimeout = 60_000
   http.on('connection', (socket) => {
     sockets.add(socket)

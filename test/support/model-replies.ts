@@ -1,18 +1,19 @@
-/** Text is one token, bytes are written as they are (garbage, another protocol), a promise is waited for. */
+/** Text is one token, bytes are written unchanged (garbage, another protocol), a promise is awaited. */
 type Piece = string | Uint8Array | Promise<unknown>
 
 export type Reply = {
   /** A string is cut into words. */
   tokens?: string | readonly Piece[]
   toolCalls?: readonly { id: string; name: string; input: unknown }[]
-  /** Sent to those who ask for it (`stream_options.include_usage`); null: a server that does not report it. */
+  /** Sent on request (`stream_options.include_usage`). Null simulates a server without usage. */
   usage?: { input: number; output: number } | null
-  /** Milliseconds before each token of text. */
+  /** Delay before each token of text (ms). */
   delay?: number
   /**
-   * `finish`: as it should be. `hang`: silent in the middle of a chunk, the connection open; before the headers, if
-   * there is nothing before it. `drop`: the connection destroyed in the middle of a chunk. `cut`: a clean end of the
-   * response, without the finishing chunks.
+   * `finish`: a correct end. `hang`: silence in the middle of a chunk with an open connection, or before the headers if
+   * nothing precedes it. `drop`: the connection is destroyed in the middle of a chunk. `cut`: a clean end of the
+   * response
+   * without the finishing chunks.
    */
   end?: 'finish' | 'hang' | 'drop' | 'cut'
   /** An HTTP error instead of a stream; `body` replaces OpenAI's error body. */
@@ -42,7 +43,7 @@ function* toolCallChunks(calls: NonNullable<Reply['toolCalls']>): Generator<Buff
   }
 }
 
-/** Bytes to write, milliseconds to wait, a promise to wait for. */
+/** Bytes to write, milliseconds to wait, or a promise to await. */
 type Step = Uint8Array | number | Promise<unknown>
 
 function encode(reply: Reply, withUsage: boolean): Step[] {
@@ -69,7 +70,7 @@ function encode(reply: Reply, withUsage: boolean): Step[] {
 
 const encodings = { withUsage: new WeakMap<Reply, Step[]>(), withoutUsage: new WeakMap<Reply, Step[]>() }
 
-/** What the server does for a reply, step by step; encoded once, however often the reply is given. */
+/** The steps of a reply, encoded once for any number of uses. */
 export function encoded(reply: Reply, withUsage: boolean): Step[] {
   const known = encodings[withUsage ? 'withUsage' : 'withoutUsage']
   const pieces = known.get(reply) ?? encode(reply, withUsage)
@@ -77,7 +78,7 @@ export function encoded(reply: Reply, withUsage: boolean): Step[] {
   return pieces
 }
 
-/** The text of a reply as one answer, for those who do not ask for a stream. */
+/** The text of a reply as one answer, for requests without a stream. */
 export function whole({ tokens = [], usage = { input: 10, output: tokens.length } }: Reply): object {
   const content = typeof tokens === 'string' ? tokens : tokens.filter((piece) => typeof piece === 'string').join('')
   const message = { role: 'assistant', content }

@@ -15,36 +15,36 @@ export type ModelRequest = {
     readonly stream_options?: { include_usage?: boolean }
     readonly [key: string]: unknown
   }
-  /** Fulfilled when the connection was closed before the reply was complete: by the client, unless the reply says so. */
+  /** Resolves when the connection closes before the reply was complete: by the client, unless the reply closes it. */
   readonly aborted: Promise<void>
 }
 
-/** The latest question of a request. Questions before it that got no answer stand above it in the same message. */
+/** The latest question of a request. Earlier unanswered questions stand above it in the same message. */
 export const questionOf = ({ body }: Pick<ModelRequest, 'body'>): unknown => {
   const content = body.messages.at(-1)?.content
   return typeof content === 'string' ? content.split('\n\n').at(-1) : content
 }
 
-/** A reply, or what makes one of the request. */
+/** A reply, or a function that makes one of the request. */
 type Script = Reply | ((request: ModelRequest) => Reply)
 
 export type ModelServer = AsyncDisposable & {
-  /** With `/v1`, as OPENAI_BASE_URL wants it. */
+  /** With `/v1`, as OPENAI_BASE_URL requires. */
   readonly baseUrl: string
-  /** What `GET /v1/models` lists, or how it fails. */
+  /** The list or the failure of `GET /v1/models`. */
   models: readonly string[] | NonNullable<Reply['error']>
-  /** The answer when nothing is scripted. */
+  /** The answer without a script. */
   fallback: Script
-  /** The POSTs so far, in order of arrival; of each `GET /v1/models`, its headers. */
+  /** The POSTs so far, in order of arrival, and the headers of each `GET /v1/models`. */
   readonly requests: readonly ModelRequest[]
   readonly listings: readonly IncomingHttpHeaders[]
-  /** Requests that are not answered yet, sockets, idle ones included, and all sockets so far. */
+  /** Unanswered requests, open sockets including idle ones, and all sockets so far. */
   readonly active: number
   readonly connections: number
   readonly accepted: number
   /** Scripts the answers to the next requests, one each. */
   script(...replies: Script[]): void
-  /** The request of this number, from 0, as soon as it has come. */
+  /** Resolves with the request of this number, from 0, once it has arrived. */
   request(index: number): Promise<ModelRequest>
   close(): Promise<void>
 }
@@ -80,7 +80,7 @@ async function answer(response: ServerResponse, reply: Reply, withUsage: boolean
     if (response.destroyed) return
   }
   if (reply.end === 'hang') return
-  // The callback comes when everything before has left: what was streamed arrives before the break.
+  // The callback comes after all earlier data was sent, so that streamed text arrives before the break.
   if (reply.end === 'drop') return void response.write('\n', () => response.destroy())
   if (!response.headersSent) response.writeHead(200, HEADERS)
   response.end()
@@ -93,8 +93,9 @@ async function readBody(request: IncomingMessage): Promise<string> {
 }
 
 /**
- * A model server on loopback that speaks OpenAI's chat completions, and `GET /v1/models`: real HTTP, with
- * scripted answers, errors, silence and broken connections. Without `record` it keeps nothing of the requests.
+ * A model server on loopback with OpenAI's chat completions and `GET /v1/models`: real HTTP with scripted answers,
+ * errors,
+ * silence and broken connections. Without `record` it stores no requests.
  */
 export async function startModelServer({ record = true } = {}): Promise<ModelServer> {
   const requests: ModelRequest[] = []
@@ -124,7 +125,7 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
     if (record) arrival(requests.push(request) - 1).resolve(request)
     const script = scripted.shift() ?? server.fallback
     const reply = typeof script === 'function' ? script(request) : script
-    // Gemini has a path of its own for streams.
+    // Gemini has a separate path for streams.
     if (body.stream || request.path.includes(':stream') || reply.error)
       return answer(response, reply, !!body.stream_options?.include_usage)
     response.writeHead(200, { 'content-type': 'application/json' })
@@ -179,7 +180,7 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
   return server
 }
 
-// A process of its own, for benchmarks: prints where it listens, as a line of JSON.
+// A separate process for benchmarks. Prints its address as a line of JSON.
 if (import.meta.main) {
   const { values } = parseArgs({ options: { tokens: { type: 'string' }, delay: { type: 'string' } } })
   const server = await startModelServer({ record: false })

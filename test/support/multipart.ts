@@ -5,7 +5,7 @@ import type { TestServer } from './server.ts'
 
 export const BOUNDARY = '----boundary'
 
-/** A part of a form: `disposition` is what stands in its header, whatever the bytes. */
+/** A part of a form: `disposition` is its header, whatever the bytes. */
 export type Part = { disposition: string; type?: string; content: string | Uint8Array }
 
 export const filePart = (name: string, content: string | Uint8Array, field = 'file'): Part => ({
@@ -14,7 +14,7 @@ export const filePart = (name: string, content: string | Uint8Array, field = 'fi
   content,
 })
 
-/** A whole form. `end` is what closes it. */
+/** A whole form. `end` closes it. */
 export const form = (parts: readonly Part[], end = `--${BOUNDARY}--\r\n`): Buffer =>
   Buffer.concat([
     ...parts.flatMap(({ disposition, type, content }) => [
@@ -29,7 +29,7 @@ export const form = (parts: readonly Part[], end = `--${BOUNDARY}--\r\n`): Buffe
 
 type Options = { token?: string | null; headers?: Record<string, string> }
 
-/** POST /media with a body as it is; its answer is one that the OpenAPI document knows. */
+/** POST /media with an arbitrary body. The answer must be one of the OpenAPI document. */
 export async function post(
   server: Pick<TestServer, 'url' | 'token'>,
   body: Uint8Array,

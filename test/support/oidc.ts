@@ -13,7 +13,7 @@ export type Person = { sub: string; email?: string; email_verified?: boolean }
 /** A signing key of the issuer. */
 export type Key = Awaited<ReturnType<typeof generateKey>>
 
-/** A key pair for RS256 or another algorithm, by its own id. */
+/** Creates a key pair for RS256 or another algorithm, with a unique id. */
 export async function generateKey(alg = 'RS256') {
   const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true })
   const jwk = await exportJWK(privateKey)
@@ -24,15 +24,15 @@ export async function generateKey(alg = 'RS256') {
 export type Oidc = AsyncDisposable & {
   readonly issuer: string
   readonly key: Key
-  /** Signs somebody in, as a browser would, and gives their ID token. */
+  /** Signs a person in as a browser would. Returns the ID token. */
   signIn(person: Person): Promise<string>
-  /** A token of any content, signed by the issuer's key unless told. */
+  /** Creates a token of any content, by default signed with the issuer's key. */
   sign(claims: JWTPayload, options?: { key?: Key; header?: Record<string, unknown> }): Promise<string>
-  /** Other keys take the place of the ones it has; the first one signs. */
+  /** Replaces its keys; the first one signs. */
   rotate(...keys: Key[]): Promise<void>
-  /** How often the keys were fetched, and the discovery document. */
+  /** Number of fetches of the keys, and of the discovery document. */
   readonly fetches: { jwks: number; discovery: number }
-  /** When set, answers instead of the provider. */
+  /** If set, answers instead of the provider. */
   broken: RequestListener | null
 }
 
@@ -52,7 +52,7 @@ export async function startOidc(): Promise<Oidc> {
 
   const rotate = async (...next: Key[]) => {
     keys = next
-    // It warns that it keeps all in memory, and that anybody may sign in as anybody.
+    // Silences its warnings about storage in memory and about sign-ins without a password.
     const { warn } = console
     console.warn = () => {}
     const provider = new Provider(issuer, {

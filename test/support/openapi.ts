@@ -8,10 +8,10 @@ export const document = createDocument({ PUBLIC_URL: undefined, TOKEN_PREFIX: 'm
 
 const ajv = new Ajv2020({ strict: true, allowUnionTypes: true, allErrors: true })
 addFormats.default(ajv)
-// The document is no schema but holds them: its own fields, and hints to generators, say nothing to Ajv.
+// Makes Ajv ignore the document's own fields and its hints to generators.
 ajv.addVocabulary([...Object.keys(document), 'discriminator']).addSchema({ ...document, $id: 'openapi' })
 
-/** Answers of the HTTP parser and the check of the host, before any path is known. */
+/** Answers of the HTTP parser and of the check of the host, which precede routing. */
 const BEFORE_ROUTING = [408, 421, 431]
 
 type Operation = { template: string; path: RegExp; method: string; responses: Record<string, unknown> }
@@ -44,13 +44,13 @@ function check(pointer: string[], value: unknown): void {
 const find = (pointer: string[]): unknown =>
   pointer.reduce<unknown>((value, part) => (value as Record<string, unknown>)[part], document)
 
-/** Where the response object lies, references followed. */
+/** The pointer to the response object, after all references. */
 function locate(pointer: string[]): { pointer: string[]; response: oas31.ResponseObject } {
   const response = find(pointer) as oas31.ResponseObject | oas31.ReferenceObject
   return '$ref' in response ? locate(response.$ref.slice(2).split('/')) : { pointer, response }
 }
 
-/** The complete events of a stream, as a client sees them; comments are none. */
+/** The complete events of a stream, as a client receives them, without comments. */
 const parseEvents = (text: string) =>
   text.split('\n\n').flatMap((block, index, { length }) => {
     if (index === length - 1 || block.startsWith(':')) return []
@@ -88,15 +88,15 @@ function checkHeaders(response: oas31.ResponseObject, headers: Headers): void {
 
 /**
  * Throws unless the OpenAPI document declares this answer: the operation, the status by its number, the content type,
- * the headers, and a body that fits the schema. `body` is the parsed JSON, or the text of a stream. What is no
- * operation must answer 404 or 405 in the error body.
+ * the headers, and a body that fits the schema. `body` is the parsed JSON, or the text of a stream. A path without an
+ * operation must give 404 or 405 with the error body.
  */
 export function expectDocumented(method: string, path: string, status: number, headers: Headers, body: unknown): void {
   const { pathname } = new URL(path, 'http://localhost')
   const [documented] = operations
     .filter((candidate) => candidate.method === method && candidate.path.test(pathname))
     .sort((a, b) => a.template.split('{').length - b.template.split('{').length)
-  // With `stream: true` a path answers as the one that streams.
+  // With `stream: true` a path answers as its streaming variant.
   const isStream = headers.get('content-type')?.startsWith('text/event-stream')
   const sibling = isStream && operations.find(({ template }) => template === `${documented?.template}/stream`)
   const operation = sibling || documented
@@ -120,7 +120,7 @@ export function expectEverySchemaToCompile(): void {
   for (const name of Object.keys(document.components?.schemas ?? {})) compile(['components', 'schemas', name])
 }
 
-/** Throws unless the example of every JSON body and success answer is there, whole, and fits its schema. */
+/** Throws unless every JSON body and success answer has a complete example that fits its schema. */
 export function expectExamples(): void {
   for (const { template, method, responses } of operations) {
     const pointer = ['paths', template, method.toLowerCase()]
@@ -147,7 +147,7 @@ export function expectExamples(): void {
   }
 }
 
-/** The example of a JSON request, which has to fit its schema; undefined where there is none. */
+/** The example of a JSON request, which must fit its schema; undefined without one. */
 export function exampleOf(method: string, path: string): object | undefined {
   const pointer = ['paths', path, method.toLowerCase(), 'requestBody', 'content', 'application/json']
   const { example } = find(pointer) as oas31.MediaTypeObject

@@ -23,20 +23,20 @@ export function planOf(server: Pick<TestServer, 'folder'>, sql: string): string[
   return plan
 }
 
-/** A step that finds rows by nothing that makes them few: all of a table, of an organization, or of one state. */
+/** A step without a selective condition: it reads a whole table, organization or state. */
 const WIDE = 'organizationId|agentOrganizationId|archivedAt|visibility|status|priority|role'
 const WALK = new RegExp(`^SCAN (?!CONSTANT)[A-Z]|^(SEARCH|SCAN) .*\\(((${WIDE})=\\?( AND )?)+\\)$`)
 
-/** Of these there are few: one for each organization, its providers, of which there is a maximum, and runs of a status that says that they are under way. */
+/** Tables and states with few rows: organizations, their limited providers, and active runs. */
 const FEW = /DataKey|Installation|Provider/
 const LIVE = /"terminalSeq" IS NULL/
 
-/** Whether it says of which rows it wants some: of those with an id, or of an agent, a chat. */
+/** Whether the step is selective, for example by an id, an agent or a chat. */
 const NAMED = new RegExp(`(WHERE|AND) \\(?(t\\.)?"(?!(${WIDE})")(\\w+Id|id|assignedTo)" (=|IN)`)
 
 /**
- * The steps by which a statement goes through rows that nobody asked for, so that it takes the longer the more there are.
- * A page of a whole list is none: its first rows are read, in the order of an index.
+ * The steps of a statement that read rows beyond the requested ones, so that its cost grows with the data. Reading the
+ * first rows of a list in the order of an index is none.
  */
 export function walksOf(server: Pick<TestServer, 'folder'>, sql: string): string[] {
   const plan = planOf(server, sql)

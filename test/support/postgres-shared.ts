@@ -6,23 +6,23 @@ import { type Postgres, runSql, startPostgres } from './postgres.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** The migrated database that others are copied from; null under SKIP_POSTGRES=1. */
+    /** The migrated template database; null with SKIP_POSTGRES=1. */
     postgres: string | null
   }
 }
 
-/** Whether there is one to try things on. */
+/** Whether a PostgreSQL is available. */
 export const hasPostgres = process.env.SKIP_POSTGRES !== '1'
 
-/** Whether this test file is run on PostgreSQL. */
+/** Whether this test file runs on PostgreSQL. */
 export const onPostgres = process.env.DATABASE === 'postgresql'
 
-/** How often to try what chance decides: a fifth as often on PostgreSQL, where each time costs several times as much. */
+/** Number of repetitions of random tests: a fifth on PostgreSQL, where each is several times as slow. */
 export const times = (count: number): number => (onPostgres ? count / 5 : count)
 
 let postgres: Postgres | null = null
 
-/** One PostgreSQL for all test files of a run. If it cannot start, the run fails. */
+/** Starts one PostgreSQL for all test files of a run. If it cannot start, the run fails. */
 export async function setup(project: TestProject): Promise<void> {
   if (!hasPostgres) {
     console.warn('SKIP_POSTGRES=1: nothing is tried on PostgreSQL')
@@ -42,8 +42,9 @@ export async function teardown(): Promise<void> {
 export type SharedDatabase = { url: string; drop: () => Promise<void> }
 
 /**
- * A database on the PostgreSQL of this run (about 30 ms): migrated and empty, or the same as before for the same
- * `name`. Its connections are ended when it is dropped.
+ * Creates a database on the PostgreSQL of this run (about 30 ms): migrated and empty, or the existing one of this
+ * `name`.
+ * Its connections end when it is dropped.
  */
 export async function shareDatabase(name: string = crypto.randomUUID()): Promise<SharedDatabase> {
   const template = new URL(inject('postgres') ?? '')
@@ -51,7 +52,7 @@ export async function shareDatabase(name: string = crypto.randomUUID()): Promise
   const url = Object.assign(new URL(template), { pathname: `/t_${digest}` })
   const admin = Object.assign(new URL(template), { pathname: '/postgres' }).href
   const from = template.pathname.slice(1)
-  // Copying waits for nobody else: nobody is ever connected to the template.
+  // Copying never waits, because no connection to the template exists.
   await runSql(admin, `CREATE DATABASE "t_${digest}" TEMPLATE "${from}" STRATEGY FILE_COPY`).catch((error) => {
     if (error.code !== '42P04') throw error
   })
@@ -59,7 +60,7 @@ export async function shareDatabase(name: string = crypto.randomUUID()): Promise
   return { url: url.href, drop }
 }
 
-/** A database without any table, on the PostgreSQL of this run. */
+/** Creates a database without any table, on the PostgreSQL of this run. */
 export async function shareEmptyDatabase(): Promise<SharedDatabase> {
   const { url, drop } = await shareDatabase()
   await runSql(url, 'DROP SCHEMA public CASCADE; CREATE SCHEMA public')

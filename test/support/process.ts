@@ -11,13 +11,13 @@ export type Finished = { code: number | null; out: string; err: string }
 export type ServerProcess = AsyncDisposable & {
   child: ChildProcess
   url: string
-  /** All that it has printed so far. */
+  /** All output so far. */
   readonly out: string
   /** Sends a signal and waits for the end. */
   stop: (signal?: NodeJS.Signals) => Promise<Finished>
 }
 
-/** Nothing of the developer's own environment: no provider's key, no settings. */
+/** Excludes the developer's own environment, such as keys of providers and settings. */
 const environment = (env: Env): Env => ({ PATH: process.env.PATH ?? '', NO_COLOR: '1', ...env })
 
 const launch = (script: string, args: readonly string[], cwd: string, env: Env, uid?: number) =>
@@ -33,7 +33,7 @@ async function finish(child: ChildProcess, out: Promise<string>, err: Promise<st
   return { code: await closed, out: await out, err: await err }
 }
 
-/** Runs one of the project's programs to its end, in a folder and with an environment of its own, and as who is told. */
+/** Runs one of the project's programs to its end, in a folder, with its own environment, optionally as another user. */
 export async function runProgram(
   script: string,
   args: readonly string[],
@@ -45,7 +45,7 @@ export async function runProgram(
   return finish(child, text(child.stdout), text(child.stderr))
 }
 
-/** The real server in a process of its own, on a free port unless told, ready when this resolves. */
+/** Starts the real server in its own process, by default on a free port. Resolves when it is ready. */
 export async function spawnServer(cwd: string, env: Env = {}): Promise<ServerProcess> {
   const child = launch('src/main.js', [], cwd, { PORT: '0', LOG_LEVEL: 'warn', ...env })
   let out = ''
@@ -53,7 +53,7 @@ export async function spawnServer(cwd: string, env: Env = {}): Promise<ServerPro
   const ready = Promise.withResolvers<string>()
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
     out += chunk
-    // The greeting is printed at once: indented and empty lines. What is logged may stand before and after it.
+    // The greeting is printed at once, as indented and empty lines. Log lines may stand before and after it.
     const [, url] = /Muster is ready at (\S+)\n(?:(?: {2}.*)?\n)*\n/.exec(out) ?? []
     if (url) ready.resolve(url)
   })

@@ -2,13 +2,13 @@ import { once } from 'node:events'
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
-/** How often it asks each server how it is, and how long it waits for an answer (ms). */
+/** Interval of health checks, and the time limit of each (ms). */
 const HEALTH_INTERVAL = 50
 const HEALTH_TIMEOUT = 5_000
-/** How long a connection may be idle (ms): longer than clients keep theirs, which would send on one that is being closed. */
+/** Idle time of connections (ms), which exceeds that of clients, so that no client sends on a closing connection. */
 const KEEP_ALIVE = 600_000
 
-/** The header that tells how long ago it was heard that the server was ready that gave this answer (ms). */
+/** The header with the age of the health check by which the server was chosen (ms). */
 export const AGE_OF_LOOK = 'x-age-of-look'
 
 async function isReady(url: string): Promise<boolean> {
@@ -23,13 +23,14 @@ async function isReady(url: string): Promise<boolean> {
 
 export type Proxy = AsyncDisposable & {
   url: string
-  /** Whether it has seen that all servers are ready: who stops the next one before leaves nobody to answer. */
+  /** Whether it has seen all servers ready, so that the next one can be stopped without a failed request. */
   allReady(): boolean
 }
 
 /**
- * A proxy as operators have one: sends each request to a server that was ready when last asked, in turn, and keeps its
- * connections. What a server refuses or breaks off is the caller's failure: only where nobody listens is the next asked.
+ * A proxy as operators run it: sends each request to a server that was ready at the last check, in turn, over
+ * kept-alive
+ * connections. It retries another server only if a connection is refused; other failures reach the caller.
  */
 export async function startProxy(targets: () => string[]): Promise<Proxy> {
   const agent = new Agent({ keepAlive: true })
@@ -38,7 +39,7 @@ export async function startProxy(targets: () => string[]): Promise<Proxy> {
   const asking = new Map<string, Promise<void>>()
   let turn = 0
 
-  /** Asks each, unless it has not answered yet: one that is slow keeps nobody waiting for another. */
+  /** Checks each server without a pending check, so that a slow one does not delay the others. */
   function look(): void {
     for (const url of targets()) {
       if (asking.has(url)) continue

@@ -4,7 +4,7 @@ import type { TestServer } from './server.ts'
 
 export type Answer = { status: number; headers: Headers; body: any }
 
-/** The credentials of a request that has nothing but this header. */
+/** The credentials of a request that has only this header. */
 export const credentialsOf = (authorization: string, invalid = 'Invalid or expired token'): Credentials => ({
   authorization,
   cookie: undefined,
@@ -13,18 +13,18 @@ export const credentialsOf = (authorization: string, invalid = 'Invalid or expir
   checkCookieWrite: () => {},
 })
 
-/** What a page of the service sends with each request. */
+/** Headers that a page of the service sends with each request. */
 export const ownPage = ({ url }: Pick<TestServer, 'url'>) => ({ 'X-Muster-Request': '1', Origin: url })
 
-/** Paths that take nothing but requests of such a page. */
+/** Paths that accept only requests of such a page. */
 const OF_OWN_PAGE = /^\/(api\/auth\/|trpc\/sessions\.)/
 
 export type RequestOptions = { body?: unknown; token?: string | null; headers?: Record<string, string> }
 
-/** What the OpenAPI document is about: REST, and the state of the server. */
+/** The paths of the OpenAPI document: REST, and the health checks. */
 const DOCUMENTED = /^\/(api\/(?!openapi\.json|docs)|healthz|readyz)/
 
-/** The request as `fetch` wants it. `body` may be a string, sent as it is. */
+/** Converts the request for `fetch`. `body` may be a string, which is sent unchanged. */
 export function toFetch(
   server: Pick<TestServer, 'url' | 'token'>,
   method: string,
@@ -41,7 +41,7 @@ export function toFetch(
   }
 }
 
-/** Throws unless the OpenAPI document says that this path may answer so. */
+/** Throws unless the OpenAPI document allows this answer on this path. */
 export function checkDocumented(method: string, path: string, response: Response, body: unknown): void {
   if (method === 'HEAD' || !DOCUMENTED.test(path)) return
   expectDocumented(method, path, response.status, response.headers, body)
@@ -50,15 +50,15 @@ export function checkDocumented(method: string, path: string, response: Response
 /** Streams that end with the connection. */
 const ENDLESS = /\/(chats\/[^/]+|tasks|approvals)\/events|\/trpc\/(chats\.events|\w+\.changes)/
 
-/** The time after which an endless stream without an event counts as one that has none (ms). */
+/** Silence after which an endless stream counts as one without events (ms). */
 const SILENCE = 300
 
-/** The first event of a stream, and the greeting of tRPC before it; the whole of any other answer. */
+/** The first event of a stream, with the greeting of tRPC before it; the whole of any other answer. */
 async function beginningOf(response: Response): Promise<string> {
   if (!response.headers.get('content-type')?.startsWith('text/event-stream')) return response.text()
   const events = response.url.includes('/trpc/') ? 2 : 1
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
-  // Chats begin with their status. Changes may never come.
+  // Chats start with their status. Changes may never come.
   const isChanges = !response.url.includes('chats')
   const timer = isChanges ? setTimeout(() => void reader.cancel(), SILENCE) : undefined
   let text = ''
@@ -71,7 +71,7 @@ async function beginningOf(response: Response): Promise<string> {
   return text
 }
 
-/** One JSON request over real HTTP; its answer is one that the OpenAPI document knows. */
+/** Sends one JSON request over real HTTP. The answer must be one of the OpenAPI document. */
 export async function request(
   server: Pick<TestServer, 'url' | 'token'>,
   method: string,

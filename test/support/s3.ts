@@ -2,19 +2,19 @@ import S3rver from '@20minutes/s3rver'
 import { createFolder } from './folder.ts'
 
 export type S3 = AsyncDisposable & {
-  /** What the service needs to know of it. */
+  /** The settings of a service with this bucket. */
   env: Record<string, string>
-  /** Where the bucket's objects are. */
+  /** The folder of the bucket's objects. */
   folder: string
-  /** Nobody answers any more. */
+  /** Stops answering. */
   stop(): Promise<void>
 }
 
 const BUCKET = 'media'
 
 /**
- * A server that speaks the protocol of S3, on loopback, with one bucket in a temporary folder. It checks signatures,
- * unless told: of lists it takes none for right.
+ * A server with the protocol of S3 on loopback, with one bucket in a temporary folder. By default it checks signatures,
+ * except for lists, whose signatures it wrongly refuses.
  */
 export async function startS3({ trusting = false } = {}): Promise<S3> {
   const folder = await createFolder()

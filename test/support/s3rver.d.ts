@@ -3,7 +3,7 @@ declare module '@20minutes/s3rver' {
     address: string
     port: number
     silent: boolean
-    /** Where the buckets are, a folder each. */
+    /** The parent folder of the buckets. */
     directory: string
     allowMismatchedSignatures: boolean
     configureBuckets: { name: string }[]

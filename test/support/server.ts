@@ -21,20 +21,20 @@ export type TestServer = AsyncDisposable & {
   /** The first token: the owner of `default`, scope `*`. */
   token: string
   folder: string
-  /** What another process needs to know of its database, beside DATA_DIR. */
+  /** Settings of its database for another process, beside DATA_DIR. */
   databaseEnv: Record<string, string>
-  /** Every SQL statement so far. Set `queries.length = 0` to count from there. */
+  /** Every SQL statement so far. Set `queries.length = 0` to restart the count. */
   queries: string[]
   /**
-   * The statements of `work` and of the requests that it sends, without those that the server does by itself meanwhile.
-   * Nobody who asks has been seen before.
+   * The statements of `work` and of its requests, without the server's periodic ones. All caches of callers are
+   * empty before.
    */
   statementsOf(work: () => Promise<unknown>): Promise<string[]>
-  /** Whoever asks next is looked up, though they asked a moment ago: as after any revocation. */
+  /** Empties the cache of callers, as after any revocation. */
   forgetActors(): Promise<void>
-  /** Every line that was logged. */
+  /** Every line of the log. */
   logs: string[]
-  /** A member of an organization (made when new) and a token of theirs. */
+  /** Creates a member of an organization, and the organization if necessary, with a token. */
   member(options?: MemberOptions): Promise<Member>
 }
 
@@ -48,14 +48,14 @@ type MemberOptions = {
 
 export type Member = { token: string; tokenId: string; userId: string; organizationId: string }
 
-/** Where statements are written down: what is called for `statementsOf`, and the requests that begin during it. */
+/** The recorder of statements: active for the work of `statementsOf` and requests that start during it. */
 const writtenDown = new AsyncLocalStorage<string[] | undefined>()
 let current: string[] | undefined
 subscribe('http.server.request.start', () => writtenDown.enterWith(current))
 
 /**
- * The whole service in this process, over real HTTP on a free port, on a fresh database: an SQLite file, or one of
- * PostgreSQL where the environment says `DATABASE=postgresql`. The same folder has the same database again.
+ * Starts the whole service in this process, over real HTTP on a free port, on a new database: an SQLite file, or one of
+ * PostgreSQL if the environment has `DATABASE=postgresql`. The same folder has the same database again.
  */
 export async function startServer(
   env: Record<string, string> = {},
@@ -72,9 +72,9 @@ export async function startServer(
     DATA_DIR: folder,
     PORT: '0',
     LOG_LEVEL: 'debug',
-    // Runs that a test has left hanging are not waited for at its end.
+    // Hanging runs of a test are not awaited at its end.
     DRAIN_TIMEOUT: '1',
-    // Tests of retries ask for them.
+    // Tests of retries set this.
     MODEL_RETRIES: '0',
     ...databaseEnv,
     ...env,
@@ -82,7 +82,7 @@ export async function startServer(
   const log = createLog(settings.LOG_LEVEL, { write: (line: string) => void logs.push(line) })
   const service = await startService(settings, log, {
     onQuery(sql) {
-      // What servers tell each other is nobody's request.
+      // Statements for notices between servers belong to no request.
       if (sql.includes('pg_notify')) return
       queries.push(sql)
       writtenDown.getStore()?.push(sql)
@@ -133,7 +133,7 @@ export async function startServer(
       } finally {
         current = undefined
       }
-      // Whatever is asked with a token asks at least for that: none means that nobody was listening.
+      // Every authenticated request takes at least one statement. None means that the recorder was inactive.
       expect(statements).not.toEqual([])
       return statements
     },

@@ -9,14 +9,14 @@ import { migrateSqlite } from '../../src/db/migrate.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** The migrated SQLite file that others are copied from. */
+    /** The migrated template file. */
     sqlite: string
   }
 }
 
 let folder: string
 
-/** One migrated file for all test files of a run: what a new one takes is mostly its migrations. */
+/** Migrates one file for all test files of a run, because a new file spends most of its time on migrations. */
 export async function setup(project: TestProject): Promise<void> {
   folder = await mkdtemp(join(tmpdir(), 'muster-sqlite-'))
   const file = join(folder, 'template.db')
@@ -26,7 +26,7 @@ export async function setup(project: TestProject): Promise<void> {
 
 export const teardown = (): Promise<void> => rm(folder, { recursive: true, force: true })
 
-/** Puts a migrated, empty database where a server or a client with this folder has its own, unless there is one. */
+/** Copies the migrated, empty database into a folder as DATA_DIR, unless one exists there. */
 export async function copySqlite(DATA_DIR: string): Promise<void> {
   const file = databaseFile({ DATA_DIR, DATABASE_URL: undefined }) ?? ''
   await copyFile(inject('sqlite'), file, constants.COPYFILE_EXCL).catch((error) => {

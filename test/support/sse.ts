@@ -1,19 +1,19 @@
 import { checkDocumented, type RequestOptions, toFetch } from './rest.ts'
 import type { TestServer } from './server.ts'
 
-/** One event as it came: `text` is its lines without the blank one that ends it. */
+/** One event as received: `text` is its lines without the final blank one. */
 export type StreamEvent = { id: number; event: string; data: any; text: string; lastEventId: string }
 
 export type EventStream = AsyncDisposable & {
   status: number
   headers: Headers
-  /** The next event; null when the stream has ended. Rejects when the connection breaks. */
+  /** The next event, or null at the end of the stream. Rejects when the connection breaks. */
   next(): Promise<StreamEvent | null>
-  /** Everything from here to the end. */
+  /** All events from here to the end. */
   rest(): Promise<StreamEvent[]>
-  /** Every byte so far, comments included; of an answer that is no stream (an error), all of it. */
+  /** Every byte so far, comments included. For an answer without a stream (an error), all of it. */
   readonly text: string
-  /** Hangs up. */
+  /** Disconnects. */
   close(): Promise<void>
 }
 
@@ -26,8 +26,9 @@ function parse(text: string): StreamEvent {
 }
 
 /**
- * Opens an event stream over real HTTP and reads it at the caller's pace. What is not exactly `id`, `event`, `data` and
- * a blank line, or a comment, is an error; so is an answer that the OpenAPI document does not know.
+ * Opens an event stream over real HTTP and reads it at the caller's pace. Anything other than `id`, `event`, `data` and
+ * a
+ * blank line, or a comment, is an error. So is an answer outside the OpenAPI document.
  */
 export async function openStream(
   server: Pick<TestServer, 'url' | 'token'>,
@@ -41,7 +42,7 @@ export async function openStream(
   let text = ''
   let read = 0
 
-  /** More of the text; false at the end of it. */
+  /** Reads more of the text. Returns false at its end. */
   async function receive(): Promise<boolean> {
     const { done, value = '' } = await chunks.read()
     text += value

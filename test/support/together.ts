@@ -4,9 +4,8 @@ import type { Answer } from './rest.ts'
 import type { TestServer } from './server.ts'
 
 /**
- * Sends requests whose reads of a table have all been done before the first of them writes; on SQLite they then write in
- * the order in which they are given. Left to themselves they would not meet: a short request is over before the next one
- * is looked at.
+ * Sends requests that all read a table before the first of them writes. On SQLite they then write in the given order.
+ * Without this they would not overlap, because a short request ends before the next one starts.
  */
 export async function together(
   { service, queries }: Pick<TestServer, 'service' | 'queries'>,
@@ -14,7 +13,7 @@ export async function together(
   calls: readonly (() => Promise<Answer>)[],
 ): Promise<Answer[]> {
   const pattern = new RegExp(`^SELECT .* FROM (\\S+\\.)?[\`"]${table}[\`"]`)
-  // When a token was last used is written, too, once a minute.
+  // The last use of a token is also written, once a minute.
   await service.deps.db.token.updateMany({ data: { lastUsedAt: service.deps.clock.now() } })
   const { answers } = await service.deps.db.$transaction(async () => {
     queries.length = 0
@@ -31,8 +30,9 @@ export async function together(
 }
 
 /**
- * On PostgreSQL: sends a request that has to wait before it writes to a table, and another one meanwhile, which is
- * answered before the first goes on. Their answers.
+ * On PostgreSQL: sends a request that is blocked before it writes to a table, and another one that is answered
+ * meanwhile.
+ * Returns both answers.
  */
 export async function overtaken(
   { service }: Pick<TestServer, 'service'>,

@@ -5,13 +5,13 @@ type Trigger = {
   /** As in `AFTER UPDATE`. */
   event: string
   table: string
-  /** Where it is not for every row: a condition. */
+  /** A condition, unless it applies to every row. */
   when?: string
-  /** One statement, in what both databases understand. */
+  /** One statement that both databases understand. */
   effect: string
 }
 
-/** Has the database itself do something whenever rows change, on SQLite and on PostgreSQL. */
+/** Creates a trigger on SQLite or PostgreSQL. */
 export async function createTrigger(db: Db, { name, event, table, when, effect }: Trigger): Promise<void> {
   const run = (sql: string) => db.$executeRaw(Prisma.raw(sql))
   if (await isSqlite(db)) {

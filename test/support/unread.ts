@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net'
 
 export type StreamRequest = { method: string; path: string; body?: string }
 
-/** The streams of an execution's events, by their face. */
+/** The streams of an execution's events, by API. */
 export const STREAMS: Readonly<Record<string, (executionId: string) => StreamRequest>> = {
   REST: (id) => ({ method: 'GET', path: `/api/v1/executions/${id}/events` }),
   tRPC: (executionId) => ({
@@ -21,7 +21,7 @@ export const STREAMS: Readonly<Record<string, (executionId: string) => StreamReq
   }),
 }
 
-/** A client of a server in this process that asks for a stream and reads nothing of it, and the server's answer to it. */
+/** A client of a server in this process that requests a stream and reads nothing of it, with the server's response. */
 export async function unread(
   { url }: { url: string },
   { method, path, body = '' }: StreamRequest,
@@ -49,7 +49,7 @@ export async function unread(
   return { socket, res }
 }
 
-/** Until everything between here and the reader is full. */
+/** Waits until all buffers on the way to the reader are full. */
 export async function stalled(res: ServerResponse): Promise<void> {
   for (let [turns, written] = [0, 0]; turns < 500; turns++) {
     await new Promise((resolve) => setImmediate(resolve))

@@ -6,9 +6,9 @@ import { basePath, type Settings } from '../../settings.ts'
 import { explainProblem } from './problems.ts'
 import * as views from './views.ts'
 
-// The pages around signing in (contract-2.md section 3), without a framework. All they do is in the API, too.
+// The pages around signing in (contract-2.md section 3), without a framework. The API offers everything that they do.
 
-/** The browser loads and asks nothing but this service, and shows the pages in no frame. */
+/** The browser loads from and sends to this service only, and shows the pages in no frame. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -36,7 +36,7 @@ const ASSETS: Readonly<Record<string, string>> = {
 
 const SECURITY = {
   'Content-Security-Policy': POLICY,
-  // The address of a page may hold a path to return to.
+  // The URL of a page may contain a path to return to.
   'Referrer-Policy': 'no-referrer',
   'X-Content-Type-Options': 'nosniff',
   'X-Frame-Options': 'DENY',
@@ -45,7 +45,7 @@ const SECURITY = {
 /** Lists the paths that {@link sendPages} answers. */
 export const PAGE_PATHS: ReadonlySet<string> = new Set([...Object.keys(PAGES), ...Object.keys(ASSETS)])
 
-/** Answers with a page around signing in, or with a file that it loads. Returns false for every other path. */
+/** Answers with a page around signing in, or with one of its files. Returns false for every other path. */
 export async function sendPages(
   settings: Settings,
   path: string,

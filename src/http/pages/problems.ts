@@ -2,7 +2,7 @@ import type { Problem } from '../../auth/sign-in-provider.ts'
 
 const OPERATOR = 'If it happens again, tell the operator of this service, whose log has the reason.'
 
-/** Why signing in with the identity provider failed, and what to do. */
+/** Reasons for a failed sign-in with the identity provider, with the remedy. */
 const PROBLEMS: Readonly<Record<Problem, string>> = {
   off: 'Signing in with an identity provider is not set up here. Use your password, or ask for a link.',
   expired:

@@ -1,14 +1,14 @@
 import { escapeHtml } from '../welcome.ts'
 
-/** What a page is made from. */
+/** Data of a page. */
 export type View = {
   /** The path of PUBLIC_URL, without a slash at its end. */
   base: string
-  /** Where to go after signing in. */
+  /** The path after signing in. */
   returnTo: string
-  /** Why signing in with the identity provider failed, and what to do. */
+  /** Reason for a failed sign-in with the identity provider, with the remedy. */
   problem: string | null
-  /** Name of the identity provider; null where there is none. */
+  /** Name of the identity provider; null without one. */
   provider: string | null
 }
 
@@ -49,7 +49,7 @@ const newPassword = (label: string, hidden = false) => `<form id="password-form"
 <button type="submit">Set password</button>
 </form>`
 
-/** The way to the identity provider, and back to a path. */
+/** Links to the identity provider, which returns to a path. */
 const providerButton = ({ base, provider }: View, returnTo: string): string =>
   provider === null
     ? ''
@@ -73,7 +73,7 @@ export const signIn = (view: View): string =>
 ${providerButton(view, view.returnTo)}<p class="links"><a href="${escapeHtml(view.base)}/app/forgot">Forgot your password?</a></p>`,
   )
 
-/** `/app/welcome#<code>`: reading it uses nothing up, its button does. */
+/** `/app/welcome#<code>`: only its button uses the code up. */
 export const welcome = (view: View): string =>
   page(
     view,
@@ -87,7 +87,7 @@ ${newPassword('Choose a password', true)}
 <p class="links" id="skip" hidden><a href="${escapeHtml(view.returnTo)}">Continue without a password</a></p>`,
   )
 
-/** `/app/accept#<code>`: reading it uses nothing up, its button does. */
+/** `/app/accept#<code>`: only its button uses the code up. */
 export const accept = (view: View): string =>
   page(
     view,

@@ -2,15 +2,16 @@ import { setImmediate } from 'node:timers/promises'
 import type { Db } from '../../../db/client.ts'
 import { joinSegments } from './events.ts'
 
-/** How many runs may wait for it: of more than so many the events stay as they lie. */
+/** Maximum number of runs that wait for compaction. Further ones keep their segments. */
 const MAX_WAITING = 10_000
-/** How many are done in one transaction. */
+/** Number of runs per transaction. */
 const BATCH = 20
 
 /**
- * Puts together what ended runs have said in many small segments: rows and their indexes cost more than the few words in
- * each, and what was said slowly would take a multiple of its size. Not when the run ends, since a burst of runs ends
- * together and each has somebody who waits for it. What a process has not come to when it dies costs some space.
+ * Merges the small text segments of ended runs, because a row with its indexes costs more than its few words. Runs
+ * after
+ * the end of the run: bursts of runs end together, and their callers wait. If the process dies, waiting runs keep their
+ * segments.
  */
 export function createCompaction(db: Db) {
   const waiting = new Set<string>()
@@ -18,7 +19,10 @@ export function createCompaction(db: Db) {
     add(executionId: string): void {
       if (waiting.size < MAX_WAITING) waiting.add(executionId)
     },
-    /** Does it for all that wait, with turns for everybody else between. Runs whose batch fails stay in line. */
+    /**
+     * Compacts all waiting runs, and yields to the event loop between batches. Runs of a failed batch stay in the
+     * queue.
+     */
     async run(): Promise<void> {
       while (waiting.size) {
         const batch = [...waiting].slice(0, BATCH)

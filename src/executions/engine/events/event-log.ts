@@ -15,29 +15,30 @@ import {
 } from './events.ts'
 
 /**
- * How long events wait for company before they are written (ms). The more runs there are the longer it takes, and the
- * longer they wait, so that writing leaves most of the time to the runs.
+ * Time for which events are collected before a write (ms). It grows with the duration of writes, so that writing takes
+ * a
+ * small share of the time.
  */
 const FLUSH_INTERVAL = 50
 const MAX_FLUSH_INTERVAL = 250
 const FLUSH_SHARE = 0.05
 const RETRY_INTERVAL = 500
-/** How many executions' events are stored in one transaction: streams wait while they are put into it. */
+/** Maximum number of executions whose events one transaction stores, because streams wait during it. */
 const MAX_IN_TRANSACTION = 500
-/** Maximum length of what is stored in one transaction (characters), apart from an event that is longer by itself. */
+/** Maximum length of the events of one transaction (characters), except for a longer single event. */
 const MAX_WRITE = 512 * 1024
-/** How many event numbers are reserved ahead at a time. */
+/** Number of event numbers that are reserved at a time. */
 export const SEQ_BLOCK = 256
-/** A follower with so much waiting (bytes, roughly) is sent to the database instead. */
+/** Maximum size of a follower's queue (bytes, estimated). Beyond it the follower reads from the database. */
 const MAX_WAITING = 256 * 1024
 
-/** More segments than this, and smaller ones on average (bytes, roughly), are worth putting together. */
+/** A run is compacted if it has more segments than this, of a smaller average size (bytes, estimated). */
 const MANY_SEGMENTS = 16
 const SMALL_SEGMENT = 8 * 1024
 
 type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
 
-/** Somebody who follows an execution in this process. */
+/** A subscriber of an execution in this process. */
 export type Follower = {
   readonly channel: Channel
   waiting: ExecutionEvent[]
@@ -47,38 +48,50 @@ export type Follower = {
 }
 
 export type Journal = {
-  /** For the events of one execution, in one attempt. `onLost` is told when it was taken away from this process. */
+  /**
+   * Opens the channel of one attempt of an execution. `onLost` is called when another process has taken the execution
+   * over.
+   */
   open(row: ExecutionRow, onLost: () => void): Channel
-  /** Numbers the event, stores it soon and shows it to followers. Await what it returns: room in the numbers. */
+  /**
+   * Numbers an event, schedules its write and publishes it to followers. The caller awaits the returned promise, which
+   * resolves when numbers are reserved.
+   */
   append(channel: Channel, data: MessageData): Promise<void> | undefined
   /**
-   * No more events: resolves to what is not stored yet, as far as is known (`mayBeStored`), the terminal event's number, and
-   * whether what is stored lies in many small segments, for the terminal write.
+   * Stops further events. Resolves with the events that are not acknowledged as stored, with `mayBeStored` if a failed
+   * write
+   * may have stored them, the number of the terminal event, and whether the stored events lie in many small segments.
    */
   drain(
     channel: Channel,
   ): Promise<{ events: readonly MessageEvent[]; mayBeStored: boolean; terminalSeq: number; scattered: boolean }>
-  /** Shows how it ended; null when the run was taken away from this process. */
+  /**
+   * Publishes the terminal event and ends the channel. `ended` is null if another process has taken the execution over.
+   */
   close(channel: Channel, ended: ExecutionRow | null): void
   find(executionId: string): Channel | undefined
   follow(channel: Channel): Follower
-  /** Writes what is waiting now; tries once. */
+  /** Writes all waiting events. Tries once. */
   flush(): Promise<void>
-  /** Sends all followers away. */
+  /** Sends all followers to the database. */
   dismiss(): void
 }
 
-/** Whether events may stand in the database that a new follower is not told: an earlier attempt may have stored some. */
+/**
+ * Whether the database may have events that a new follower of the channel does not get, such as those of earlier
+ * attempts.
+ */
 export const hasStored = ({ stored, row }: Channel): boolean => stored || row.attempt > 1
 
-/** Waits for more; false when it is time to look into the database again. */
+/** Waits for events. Returns false if the follower must read from the database again. */
 export const more = (follower: Follower): Promise<boolean> =>
   new Promise((resolve) => {
     if (follower.waiting.length || follower.over) resolve(follower.waiting.length > 0)
     else follower.wake = resolve
   })
 
-/** What has come. */
+/** Returns and empties the follower's queue. */
 export function take(follower: Follower): readonly ExecutionEvent[] {
   const events = follower.waiting
   follower.waiting = []
@@ -86,30 +99,37 @@ export function take(follower: Follower): readonly ExecutionEvent[] {
   return events
 }
 
-/** Follows no more. */
+/** Ends the follower. */
 export function leave(follower: Follower): void {
   const { channel } = follower
   channel.followers = channel.followers.filter((other) => other !== follower)
   send(follower)
 }
 
-/** What one execution, in one attempt, says in this process. */
+/** The events of one attempt of an execution in this process. */
 export type Channel = {
   readonly row: ExecutionRow
   readonly onLost: () => void
   nextSeq: number
   reserved: number
-  /** What is not stored yet. */
+  /** Events that are not acknowledged as stored. */
   tail: MessageEvent[]
-  /** Some of the tail may be stored: a write failed, and it may have been only the word of it that got lost. */
+  /** Whether a failed write may have stored a part of the tail, because only its acknowledgement was lost. */
   mayBeStored: boolean
-  /** Until something of the attempt is stored, followers see nothing (contract.md section 4, "Durability"). */
+  /**
+   * Whether an event of the attempt is stored. Before that, followers see nothing (contract.md section 4,
+   * "Durability").
+   */
   stored: boolean
-  /** They see nothing of the tail before it is stored: it is the first, or has what must not be lost once it was seen. */
+  /**
+   * Whether the tail is hidden from followers until it is stored: it is the first one, or has events that must survive
+   * once
+   * they are visible.
+   */
   held: boolean
-  /** The number of the last event that they have seen. */
+  /** The number of the last published event. */
   shown: number
-  /** How many segments are stored, and of what size together (bytes, roughly). */
+  /** Number of stored segments, and their total size (bytes, estimated). */
   segments: number
   size: number
   ending: boolean
@@ -122,27 +142,27 @@ export type JournalDeps = {
   clock: Clock
   log: Logger
   owner: string
-  /** Keeps rows that a statement of a transaction reads as they are until its end (db/client.ts). */
+  /** Locks the selected rows until the end of the transaction (db/client.ts). */
   rowLock: Prisma.Sql
-  /** Is told of which executions events have been stored: who follows them elsewhere reads them. */
+  /** Is called with the executions whose events were stored, for followers in other processes. */
   onStored: (executionIds: string[]) => void
 }
 
 /**
- * The events of all executions that run in this process: one flusher writes the new segments of all of them in few
- * transactions, fenced per execution, while followers in this process see them at once (docs/architecture/run.md).
+ * Creates the event log of the executions of this process. One flusher writes the new segments of all of them in few
+ * transactions, fenced per execution, while followers in this process get events at once (docs/architecture/run.md).
  */
 export function createJournal(deps: JournalDeps): Journal {
   const { db, clock, log } = deps
   const channels = new Map<string, Channel>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
-  /** The part of a flush that is being written. */
+  /** The running transaction of a flush. */
   let storing: Promise<void> | null = null
-  /** What the next write is for: all that waits, or only what somebody waits for. */
+  /** The scope of the next write: all waiting events, or only those that a follower or run waits for. */
   let wanted: 'all' | 'urgent' | null = null
   let interval = FLUSH_INTERVAL
-  /** The last write failed: the next one is tried when it is time, however many wait for it. */
+  /** Whether the last write failed. The next one then waits for its interval, whatever the number of waiters. */
   let failed = false
 
   function schedule(soon: boolean): void {
@@ -180,7 +200,7 @@ export function createJournal(deps: JournalDeps): Journal {
   }
 
   async function flushNow(): Promise<void> {
-    // What is being written does not have what came since: the one behind it does, for all who wait.
+    // A write in progress misses newer events. The next one covers them for all waiters.
     if (flushing) wanted = 'all'
     await flushing
     await (flushing ?? flushAll())
@@ -201,7 +221,7 @@ export function createJournal(deps: JournalDeps): Journal {
     if (all && due.length) interval = Math.min(Math.max(patience, FLUSH_INTERVAL), MAX_FLUSH_INTERVAL)
   }
 
-  /** Writes what some executions have said, and shows it to those who have waited for that. */
+  /** Stores the events of some executions, and publishes those that waited for that. */
   async function store(some: readonly Channel[]): Promise<void> {
     if (!some.length) return
     const batches = some.map((channel): Batch => {
@@ -209,13 +229,13 @@ export function createJournal(deps: JournalDeps): Journal {
       return { channel, events: [...channel.tail], reserve }
     })
     for (const [index, part] of inWrites(batches).entries()) {
-      // Each write of megabytes blocks the event loop: other requests get a turn between two of them.
+      // A large write blocks the event loop, so other requests get a turn between two of them.
       if (index) await nextTurn()
       await storePart(part)
     }
   }
 
-  /** Does so in one transaction. */
+  /** Stores batches in one transaction. */
   async function storePart(batches: readonly Batch[]): Promise<void> {
     const at = clock.now()
     const kept = await db
@@ -234,7 +254,7 @@ export function createJournal(deps: JournalDeps): Journal {
     }
   }
 
-  /** What is stored may be seen, and what has waited for it goes on. */
+  /** Publishes stored events, and releases a run that waited for numbers. */
   function acknowledge({ channel, events, reserve }: Batch): void {
     channel.reserved = reserve ?? channel.reserved
     channel.tail = channel.tail.slice(events.length)
@@ -298,7 +318,7 @@ export function createJournal(deps: JournalDeps): Journal {
       return channel.room?.promise
     },
     async drain(channel) {
-      // The final transaction of a run writes the whole answer twice already.
+      // The final transaction of a run already writes the whole answer twice.
       if (lengthOfAll(channel.tail) > MAX_WRITE) {
         await flushNow()
         await nextTurn()
@@ -335,13 +355,13 @@ export function createJournal(deps: JournalDeps): Journal {
   }
 }
 
-/** What an execution has said and is not stored yet, and up to which number it reserves those of its events with it. */
+/** Unstored events of an execution, and the new limit of its reserved numbers, or null. */
 type Batch = { channel: Channel; events: readonly MessageEvent[]; reserve: number | null }
 
 const lengthOfAll = (events: readonly MessageEvent[]): number =>
   events.reduce((sum, { data }) => sum + lengthOf(data), 0)
 
-/** Divides what executions have said into transactions of a bounded size. Mostly there is one. */
+/** Divides events into transactions of a limited size. Mostly there is one. */
 function inWrites(batches: readonly Batch[]): Batch[][] {
   const writes: Batch[][] = [[]]
   let length = 0
@@ -365,14 +385,14 @@ function inWrites(batches: readonly Batch[]): Batch[][] {
   return writes
 }
 
-/** Writes the batches of the attempts that are still this process's, and returns those: the others were taken away. */
+/** Writes the batches of attempts that this process still owns. Returns them. */
 async function writeOwned(
   tx: Tx,
   { owner, rowLock }: JournalDeps,
   batches: readonly Batch[],
   at: Date,
 ): Promise<ReadonlySet<Batch>> {
-  // One statement locks the rows and tells which attempts are still ours: the fence. The heartbeat keeps the leases.
+  // One statement locks the rows and finds the owned attempts: the fence. The heartbeat extends the leases.
   const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
     SELECT "id", "attempt" FROM "Execution"
     WHERE "leaseOwner" = ${owner} AND "status" = 'running'
@@ -396,26 +416,31 @@ async function writeOwned(
   return new Set(mine)
 }
 
-/** Whether somebody waits until what there is of a run is stored: a follower, or the run for room in its numbers. */
+/** Whether a follower waits for the channel's events to be stored, or the run for numbers. */
 const isAwaited = ({ held, followers, room }: Channel): boolean => (held && followers.length > 0) || room !== null
 
-/** To the database. */
+/** Sends a follower to the database. */
 function send(follower: Follower): void {
   follower.over = true
   follower.waiting = []
   follower.wake?.(false)
 }
 
-/** A run that goes on after a crash says once what its tools were asked and have answered. */
+/**
+ * Whether an event must survive a crash once it is visible: a resumed run publishes tool calls and their results once.
+ */
 const isToLast = (data: MessageData): boolean =>
   data.messageType === 'assistant'
     ? data.content.some(({ type }) => type === 'tool_use')
     : data.messageType !== 'stream_event'
 
-/** What a run says last: its followers are told with the end, which is there as soon as it is written. */
+/**
+ * Whether an event is the final answer. Followers get it with the terminal event, which is published right after its
+ * write.
+ */
 const isClosing = (data: MessageData): boolean => data.messageType === 'assistant' && !isToLast(data)
 
-/** The heap that an event costs, roughly: what matters is that it grows with the text. */
+/** Estimates the memory of an event (bytes). The estimate grows with the text. */
 function sizeOf(event: ExecutionEvent): number {
   const data = event.event === 'message' ? event.data : null
   const text =

@@ -10,12 +10,13 @@ export type { ContentBlock, Delta, ExecutionEvent, MessageData, Warning } from '
 export type ExecutionRow = Prisma.ExecutionGetPayload<object>
 
 /**
- * The number of `meta`. It and the terminal event are not stored: they say what the execution's row says, so that they
- * are there for ever and cannot disagree with it.
+ * The number of `meta`. `meta` and the terminal event are not stored. They follow from the execution's row, so that
+ * they
+ * are always available and never contradict it.
  */
 export const META_SEQ = 1
 
-/** What the first and the last event are made of. */
+/** Columns of the execution from which the first and the last event are made. */
 export const EDGE_COLUMNS = {
   id: true,
   chatId: true,
@@ -57,7 +58,7 @@ export const metaEvent = (row: Edge): ExecutionEvent => ({
   data: { executionId: row.id, chatId: row.chatId, sessionId: row.sessionId },
 })
 
-/** The last event of an execution that has ended, null while it has not. */
+/** Returns the terminal event of an execution; null before its end. */
 export function terminalEvent(row: Edge): ExecutionEvent | null {
   if (row.terminalSeq === null || row.completedAt === null) return null
   const { id: executionId, sessionId, terminalSeq: seq, completedAt: at, stopReason } = row
@@ -74,15 +75,16 @@ export function terminalEvent(row: Edge): ExecutionEvent | null {
   return { seq, at, event: 'error', data: { message, executionId, status, code, ...detail, stopReason } }
 }
 
-/** Whether an event is such a one: nothing comes behind it. */
+/** Whether an event is the terminal one. */
 export const isTerminal = ({ event }: { event: string }): boolean => event === 'result' || event === 'error'
 
 /**
- * How a segment is stored: adjacent text deltas of a step as one text with the length of each, the rest as it is.
+ * The stored form of a segment: adjacent text deltas of a step become one text with the length of each; other data
+ * stays.
  * Every delta and every other event takes one number, counted from the segment's first.
  */
 type Stored = StoredText | { data: StoredData }
-/** The text of a step is in its content: it is not stored twice. */
+/** The text of a step is in its content, and is not stored twice. */
 type StoredData = Exclude<MessageData, Assistant> | Omit<Assistant, 'text'>
 type Assistant = Extract<MessageData, { messageType: 'assistant' }>
 type StoredText = { step: number; text: string; lengths: number[]; thinking?: true }
@@ -91,10 +93,10 @@ type SegmentRow = Prisma.ExecutionEventGetPayload<object>
 
 export type NumberedMessage = { seq: number; data: MessageData }
 
-/** Text beyond this (characters) begins another segment. */
+/** Length of a text after which the next delta starts a new segment (characters). */
 const MAX_SEGMENT = 32 * 1024
 
-/** The rows of consecutive events: segments of a bounded size, apart from an event that is larger by itself. */
+/** Returns the rows of consecutive events: segments of a limited size, except for a larger single event. */
 export function toSegments(executionId: string, at: Date, events: readonly NumberedMessage[]) {
   const segments: { firstSeq: number; lastSeq: number; stored: (StoredText | string)[] }[] = []
   let size = MAX_SEGMENT
@@ -146,13 +148,14 @@ function fromStored(data: StoredData): MessageData {
 const isThinking = ({ type }: Delta): boolean => type === 'thinking_delta'
 
 /**
- * Removes a run's events from a number on, for a fenced transaction that stores them again: an earlier one failed, and may
+ * Removes a run's events from a number on, before a fenced transaction stores them again. An earlier write failed, and
+ * may
  * have been committed all the same.
  */
 export const forgetFrom = (tx: Tx, executionId: string, seq: number) =>
   tx.executionEvent.deleteMany({ where: { executionId, firstSeq: { gte: seq } } })
 
-/** Stores the last events of a run that is fenced. */
+/** Stores the last events of a run in its fenced transaction. */
 export async function storeLast(
   tx: Tx,
   executionId: string,
@@ -168,8 +171,8 @@ export async function storeLast(
 const MAX_JOINED = 32 * 1024
 
 /**
- * The segments that take the place of adjacent ones which hold nothing but text of the same step. Only their times are
- * lost: a joined segment has that of its first.
+ * Merges adjacent segments that contain only text of the same step. Their times are lost, except that of the first.
+ * Returns the merged segments.
  */
 function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
   const joined: (SegmentRow & { text: StoredText; count: number })[] = []
@@ -190,19 +193,19 @@ function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
   return joined.flatMap(({ text, count, ...row }) => (count > 1 ? { ...row, events: JSON.stringify([text]) } : []))
 }
 
-/** Stores the text of a run that has ended in as few segments as it fits in. */
+/** Stores the text of an ended run in as few segments as possible. */
 export async function joinSegments(tx: Tx, executionId: string): Promise<void> {
   const rows = await tx.executionEvent.findMany({ where: { executionId }, orderBy: { firstSeq: 'asc' } })
   for (const { firstSeq, lastSeq, events } of joinText(rows)) {
     const joined = { executionId, firstSeq: { gt: firstSeq, lte: lastSeq } }
     await tx.executionEvent.deleteMany({ where: joined })
-    // Throws, and so takes nothing away, where the first has been removed meanwhile for its age.
+    // Throws, and so rolls back, if retention has removed the first segment meanwhile.
     const key = { executionId_firstSeq: { executionId, firstSeq } }
     await tx.executionEvent.update({ where: key, data: { lastSeq, events }, select: { executionId: true } })
   }
 }
 
-/** The events of a segment. */
+/** Yields the events of a segment. */
 export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   let seq = row.firstSeq
   const message = (data: MessageData): ExecutionEvent => ({ seq: seq++, at: row.at, event: 'message', data })
@@ -221,11 +224,11 @@ export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   }
 }
 
-/** A batch ends with the segment that takes it beyond so many bytes: a slow reader keeps a whole batch in memory. */
+/** Size after which a batch ends (bytes). A slow reader occupies the memory of a whole batch. */
 const MAX_BATCH = 64 * 1024
 const MAX_SEGMENTS = 100
 
-/** The stored events after a number, in order, a batch at a time. */
+/** Yields the stored events after a number, in order and in batches. */
 export async function* readEvents(db: Db | Tx, executionId: string, after: number): AsyncGenerator<ExecutionEvent[]> {
   for (let last = after; ; ) {
     const rows = await db.executionEvent.findMany({
@@ -237,16 +240,16 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
     if (events.length) yield events
     if (rows.length <= 1 || (!isFull(rows) && fitting(rows, MAX_SEGMENTS, MAX_BATCH).length === rows.length)) return
     last = rows.at(-1)!.lastSeq
-    // A fast reader of a database that answers at once would block the event loop up to the end.
+    // Lets other requests proceed if the database answers at once and the reader is fast.
     await nextTurn()
   }
 }
 
-/** Whether some segments fill a batch, as far as that is seen without writing them out. */
+/** Whether segments fill a batch, by the length of their JSON. */
 const isFull = (rows: readonly SegmentRow[]): boolean =>
   rows.reduce((sum, { events }) => sum + events.length, 0) > MAX_BATCH
 
-/** How long the text of an event is (characters), without what it says to tools. */
+/** Returns the length of an event's text (characters), without inputs of tools. */
 export function lengthOf(data: MessageData): number {
   if (data.messageType === 'stream_event') return data.delta.text.length
   if (data.messageType === 'tool_result') return data.content.length
@@ -254,14 +257,14 @@ export function lengthOf(data: MessageData): number {
   return data.content.reduce((sum, block) => sum + ('text' in block ? block.text.length : 0), 0)
 }
 
-/** What the parts of a reply say, without what they ask of tools. */
+/** Joins the texts of a reply, without tool calls. */
 export const textOf = (parts: readonly (ContentBlock | ReplyPart)[]): string =>
   parts.map((part) => (part.type === 'text' ? part.text : '')).join('')
 
-/** What a step has said. */
+/** The text of a step. */
 export type Said = { step: number; text: string }
 
-/** The text of the step that is on, or of the last one that said something, after one more message. */
+/** Returns the text of the current step, or of the last step with text, after one more message. */
 export function textSoFar(said: Said, data: MessageData): Said {
   if (data.messageType === 'resumed') return data.step === said.step ? { ...said, text: '' } : said
   if (data.messageType === 'assistant') return { step: data.step, text: data.text }

@@ -1,15 +1,15 @@
 import type { Bus } from '../../../bus/index.ts'
 
-/** Whoever waits looks again after so long (ms), should a notice have been lost. */
+/** Interval at which waiters check again in case a notice was lost (ms). */
 const LOOK_AGAIN = 5_000
 
 export type Notices = {
-  /** Armed at once: `happened` resolves at the next notice of it, when the signal aborts, or in 5 s. */
+  /** Waits from now on: `happened` resolves at the next notice of the id, when the signal aborts, or after 5 s. */
   expect(id: string, signal: AbortSignal): Disposable & { happened: Promise<void> }
   stop(): void
 }
 
-/** One subscription for all who wait for something to happen to an execution, or to a chat. */
+/** Shares one subscription among all waiters for executions, or for chats. */
 export function createNotices(bus: Bus, channel: 'execution' | 'chat' = 'execution'): Notices {
   const waiting = new Map<string, Set<() => void>>()
   const stop = bus.subscribe(channel, (ids) => {

@@ -25,10 +25,10 @@ export type FollowDeps = {
 }
 
 /**
- * The events of an execution after a number, in order, without a gap or a double, up to its terminal event: from the
- * database, and live from this process where it runs here. Batches, none empty. Every face streams from it.
- * Ends early when the signal aborts; throws 503 when this process ends first, or the signal says so: whoever follows
- * shall come back.
+ * Yields the events of an execution after a number, in order, once each, up to the terminal event. They come from the
+ * database, and live from this process if the execution runs here. Batches are never empty. All APIs stream from it.
+ * Ends early when the signal aborts. Throws 503 if this process ends first or the signal's reason says so, because the
+ * client should then reconnect.
  */
 export async function* follow(
   deps: FollowDeps,
@@ -39,7 +39,7 @@ export async function* follow(
   let last = after
   let current = row
   const fresh = (events: readonly ExecutionEvent[]) => {
-    // They are in order. What a filter leaves has room for more, and is kept while the stream waits.
+    // Slices, because a filtered array would reserve more memory for the duration of the stream.
     const from = events.findIndex(({ seq }) => seq > last)
     const news = from < 0 ? [] : events.slice(from)
     last = news.at(-1)?.seq ?? last
@@ -49,16 +49,16 @@ export async function* follow(
   while (!signal.aborted && !deps.stopped.aborted) {
     const channel = deps.journal.find(row.id)
     const follower = channel && deps.journal.follow(channel)
-    // What runs here ends with this process, which its followers are told.
+    // A local run ends with this process, and its followers get that end.
     const notice = follower ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
     const stop = () => follower && leave(follower)
     signal.addEventListener('abort', stop)
     try {
-      // The row first: once it says that the run has ended, all of its events are there.
+      // Reads the row first: once it has ended, all of its events are stored.
       if (!follower && !terminalEvent(current)) {
         current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id }, select: EDGE_COLUMNS })
       }
-      // Of one that has ended all is stored, whatever this process knows of it.
+      // All events of an ended run are stored, whatever this process has seen.
       if (!channel || hasStored(channel) || terminalEvent(current)) {
         for await (const events of readEvents(deps.db, row.id, last)) {
           const news = fresh(events)
