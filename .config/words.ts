@@ -16,6 +16,7 @@ const MIN_WORDS = 300
 /** Groups that must hold. Other groups are only printed. */
 const DONE = new Set([
   '.config',
+  'bench',
   'src/admin',
   'src/agents',
   'src/approvals',

@@ -3,7 +3,7 @@ import { call } from './lab.ts'
 
 type Caller = { url: string; headers: Record<string, string> }
 
-/** What is asked for, of a service and as somebody of it; `n` is another number each time. */
+/** Returns a request to a service as its member; `n` differs each time. */
 export type Ask = (filled: Filled, n: number) => Promise<unknown>
 
 const PAGE = 'limit=100'
@@ -20,7 +20,7 @@ const get =
     return call(as(filled, who), 'GET', `/api/${said.startsWith('usage') ? '' : 'v1/'}${said}`)
   }
 
-/** Every list of REST with every filter, and what else reads among many rows. */
+/** Every list of REST with every filter, and other reads among many rows. */
 function reads(): Map<string, Ask> {
   const asked = new Map<string, Ask>()
   const list = (path: string, prefix: string, ...filters: string[]) => {
@@ -32,7 +32,7 @@ function reads(): Map<string, Ask> {
     )
     for (const filter of filters) asked.set(`${path}?${filter}`, get(`${path}?${PAGE}&${filter}`))
   }
-  /** A filter that is another one for each service. */
+  /** A filter with a different value per service. */
   const filtered = (path: string, name: string, filter: (filled: Filled) => string) =>
     asked.set(
       `${path}?${name}`,
@@ -94,7 +94,7 @@ function reads(): Map<string, Ask> {
 
 const FIRST = '(first: 5) { nodes { id } }'
 
-/** What hangs on the rows of each list of GraphQL. */
+/** Related rows of the rows of each list of GraphQL. */
 const HANGING: Readonly<Record<string, readonly string[]>> = {
   agents: [
     'user { name }',
@@ -116,7 +116,7 @@ const HANGING: Readonly<Record<string, readonly string[]>> = {
   approvals: ['chat { title }', 'execution { status }'],
 }
 
-/** Every list of GraphQL with what hangs on its first twenty rows. */
+/** Every list of GraphQL with the related rows of its first twenty rows. */
 function hanging(): Map<string, Ask> {
   const asked = new Map<string, Ask>()
   for (const [list, fields] of Object.entries(HANGING)) {
@@ -131,7 +131,7 @@ function hanging(): Map<string, Ask> {
   return asked
 }
 
-/** What changes a row or makes one. What is deleted is everybody's, and not there a second time. */
+/** Changes and creations of rows. Deletions are left out, because a row can be deleted only once. */
 function writes(): Map<string, Ask> {
   const asked = new Map<string, Ask>()
   const post = <Answer>(filled: Filled, path: string, body: unknown = {}, method = 'POST') =>
@@ -169,5 +169,5 @@ function writes(): Map<string, Ask> {
   return asked
 }
 
-/** Everything whose cost may grow, by what it is called. */
+/** Every request whose cost may grow, by name. */
 export const ASKED: ReadonlyMap<string, Ask> = new Map([...reads(), ...hanging(), ...writes()])

@@ -1,10 +1,10 @@
-// A process of its own: what node:http does on this machine with nothing on it. Prints where it listens.
+// A separate process: the speed of node:http on this machine without a service. Prints its address.
 //
-//   PUT  /<name>    keeps a JSON body
-//   GET, POST /<name>    parses the body, if any, and answers the kept one, serialized anew each time
+//   PUT  /<name>    stores a JSON body
+//   GET, POST /<name>    parses the body, if any, and answers the stored one, serialized anew each time
 //   POST /store     parses the body and inserts two rows, each committed to the disk (SQLite with synchronous=FULL, or
 //                   PostgreSQL)
-//   POST /relay     sends the body to the model and pipes back what it streams
+//   POST /relay     sends the body to the model and pipes its stream back
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { json } from 'node:stream/consumers'

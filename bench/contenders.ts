@@ -13,26 +13,26 @@ const SYSTEM = 'You are a helpful librarian.'
 
 export type Workload = Omit<Target, 'program'>
 
-/** What is compared: a server with ten agents whose model is the bench's, and the requests it knows. */
+/** A server to compare: ten agents on the bench's model, and its requests. */
 export type Contender = {
   name: string
   version: string
-  /** In one of two places of its own, so that two can run beside each other. */
+  /** Has two instances, so that two can run beside each other. */
   start: (model: string, place: Place) => Promise<Program>
-  /** What is asked of a server that runs. */
+  /** Returns the requests of a running server. */
   requests: (server: Program) => Promise<Requests>
 }
 
 type Place = 'first' | 'second'
 type Requests = Record<'list' | 'get' | 'run', Workload> & {
   stream: Omit<StreamTarget, 'url'> & { path: string }
-  /** What else is asked once before memory is measured. */
+  /** Further requests, sent once before memory is measured. */
   also?: Workload
 }
 
 export const JSON_HEADERS = { 'content-type': 'application/json' }
 
-/** Node's part of every server's environment: none has a collector to send anything to, nor asks for one. */
+/** Node's part of every server's environment, without any telemetry collector. */
 const QUIET = { HOME: process.env.HOME ?? '', MASTRA_TELEMETRY_DISABLED: '1', LANGSMITH_TRACING: 'false' }
 
 export function bare(lab: Lab): Contender {
@@ -100,7 +100,7 @@ const PEERS = join(import.meta.dirname, 'peers')
 const npm = (args: string[], cwd: string) =>
   promisify(execFile)('npm', args, { cwd, timeout: 10 * 60_000, maxBuffer: 64 * 1024 * 1024, env: nodeFirst() })
 
-/** The peers run on the Node that this runs on. */
+/** The peers run on the Node of this process. */
 const nodeFirst = () => ({ ...process.env, ...QUIET, PATH: `${dirname(process.execPath)}:${process.env.PATH}` })
 
 const freePort = () =>
@@ -115,7 +115,7 @@ const freePort = () =>
 type Peer = {
   name: string
   folder: string
-  /** The package whose version it goes by. */
+  /** The package whose version is shown. */
   of: string
   build?: string[]
   args: (port: number) => string[]
@@ -173,7 +173,7 @@ const LANGGRAPH: Peer = {
   async requests({ url }) {
     const server = { url, headers: JSON_HEADERS }
     const [assistant] = await call<{ assistant_id: string }[]>(server, 'POST', '/assistants/search', { limit: 10 })
-    // A thread of its own for each run, which is kept.
+    // Creates a thread for each run, and stores it.
     const input = { messages: [{ role: 'human', content: MESSAGE }] }
     const body = { assistant_id: assistant!.assistant_id, on_completion: 'keep', input }
     return {
@@ -190,7 +190,7 @@ const LANGGRAPH: Peer = {
   },
 }
 
-/** The peers by their names, and what installs each into a folder of its own, as its package.json says. */
+/** The peers by name, each with the package.json that installs it into its own folder. */
 export const peers = (lab: Lab) =>
   [MASTRA, VOLTAGENT, LANGGRAPH].map((peer) => ({ name: peer.name, make: () => install(lab, peer) }))
 

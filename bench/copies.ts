@@ -2,15 +2,15 @@ import { type Database, Prisma } from '../src/db/client.ts'
 
 type Copies = {
   table: string
-  /** Any row of it: its columns. */
+  /** A row of the table: its columns. */
   row: object
-  /** Which rows are copied: SQL behind WHERE, all unless told. */
+  /** The rows to copy: SQL after WHERE, by default all. */
   where?: string
-  /** How many of each row. */
+  /** Number of copies of each row. */
   count: number
-  /** What differs: SQL for a column, of the row's columns and of the copy's number `n`, from 1. */
+  /** Columns that differ: SQL of the row's columns and of the copy's number `n`, from 1. */
   changes: Record<string, string>
-  /** The same of times: how many milliseconds earlier. */
+  /** Times that differ: how much earlier (ms). */
   earlier?: Record<string, string>
 }
 
@@ -27,6 +27,6 @@ export async function addCopies({ client, kind }: Database, copies: Copies): Pro
       WITH RECURSIVE numbers(n) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT n + 1 FROM numbers WHERE n < ${count})
       SELECT ${names.map(value).join(', ')} FROM (SELECT * FROM "${table}" WHERE ${where}) AS "originals", numbers`),
   )
-  // What it does by itself a minute later.
+  // The service does this by itself a minute later.
   if (kind === 'postgresql') await client.$executeRaw(Prisma.raw(`ANALYZE "${table}"`))
 }

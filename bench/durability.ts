@@ -1,7 +1,7 @@
 import { Client } from 'pg'
 import type { Postgres } from '../test/support/postgres.ts'
 
-/** What a PostgreSQL promises, as it says itself. Throws unless what is committed is on the disk. */
+/** Returns a PostgreSQL's settings of durability. Throws unless commits are on the disk. */
 export async function durabilityOf(postgres: Postgres): Promise<string> {
   const client = new Client({ connectionString: await postgres.createDatabase() })
   await client.connect()

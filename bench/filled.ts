@@ -4,13 +4,13 @@ import { Client } from 'pg'
 import { call, type Lab, type Service } from './lab.ts'
 
 const DAY = 24 * 60 * 60 * 1000
-/** What executions and chats are shared out among. */
+/** Owners and groups among which executions and chats are distributed. */
 const AGENTS = 20
 
-/** A service whose one organization has many rows of everything, and what requests are made of. */
+/** A service whose one organization has many rows of everything, with the parts of requests. */
 export type Filled = {
   service: Service
-  /** The headers of the owner, and of a member who may see less. */
+  /** The headers of the owner, and of a member who sees less. */
   owner: Record<string, string>
   member: Record<string, string>
   organizationId: string
@@ -22,7 +22,7 @@ export type Filled = {
   cursor: (prefix: string) => string
 }
 
-/** Puts so many rows of everything into a new database, as SQL, and starts a service on it. */
+/** Fills a new database with a number of rows of everything by SQL, and starts a service on it. */
 export async function startFilled(lab: Lab, count: number): Promise<Filled> {
   const folder = lab.folder()
   const first = await lab.service(folder)
@@ -46,7 +46,7 @@ export async function startFilled(lab: Lab, count: number): Promise<Filled> {
 
 type Ids = Awaited<ReturnType<typeof makeOne>>
 
-/** One row of everything, made as any caller makes it: the copies are of these. */
+/** Creates one row of everything over the API, as templates for the copies. */
 async function makeOne(service: Service) {
   const post = <Answer>(path: string, body: unknown) => call<Answer>(service, 'POST', path, body)
   const agent = { name: 'Ada', systemPrompt: 'You are a helpful librarian.', tags: ['books'] }
@@ -73,15 +73,15 @@ async function makeOne(service: Service) {
   }
 }
 
-/** A database that is filled, and what its SQL says in its own way. */
+/** A database to fill, with the differences of its SQL. */
 type Filling = {
   run: (sql: string) => Promise<unknown> | unknown
-  /** The columns of a table, and what casts an expression to each. */
+  /** The columns of a table, with the cast of an expression to each. */
   columns: (table: string) => Promise<Column[]> | Column[]
-  /** A time, of an expression in milliseconds. */
+  /** A time from an expression in milliseconds. */
   time: (milliseconds: string) => string
   no: string
-  /** A whole number below another, by chance. */
+  /** A random whole number below another. */
   chance: (below: number) => string
   /** Each element of a column's JSON array as `value`. */
   elements: (column: string) => string
@@ -112,7 +112,10 @@ function fillSqlite(path: string): Filling {
   }
 }
 
-/** Without triggers, or each row would change the same totals: of those only the chats of spaces are counted afterwards. */
+/**
+ * Without triggers, because each row would change the same totals. Of those only the chats of spaces are counted
+ * afterwards.
+ */
 async function fillPostgresql(url: string): Promise<Filling> {
   const client = new Client(url)
   await client.connect()
@@ -138,7 +141,7 @@ async function fillPostgresql(url: string): Promise<Filling> {
     async end() {
       await client.query(`TRUNCATE "ChatCount"; INSERT INTO "ChatCount"
         SELECT "organizationId", "spaceId", "userId", 0, count(*) FROM "countedChats"() GROUP BY 1, 2, 3`)
-      // What it does by itself soon.
+      // The service would soon do this by itself.
       await client.query('VACUUM ANALYZE')
       await client.end()
     },
@@ -146,8 +149,8 @@ async function fillPostgresql(url: string): Promise<Filling> {
 }
 
 /**
- * Fills a table with copies of its first row. What differs is an SQL expression for a column, of that row and of the
- * copy's number `n`, from 1.
+ * Fills a table with copies of its first row. SQL expressions of that row and of the copy's number `n`, from 1, replace
+ * columns.
  */
 async function addCopies({ run, columns }: Filling, table: string, count: number, changes: Record<string, string>) {
   const all = await columns(table)
@@ -163,18 +166,18 @@ async function fill(filling: Filling, ids: Ids, count: number, from: number): Pr
   const created = time(`${from} + n`)
   const add = (table: string, prefix: string, changes: Record<string, string>) =>
     addCopies(filling, table, count, { id: `'${prefix}-' || n`, createdAt: created, ...changes })
-  /** One of the values for each copy, in no order that has to do with another column's. */
+  /** Picks one of the values for each copy, independently of other columns. */
   function anyOf(...values: string[]): string {
     const cases = values.slice(1).map((value, index) => `WHEN ${index + 1} THEN ${value}`)
     return `CASE ${chance(values.length)} ${cases.join(' ')} ELSE ${values[0]} END`
   }
-  // The first and the seventh of everything are there for everybody.
+  // All members see the first and the seventh of everything.
   const some = (prefix: string) => `'${prefix}-' || (CASE WHEN n IN (1, 7) THEN 1 ELSE 1 + ${chance(AGENTS)} END)`
   const agentId = some('agent')
   const missionId = anyOf(some('mission'), 'NULL', 'NULL', 'NULL')
   const spaceId = anyOf(`'${ids.spaceId}'`, some('space'))
   const conversation = { chatId: `'chat-' || n`, sessionId: `'session-' || n`, agentId }
-  // Every tenth is private, every other one of these the member's.
+  // Every tenth is private, half of these to the member.
   const visibility = `CASE n % 10 WHEN 0 THEN 'private' WHEN 1 THEN 'public' ELSE 'organization' END`
   const owner = `CASE WHEN n % 20 < 10 THEN 'member' ELSE '${ids.userId}' END`
   await addCopies(filling, 'User', 1, { id: `'member'`, email: `'member@example.com'` })
@@ -242,7 +245,7 @@ async function fill(filling: Filling, ids: Ids, count: number, from: number): Pr
       "tool", "input", "status", "createdAt", "expiresAt")
     SELECT 'approval-' || "id", "organizationId", "id", "chatId", 1, 0, 'call', 'find', '{}',
       ${status}, "createdAt", "createdAt" FROM "Execution"`)
-  // As the executions would have left it when they ended.
+  // As the executions would have counted it at their ends.
   await run(`DELETE FROM "UsageDay";
     INSERT INTO "UsageDay" SELECT "organizationId", ${filling.day('"completedAt"')}, "agentId", "model",
       count(*), 0, sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4`)

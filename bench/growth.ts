@@ -3,10 +3,10 @@ import { type Filled, startFilled } from './filled.ts'
 import type { Lab } from './lab.ts'
 import { median, time } from './numbers.ts'
 
-/** How long a request takes (ms, p50), by how many rows of everything its organization has. */
+/** Duration of a request (ms, p50) by the number of rows in its organization. */
 export type Growth = { name: string; ms: number[] }
 
-/** Measures every request at every size in turn, so many times. */
+/** Measures every request at every size in turn, for a number of rounds. */
 export async function growth(lab: Lab, sizes: readonly number[], repeats: number): Promise<Growth[]> {
   const filled: Filled[] = []
   for (const size of sizes) {
@@ -20,7 +20,7 @@ export async function growth(lab: Lab, sizes: readonly number[], repeats: number
     for (let round = 0; round <= repeats; round++) {
       for (const [index, each] of filled.entries()) {
         const ms = await time(() => ask(each, round))
-        // The first warms up.
+        // The first round warms up.
         if (round) samples[index]!.push(ms)
       }
     }

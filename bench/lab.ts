@@ -16,28 +16,31 @@ export type Service = Program & { headers: Record<string, string> }
 type Options = StartOptions & { nodeArgs?: string[] }
 
 export type Lab = {
-  /** A new folder under the temporary one, gone at the end. */
+  /** Creates a folder within the temporary one, which is removed at the end. */
   folder: () => string
   /**
-   * The real service as `npm start` starts it, on a free port, with its database in `folder`, or with the one on the
-   * lab's PostgreSQL that goes with the folder.
+   * Starts the real service as `npm start` does, on a free port, with its database in `folder`, or the folder's
+   * database on the lab's PostgreSQL.
    */
   service: (folder: string, options?: Options) => Promise<Service>
-  /** The database that goes with a folder; null where it is in the folder. */
+  /** The URL of the folder's database; null if it is in the folder. */
   databaseUrl: (folder: string) => Promise<string | null>
   /** Opens the database of a service beside it. */
   beside: (folder: string) => Promise<Database>
-  /** The bare node:http server that rows are compared with, with a database of its own of the same kind. */
+  /** Starts the bare node:http server of the comparison, with its own database of the same kind. */
   bare: (model?: string, options?: Options) => Promise<Program>
-  /** The scripted model server: so many tokens in a reply, so many milliseconds before each. Shared by all who ask. */
+  /**
+   * Starts the scripted model server: a number of tokens per reply, with a delay before each (ms). All callers share
+   * it.
+   */
   model: (tokens: number, delay: number) => Promise<Program>
-  /** Kills what still runs, removes every file. */
+  /** Kills remaining processes and removes all files. */
   close: () => void
 }
 
 /**
- * What is measured and what it is compared with: each a process of its own, all on loopback, gone with this one.
- * Everything that has a database has it on the PostgreSQL, if there is one.
+ * Starts the service and its references, each in its own process on loopback, which ends with this one. With PostgreSQL
+ * all of them use it.
  */
 export function createLab(postgres: Postgres | null): Lab {
   const root = mkdtempSync(join(tmpdir(), 'muster-bench-'))
@@ -57,7 +60,7 @@ export function createLab(postgres: Postgres | null): Lab {
     killAll()
     rmSync(root, { recursive: true, force: true, maxRetries: 3 })
   }
-  // However this process ends.
+  // Also when this process is killed by a signal.
   process.once('exit', close)
 
   const folder = () => mkdtempSync(join(root, 'data-'))
@@ -95,7 +98,7 @@ export function createLab(postgres: Postgres | null): Lab {
   }
 }
 
-/** One JSON request that must succeed; its answer. */
+/** Sends one JSON request that must succeed. Returns its answer. */
 export async function call<Answer>(
   service: { url: string; headers: Record<string, string> },
   method: string,

@@ -10,19 +10,19 @@ export type Target = {
   path: string
   method?: 'GET' | 'POST'
   headers?: Record<string, string>
-  /** `[<id>]` in it stands for an id of each request's own. */
+  /** `[<id>]` in it is replaced by a unique id per request. */
   body?: unknown
 }
 
 export type Throughput = {
-  /** Requests answered in a second. */
+  /** Requests per second. */
   rate: number
   requests: number
-  /** Processor time of the server for each (µs), null where it cannot be told. */
+  /** Processor time of the server per request (µs); null if unknown. */
   cpu: number | null
 }
 
-/** Loads one path for so many seconds, from a process of its own. Throws when any answer was not a success. */
+/** Loads one path for a number of seconds, from its own process. Throws if any answer failed. */
 export async function load(target: Target, seconds: number): Promise<Throughput> {
   const { program, path, method = 'GET', headers = {}, body } = target
   const args = ['-j', '-n', '-c', String(CONNECTIONS), '-d', String(seconds), '-m', method]

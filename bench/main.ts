@@ -1,13 +1,13 @@
 /**
- * `npm run bench -- [--postgresql] [--quick] [--json FILE] [ROW…]`: measures the real service, in a process of its own,
- * beside a bare node:http server in the same run, and shows where its time goes. Without names: every row, and the
- * profile. `--postgresql`: all of it on a PostgreSQL of its own, with the durability that one has by itself.
+ * `npm run bench -- [--postgresql] [--quick] [--json FILE] [ROW…]`: measures the real service in its own process beside
+ * a bare node:http server in the same run, and profiles it. Without names: every row, and the profile. `--postgresql`:
+ * runs all of it on a new PostgreSQL with its default durability.
  *
- * `npm run bench -- growth [--million] [--postgresql]`: what every list, filter and report costs at 1,000, 10,000 and 100,000 rows of
- * everything, and at a million.
+ * `npm run bench -- growth [--million] [--postgresql]`: measures every list, filter and report at 1,000, 10,000 and
+ * 100,000 rows of everything, and at a million.
  *
- * `npm run bench -- --peers`: the same measured of Mastra, VoltAgent and LangGraph JS, which are installed into a
- * temporary folder. bench/README.md has the last table.
+ * `npm run bench -- --peers`: measures Mastra, VoltAgent and LangGraph JS, too, which are installed into a temporary
+ * folder. bench/README.md has the last table.
  */
 import { writeFile } from 'node:fs/promises'
 import { cpus, loadavg } from 'node:os'
@@ -54,12 +54,12 @@ const COMMON = [
   ...schedulerRows,
   ...processRows,
 ]
-// What they shall reach is said of SQLite.
+// Their targets are for SQLite.
 const ROWS: Row[] = options.postgresql ? [...COMMON.map(({ goal: _, ...row }) => row), ...twoServerRows] : COMMON
 const { version: VERSION } = packageJson
 const PROFILE = 'profile'
 const USUAL = [...ROWS.map(({ name }) => name), PROFILE]
-/** Takes minutes and a gigabyte, with `--million` ten of both: only where it is asked for. */
+/** Takes minutes and a gigabyte, or ten of both with `--million`, so it runs only by name. */
 const GROWTH = 'growth'
 const NAMES = [...USUAL, GROWTH]
 const SIZES = [1_000, 10_000, 100_000]
@@ -73,10 +73,10 @@ if (unknown) {
 const chosen = positionals.length || options.peers ? positionals : USUAL
 const effort: Effort = options.quick ? { seconds: 1, repeats: 20 } : { seconds: 3, repeats: 100 }
 const rounds = options.peers ? (options.quick ? 1 : 3) : options.quick ? 2 : 5
-/** The whole run, in milliseconds: whatever hangs, it ends. */
+/** Time limit of the whole run (ms). */
 const PATIENCE = (options.million || options.peers ? 60 : 15) * 60_000
 
-// Exiting ends what was started (lab.ts).
+// Exiting ends all started processes (lab.ts).
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130))
 setTimeout(() => {
   console.error('The benchmark took too long.')

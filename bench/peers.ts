@@ -23,7 +23,7 @@ const targetOf = ({ url }: Program, { path, ...rest }: { path: string } & Omit<S
   url: url + path,
 })
 
-/** A contender that runs for all rounds, and what was measured of it. */
+/** A contender that runs for all rounds, with its measurements. */
 async function ready(contender: Contender, model: Program) {
   const second = await contender.start(model.url, 'second')
   await contender.requests(second)
@@ -48,7 +48,7 @@ async function measureRound({ contender, server, requests, keep }: Ready, models
     more.push((await readStream(targetOf(server, requests.stream))).first - first)
   }
   keep('first', median(more))
-  // Started anew on its data, for a model that takes its time.
+  // Restarted on its data, with a slow model.
   const began = performance.now()
   const fresh = await contender.start(models.slow.url, 'second')
   try {
@@ -86,7 +86,7 @@ export async function comparePeers(lab: Lab, version: string, rounds: number, ef
   const models = { fast, slow, direct: { url, headers: JSON_HEADERS, body: question, marker: '"content":"token' } }
   const found: Measured[] = []
   const running: { of: Measured; one: Ready }[] = []
-  /** What fails of one contender is told, and the others go on. */
+  /** Reports a failure of one contender, and continues with the others. */
   async function attempt(of: Measured, work: () => Promise<void>): Promise<void> {
     if (of.failed) return
     try {
@@ -137,10 +137,10 @@ const ROWS: readonly (readonly [row: Row, what: string, unit: string])[] = [
   ['loaded', 'memory, after load', ' MiB'],
 ]
 
-/** Rows that are told as a part of the bare server's too. */
+/** Rows that are also shown as a ratio to the bare server. */
 const RATIOS: ReadonlySet<Row> = new Set(['list', 'get', 'run', 'streams'])
 
-/** As Markdown. */
+/** Formats the result as Markdown. */
 export function peersTable(measured: readonly Measured[]): string {
   const [reference] = measured
   const cell = ({ rows }: Measured, row: Row, unit: string) => {

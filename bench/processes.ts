@@ -8,23 +8,23 @@ import { setTimeout as sleep } from 'node:timers/promises'
 const ROOT = join(import.meta.dirname, '..')
 const START_PATIENCE = 30_000
 const STOP_PATIENCE = 10_000
-/** How often a program is asked whether it answers. */
+/** Interval at which a program is probed for an answer. */
 const POLL = 5
 
-/** A process that this run started, and where it listens. */
+/** A process of this run, with its address. */
 export type Program = { url: string; pid: number; process: ChildProcess; stop: () => Promise<void> }
 
 export type StartOptions = {
   env?: Record<string, string>
   /** Whether to open a channel for messages. */
   ipc?: boolean
-  /** How long it may take to print its address (ms). */
+  /** Time limit for printing its address (ms). */
   patience?: number
-  /** Where it runs, if not in this repository. */
+  /** Its folder, unless it is this repository. */
   cwd?: string
 }
 
-/** What was started and has not ended. */
+/** Processes of this run that have not ended. */
 const running = new Set<ChildProcess>()
 
 function track(child: ChildProcess): void {
@@ -32,14 +32,14 @@ function track(child: ChildProcess): void {
   child.once('exit', () => running.delete(child))
 }
 
-/** Ends at once whatever this run has started. */
+/** Ends all processes of this run at once. */
 export function killAll(): void {
   for (const child of running) for (const pid of familyOf(child.pid!)) killOne(pid)
 }
 
 /**
- * `node <args>`, in the background, once it has printed what `pattern` finds: its address. Of a program that prints none,
- * the address that it will answer at.
+ * Starts `node <args>` in the background. Resolves when its output matches `pattern`, the address. A program without
+ * such an output gets the address that it will listen on.
  */
 export async function start(
   args: string[],
@@ -69,14 +69,14 @@ export async function start(
   return { url, pid: child.pid!, process: child, stop: () => stop(child) }
 }
 
-/** Asks until somebody answers, whatever they say. */
+/** Asks until any answer arrives. */
 async function answers(url: string, patience: number): Promise<string> {
   for (const until = Date.now() + patience; Date.now() < until; await sleep(POLL)) {
     try {
       await (await fetch(url)).arrayBuffer()
       return url
     } catch {
-      // Not yet.
+      // Not listening yet.
     }
   }
   throw new Error(`${url} does not answer`)
@@ -93,7 +93,7 @@ async function stop(child: ChildProcess): Promise<void> {
   for (const pid of others) killOne(pid)
 }
 
-/** A process and all that it has started. Linux only; elsewhere itself. */
+/** Lists a process and its descendants. Linux only; elsewhere only itself. */
 function familyOf(pid: number): number[] {
   try {
     const tasks = readdirSync(`/proc/${pid}/task`)
@@ -108,11 +108,11 @@ function killOne(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // It has gone by itself.
+    // It has ended by itself.
   }
 }
 
-/** `node <args>` to its end, at most so many milliseconds: what it prints, a JSON value. */
+/** Runs `node <args>` to its end, with a time limit (ms). Returns its output, a JSON value. */
 export function runToEnd(args: string[], patience: number): Promise<unknown> {
   return new Promise((resolve, reject) => {
     const options = { cwd: ROOT, timeout: patience, maxBuffer: 16 * 1024 * 1024 }
@@ -129,7 +129,7 @@ export function memoryOf(pid: number): number | null {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
 }
 
-/** The same of a program that may be several processes: the largest, which serves. */
+/** The same for a program of several processes: the largest, which serves. */
 export const memoryOfFamily = (pid: number): number =>
   Math.max(...familyOf(pid).map((each) => memoryOf(each) ?? Number.NaN))
 

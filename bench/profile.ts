@@ -5,7 +5,7 @@ import { load } from './load.ts'
 import type { Program } from './processes.ts'
 import { populate } from './rows/requests.ts'
 
-/** Where the processor time of one request goes: microseconds by part, the largest first. */
+/** The processor time of one request by part, largest first (µs). */
 export type Profile = { name: string; micros: number; parts: [part: string, micros: number][] }
 
 /** Profiles the service under load, request by request. */
@@ -19,7 +19,7 @@ export async function profile(lab: Lab, seconds: number): Promise<Profile[]> {
   ]
 }
 
-/** A service that can be profiled, and what can be asked of it. */
+/** A service that can be profiled, with its requests. */
 async function start(lab: Lab, model?: Program) {
   const nodeArgs = ['--import', import.meta.resolve('./profiler.ts')]
   const env = model && { env: { OPENAI_BASE_URL: model.url } }
@@ -49,7 +49,7 @@ async function say(service: Service, word: 'start' | 'stop'): Promise<unknown> {
   return (await answer)[0]
 }
 
-/** Microseconds by part. Time in what has no file of its own (natives, builtins) is its caller's. */
+/** Sums microseconds by part. Time in functions without a file (natives, builtins) belongs to their callers. */
 function aggregate({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Map<string, number> {
   const parents = new Map(nodes.flatMap(({ id, children = [] }) => children.map((child) => [child, id] as const)))
   const byId = new Map(nodes.map((node) => [node.id, node]))

@@ -1,4 +1,4 @@
-// Loaded before the service (`node --import`) when it is to be profiled: starts and stops at the word of the parent.
+// Loaded before a profiled service (`node --import`): starts and stops at the parent's messages.
 import { Session } from 'node:inspector/promises'
 
 const session = new Session()

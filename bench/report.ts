@@ -61,7 +61,7 @@ export function resultTable(results: readonly Result[]): string {
   return table([header, ...lines], [2, 5, 6, 7])
 }
 
-/** Parts below this share of every column are summed up. */
+/** Parts below this share of every column are added up. */
 const SMALL = 0.01
 
 export function profileTable(profiles: readonly Profile[]): string {
@@ -83,7 +83,7 @@ export function profileTable(profiles: readonly Profile[]): string {
   )
 }
 
-/** Beyond this a request costs more with more rows. */
+/** Ratio from which a request counts as growing with the rows. */
 const GROWS = 1.5
 
 export function growthTable(sizes: readonly number[], grown: readonly Growth[]): string {
@@ -95,7 +95,7 @@ export function growthTable(sizes: readonly number[], grown: readonly Growth[]):
   return table([header, ...lines], [...sizes.map((_, index) => index + 1), sizes.length + 1])
 }
 
-/** Columns as wide as their widest cell, two spaces between; the given ones to the right. */
+/** Formats columns as wide as their widest cell, with two spaces between; the given ones align to the right. */
 function table(rows: readonly (readonly string[])[], toTheRight: readonly number[]): string {
   const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)))
   const pad = (cell: string, column: number) =>

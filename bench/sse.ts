@@ -3,17 +3,17 @@ import { Agent, request } from 'node:http'
 export type StreamTarget = {
   url: string
   headers: Record<string, string>
-  /** `[<id>]` in it stands for an id of each stream's own. */
+  /** `[<id>]` in it is replaced by a unique id per stream. */
   body: unknown
-  /** What stands in the stream once for each token. */
+  /** A text that the stream contains once per token. */
   marker: string
 }
 
-/** As many connections as streams: none waits for another. */
+/** As many connections as streams, so that none waits for another. */
 const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY })
 const PATIENCE = 150_000
 
-/** POSTs and reads the stream that comes back: how many tokens it had, and after how long (ms) the first one came. */
+/** POSTs and reads the stream. Returns the number of tokens, and the time to the first one (ms). */
 export function readStream(target: StreamTarget): Promise<{ tokens: number; first: number }> {
   const body = JSON.stringify(target.body).replace('[<id>]', crypto.randomUUID())
   const started = performance.now()

@@ -1,4 +1,5 @@
-// A process of its own: opens so many streams at once and reads them to their ends. Takes and prints a line of JSON.
+// A separate process: opens a number of concurrent streams and reads them to their ends. Reads and prints a line of
+// JSON.
 import { readStream, type StreamTarget } from './sse.ts'
 
 const { target, count } = JSON.parse(process.argv[2] ?? '') as { target: StreamTarget; count: number }

@@ -1,5 +1,5 @@
-// A process of its own: a model, in OpenAI's protocol, that says its token's number and the time each second, in every
-// reply until so many seconds after the last request.
+// A separate process: a model with OpenAI's protocol that emits its token's number and the time each second, in every
+// reply until a number of seconds after the last request.
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { json } from 'node:stream/consumers'
@@ -15,7 +15,7 @@ const server = createServer(async (req, res) => {
   await json(req)
   latest = performance.now()
   res.writeHead(200, { 'content-type': 'text/event-stream' })
-  // Not all in the same moment.
+  // Staggered over the second.
   await sleep(Math.random() * 1_000)
   for (let [count, over] = [1, false]; !over && !res.destroyed; count++) {
     over = isOver()

@@ -1,6 +1,6 @@
-// A process of its own: opens so many streams of a ticking model at once and reads them to their ends. Prints a word once
-// each has begun, and sends its parent when every token was said and how long it took to get here (ms), by stream; of a
-// stream that lacks any, null.
+// A separate process: opens a number of concurrent streams of a ticking model and reads them to their ends. Prints a
+// word once each has started, and sends its parent the time of each token and its delay (ms), by stream; null for a
+// stream with missing tokens.
 import { Agent, request } from 'node:http'
 
 const { target, count } = JSON.parse(process.argv[2] ?? '')

@@ -3,10 +3,10 @@ import type { Service } from '../lab.ts'
 import { cpuTimeOf } from '../processes.ts'
 import type { Row } from './row.ts'
 
-/** Processor time is told in steps of 10 ms. */
+/** Processor time has steps of 10 ms. */
 const REQUESTS = 300
 
-/** Processor time of the server (µs) for each of many requests, one after the other, once it knows them. */
+/** Processor time of the server for each of many sequential requests after a warm-up (µs). */
 async function costOf({ url, pid, headers }: Service, body: string): Promise<number> {
   async function ask() {
     for (let count = 0; count < REQUESTS; count++) {
@@ -47,7 +47,7 @@ const refusal: Row = {
 const AGENTS = 1000
 const times = (count: number, field: string) => Array.from({ length: count }, (_, i) => `a${i}: ${field}`).join(' ')
 
-/** The dearest documents that are let in: many lists, many lookups, many values. */
+/** The most expensive accepted documents: many lists, many lookups, many values. */
 const dearest = [
   `{ agents(first: 130) { nodes { ${times(30, 'executions(first: 1) { totalCount }')} } } }`,
   `{ agents(first: 1000) { nodes { ${times(30, 'user { id }')} id name role model createdAt } } }`,

@@ -10,9 +10,9 @@ const TICKING = fileURLToPath(import.meta.resolve('../ticking.ts'))
 const TICKS = fileURLToPath(import.meta.resolve('../ticks.ts'))
 const COLLECTED = { nodeArgs: ['--expose-gc', '--import', import.meta.resolve('../collector.ts')], ipc: true }
 const READERS = 2
-/** How long all of them are on at once (s). */
+/** Time for which all of them are active (s). */
 const DURATION = 20
-/** So many have been read before. */
+/** Number of streams that were read before. */
 const WARM = 40
 const MESSAGE = 'Tell me the time.'
 
@@ -26,7 +26,10 @@ async function collect({ process: server }: Program): Promise<number> {
   return (await answer)[0]
 }
 
-/** So many streams at once, read in other processes: delivery (ms, p99) while all are on, memory for each (KB). */
+/**
+ * A number of concurrent streams, read in other processes: delivery (ms, p99) while all are active, and memory for each
+ * (KB).
+ */
 async function readMany(server: Program, target: StreamTarget, count: number): Promise<Found> {
   const input = JSON.stringify({ target, count: count / READERS })
   const read = () => start([TICKS, input], /(reading)/, { ipc: true, patience: 120_000 })
@@ -66,14 +69,14 @@ async function measure(lab: Lab, count: number): Promise<{ service: Found; bare:
     url: `${service.url}/api/v1/agents/${id}/execute`,
     body: { message: MESSAGE, stream: true },
   }
-  // What the first streams load and compile is there once, however many come.
+  // The first streams load and compile code once.
   await Promise.all([readMany(bare, relayed, WARM), readMany(service, ours, WARM)])
   const found = { bare: await readMany(bare, relayed, count), service: await readMany(service, ours, count) }
   await Promise.all([service.stop(), bare.stop(), model.stop()])
   return found
 }
 
-/** Delivery and memory of so many streams: both rows are of the same ones. */
+/** Delivery and memory of a number of streams: both rows measure the same streams. */
 function rowsOf(count: number, names: Record<keyof Found, string>, goals: Partial<Found>): Row[] {
   const measured = new WeakMap<Lab, ReturnType<typeof measure>>()
   const row = (of: keyof Found, what: string, unit: string): Row => ({
@@ -95,7 +98,7 @@ function rowsOf(count: number, names: Record<keyof Found, string>, goals: Partia
   return [row('delivery', 'delivery', 'ms, p99'), row('memory', 'memory for each', 'KB')]
 }
 
-/** Each stream is two sockets of the server: its client's and its model's. */
+/** Each stream takes two sockets of the server: its client's and its model's. */
 const isRoomFor = (count: number): boolean => {
   const { userLimits } = process.report.getReport() as { userLimits?: { open_files: { soft: number | 'unlimited' } } }
   const files = userLimits?.open_files.soft
@@ -105,7 +108,7 @@ const isRoomFor = (count: number): boolean => {
 const THOUSAND = { delivery: 'streams-1000', memory: 'streams-memory' }
 const THREE_THOUSAND = { delivery: 'streams-3000', memory: 'streams-3000-memory' }
 
-/** The larger ones where the limit of open files (`ulimit -n`) allows it. */
+/** The larger ones run only if the limit of open files (`ulimit -n`) allows it. */
 export const manyStreamRows: Row[] = [
   ...rowsOf(1_000, THOUSAND, { delivery: 250, memory: 40 }),
   ...(isRoomFor(3_000) ? rowsOf(3_000, THREE_THOUSAND, { memory: 40 }) : []),

@@ -6,7 +6,7 @@ import { readStream } from '../sse.ts'
 import { populate } from './requests.ts'
 import type { Row } from './row.ts'
 
-/** A folder with the database of a service that was used a little and stopped, and what can be asked of it. */
+/** A folder with the database of a stopped service that was used a little, with the parts of requests. */
 async function usedBefore(lab: Lab) {
   const folder = lab.folder()
   const service = await lab.service(folder)
@@ -16,7 +16,7 @@ async function usedBefore(lab: Lab) {
   return { folder, workloads }
 }
 
-/** Milliseconds from the start of a process to its first answer. */
+/** Time from the start of a process to its first answer (ms). */
 async function timeToAnswer<P extends Program>(start: () => Promise<P>, ask: (program: P) => Promise<unknown>) {
   const started = performance.now()
   const program = await start()
@@ -47,7 +47,7 @@ const start: Row = {
   },
 }
 
-/** One call over REST, one over GraphQL and one stream: what is loaded at the first need is there then. */
+/** One call over REST, one over GraphQL and one stream load everything that is loaded on first use. */
 async function touch(service: Service, execute: string): Promise<void> {
   await call(service, 'GET', '/api/v1/agents')
   await call(service, 'POST', '/graphql', { query: '{ __typename }' })

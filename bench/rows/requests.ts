@@ -15,13 +15,13 @@ const AGENTS = 10
 type Name = 'list' | 'get' | 'create' | 'execute'
 type Workloads = Record<Name, Omit<Target, 'program'>>
 
-/** Makes ten agents; the requests that can be made of the service then. */
+/** Creates ten agents. Returns the requests to the service. */
 export async function populate(service: Service): Promise<Workloads> {
   let id = ''
   for (let count = 0; count < AGENTS; count++)
     ({ id } = await call<{ id: string }>(service, 'POST', '/api/v1/agents', AGENT))
   const { headers } = service
-  // Private ones are not listed: the list stays at ten, however many are made.
+  // Private agents are not listed, so the list stays at ten.
   const body = { ...AGENT, visibility: 'private' }
   return {
     list: { path: '/api/v1/agents', headers },
@@ -40,7 +40,7 @@ type Pair = { service: Service; bare: Program; workloads: Workloads }
 
 const pairs = new WeakMap<Lab, Promise<Pair>>()
 
-/** The service and the bare server that the rows of this file share. */
+/** The service and the bare server of this file's rows. */
 function pairOf(lab: Lab): Promise<Pair> {
   const made = pairs.get(lab) ?? makePair(lab)
   pairs.set(lab, made)

@@ -1,25 +1,25 @@
 import type { Lab } from '../lab.ts'
 
-/** One measurement of the service, and of what it is compared with, a moment apart. */
+/** One measurement of the service, and of its reference right after it. */
 export type Sample = {
   value: number
   reference: number
-  /** Processor time of the server for each request (µs), ours and the reference's; null where it cannot be told. */
+  /** Processor time of the server per request (µs), the service's and the reference's; null if unknown. */
   cpu?: readonly [ours: number | null, theirs: number | null]
 }
 
-/** How much a measurement may take. */
+/** The target of a measurement. */
 export type Effort = { seconds: number; repeats: number }
 
 export type Row = {
   name: string
   what: string
   unit: string
-  /** What it is compared with. */
+  /** The reference. */
   reference: string
   goal?: { of: 'value' | 'ratio'; atLeast: number } | { of: 'value' | 'ratio'; atMost: number }
-  /** Takes so long that it is measured in the first round only, and not warmed up. */
+  /** Runs only in the first round, without a warm-up, because it takes long. */
   once?: boolean
-  /** Starts what is needed; what it returns measures once. */
+  /** Starts the servers. Returns a function that measures once. */
   prepare: (lab: Lab) => Promise<(effort: Effort) => Promise<Sample>>
 }

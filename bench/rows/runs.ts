@@ -53,7 +53,7 @@ const runs: Row = {
   async prepare(lab) {
     const { service, bare, path } = await conversation(lab, 20, 0)
     const work = { method: 'POST', headers: service.headers, body: { message: MESSAGE } } as const
-    // The first loads what the others have.
+    // The first run loads the same code as the others.
     await call(service, 'POST', path, { message: MESSAGE })
     return async ({ seconds }) => {
       const theirs = await load({ ...work, program: bare, path: '/store' }, seconds)
@@ -63,7 +63,7 @@ const runs: Row = {
   },
 }
 
-/** How much later than directly the first token comes by the service (ms): so many pairs, one after the other. */
+/** Delay of the first token by the service compared with the model itself (ms), for a number of sequential pairs. */
 async function measureFirst({ ours, direct }: { ours: StreamTarget; direct: StreamTarget }, repeats: number) {
   const [more, theirs]: [number[], number[]] = [[], []]
   for (let pair = 0; pair < repeats; pair++) {
@@ -74,14 +74,14 @@ async function measureFirst({ ours, direct }: { ours: StreamTarget; direct: Stre
   return { value: median(more), reference: median(theirs) }
 }
 
-/** For so many seconds a service has runs before its first tokens are measured, as all that are compared have had. */
+/** Time of runs before the first tokens of a service are measured (s), the same for all contenders. */
 const WARM_UP = 4
-/** The same before each further measurement: other rows have had the machine meanwhile. */
+/** Time of runs before each further measurement (s), because other rows have used the machine meanwhile. */
 const AGAIN = 1
-/** So long (ms) a service has nothing to do. */
+/** Idle time of a service (ms). */
 const PAUSE = 10_000
 
-/** Two that are measured alike, but for what the service has had to do just before. */
+/** Two measurements that differ only in the service's work just before. */
 const warmFirst = (
   what: Pick<Row, 'name' | 'what' | 'goal'>,
   before: (busy: () => Promise<unknown>) => unknown,
@@ -133,7 +133,7 @@ const STREAMS = 200
 export const TOKENS = 100
 export const DELAY = 20
 
-/** Tokens a second over all streams, from the first request to the end of the last, read in a process of its own. */
+/** Tokens per second over all streams, from the first request to the end of the last, read in a separate process. */
 export async function readTogether(target: StreamTarget): Promise<number> {
   const input = JSON.stringify({ target, count: STREAMS })
   const { tokens, ms } = (await runToEnd([READER, input], 180_000)) as { tokens: number; ms: number }
@@ -141,7 +141,7 @@ export async function readTogether(target: StreamTarget): Promise<number> {
   return tokens / (ms / 1000)
 }
 
-/** So often a service has had as many streams before it is measured: V8 has compiled by then what they need. */
+/** Number of warm-up rounds with as many streams, after which V8 has compiled their code. */
 const BURSTS = 4
 
 const measureStreams = async ({ ours, relayed }: Awaited<ReturnType<typeof conversation>>) => {

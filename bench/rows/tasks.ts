@@ -9,7 +9,7 @@ const MANY = 100_000
 const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
 const PRIORITIES = ['low', 'medium', 'high', 'urgent'] as const
 
-/** A service with so many tasks, of which every filter finds at least a tenth, and the filters. */
+/** A service with a number of tasks, of which every filter matches at least a tenth, and the filters. */
 async function withTasks(lab: Lab, count: number): Promise<{ service: Service; filters: string[] }> {
   const folder = lab.folder()
   const service = await lab.service(folder)

@@ -6,10 +6,10 @@ import { conversation } from './runs.ts'
 
 const FEW = 9
 const MANY = 1_000
-/** A question, and an answer that is as long. */
+/** A question, and an answer of the same length. */
 const MESSAGE = 'Where is the atlas, and who had it last? '.repeat(5)
 
-/** How long the next run takes in a session that has so many turns behind it; it is forgotten again. */
+/** Duration of the next run in a session with a number of turns. The run is removed again. */
 async function withTurns(lab: Lab, turns: number, settings: Record<string, string>): Promise<() => Promise<number>> {
   const { folder, service, path } = await conversation(lab, 20, 0, settings)
   const first = await call<{ chatId: string; sessionId: string }>(service, 'POST', path, { message: MESSAGE })
@@ -62,7 +62,7 @@ const row = (name: string, what: string, settings: Record<string, string>, goal?
   },
 })
 
-/** What the last nine turns take, as the setting counts: both prompts are of them. */
+/** Size of the last nine turns as the setting counts, with both prompts. */
 const NINE = String(Math.ceil((FEW * 2 * (MESSAGE.length + 2)) / 4))
 
 export const turnRows: Row[] = [

@@ -4,13 +4,13 @@ import { load } from '../load.ts'
 import type { Effort, Row, Sample } from './row.ts'
 
 const MESSAGE = 'Where is the atlas?'
-/** Two servers, their PostgreSQL, the model, and two that load them: with fewer, the machine decides. */
+/** Two servers, their PostgreSQL, the model, and two load generators: with fewer cores the machine is the limit. */
 const CORES = 6
 
 type Found = { rate: number; cpu: number | null; busy: number }
 type Measured = { two: Found; one: Found }
 
-/** Runs a second over all servers, the processor time of a server for each (µs), and the share of all cores in use (%). */
+/** Runs per second over all servers, processor time of a server per run (µs), and the share of all cores in use (%). */
 async function loadAll(services: Service[], path: string, seconds: number): Promise<Found> {
   const work = { method: 'POST', path, body: { message: MESSAGE } } as const
   const before = cpuTimes()
@@ -31,7 +31,7 @@ function cpuTimes(): { idle: number; all: number } {
   return { idle, all: times.flatMap((time) => Object.values(time)).reduce((sum, time) => sum + time, 0) }
 }
 
-/** One server with all that it can take, then two of them on the same database, each with as much. */
+/** Loads one server fully, then two of them on the same database, each with the same load. */
 async function prepare(lab: Lab): Promise<(effort: Effort) => Promise<Measured>> {
   const model = await lab.model(20, 0)
   const folder = lab.folder()
@@ -66,7 +66,7 @@ const twoServers: Row = {
   },
 }
 
-/** Of the same requests, which come just before. */
+/** For the same requests, measured just before. */
 const busy: Row = {
   name: 'two-servers-busy',
   what: 'share of all cores in use meanwhile',

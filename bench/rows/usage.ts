@@ -9,7 +9,10 @@ const MANY = 100_000
 const AGENTS = 5
 const DAY = 24 * 60 * 60 * 1000
 
-/** Asks a service for the usage of the last 30 days, in which so many executions ended, as many each day and agent. */
+/**
+ * Asks a service for the usage of the last 30 days with a number of executions, distributed evenly over days and
+ * agents.
+ */
 async function withExecutions(lab: Lab, count: number): Promise<() => Promise<unknown>> {
   const folder = lab.folder()
   const service = await lab.service(folder)
@@ -30,7 +33,7 @@ async function withExecutions(lab: Lab, count: number): Promise<() => Promise<un
   }
 }
 
-/** Adds copies of the only execution, as many each day and agent. */
+/** Adds copies of the only execution, the same number for each day and agent. */
 async function copyExecution(database: Database, count: number): Promise<void> {
   const row = await database.client.execution.findFirstOrThrow()
   const agents = await database.client.agent.findMany({ select: { id: true } })
@@ -46,7 +49,7 @@ async function copyExecution(database: Database, count: number): Promise<void> {
   })
 }
 
-/** Counts the usage of each day, as the executions would have when they ended. */
+/** Counts the usage of each day, as the executions would have at their ends. */
 async function countAnew({ client, kind }: Database): Promise<void> {
   const day = kind === 'sqlite' ? `date("completedAt" / 1000, 'unixepoch')` : `to_char("completedAt", 'YYYY-MM-DD')`
   await client.usageDay.deleteMany()

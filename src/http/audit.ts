@@ -9,8 +9,7 @@ import { checkQuery } from './unknown-names.ts'
 
 /**
  * GET /api/v1/audit/export: streams events as lines of JSON. The database is read as fast as the client reads the
- * lines.
- * The stream ends with the client's access.
+ * lines. The stream ends with the client's access.
  */
 export async function exportAudit(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
   await checkQuery(context, req.url ?? '', Object.keys(ExportAudit.shape))

@@ -43,8 +43,7 @@ const ASSET = /^\/app\/assets\/([\w-]+(?:\.[\w-]+)*\.(\w+))$/
 
 /**
  * Answers paths under `/app`: a cached file of the console, or its page. Throws 404 for an unknown file. Without a
- * built
- * console every path gives a page (503) with instructions for building it.
+ * built console every path gives a page (503) with instructions for building it.
  */
 export async function sendConsole(
   settings: Settings,

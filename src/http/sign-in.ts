@@ -25,8 +25,7 @@ type Visit = { context: Context; req: IncomingMessage; res: ServerResponse; quer
 
 /**
  * Answers both paths with a redirect: to the provider, to the requested path, or to the sign-in page with the reason of
- * a
- * failure. Throws 404 for other paths, and 405.
+ * a failure. Throws 404 for other paths, and 405.
  */
 export async function handleSignIn(context: Context, path: string, req: IncomingMessage, res: ServerResponse) {
   if (path !== OIDC_START_PATH && path !== OIDC_CALLBACK_PATH) throw noSuchPath()

@@ -21,8 +21,7 @@ export type ServerSentEvent = { seq?: number | string; event: string; data: obje
 
 /**
  * Writes events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too slow,
- * and
- * a source that fails in mid-stream, lose the connection, and the client resumes from its last id. A long event is
+ * and a source that fails in mid-stream, lose the connection, and the client resumes from its last id. A long event is
  * written in pieces, with a turn of the event loop after each. `isLast` recognizes the final event of the source, if it
  * has one.
  */
@@ -75,8 +74,7 @@ export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
 
 /**
  * Writes headers and text in one packet, but not as one string, because Node would keep the parts of the headers in
- * memory
- * for the duration of the stream.
+ * memory for the duration of the stream.
  */
 function begin(res: ServerResponse, text: string): boolean {
   res.cork()

@@ -60,8 +60,7 @@ const addressOf = (settings: Settings, code: string): string => `${publicAddress
 
 /**
  * POST /organizations/{id}/invitations: invites an e-mail address. An open invitation of the same address ends. The
- * answer
- * contains the link this once, unless the link goes by mail only. Throws 409 for a member.
+ * answer contains the link this once, unless the link goes by mail only. Throws 409 for a member.
  */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateInvitation>) {
   checkInvite(actor, input)
@@ -138,8 +137,7 @@ export async function remove(actor: Actor, { db, clock }: Deps, input: z.output<
 
 /**
  * Finds an open invitation by its code. Returns null for an unknown, used or expired code, and if its creator may no
- * longer
- * grant the role.
+ * longer grant the role.
  */
 export async function findInvitation(
   db: Db | Tx,

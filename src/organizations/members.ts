@@ -66,8 +66,7 @@ export function checkGrant(actor: Actor, role: Role): void {
 
 /**
  * PATCH /organizations/{id}/members/{userId}: changes a role. Throws 403 for callers who are no admin, or no owner if
- * an owner
- * is affected, 404 for users without a membership, 409 for the last owner.
+ * an owner is affected, 404 for users without a membership, 409 for the last owner.
  */
 export async function updateMember(actor: Actor, deps: Deps, input: z.output<typeof UpdateMember>) {
   const organizationId = ownOrganization(actor, input.id)
@@ -117,8 +116,7 @@ export async function endMember(actor: Actor, deps: Deps, input: z.output<typeof
 
 /**
  * Ends a membership in the caller's organization and notifies all servers: its tokens, sessions and streams end, its
- * runs are
- * cancelled. `before` runs first in the same transaction, and throws if the caller may not do this.
+ * runs are cancelled. `before` runs first in the same transaction, and throws if the caller may not do this.
  */
 export async function endMembership(actor: Actor, deps: Deps, userId: string, before: (tx: Tx) => Promise<unknown>) {
   const { organizationId } = actor

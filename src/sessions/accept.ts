@@ -47,8 +47,7 @@ export async function readInvitation(
 
 /**
  * POST /api/auth/accept (contract-2.md section 3.5). Creates and signs in a user for a new e-mail address. An existing
- * user
- * joins only in their own session. Throws 400, 401, 403 for the session of another user, 429.
+ * user joins only in their own session. Throws 400, 401, 403 for the session of another user, 429.
  */
 export async function acceptInvitation(context: AcceptContext, input: z.output<typeof AcceptInvitation>) {
   const { deps } = context

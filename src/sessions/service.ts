@@ -211,8 +211,7 @@ async function resetPassword(tx: Tx, who: UserCause, now: Date): Promise<void> {
 
 /**
  * POST /api/auth/forgot: requests a link to a new password. The answer reveals no accounts. Without mail the log asks
- * the
- * operator to hand the link over.
+ * the operator to hand the link over.
  */
 export function forgotPassword({ deps }: Pick<Context, 'deps'>, input: z.output<typeof ForgotPassword>) {
   void noteForgotten(deps, normalizeEmail(input.email) ?? input.email).catch((error) =>

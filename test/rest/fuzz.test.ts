@@ -11,8 +11,7 @@ import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 /**
  * Valid and invalid requests generated from the OpenAPI document. The server must answer each as documented, and
- * survive.
- * `FUZZ_RUNS` is the number of requests per operation; `FUZZ_SEED` repeats a failing run.
+ * survive. `FUZZ_RUNS` is the number of requests per operation; `FUZZ_SEED` repeats a failing run.
  */
 
 const RUNS = Number(process.env.FUZZ_RUNS ?? 10)

@@ -5,8 +5,7 @@ import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 /**
  * Requests and answers of the hosted original's client, command by command (contract-2.md section 1.15): the method,
- * the
- * path, the body, and the fields that it reads. Lists of tasks and executions, which it expects as bare arrays, are
+ * the path, the body, and the fields that it reads. Lists of tasks and executions, which it expects as bare arrays, are
  * the exception.
  */
 

@@ -8,8 +8,7 @@ const FORBIDDEN = "You don't have permission to access this resource"
 
 /**
  * The table of contract.md section 2, by hand, against which the code is compared. Any of the listed scopes suffices. A
- * write scope
- * includes its read scope. An empty list means any token.
+ * write scope includes its read scope. An empty list means any token.
  */
 const NEEDED: Record<string, string[]> = {
   'agents.list': ['agents:read'],

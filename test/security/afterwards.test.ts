@@ -11,8 +11,7 @@ import { everything, type Ids, inputWith, kindsOf, maker, neverWas } from './fix
 
 /**
  * The isolation matrix for decisions made after the request. A run opens its tools when it begins and checks again at
- * each
- * call; a pending run begins later; a mission fires when it is due; a request is repeated. By then access may be
+ * each call; a pending run begins later; a mission fires when it is due; a request is repeated. By then access may be
  * closed.
  */
 

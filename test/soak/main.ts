@@ -1,8 +1,7 @@
 /**
  * `npm run test:soak -- [--rounds N] [NAME…]`: the durability proofs of `npm test` at full length, against the real
  * process, killed and restarted. Writes its results to `bench/soak.md` after a complete run. Runs 100 rounds by
- * default; the
- * first failure ends it. `mutations` runs only by name.
+ * default; the first failure ends it. `mutations` runs only by name.
  */
 import { execFile } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'

@@ -212,9 +212,8 @@ async function caughtBefore(): Promise<Map<string, string>> {
 
 /**
  * Removes every filter, condition, organization, composite key, authorization and check of scopes from a copy of the
- * tree,
- * one at a time, and lists the removals that no test catches. Writes bench/mutations.md. An interrupted run continues
- * after the mutations that were caught.
+ * tree, one at a time, and lists the removals that no test catches. Writes bench/mutations.md. An interrupted run
+ * continues after the mutations that were caught.
  */
 export async function mutations(): Promise<string> {
   const all = await allMutations()

@@ -63,8 +63,7 @@ async function connectedTo(subject: Subject, sockets: readonly Socket[]): Promis
 
 /**
  * Starts a number of clients that never read while text (MiB) is produced for each. The runs complete, another stream
- * ends
- * normally, and the server buffers no unread text. `untilDropped`: waits until the server has disconnected each.
+ * ends normally, and the server buffers no unread text. `untilDropped`: waits until the server has disconnected each.
  */
 export async function readers(count: number, each: number, untilDropped: boolean): Promise<ReadersReport> {
   await using subject = await createSubject({ NODE_OPTIONS: `--expose-gc --import ${PROBE}` })

@@ -90,8 +90,7 @@ export async function expectEachOnce(page: Page, count: number): Promise<void> {
 
 /**
  * Watches the words w0, w1, … of the answers in a page, at every change of it and in every frame. Returns a function
- * that lists
- * the times at which words disappeared. A reload starts again.
+ * that lists the times at which words disappeared. A reload starts again.
  */
 export async function watchWords(page: Page): Promise<() => Promise<string[]>> {
   const drops: string[] = []

@@ -57,8 +57,7 @@ async function rest(server: Target, name: string, input: Input = {}, options: Op
 
 /**
  * Calls a procedure over tRPC. `body` is the result, or the `data` of an error: the fields of REST's error body and
- * tRPC's
- * own. For a subscription it is the first event, because its errors are in the stream.
+ * tRPC's own. For a subscription it is the first event, because its errors are in the stream.
  */
 async function trpc(server: Target, name: string, input: unknown = {}, options: Options = {}): Promise<Answer> {
   const { type } = procedures[name]?._def ?? { type: 'query' }

@@ -1,7 +1,6 @@
 /**
- * Generates a client of the OpenAPI document at an address with each supported generator, into a folder:
- * `node generate-clients.ts URL FOLDER`. Runs in its own process, because a module hook gives the generators a
- * TypeScript
+ * Generates a client of the OpenAPI document at an address with each supported generator, into a folder: `node
+ * generate-clients.ts URL FOLDER`. Runs in its own process, because a module hook gives the generators a TypeScript
  * with a JavaScript API, which the project's own lacks.
  */
 import { writeFileSync } from 'node:fs'

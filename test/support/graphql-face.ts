@@ -89,8 +89,7 @@ const isFree = ({ args }: Field) => args.every((arg: GraphQLArgument) => !isNonN
 
 /**
  * Selects everything without arguments, a number of levels deep. Of an abstract type it selects the type names. A list
- * of
- * things of the same type, which has no limit, selects their own fields only, or nothing.
+ * of things of the same type, which has no limit, selects their own fields only, or nothing.
  */
 function select(type: GraphQLNamedOutputType, depth: number, ownKind: boolean): string {
   if (isLeafType(type)) return ''

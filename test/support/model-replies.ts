@@ -12,8 +12,7 @@ export type Reply = {
   /**
    * `finish`: a correct end. `hang`: silence in the middle of a chunk with an open connection, or before the headers if
    * nothing precedes it. `drop`: the connection is destroyed in the middle of a chunk. `cut`: a clean end of the
-   * response
-   * without the finishing chunks.
+   * response without the finishing chunks.
    */
   end?: 'finish' | 'hang' | 'drop' | 'cut'
   /** An HTTP error instead of a stream; `body` replaces OpenAI's error body. */

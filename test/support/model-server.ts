@@ -94,8 +94,7 @@ async function readBody(request: IncomingMessage): Promise<string> {
 
 /**
  * A model server on loopback with OpenAI's chat completions and `GET /v1/models`: real HTTP with scripted answers,
- * errors,
- * silence and broken connections. Without `record` it stores no requests.
+ * errors, silence and broken connections. Without `record` it stores no requests.
  */
 export async function startModelServer({ record = true } = {}): Promise<ModelServer> {
   const requests: ModelRequest[] = []

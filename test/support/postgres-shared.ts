@@ -43,8 +43,7 @@ export type SharedDatabase = { url: string; drop: () => Promise<void> }
 
 /**
  * Creates a database on the PostgreSQL of this run (about 30 ms): migrated and empty, or the existing one of this
- * `name`.
- * Its connections end when it is dropped.
+ * `name`. Its connections end when it is dropped.
  */
 export async function shareDatabase(name: string = crypto.randomUUID()): Promise<SharedDatabase> {
   const template = new URL(inject('postgres') ?? '')

@@ -21,8 +21,7 @@ export type Postgres = AsyncDisposable & {
 /**
  * A real PostgreSQL from npm, on loopback, in a temporary folder that is removed with it (`await using`). PostgreSQL
  * refuses to run as root, and an unprivileged user may be unable to read root's checkout, so the program is copied
- * there,
- * too. It runs without `fsync`, which is faster, because tests simulate no power failure.
+ * there, too. It runs without `fsync`, which is faster, because tests simulate no power failure.
  */
 export async function startPostgres({ fsync = 'off' }: { fsync?: 'on' | 'off' } = {}): Promise<Postgres> {
   const folder = await mkdtemp(join(tmpdir(), 'muster-postgres-'))

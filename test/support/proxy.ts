@@ -29,8 +29,7 @@ export type Proxy = AsyncDisposable & {
 
 /**
  * A proxy as operators run it: sends each request to a server that was ready at the last check, in turn, over
- * kept-alive
- * connections. It retries another server only if a connection is refused; other failures reach the caller.
+ * kept-alive connections. It retries another server only if a connection is refused; other failures reach the caller.
  */
 export async function startProxy(targets: () => string[]): Promise<Proxy> {
   const agent = new Agent({ keepAlive: true })

@@ -13,8 +13,8 @@ export type S3 = AsyncDisposable & {
 const BUCKET = 'media'
 
 /**
- * A server with the protocol of S3 on loopback, with one bucket in a temporary folder. By default it checks signatures,
- * except for lists, whose signatures it wrongly refuses.
+ * A server with the protocol of S3 on loopback, with one bucket in a temporary folder. `trusting` accepts any
+ * signature, which lists need, because the server refuses theirs.
  */
 export async function startS3({ trusting = false } = {}): Promise<S3> {
   const folder = await createFolder()

@@ -27,8 +27,7 @@ function parse(text: string): StreamEvent {
 
 /**
  * Opens an event stream over real HTTP and reads it at the caller's pace. Anything other than `id`, `event`, `data` and
- * a
- * blank line, or a comment, is an error. So is an answer outside the OpenAPI document.
+ * a blank line, or a comment, is an error. So is an answer outside the OpenAPI document.
  */
 export async function openStream(
   server: Pick<TestServer, 'url' | 'token'>,

@@ -31,8 +31,7 @@ export async function together(
 
 /**
  * On PostgreSQL: sends a request that is blocked before it writes to a table, and another one that is answered
- * meanwhile.
- * Returns both answers.
+ * meanwhile. Returns both answers.
  */
 export async function overtaken(
   { service }: Pick<TestServer, 'service'>,

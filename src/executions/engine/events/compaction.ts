@@ -9,9 +9,8 @@ const BATCH = 20
 
 /**
  * Merges the small text segments of ended runs, because a row with its indexes costs more than its few words. Runs
- * after
- * the end of the run: bursts of runs end together, and their callers wait. If the process dies, waiting runs keep their
- * segments.
+ * after the end of the run: bursts of runs end together, and their callers wait. If the process dies, waiting runs keep
+ * their segments.
  */
 export function createCompaction(db: Db) {
   const waiting = new Set<string>()

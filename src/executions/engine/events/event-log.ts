@@ -16,8 +16,7 @@ import {
 
 /**
  * Time for which events are collected before a write (ms). It grows with the duration of writes, so that writing takes
- * a
- * small share of the time.
+ * a small share of the time.
  */
 const FLUSH_INTERVAL = 50
 const MAX_FLUSH_INTERVAL = 250
@@ -60,8 +59,8 @@ export type Journal = {
   append(channel: Channel, data: MessageData): Promise<void> | undefined
   /**
    * Stops further events. Resolves with the events that are not acknowledged as stored, with `mayBeStored` if a failed
-   * write
-   * may have stored them, the number of the terminal event, and whether the stored events lie in many small segments.
+   * write may have stored them, the number of the terminal event, and whether the stored events lie in many small
+   * segments.
    */
   drain(
     channel: Channel,
@@ -123,8 +122,7 @@ export type Channel = {
   stored: boolean
   /**
    * Whether the tail is hidden from followers until it is stored: it is the first one, or has events that must survive
-   * once
-   * they are visible.
+   * once they are visible.
    */
   held: boolean
   /** The number of the last published event. */

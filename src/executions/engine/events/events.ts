@@ -11,8 +11,7 @@ export type ExecutionRow = Prisma.ExecutionGetPayload<object>
 
 /**
  * The number of `meta`. `meta` and the terminal event are not stored. They follow from the execution's row, so that
- * they
- * are always available and never contradict it.
+ * they are always available and never contradict it.
  */
 export const META_SEQ = 1
 
@@ -80,8 +79,7 @@ export const isTerminal = ({ event }: { event: string }): boolean => event === '
 
 /**
  * The stored form of a segment: adjacent text deltas of a step become one text with the length of each; other data
- * stays.
- * Every delta and every other event takes one number, counted from the segment's first.
+ * stays. Every delta and every other event takes one number, counted from the segment's first.
  */
 type Stored = StoredText | { data: StoredData }
 /** The text of a step is in its content, and is not stored twice. */
@@ -149,8 +147,7 @@ const isThinking = ({ type }: Delta): boolean => type === 'thinking_delta'
 
 /**
  * Removes a run's events from a number on, before a fenced transaction stores them again. An earlier write failed, and
- * may
- * have been committed all the same.
+ * may have been committed all the same.
  */
 export const forgetFrom = (tx: Tx, executionId: string, seq: number) =>
   tx.executionEvent.deleteMany({ where: { executionId, firstSeq: { gte: seq } } })
