@@ -74,6 +74,21 @@ type Described = {
   errors?: Readonly<Record<number, string>>
   /** Whom it lets in, unless that is a caller in an organization: a user apart from any, or everybody. */
   admits?: 'person' | 'everybody'
+  /** The tool at /mcp that calls it. */
+  mcp?: McpTool
+}
+
+/** A tool of the MCP server (contract-2.md section 6.1). Its schemas and scopes are those of the procedure. */
+export type McpTool = {
+  name: string
+  /** Fields of the input that the tool takes, separated by spaces. */
+  inputs: string
+  /** Description for models. Default: the summary of the REST operation. */
+  description?: string
+  /** Whether it overwrites or ends something. */
+  destroys?: boolean
+  /** Whether a repetition with the same arguments changes nothing more. */
+  repeats?: boolean
 }
 
 /** An interface, because interfaces stay names in the router's type and the typed client can leave them out. */
@@ -264,6 +279,10 @@ export const rest = (
   summary: string,
   errors: Readonly<Record<number, string>> = {},
 ): Meta => ({ openapi: { method, path, summary, errorResponses: [] }, errors })
+
+/** Returns the metadata of a procedure that is a tool at /mcp. */
+export const mcpTool = (name: string, inputs: string, options: Omit<McpTool, 'name' | 'inputs'> = {}): Meta =>
+  ({ mcp: { name, inputs, ...options } }) as Meta
 
 /** Of a procedure that starts a run. */
 export const STARTS_RUN: Meta = { startsRun: true } as Meta

@@ -1,20 +1,27 @@
 import { EXECUTE_ERRORS, Execute, Executed } from '../executions/schema.ts'
 import { start } from '../executions/start.ts'
 import { once } from '../idempotency.ts'
-import { rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { withCharacters } from './characters.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
+/** Fields of an agent that the tools at /mcp change. */
+const EDITED =
+  'name systemPrompt role description model visibility tags category initialGreeting skillIds mcpInstanceIds ' +
+  'subagentIds allowedTools slug maxTurns'
+
 export const agents = router({
   list: token('agents:read')
     .meta(rest('GET', '/api/v1/agents', 'List the agents of your organization'))
+    .meta(mcpTool('list_agents', 'search category tag visibility limit cursor'))
     .input(schema.ListAgents.prefault({}))
     .output(schema.AgentsResponse)
     .query(async ({ ctx, input }) => withCharacters(ctx.deps, await service.list(ctx.actor, ctx.deps, input))),
 
   create: token('agents:write')
     .meta(rest('POST', '/api/v1/agents', 'Create an agent'))
+    .meta(mcpTool('create_agent', EDITED))
     .input(schema.CreateAgent)
     .output(schema.AgentCreated)
     .mutation(({ ctx, input }) =>
@@ -28,12 +35,14 @@ export const agents = router({
 
   get: token('agents:read')
     .meta(rest('GET', '/api/v1/agents/{id}', 'Get an agent'))
+    .meta(mcpTool('get_agent', 'id'))
     .input(schema.AgentId)
     .output(schema.AgentResponse)
     .query(async ({ ctx, input }) => withCharacters(ctx.deps, await service.get(ctx.actor, ctx.deps, input.id))),
 
   update: token('agents:write')
     .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent', { 409: 'Another agent has the slug' }))
+    .meta(mcpTool('update_agent', `id version ${EDITED}`, { destroys: true, repeats: true }))
     .input(schema.UpdateAgent)
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
@@ -66,6 +75,12 @@ export const agents = router({
   execute: token('agents:execute')
     .meta(STARTS_RUN)
     .meta(rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message', EXECUTE_ERRORS))
+    .meta(
+      mcpTool('run_agent', 'id message spaceId chatId sessionId model onBusy mediaIds', {
+        description:
+          'Run an agent on a message and wait for its answer. To continue a conversation, give the sessionId of an earlier answer.',
+      }),
+    )
     .input(Execute)
     .output(Executed)
     .mutation(({ ctx, input }) => start(ctx.actor, ctx.deps, input, ctx)),

@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { onceClaimed } from '../idempotency.ts'
-import { type Context, rest, router, token } from '../trpc.ts'
+import { type Context, mcpTool, rest, router, token } from '../trpc.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -24,6 +24,7 @@ async function decide(ctx: Context & { actor: Actor }, input: Decision, status: 
 export const approvals = router({
   list: token('approvals:read')
     .meta(rest('GET', '/api/v1/approvals', 'List the calls of tools that wait for approval, or did'))
+    .meta(mcpTool('list_approvals', 'status executionId limit cursor'))
     .input(schema.ListApprovals.prefault({}))
     .output(schema.ApprovalsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),

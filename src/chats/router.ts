@@ -2,7 +2,7 @@ import { tracked } from '@trpc/server'
 import { send } from '../executions/again.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import { once } from '../idempotency.ts'
-import { rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import type { ChatEvent } from '../wire.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
@@ -11,6 +11,7 @@ import * as service from './service.ts'
 export const chats = router({
   list: token('chats:read')
     .meta(rest('GET', '/api/v1/chats', 'List chats'))
+    .meta(mcpTool('list_chats', 'spaceId agentId status limit cursor'))
     .input(schema.ListChats.prefault({}))
     .output(schema.ChatsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
@@ -72,6 +73,7 @@ export const chats = router({
 
   messages: token('chats:read')
     .meta(rest('GET', '/api/v1/chats/{id}/messages', 'List the messages of a chat, oldest first'))
+    .meta(mcpTool('read_chat', 'id branch limit cursor'))
     .input(schema.ListMessages)
     .output(schema.MessagesResponse)
     .query(({ ctx, input }) => service.messages(ctx.actor, ctx.deps, input)),

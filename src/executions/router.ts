@@ -1,6 +1,6 @@
 import { tracked } from '@trpc/server'
 import { onceOutside } from '../idempotency.ts'
-import { rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
 import type { ExecutionEvent } from './engine/events/events.ts'
@@ -17,12 +17,14 @@ export const executions = router({
 
   list: token('executions:read')
     .meta(rest('GET', '/api/v1/executions', 'List executions'))
+    .meta(mcpTool('list_executions', 'agentId status since spaceId chatId taskId missionId limit cursor'))
     .input(schema.ListExecutions.prefault({}))
     .output(schema.ExecutionsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
   get: token('executions:read', 'agents:execute')
     .meta(rest('GET', '/api/v1/executions/{id}', 'Get an execution'))
+    .meta(mcpTool('get_execution', 'id'))
     .input(schema.ExecutionId)
     .output(schema.ExecutionResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
@@ -31,6 +33,7 @@ export const executions = router({
     .meta(
       rest('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution', { 400: 'The execution has already ended' }),
     )
+    .meta(mcpTool('cancel_execution', 'id', { destroys: true }))
     .input(schema.ExecutionId)
     .output(schema.ExecutionCancelled)
     .mutation(async ({ ctx, input: { id } }) => {

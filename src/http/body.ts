@@ -40,7 +40,7 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
   const length = lengthOf(req)
   if (length === 0) return {}
   // A chunked body may be empty and then needs no type.
-  const bytes = await readBytes(req, length)
+  const bytes = await readBytes(req, length, maxBytes(req))
   if (bytes.length === 0) return {}
   if (!isJson(req)) throw unsupportedType()
   let value: unknown
@@ -54,9 +54,12 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
   return value as Record<string, unknown>
 }
 
+/** Reads a body of any type. Throws 413 beyond `most` bytes. */
+export const readBody = (req: IncomingMessage, most: number): Promise<Buffer> =>
+  hasBody(req) ? readBytes(req, lengthOf(req), most) : Promise.resolve(Buffer.alloc(0))
+
 /** Uses events, because an iterator would leave its listeners on the request for the duration of the response. */
-function readBytes(req: IncomingMessage, length: number): Promise<Buffer> {
-  const most = maxBytes(req)
+function readBytes(req: IncomingMessage, length: number, most: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let size = 0

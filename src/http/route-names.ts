@@ -4,6 +4,7 @@ import { findRoute } from './routes.ts'
 
 const OTHERS: ReadonlySet<string> = new Set([
   '/graphql',
+  '/mcp',
   '/healthz',
   '/readyz',
   '/api/health',
@@ -21,6 +22,7 @@ const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
   ].map((path) => [paths.patternOf(path, '[^/]+'), path] as const),
   [/^\/api\/docs\//, '/api/docs/*'],
   [/^\/app\//, '/app/*'],
+  [/^\/mcp\/agents\/[^/]+\/?$/, '/mcp/agents/{id}'],
 ]
 
 const procedures: Readonly<Record<string, unknown>> = appRouter._def.procedures

@@ -1,18 +1,20 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { once, onceClaimed } from '../idempotency.ts'
-import { rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const missions = router({
   list: token('missions:read')
     .meta(rest('GET', '/api/v1/missions', 'List missions'))
+    .meta(mcpTool('list_missions', 'status limit cursor'))
     .input(schema.ListMissions.prefault({}))
     .output(schema.MissionsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
   create: token('missions:write')
     .meta(rest('POST', '/api/v1/missions', 'Create a mission'))
+    .meta(mcpTool('create_mission', 'title goal agentId spaceId visibility maxTurns schedule'))
     .input(schema.CreateMission)
     .output(schema.MissionCreated)
     .mutation(({ ctx, input }) =>
@@ -65,6 +67,7 @@ export const missions = router({
         429: TOO_MANY_WAIT,
       }),
     )
+    .meta(mcpTool('run_mission', 'id'))
     .input(schema.MissionId)
     .output(schema.MissionRun)
     .mutation(({ ctx, input }) =>
@@ -78,6 +81,7 @@ export const missions = router({
 
   pause: token('missions:write')
     .meta(rest('POST', '/api/v1/missions/{id}/pause', 'Pause a mission', { 409: 'The mission is completed' }))
+    .meta(mcpTool('pause_mission', 'id', { repeats: true }))
     .input(schema.MissionId)
     .output(schema.MissionResponse)
     .mutation(({ ctx, input }) =>

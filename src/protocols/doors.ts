@@ -13,7 +13,10 @@ type Entry = {
   open: () => Promise<{ handle: Door }>
 }
 
-const DOORS: readonly Entry[] = [{ pattern: /^\/openai\/v1(?:\/|$)/, open: () => import('./openai/door.ts') }]
+const DOORS: readonly Entry[] = [
+  { pattern: /^\/openai\/v1(?:\/|$)/, open: () => import('./openai/door.ts') },
+  { pattern: /^\/mcp(?:\/agents\/[^/]+)?\/?$/, open: () => import('./mcp/door.ts') },
+]
 
 /** Matches the paths of all doors, for a fast refusal of any other. */
 const ANY = /^\/(?:openai|mcp|a2a)(?:\/|$)|^\/api\/v1\/agents\/[^/]+\/(?:chat|ag-ui)(?:\/|$)/

@@ -1,5 +1,5 @@
 import { once } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { mcpTool, rest, router, token } from '../trpc.ts'
 import { findAdded } from './attachments.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -7,6 +7,7 @@ import * as service from './service.ts'
 export const spaces = router({
   list: token('spaces:read')
     .meta(rest('GET', '/api/v1/spaces', 'List the spaces of your organization'))
+    .meta(mcpTool('list_spaces', 'limit cursor'))
     .input(schema.ListSpaces.prefault({}))
     .output(schema.SpacesResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),

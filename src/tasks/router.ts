@@ -1,6 +1,6 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { once } from '../idempotency.ts'
-import { rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -8,12 +8,14 @@ import * as service from './service.ts'
 export const tasks = router({
   list: token('tasks:read')
     .meta(rest('GET', '/api/v1/tasks', 'List the tasks of your organization'))
+    .meta(mcpTool('list_tasks', 'status priority assignedTo spaceId limit cursor'))
     .input(schema.ListTasks.prefault({}))
     .output(schema.TasksResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
   create: token('tasks:write')
     .meta(rest('POST', '/api/v1/tasks', 'Create a task'))
+    .meta(mcpTool('create_task', 'title description priority assignTo spaceId'))
     .input(schema.CreateTask)
     .output(schema.TaskCreated)
     .mutation(({ ctx, input }) =>
@@ -33,6 +35,12 @@ export const tasks = router({
 
   update: token('tasks:write')
     .meta(rest('PATCH', '/api/v1/tasks/{id}', 'Change a task'))
+    .meta(
+      mcpTool('update_task', 'id title description status priority assignTo spaceId', {
+        destroys: true,
+        repeats: true,
+      }),
+    )
     .input(schema.UpdateTask)
     .output(schema.TaskResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
@@ -45,6 +53,7 @@ export const tasks = router({
 
   claim: token('tasks:write')
     .meta(rest('POST', '/api/v1/tasks/{id}/claim', 'Take an unassigned task', { 409: 'Task is already assigned' }))
+    .meta(mcpTool('claim_task', 'id agentId'))
     .input(schema.ClaimTask)
     .output(schema.TaskResponse)
     .mutation(({ ctx, input }) =>
@@ -70,6 +79,11 @@ export const tasks = router({
         409: 'Task is already running, or its execution was cancelled',
         429: TOO_MANY_WAIT,
         500: 'The model failed; the execution has the reason, and the task is pending again',
+      }),
+    )
+    .meta(
+      mcpTool('execute_task', 'id', {
+        description: 'Run the agent that a task is assigned to on it, and wait for its end.',
       }),
     )
     .input(schema.ExecuteTask)

@@ -1,0 +1,195 @@
+import { z } from 'zod'
+import type { Actor } from '../../auth/actor.ts'
+import { covers, type Scope } from '../../auth/scopes.ts'
+import type { Deps } from '../../deps.ts'
+import { badRequest } from '../../errors.ts'
+import { Execute } from '../../executions/schema.ts'
+import { callerOf, type Procedure } from '../../http/call.ts'
+import { readKey } from '../../idempotency.ts'
+import { checkInput, INVALID_IDEMPOTENCY_KEY } from '../../lib/fields.ts'
+import { nearest } from '../../lib/nearest.ts'
+import { appRouter } from '../../router.ts'
+import type { Context, Meta } from '../../trpc.ts'
+import { findAgent } from '../shared/agents.ts'
+import { MAX_NAME, startRun } from '../shared/runs.ts'
+import { pick, toJsonSchema } from './schemas.ts'
+
+/** The definition of a tool as clients see it. */
+export type Definition = {
+  name: string
+  title: string
+  description: string
+  inputSchema: { type: 'object'; [key: string]: unknown }
+  outputSchema: { type: 'object'; [key: string]: unknown }
+  annotations: {
+    readOnlyHint: boolean
+    destructiveHint: boolean
+    idempotentHint: boolean
+    openWorldHint: boolean
+  }
+}
+
+/** A tool that calls a procedure. */
+export type Tool = {
+  definition: Definition
+  /** Any of these scopes is enough. */
+  scopes: readonly Scope[]
+  /** Whether it starts a run, and waits for its end. */
+  waits: boolean
+  /** Calls the procedure, with `options` beside the arguments. Throws a TRPCError, and 400 for an unknown argument. */
+  call: (context: Context, actor: Actor, args: Arguments, options?: Arguments) => Promise<object>
+}
+
+type Arguments = Readonly<Record<string, unknown>>
+
+type Described = Procedure & {
+  _def: { type: string; inputs: z.ZodType[]; output: z.ZodType; meta?: Meta }
+}
+
+/** Number of rows of a list unless the client asks for another: models read all of them. */
+const DEFAULT_LIMIT = 50
+const LIMIT = `Maximum number of rows, ${DEFAULT_LIMIT} by default; fewer if they are long`
+
+const IDEMPOTENCY_KEY_SCHEMA = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 255,
+  description:
+    'Repeat a call with the same key and arguments, and it takes effect once: within 24 hours the answer of the first call is returned',
+}
+
+let tools: ReadonlyMap<string, Tool> | undefined
+
+/** Returns the tools by name: every procedure with an `mcp` entry in its metadata. They are made at the first call. */
+export function toolsByName(): ReadonlyMap<string, Tool> {
+  tools ??= new Map(
+    Object.entries(appRouter._def.procedures as unknown as Record<string, Described>)
+      .filter(([, { _def }]) => _def.meta?.mcp)
+      .map(([path, procedure]) => toTool(path, procedure))
+      .map((tool) => [tool.definition.name, tool] as const),
+  )
+  return tools
+}
+
+/** Returns whether a caller may use a tool. */
+export const mayUse = ({ scopes }: Pick<Actor, 'scopes'>, tool: Tool): boolean =>
+  !tool.scopes.length || tool.scopes.some((scope) => covers(scopes, scope))
+
+function toTool(path: string, procedure: Described): Tool {
+  const { inputs, meta, output, type } = procedure._def
+  const { name, inputs: taken, description, destroys = false, repeats = false } = meta!.mcp!
+  const names = taken.split(' ')
+  const reads = type === 'query'
+  const { method, path: pattern = '' } = meta?.openapi ?? {}
+  const takesKey = method === 'POST'
+  const full = toJsonSchema(inputs[0]!, 'input')
+  const inputSchema = pick(full, names) as Definition['inputSchema']
+  const properties = inputSchema.properties as Record<string, object>
+  if (properties.limit) properties.limit = { ...properties.limit, default: DEFAULT_LIMIT, description: LIMIT }
+  if (takesKey) properties.idempotencyKey = IDEMPOTENCY_KEY_SCHEMA
+  const needsOrganization = Object.hasOwn(full.properties as object, 'orgId')
+  const call = callerOf(procedure, path)
+  const summary = meta?.openapi?.summary ?? name
+  return {
+    definition: {
+      name,
+      title: summary,
+      description: description ?? `${summary}.`,
+      inputSchema,
+      outputSchema: toJsonSchema(output, 'output') as Definition['outputSchema'],
+      annotations: {
+        readOnlyHint: reads,
+        destructiveHint: destroys,
+        idempotentHint: reads || repeats,
+        openWorldHint: meta?.startsRun === true,
+      },
+    },
+    scopes: meta?.scopes ?? [],
+    waits: meta?.startsRun === true && Object.hasOwn(full.properties as object, 'background'),
+    async call(context, actor, { idempotencyKey, ...args }, options = {}) {
+      checkArguments(args, properties)
+      const limit = properties.limit && { limit: DEFAULT_LIMIT }
+      const input = { ...limit, ...args, ...options, ...(needsOrganization && { orgId: actor.organizationId }) }
+      const idempotency = takesKey ? keyOf(idempotencyKey, pattern, input) : null
+      return (await call({ ...context, idempotency }, async () => input)) as object
+    },
+  }
+}
+
+/** Returns the key of a call: the same key means the same request over REST. */
+function keyOf(key: unknown, pattern: string, input: Readonly<Record<string, unknown>>) {
+  if (key === undefined || key === null) return null
+  if (typeof key !== 'string') throw badRequest(INVALID_IDEMPOTENCY_KEY)
+  return readKey(
+    key,
+    'POST',
+    pattern.replace(/\{(\w+)\}/g, (_, name: string) => String(input[name])),
+  )
+}
+
+/** Throws 400 for an argument that the tool does not have. */
+function checkArguments(args: Arguments, properties: object): void {
+  const unknown = Object.keys(args).find((argument) => !Object.hasOwn(properties, argument))
+  if (unknown !== undefined) throw unknownArgument(unknown, Object.keys(properties))
+}
+
+const unknownArgument = (name: string, known: readonly string[]) => {
+  const meant = nearest(name, known)
+  return badRequest(`Unknown argument: ${name.slice(0, 100)}`, {
+    code: 'invalid_parameter',
+    detail: meant ? `Did you mean ${meant}?` : `The arguments of this tool are: ${known.join(', ')}`,
+  })
+}
+
+/** A session's id, which is told apart from a client's own name of a conversation. */
+const SESSION_ID = /^\w{31}$/
+
+/** Returns the one tool of an agent: `ask`. Throws 404 for an agent that the caller cannot run. */
+export async function agentTools(deps: Deps, actor: Actor, wanted: string): Promise<ReadonlyMap<string, Tool>> {
+  const agent = await findAgent(actor, deps, wanted)
+  const { definition, scopes } = toolsByName().get('run_agent')!
+  const { message, idempotencyKey } = definition.inputSchema.properties as Record<string, object>
+  const properties = {
+    message,
+    session: {
+      type: 'string',
+      minLength: 1,
+      maxLength: MAX_NAME,
+      description: 'Conversation to continue: any name of your choice, or the `sessionId` of an earlier answer',
+    },
+    idempotencyKey,
+  }
+  const path = `/mcp/agents/${agent.id}`
+  return new Map([
+    [
+      'ask',
+      {
+        scopes,
+        waits: true,
+        definition: {
+          ...definition,
+          name: 'ask',
+          title: `Ask ${agent.name}`,
+          description: [`Ask the agent ${agent.name}.`, agent.role, agent.description].filter(Boolean).join(' '),
+          inputSchema: { type: 'object', properties, required: ['message'], additionalProperties: false },
+        },
+        async call(context, caller, { idempotencyKey: key, ...args }) {
+          checkArguments(args, properties)
+          checkInput(args)
+          const { message: text, session = null } = Ask.parse(args)
+          await context.countRun?.(caller)
+          const isId = session !== null && SESSION_ID.test(session)
+          const place = { name: isId ? null : session, sessionId: isId ? session : null, history: null }
+          const asked = { agent, protocol: 'mcp' as const, path, body: args, message: text, ...place }
+          const call = { idempotency: keyOf(key, path, {}), onAccepted: context.onAccepted }
+          return startRun(caller, deps, { ...asked, options: { background: true } }, call)
+        },
+      } satisfies Tool,
+    ],
+  ])
+}
+
+const Ask = z.object({
+  message: Execute.shape.message,
+  session: z.string().min(1).max(MAX_NAME).nullish(),
+})

@@ -1,0 +1,212 @@
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { toolsByName } from '../../src/protocols/mcp/tools.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let model: ModelServer
+let server: TestServer
+let ann: Member
+let eve: Member
+let agent: string
+beforeAll(async () => {
+  model = await startModelServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+  ann = await server.member({ organization: 'Acme' })
+  eve = await server.member({ organization: 'Other' })
+  const body = { name: 'Ada', role: 'Mathematician', systemPrompt: 'You are Ada.' }
+  agent = (await request(server, 'POST', '/api/v1/agents', { body, token: ann.token })).body.id
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+})
+
+const ERAS = ['2025', '2026'] as const
+type Era = (typeof ERAS)[number]
+
+/** Connects the official client of an era. */
+async function connect(era: Era, { token } = ann, path = '/mcp') {
+  const client = new Client(
+    { name: 'test', version: '1.0.0' },
+    era === '2026' ? { versionNegotiation: { mode: { pin: '2026-07-28' } } } : {},
+  )
+  const headers = { Authorization: `Bearer ${token}` }
+  await client.connect(new StreamableHTTPClientTransport(new URL(server.url + path), { requestInit: { headers } }))
+  return Object.assign(client, { [Symbol.asyncDispose]: () => client.close() })
+}
+
+const textOf = (result: { content?: unknown }) => (result.content as { text: string }[])[0]?.text
+
+describe.each(ERAS)('the official client of %s', (era) => {
+  it('lists at most 25 tools, and calls one of each kind', async () => {
+    await using client = await connect(era)
+    const { tools } = await client.listTools()
+    expect(tools.length).toBeLessThanOrEqual(25)
+    expect(tools.map(({ name }) => name)).toContain('run_agent')
+    const created = await client.callTool({ name: 'create_task', arguments: { title: `Of ${era}`, priority: 'high' } })
+    const { id } = created.structuredContent as { id: string }
+    const listed = await client.callTool({ name: 'list_tasks', arguments: { priority: 'high' } })
+    expect((listed.structuredContent as { tasks: { id: string }[] }).tasks.map((task) => task.id)).toContain(id)
+  })
+
+  it('runs an agent, hears of its progress, and continues the conversation', async () => {
+    model.script({ tokens: ['Good ', 'day.'] }, { tokens: ['Again.'] })
+    await using client = await connect(era)
+    const progress: string[] = []
+    const first = await client.callTool(
+      { name: 'run_agent', arguments: { id: agent, message: 'Hello' } },
+      { onprogress: ({ message }) => void progress.push(message ?? '') },
+    )
+    expect(first).toMatchObject({ structuredContent: { status: 'completed', result: 'Good day.' } })
+    expect(textOf(first)).toBe('Good day.')
+    expect(progress[0]).toMatch(/^Execution exec-\S+ is accepted$/)
+    const { sessionId } = first.structuredContent as { sessionId: string }
+    const second = await client.callTool({ name: 'run_agent', arguments: { id: agent, message: 'More', sessionId } })
+    expect(second.structuredContent).toMatchObject({ sessionId, result: 'Again.' })
+  })
+
+  it('asks the one agent of an address', async () => {
+    model.script({ tokens: ['42'] }, { tokens: ['Because.'] })
+    await using client = await connect(era, ann, `/mcp/agents/${agent}`)
+    const { tools } = await client.listTools()
+    expect(tools).toMatchObject([{ name: 'ask', title: 'Ask Ada' }])
+    const first = await client.callTool({ name: 'ask', arguments: { message: 'What?' } })
+    const { sessionId: session } = first.structuredContent as { sessionId: string }
+    const second = await client.callTool({ name: 'ask', arguments: { message: 'Why?', session } })
+    expect(second.structuredContent).toMatchObject({ sessionId: session, result: 'Because.' })
+  })
+
+  it('gets an error that says what to do as the result of the tool', async () => {
+    await using client = await connect(era)
+    const unknown = await client.callTool({ name: 'get_agent', arguments: { id: 'nobody' } })
+    expect(unknown).toMatchObject({ isError: true, _meta: { 'muster/error': { statusCode: 404, code: 'not_found' } } })
+    expect(textOf(unknown)).toMatch(/^Agent not found\. There is none/)
+    const misspelt = await client.callTool({ name: 'run_agent', arguments: { id: agent, mesage: 'Hi' } })
+    expect(textOf(misspelt)).toBe('Unknown argument: mesage. Did you mean message?')
+    model.script({ error: { status: 400, message: 'no such thing' } })
+    const failed = await client.callTool({ name: 'run_agent', arguments: { id: agent, message: 'Hi' } })
+    expect(failed).toMatchObject({ isError: true, _meta: { 'muster/error': { executionId: expect.any(String) } } })
+    expect(textOf(failed)).toMatch(/^Chat execution failed\. /)
+  })
+
+  it('joins the run of the same idempotency key', async () => {
+    model.script({ tokens: ['Once.'] })
+    await using client = await connect(era)
+    const call = { name: 'run_agent', arguments: { id: agent, message: 'Hi', idempotencyKey: `run-${era}` } }
+    const first = await client.callTool(call)
+    expect((await client.callTool(call)).structuredContent).toEqual(first.structuredContent)
+    const other = { ...call, arguments: { ...call.arguments, message: 'Ho' } }
+    expect(await client.callTool(other)).toMatchObject({
+      isError: true,
+      _meta: { 'muster/error': { statusCode: 422 } },
+    })
+  })
+
+  it('sees nothing of another organization', async () => {
+    await using client = await connect(era, eve)
+    const { agents } = (await client.callTool({ name: 'list_agents' })).structuredContent as { agents: unknown[] }
+    expect(agents).toEqual([])
+    expect(await client.callTool({ name: 'run_agent', arguments: { id: agent, message: 'Hi' } })).toMatchObject({
+      isError: true,
+      _meta: { 'muster/error': { statusCode: 404 } },
+    })
+    await expect(connect(era, eve, `/mcp/agents/${agent}`)).rejects.toThrow()
+  })
+})
+
+describe('the tools', () => {
+  it('validate their results by their own output schemas', async () => {
+    await using client = await connect('2026')
+    const ajv = new Ajv2020({ strict: false, validateFormats: false })
+    const { tools } = await client.listTools()
+    for (const { name, inputSchema, outputSchema, annotations } of tools) {
+      expect(() => ajv.compile(inputSchema as object), name).not.toThrow()
+      expect(() => ajv.compile(outputSchema as object), name).not.toThrow()
+      expect(Object.keys(annotations ?? {}), name).toHaveLength(4)
+      if (!annotations?.readOnlyHint || inputSchema.required?.length) continue
+      const { structuredContent } = await client.callTool({ name })
+      const validate = ajv.compile(outputSchema as object)
+      expect(validate(structuredContent), `${name}: ${ajv.errorsText(validate.errors)}`).toBe(true)
+    }
+  })
+
+  it('are those that the scopes of the token allow', async () => {
+    const reader = await server.member({ organization: 'Acme', scopes: ['tasks:read', 'chats:write'] })
+    await using client = await connect('2026', reader)
+    const names = (await client.listTools()).tools.map(({ name }) => name)
+    expect(names.sort()).toEqual(['list_chats', 'list_tasks', 'read_chat'])
+    const body = {
+      ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+      params: { name: 'create_task', arguments: { title: 'No' } },
+    }
+    const headers = { Accept: 'application/json, text/event-stream' }
+    const refused = await request(server, 'POST', '/mcp', { body, headers, token: reader.token })
+    expect(refused.status).toBe(403)
+    expect(refused.headers.get('www-authenticate')).toBe('Bearer error="insufficient_scope", scope="tasks:write"')
+  })
+
+  it('are the ones of the contract', () => {
+    expect([...toolsByName().keys()].sort()).toMatchInlineSnapshot(`
+      [
+        "cancel_execution",
+        "claim_task",
+        "create_agent",
+        "create_mission",
+        "create_task",
+        "execute_task",
+        "get_agent",
+        "get_execution",
+        "get_usage",
+        "list_agents",
+        "list_approvals",
+        "list_chats",
+        "list_executions",
+        "list_files",
+        "list_missions",
+        "list_spaces",
+        "list_tasks",
+        "pause_mission",
+        "read_chat",
+        "read_file",
+        "run_agent",
+        "run_mission",
+        "update_agent",
+        "update_task",
+        "write_file",
+      ]
+    `)
+  })
+})
+
+describe('the address', () => {
+  const rpc = { jsonrpc: '2.0', id: 1, method: 'tools/list' }
+  const headers = { Accept: 'application/json, text/event-stream' }
+
+  it('refuses whoever has no token, and says how to send one', async () => {
+    const { status, headers: sent } = await request(server, 'POST', '/mcp', { body: rpc, headers, token: null })
+    expect(status).toBe(401)
+    expect(sent.get('www-authenticate')).toBe('Bearer')
+  })
+
+  it('refuses pages of other origins, and lets its own in', async () => {
+    const of = (Origin: string) =>
+      request(server, 'POST', '/mcp', { body: rpc, headers: { ...headers, Origin }, token: ann.token })
+    expect((await of('https://evil.example')).status).toBe(403)
+    expect((await of(server.url)).status).toBe(200)
+  })
+
+  it('takes no session of a browser', async () => {
+    const cookie = { ...headers, Cookie: 'muster=anything' }
+    expect((await request(server, 'POST', '/mcp', { body: rpc, headers: cookie, token: null })).status).toBe(401)
+  })
+
+  it('answers GET and DELETE with 405, and bad JSON with a parse error', async () => {
+    expect((await request(server, 'GET', '/mcp', { headers, token: ann.token })).status).toBe(405)
+    expect((await request(server, 'DELETE', '/mcp', { headers, token: ann.token })).status).toBe(405)
+    const bad = await request(server, 'POST', '/mcp', { body: '{', headers, token: ann.token })
+    expect(bad).toMatchObject({ status: 400, body: { error: { code: -32700 } } })
+  })
+})
