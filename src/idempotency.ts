@@ -263,7 +263,7 @@ export const asDb = (tx: Tx): Db =>
   }) as Db
 
 /** Serializes JSON with sorted keys, so that equal inputs have equal texts. */
-function canonical(value: unknown): string {
+export function canonical(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) =>
     part && typeof part === 'object' && !Array.isArray(part)
       ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))

@@ -16,6 +16,10 @@ export type Notices = {
   pending: string
   /** Organizations whose model providers were changed. */
   provider: string
+  /** Organizations whose skills were changed. */
+  skill: string
+  /** Organizations in whose spaces a file was changed. */
+  file: string
 }
 
 /** Receives ids, or null if notifications may have been missed and everything must be checked. Must not throw. */

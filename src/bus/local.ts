@@ -16,6 +16,8 @@ export function createLocalBus(): LocalBus {
     approval: new Set(),
     pending: new Set(),
     provider: new Set(),
+    skill: new Set(),
+    file: new Set(),
   }
   return {
     publish(channel, ids) {

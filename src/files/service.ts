@@ -90,6 +90,7 @@ export async function write(actor: Actor, deps: Deps, input: z.output<typeof Wri
     await store(tx, actor, spaceId, { path, content }, now)
     await audit(tx, actor, 'file.write', `${spaceId}/${path}`, now)
   })
+  deps.bus.publish('file', [actor.organizationId])
   return toFile({ path, content, size: content.length, updatedAt: now })
 }
 
@@ -173,6 +174,7 @@ export async function remove(actor: Actor, deps: Deps, { id: spaceId, path }: z.
     await tx.space.update({ where: { id: spaceId }, data: less, select: { id: true } })
     await audit(tx, actor, 'file.delete', `${spaceId}/${path}`, now)
   })
+  deps.bus.publish('file', [actor.organizationId])
   return { message: 'File deleted successfully' }
 }
 

@@ -306,6 +306,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     await audit(tx, actor, 'skill.create', created.id, now)
     return created
   })
+  deps.bus.publish('skill', [organizationId])
   return { id: row.id, name: row.name, skill: toSkill(actor, row), ...warningsOf(builtInTools) }
 }
 
@@ -347,6 +348,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     await audit(tx, actor, 'skill.update', skill.id, now)
     return changed
   })
+  deps.bus.publish('skill', [skill.organizationId])
   return { skill: toSkill(actor, row), ...warnings }
 }
 
@@ -361,5 +363,6 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     await tx.spaceSkill.deleteMany({ where: { organizationId, skillId: id } })
     await audit(tx, actor, 'skill.delete', id, deps.clock.now())
   })
+  deps.bus.publish('skill', [skill.organizationId])
   return { message: 'Skill deleted successfully' }
 }

@@ -2,9 +2,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createMcpHandler } from '@modelcontextprotocol/server'
 import type { Actor } from '../../auth/actor.ts'
 import { lacksScopes, notFound } from '../../errors.ts'
-import { readBody } from '../../http/body.ts'
+import { readBody, sendJson } from '../../http/body.ts'
 import { asRequested, type Context } from '../../trpc.ts'
+import { findAgent } from '../shared/agents.ts'
 import { checkOrigin, toRequest, writeResponse } from './http.ts'
+import { createNotices } from './notices.ts'
 import { createServer, type Door } from './server.ts'
 import { agentTools, mayUse, toolsByName } from './tools.ts'
 
@@ -21,19 +23,51 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const { deps } = context
   checkOrigin(deps.settings, req)
   const actor = asRequested(context, await context.authenticate())
-  const [, agent] = AGENT.exec(req.url ?? '') ?? []
-  const tools = agent === undefined ? toolsByName() : await agentTools(deps, actor, decoded(agent))
+  const [, wanted] = AGENT.exec(req.url ?? '') ?? []
+  const agent = wanted === undefined ? undefined : await findAgent(actor, deps, decoded(wanted))
+  const tools = agent ? agentTools(deps, agent) : toolsByName()
   const body = await readBody(req, MAX_BODY)
   const message = parse(body)
   checkScope(actor, tools, message)
-  const door: Door = { context, actor, tools }
-  const handler = createMcpHandler(() => createServer(door), {
+  await serve({ context, actor, tools, agentId: agent?.id, message }, body, req, res)
+}
+
+/** Answers a request with the server that `create` makes. */
+export async function serve(
+  door: Door,
+  body: Buffer,
+  req: IncomingMessage,
+  res: ServerResponse,
+  create: typeof createServer = createServer,
+): Promise<void> {
+  const { actor, context } = door
+  const { deps, requestId } = context
+  const handler = createMcpHandler(() => create(door), {
     legacy: 'stateless',
     maxRequestBodySize: MAX_BODY,
-    onerror: (error) => deps.log.debug({ requestId: context.requestId, err: error }, 'mcp request failed'),
+    bus: createNotices(deps, actor),
+    onerror: (error) => deps.log.debug({ requestId, err: error }, 'mcp request failed'),
   })
+  const mismatch = checkTaskName(req, door.message)
+  if (mismatch) return sendJson(res, 400, mismatch)
   const request = toRequest(req, body, context.streamTo(actor))
   await writeResponse(res, await handler.fetch(request))
+}
+
+/**
+ * Returns an error for a request about a task whose header names another one, or none (protocols.md section 1). The
+ * package checks the other methods.
+ */
+function checkTaskName({ headers }: IncomingMessage, message: unknown): object | null {
+  const {
+    id = null,
+    method,
+    params,
+  } = (message ?? {}) as { id?: unknown; method?: unknown; params?: { taskId?: unknown } }
+  if (typeof method !== 'string' || !method.startsWith('tasks/')) return null
+  if (headers['mcp-name'] === String(params?.taskId)) return null
+  const text = 'The header Mcp-Name must be the taskId of the request'
+  return { jsonrpc: '2.0', id, error: { code: -32_020, message: text } }
 }
 
 /** Decodes a name in an address. Throws 404 for one that is malformed. */

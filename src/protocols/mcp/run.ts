@@ -8,6 +8,8 @@ import type { Context } from '../../trpc.ts'
 import { followParts, type Part } from '../shared/parts.ts'
 import { type ToolResult, toResult } from './results.ts'
 
+export type Run = z.input<typeof Execution>
+
 /** Tells the client what a run does. */
 export type Report = (message: string) => void
 
@@ -20,7 +22,7 @@ export async function waitForRun(
   actor: Actor,
   row: ExecutionRow,
   report: Report | null,
-): Promise<z.input<typeof Execution>> {
+): Promise<Run> {
   const timer = report && setInterval(() => report('Working'), HEARTBEAT)
   const batches = followParts(actor, deps, row, streamTo)
   try {
@@ -58,7 +60,7 @@ function messageOf(part: Part): string | null {
 }
 
 /** Returns the result of a run that has ended. Throws the error of one that failed or was cancelled. */
-export function resultOf(execution: z.input<typeof Execution>): ToolResult {
+export function resultOf(execution: Run): ToolResult {
   const { id: executionId, status, chatId, sessionId, error, errorCode, warnings, stopReason } = execution
   if (status === 'cancelled') {
     throw new AppError(409, 'Execution was cancelled', { code: 'cancelled', executionId })

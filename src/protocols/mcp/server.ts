@@ -1,15 +1,37 @@
-import { McpServer, ProtocolError, ProtocolErrorCode, type ServerContext } from '@modelcontextprotocol/server'
+import {
+  inputRequired,
+  McpServer,
+  ProtocolError,
+  ProtocolErrorCode,
+  type ServerContext,
+} from '@modelcontextprotocol/server'
 import packageJson from '../../../package.json' with { type: 'json' }
 import type { Actor } from '../../auth/actor.ts'
+import { covers } from '../../auth/scopes.ts'
 import { paused } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import { find as findRun } from '../../executions/service.ts'
+import { createCaller } from '../../router.ts'
 import type { Context } from '../../trpc.ts'
-import { toErrorResult, toResult } from './results.ts'
-import { type Report, resultOf, waitForRun } from './run.ts'
+import { approvalsUrl, decideBy, pendingOf, questionsFor } from './approvals.ts'
+import { addResources } from './resources.ts'
+import { type ToolResult, toErrorResult, toResult } from './results.ts'
+import { type Report, type Run, resultOf, waitForRun } from './run.ts'
+import { addSkills } from './skills.ts'
+import { openState, type RequestState, sealState } from './state.ts'
+import { addTasks, capabilitiesOf, TASKS, takesTasks, toTaskResult } from './tasks.ts'
 import { mayUse, type Tool } from './tools.ts'
 
-/** A request to the MCP server: the caller, and the tools at this address. */
-export type Door = { context: Context; actor: Actor; tools: ReadonlyMap<string, Tool> }
+/** A request to the MCP server: the caller, and what there is at this address. */
+export type Door = {
+  context: Context
+  actor: Actor
+  tools: ReadonlyMap<string, Tool>
+  /** The one agent of the address, if it has one. */
+  agentId: string | undefined
+  /** The request's message. */
+  message: unknown
+}
 
 const INFO = { name: 'muster', title: 'Muster', version: packageJson.version }
 
@@ -17,39 +39,88 @@ const INSTRUCTIONS =
   "Muster runs your organization's AI agents. Find an agent with list_agents and run it with run_agent. " +
   'A run goes on when the call is cut: repeat the call with the same idempotencyKey, or read the run with get_execution.'
 
+const AGENT_INSTRUCTIONS =
+  'Ask the agent with the tool `ask`. The answer has a `sessionId`: give it as `session` to continue the conversation.'
+
 /** Creates the server of one request. */
 export function createServer(door: Door): McpServer {
-  const { actor, tools } = door
-  const mcp = new McpServer(INFO, { capabilities: { tools: {} }, instructions: INSTRUCTIONS })
+  const { actor, agentId, context, tools } = door
+  const isAgent = agentId !== undefined
+  const mcp = new McpServer(INFO, {
+    capabilities: { tools: {}, extensions: { [TASKS]: {} } },
+    instructions: isAgent ? AGENT_INSTRUCTIONS : INSTRUCTIONS,
+    requestState: { verify: (state) => openState(context.deps, { actor, ...callOf(door) }, state) },
+  })
   const { server } = mcp
   server.setRequestHandler('tools/list', () => ({
     tools: [...tools.values()].filter((tool) => mayUse(actor, tool)).map(({ definition }) => definition),
   }))
   server.setRequestHandler('tools/call', async ({ params: { name, arguments: args = {} } }, mcpContext) => {
     const tool = tools.get(name)
-    if (!tool) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Unknown tool: ${name}`)
+    if (!tool) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Unknown tool: ${name.slice(0, 100)}`)
     try {
-      return await (tool.waits ? run(door, tool, args, mcpContext) : call(door, tool, args))
+      return (await (tool.waits ? run(door, tool, args, mcpContext) : call(door, tool, args))) as ToolResult
     } catch (error) {
-      return toErrorResult(door.context, error)
+      return toErrorResult(context, error)
     }
   })
+  addTasks(server, context, agentId)
+  if (!isAgent && covers(actor.scopes, 'skills:read')) addSkills(mcp, context, actor)
+  if (!isAgent && covers(actor.scopes, 'spaces:read')) addResources(mcp, context)
   return mcp
+}
+
+/** Returns the tool and the arguments of a call, as the client sent them. */
+function callOf({ agentId = '', message }: Door) {
+  const { name, arguments: args } = (message as { params?: { name?: unknown; arguments?: unknown } }).params ?? {}
+  return { tool: `${agentId} ${name}`, args: args ?? {} }
 }
 
 const call = async ({ context, actor }: Door, tool: Tool, args: Record<string, unknown>) =>
   toResult(await tool.call(context, actor, args))
 
-/** Starts a run, and waits for its end while the client is told what happens. */
+/**
+ * Starts a run, or goes on with one that waited for a person, and waits for its end while the client is told what
+ * happens. A client of the tasks extension gets a task at once.
+ */
 async function run(door: Door, tool: Tool, args: Record<string, unknown>, mcpContext: ServerContext) {
   const { actor, context } = door
-  if (context.deps.pause.isPaused()) throw paused()
+  const { deps } = context
+  const state = mcpContext.mcpReq.requestState<RequestState>()
+  const isTask = !state && takesTasks(mcpContext)
+  if (!isTask && deps.pause.isPaused()) throw paused()
   let row: ExecutionRow | undefined
-  const onAccepted = (accepted: ExecutionRow) => {
-    row = accepted
+  if (state) {
+    row = await findRun(actor, deps, state.executionId)
+    await decideBy(context, mcpContext.mcpReq.inputResponses)
+  } else {
+    const onAccepted = (accepted: ExecutionRow) => {
+      row = accepted
+    }
+    await tool.call({ ...context, onAccepted }, actor, args, { background: true })
   }
-  await tool.call({ ...context, onAccepted }, actor, args, { background: true })
-  return resultOf(await waitForRun(context, actor, row!, reporter(mcpContext)))
+  const { id } = row!
+  if (isTask) return toTaskResult((await createCaller(context).executions.get({ id })).execution as Run)
+  const ended = await waitForRun(context, actor, row!, reporter(mcpContext))
+  return ended.waitingFor ? waiting(door, ended, mcpContext) : resultOf(ended)
+}
+
+/** Returns the questions of a run for a person, or a link for a client that cannot ask anybody. */
+async function waiting(door: Door, ended: Run, mcpContext: ServerContext) {
+  const { actor, context } = door
+  const { elicitation } = capabilitiesOf(mcpContext)
+  const canAsk = elicitation && (elicitation.form !== undefined || elicitation.url === undefined)
+  if (canAsk && covers(actor.scopes, 'approvals:write')) {
+    const inputRequests = questionsFor(await pendingOf(context, ended.id))
+    const requestState = sealState(context.deps, { actor, ...callOf(door) }, { executionId: ended.id })
+    return inputRequired({ inputRequests, requestState })
+  }
+  const { id: executionId, chatId, sessionId, status, stopReason, waitingFor } = ended
+  const url = approvalsUrl(context)
+  return toResult(
+    { success: true, executionId, chatId, sessionId, status, stopReason, waitingFor, approvalsUrl: url },
+    `The run waits until a person approves a call of a tool at ${url}. Afterwards read its result with get_execution (id ${executionId}), or repeat this call with the same idempotencyKey.`,
+  )
 }
 
 /** Returns a function that sends progress to a client that asked for it, else null. */

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { KnownAgent } from '../../agents/known.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { covers, type Scope } from '../../auth/scopes.ts'
 import type { Deps } from '../../deps.ts'
@@ -10,7 +11,6 @@ import { checkInput, INVALID_IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { nearest } from '../../lib/nearest.ts'
 import { appRouter } from '../../router.ts'
 import type { Context, Meta } from '../../trpc.ts'
-import { findAgent } from '../shared/agents.ts'
 import { MAX_NAME, startRun } from '../shared/runs.ts'
 import { pick, toJsonSchema } from './schemas.ts'
 
@@ -43,7 +43,13 @@ export type Tool = {
 type Arguments = Readonly<Record<string, unknown>>
 
 type Described = Procedure & {
-  _def: { type: string; inputs: z.ZodType[]; output: z.ZodType; meta?: Meta }
+  _def: { type: string; inputs: z.ZodType[]; output: z.ZodObject; meta?: Meta }
+}
+
+/** Fields of the answer of a run that waits for a person whom the client cannot ask. */
+const WAITING = {
+  waitingFor: z.literal('approval').optional().describe('The run waits for a person'),
+  approvalsUrl: z.string().optional().describe('Page where the person decides'),
 }
 
 /** Number of rows of a list unless the client asks for another: models read all of them. */
@@ -80,9 +86,11 @@ function toTool(path: string, procedure: Described): Tool {
   const { name, inputs: taken, description, destroys = false, repeats = false } = meta!.mcp!
   const names = taken.split(' ')
   const reads = type === 'query'
+  const startsRun = meta?.startsRun === true
   const { method, path: pattern = '' } = meta?.openapi ?? {}
   const takesKey = method === 'POST'
   const full = toJsonSchema(inputs[0]!, 'input')
+  const waits = startsRun && Object.hasOwn(full.properties as object, 'background')
   const inputSchema = pick(full, names) as Definition['inputSchema']
   const properties = inputSchema.properties as Record<string, object>
   if (properties.limit) properties.limit = { ...properties.limit, default: DEFAULT_LIMIT, description: LIMIT }
@@ -96,16 +104,16 @@ function toTool(path: string, procedure: Described): Tool {
       title: summary,
       description: description ?? `${summary}.`,
       inputSchema,
-      outputSchema: toJsonSchema(output, 'output') as Definition['outputSchema'],
+      outputSchema: toJsonSchema(waits ? output.extend(WAITING) : output, 'output') as Definition['outputSchema'],
       annotations: {
         readOnlyHint: reads,
         destructiveHint: destroys,
         idempotentHint: reads || repeats,
-        openWorldHint: meta?.startsRun === true,
+        openWorldHint: startsRun,
       },
     },
     scopes: meta?.scopes ?? [],
-    waits: meta?.startsRun === true && Object.hasOwn(full.properties as object, 'background'),
+    waits,
     async call(context, actor, { idempotencyKey, ...args }, options = {}) {
       checkArguments(args, properties)
       const limit = properties.limit && { limit: DEFAULT_LIMIT }
@@ -144,9 +152,8 @@ const unknownArgument = (name: string, known: readonly string[]) => {
 /** A session's id, which is told apart from a client's own name of a conversation. */
 const SESSION_ID = /^\w{31}$/
 
-/** Returns the one tool of an agent: `ask`. Throws 404 for an agent that the caller cannot run. */
-export async function agentTools(deps: Deps, actor: Actor, wanted: string): Promise<ReadonlyMap<string, Tool>> {
-  const agent = await findAgent(actor, deps, wanted)
+/** Returns the one tool of an agent: `ask`. */
+export function agentTools(deps: Deps, agent: KnownAgent): ReadonlyMap<string, Tool> {
   const { definition, scopes } = toolsByName().get('run_agent')!
   const { message, idempotencyKey } = definition.inputSchema.properties as Record<string, object>
   const properties = {

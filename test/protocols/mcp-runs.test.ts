@@ -1,0 +1,197 @@
+import { Client, type ClientOptions, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { createMcp } from '../engine/equipped.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const TASKS = 'io.modelcontextprotocol/tasks'
+
+let model: ModelServer
+let mcp: McpTestServer
+let server: TestServer
+let ann: Member
+let agent: string
+beforeAll(async () => {
+  model = await startModelServer()
+  mcp = await startMcpServer()
+  server = await startServer({
+    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' },
+    ALLOW_PRIVATE_NETWORK: 'true',
+  })
+  ann = await server.member({ organization: 'Acme' })
+  const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.', mcpInstanceIds: [mcpId] }
+  agent = (await request(server, 'POST', '/api/v1/agents', { body, token: ann.token })).body.id
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+  await mcp[Symbol.asyncDispose]()
+})
+beforeEach(() => {
+  mcp.calls.length = 0
+  model.fallback = ({ body }) =>
+    body.messages.at(-1)?.role === 'tool'
+      ? { tokens: `It said: ${body.messages.at(-1)?.content}` }
+      : { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }
+})
+
+type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: Record<string, string> }
+
+/** Connects the official client, whose user gives an answer to each question. */
+async function connect(answer: Answer | null, { token } = ann, era: '2025' | '2026' = '2026') {
+  const questions: string[] = []
+  const options: ClientOptions = {
+    ...(answer && { capabilities: { elicitation: { form: {} } } }),
+    ...(era === '2026' && { versionNegotiation: { mode: { pin: '2026-07-28' } } }),
+  }
+  const client = new Client({ name: 'test', version: '1.0.0' }, options)
+  if (answer) {
+    client.setRequestHandler('elicitation/create', ({ params }) => {
+      questions.push(params.message)
+      return answer
+    })
+  }
+  const headers = { Authorization: `Bearer ${token}` }
+  await client.connect(new StreamableHTTPClientTransport(new URL(`${server.url}/mcp`), { requestInit: { headers } }))
+  return Object.assign(client, { questions, [Symbol.asyncDispose]: () => client.close() })
+}
+
+const call = (message = 'Hello') => ({ name: 'run_agent', arguments: { id: agent, message } })
+
+type Fields = Record<string, unknown>
+
+/** Sends one request of revision 2026-07-28 by hand. */
+async function send(method: string, params: Fields, capabilities: Fields, { token } = ann): Promise<any> {
+  const _meta = {
+    'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+    'io.modelcontextprotocol/clientCapabilities': capabilities,
+  }
+  const name = params.taskId ?? params.name
+  const headers = {
+    ...{ Accept: 'application/json, text/event-stream', 'MCP-Protocol-Version': '2026-07-28', 'Mcp-Method': method },
+    ...(name !== undefined && { 'Mcp-Name': String(name) }),
+  }
+  const body = { jsonrpc: '2.0', id: 1, method, params: { ...params, _meta } }
+  return (await request(server, 'POST', '/mcp', { body, headers, token })).body
+}
+
+describe('an approval', () => {
+  it('is a question to the person at the client, whose answer lets the run go on', async () => {
+    await using client = await connect({ action: 'accept', content: { decision: 'approve', reason: 'Fine' } })
+    const result = await client.callTool(call())
+    expect(result.structuredContent).toMatchObject({ status: 'completed', result: 'It said: Hi' })
+    expect(client.questions).toHaveLength(1)
+    expect(client.questions[0]).toMatch(/^Ada wants to call echo \(.+\)\.\n[\s\S]*Arguments: \{\n {2}"text": "Hi"\n\}$/)
+    expect(mcp.calls).toEqual([{ tool: 'echo', input: { text: 'Hi' } }])
+  })
+
+  it.each([
+    ['denies the call', { action: 'accept', content: { decision: 'deny', reason: 'Not today' } }],
+    ['declines the question', { action: 'decline' }],
+  ] as const)('is denied by a person who %s', async (_, answer) => {
+    await using client = await connect(answer)
+    const result = await client.callTool(call())
+    expect(result.structuredContent).toMatchObject({ status: 'completed', result: expect.stringMatching(/denied/i) })
+    expect(mcp.calls).toEqual([])
+  })
+
+  it.each(['2025', '2026'] as const)('is a link for a client of %s that cannot ask anybody', async (era) => {
+    await using client = await connect(null, ann, era)
+    const { structuredContent, content } = await client.callTool(call())
+    const approvalsUrl = expect.stringMatching(/^http:.+\/app\/approvals$/)
+    expect(structuredContent).toMatchObject({ waitingFor: 'approval', approvalsUrl })
+    expect((content as { text: string }[])[0]?.text).toMatch(/\/app\/approvals\. Afterwards /)
+  })
+
+  it('is a link for a token that may not decide', async () => {
+    const runner = await server.member({
+      organization: 'Acme',
+      scopes: ['agents:execute', 'agents:read', 'executions:read', 'mcps:read'],
+    })
+    await using client = await connect({ action: 'accept', content: { decision: 'approve' } }, runner)
+    expect((await client.callTool(call())).structuredContent).toMatchObject({ waitingFor: 'approval' })
+    expect(client.questions).toEqual([])
+    expect(mcp.calls).toEqual([])
+  })
+
+  it('belongs to its user, tool and arguments, for an hour', async () => {
+    const eve = await server.member({ organization: 'Acme' })
+    const params = call('Bound')
+    const asked = (await send('tools/call', params, { elicitation: {} })).result
+    expect(asked).toMatchObject({ resultType: 'input_required', requestState: expect.any(String) })
+    expect(Buffer.from(asked.requestState, 'base64url').toString()).not.toContain('exec-')
+    const [key] = Object.keys(asked.inputRequests)
+    const inputResponses = { [key!]: { action: 'accept', content: { decision: 'approve' } } }
+    const { requestState } = asked
+    const invalid = { error: { code: -32602, message: 'Invalid or expired requestState' } }
+    const again = { ...params, inputResponses, requestState }
+    expect(await send('tools/call', again, { elicitation: {} }, eve)).toMatchObject(invalid)
+    const other = { ...again, arguments: { ...params.arguments, message: 'Other' } }
+    expect(await send('tools/call', other, { elicitation: {} })).toMatchObject(invalid)
+    const broken = { ...again, requestState: `${requestState.slice(0, -2)}AA` }
+    expect(await send('tools/call', broken, { elicitation: {} })).toMatchObject(invalid)
+    expect(mcp.calls).toEqual([])
+    const done = (await send('tools/call', again, { elicitation: {} })).result
+    expect(done).toMatchObject({ resultType: 'complete', structuredContent: { result: 'It said: Hi' } })
+  })
+})
+
+describe('a task', () => {
+  const capabilities = { elicitation: {}, extensions: { [TASKS]: {} } }
+  const get = async (taskId: string, who = ann) => (await send('tasks/get', { taskId }, capabilities, who)).result
+  const until = (taskId: string, status: string) => expect.poll(async () => (await get(taskId))?.status).toBe(status)
+
+  it('is an execution: it asks, is answered, and has the result', async () => {
+    const { result: task } = await send('tools/call', call(), capabilities)
+    expect(task).toMatchObject({
+      ...{ resultType: 'task', taskId: expect.stringMatching(/^exec-/), status: 'working', ttlMs: null },
+      ...{ pollIntervalMs: expect.any(Number), createdAt: expect.any(String), lastUpdatedAt: expect.any(String) },
+    })
+    await until(task.taskId, 'input_required')
+    const { inputRequests } = await get(task.taskId)
+    const [key] = Object.keys(inputRequests)
+    expect(inputRequests[key!]).toMatchObject({ method: 'elicitation/create' })
+    const inputResponses = {
+      [key!]: { action: 'accept', content: { decision: 'approve' } },
+      other: { action: 'accept' },
+    }
+    const answered = await send('tasks/update', { taskId: task.taskId, inputResponses }, capabilities)
+    expect(answered.result).toMatchObject({ resultType: 'complete' })
+    await until(task.taskId, 'completed')
+    expect((await get(task.taskId)).result).toMatchObject({ structuredContent: { result: 'It said: Hi' } })
+  })
+
+  it('of a run that failed is completed with an error', async () => {
+    model.fallback = () => ({ error: { status: 400, message: 'no' } })
+    const { result: task } = await send('tools/call', call(), capabilities)
+    await until(task.taskId, 'completed')
+    expect((await get(task.taskId)).result).toMatchObject({ isError: true })
+  })
+
+  it('is cancelled, once and again', async () => {
+    const { result: task } = await send('tools/call', call(), capabilities)
+    await until(task.taskId, 'input_required')
+    for (let times = 0; times < 2; times++) {
+      const { result } = await send('tasks/cancel', { taskId: task.taskId }, capabilities)
+      expect(result).toMatchObject({ resultType: 'complete' })
+    }
+    await until(task.taskId, 'cancelled')
+  })
+
+  it('is nothing to another organization, and to a client that declared no tasks', async () => {
+    const eve = await server.member({ organization: 'Other' })
+    const { result: task } = await send('tools/call', call(), capabilities)
+    const { taskId } = task
+    for (const method of ['tasks/get', 'tasks/cancel', 'tasks/update']) {
+      const params = { taskId, ...(method === 'tasks/update' && { inputResponses: {} }) }
+      const unknown = { error: { code: -32602, message: 'Unknown task' } }
+      expect(await send(method, params, capabilities, eve), method).toMatchObject(unknown)
+      expect(await send(method, params, {}), method).toMatchObject({ error: { code: -32021 } })
+    }
+    const { result } = await send('server/discover', {}, {})
+    expect(result.capabilities.extensions).toHaveProperty([TASKS])
+  })
+})
