@@ -1,52 +1,116 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
-import { ScrollText } from 'lucide-react'
+import { Download, ScrollText, X } from 'lucide-react'
 import { useDeferredValue, useState } from 'react'
+import { BASE } from '../../api.ts'
+import { Button, buttonClass } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
-import { TextField } from '../../components/field.tsx'
+import { Select, TextField } from '../../components/field.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
 import { moment, pretty } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
-import { useIsAdmin } from '../../session.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { useMembers } from '../agents/names.ts'
 
 const t = texts.settings.audit
+
+type Filter = { action: string; actorId: string; target: string; since: string; until: string }
+const NONE: Filter = { action: '', actorId: '', target: '', since: '', until: '' }
 
 /** Every change in the organization, newest first. */
 export function Audit() {
   const isAdmin = useIsAdmin()
-  const [text, setText] = useState('')
-  const action = useDeferredValue(text.trim())
-  const list = useInfiniteQuery({ ...pages('audit.list', action ? { action } : {}), enabled: isAdmin })
+  const { organization } = useSession()
+  const [wanted, setWanted] = useState(NONE)
+  const filter = useDeferredValue(
+    Object.fromEntries(Object.entries(wanted).flatMap(([name, text]) => (text.trim() ? [[name, text.trim()]] : []))),
+  )
+  const members = useMembers()
+  const list = useInfiniteQuery({ ...pages('audit.list', filter), enabled: isAdmin })
   if (!isAdmin) return <p className="text-soft">{texts.settings.onlyAdmins}</p>
+  const set = (said: Partial<Filter>) => setWanted({ ...wanted, ...said })
+  const file = new URLSearchParams({ ...filter, organization: organization?.id ?? '' })
   return (
     <>
-      <p className="mb-4 text-soft">{t.help}</p>
-      <TextField
-        label={t.action}
-        help={t.actionHelp}
-        wrap="max-w-72"
-        value={text}
-        onChange={({ target }) => setText(target.value)}
-      />
+      <div className="mb-3 flex flex-wrap items-center justify-between gap-3">
+        <p className="text-soft">{t.help}</p>
+        <a href={`${BASE}/api/v1/audit/export?${file}`} download="audit.ndjson" className={buttonClass()}>
+          <Download size={15} aria-hidden />
+          {t.export}
+        </a>
+      </div>
+      <div className="grid grid-cols-1 gap-x-3 sm:grid-cols-2 lg:grid-cols-4">
+        <TextField
+          label={t.action}
+          placeholder={t.actionHelp}
+          value={wanted.action}
+          onChange={({ target }) => set({ action: target.value })}
+        />
+        <Select
+          label={t.actor}
+          options={[
+            { value: '', label: texts.all },
+            ...(members.data?.members ?? []).map(({ userId, name }) => ({ value: userId, label: name })),
+            { value: 'operator', label: t.kinds.system },
+          ]}
+          value={wanted.actorId}
+          onChange={({ target }) => set({ actorId: target.value })}
+        />
+        <TextField
+          label={t.since}
+          type="date"
+          value={wanted.since}
+          onChange={({ target }) => set({ since: target.value })}
+        />
+        <TextField
+          label={t.until}
+          type="date"
+          value={wanted.until}
+          onChange={({ target }) => set({ until: target.value })}
+        />
+      </div>
+      {wanted.target && (
+        <p className="mb-3 flex items-center gap-2">
+          <span className="min-w-0 truncate">
+            {t.only} <code className="font-mono text-xs">{wanted.target}</code>
+          </span>
+          <Button small icon={X} onClick={() => set({ target: '' })}>
+            {t.everything}
+          </Button>
+        </p>
+      )}
       <Loaded query={list}>
         {({ pages: read }) => {
           const events = read.flatMap((page) => page.events)
-          if (!events.length) return <Empty icon={ScrollText} title={t.emptyTitle} />
+          if (!events.length) {
+            return <Empty icon={ScrollText} title={Object.keys(filter).length ? t.noMatch : t.emptyTitle} />
+          }
           return (
             <Rows>
               {events.map((event) => (
                 <li key={event.id} className="px-4 py-2.5">
-                  <div className="flex flex-wrap items-center gap-x-3 gap-y-0.5">
+                  <div className="flex flex-wrap items-baseline gap-x-3 gap-y-0.5">
                     <code className="font-mono text-xs">{event.action}</code>
                     <bdi className="font-medium">{event.actor.name}</bdi>
-                    <span className="min-w-0 flex-1 truncate font-mono text-soft text-xs">{event.target}</span>
-                    <time dateTime={event.at} className="text-soft text-xs">
+                    <span className="text-soft text-xs">{t.kinds[event.actor.kind]}</span>
+                    <time dateTime={event.at} className="ml-auto text-soft text-xs">
                       {moment(event.at)}
                     </time>
                   </div>
+                  <p className="flex flex-wrap gap-x-3 text-soft text-xs">
+                    <button
+                      type="button"
+                      className="min-w-0 truncate font-mono hover:text-accent hover:underline"
+                      title={t.onlyTarget}
+                      onClick={() => set({ target: event.target })}
+                    >
+                      {event.target}
+                    </button>
+                    {event.ip && <span className="font-mono">{event.ip}</span>}
+                  </p>
                   {event.changes !== null && event.changes !== undefined && (
-                    <details>
+                    <details className="mt-0.5">
                       <summary className="text-soft text-xs">{t.changes}</summary>
                       <Code text={pretty(event.changes)} className="mt-1" />
                     </details>

@@ -1,7 +1,7 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { KeyRound, Plus, Trash2 } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { type Input, type Output, tell } from '../../api.ts'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -15,7 +15,10 @@ import { texts } from '../../texts.ts'
 
 const t = texts.settings.keys
 
-type Key = Output<'keys.list'>['keys'][number]
+export type Key = Output<'keys.list'>['keys'][number]
+type Created = Output<'keys.create'>
+/** What a new key has. */
+export type NewKeyInput = Omit<Input<'keys.create'>, 'idempotencyKey'>
 
 const DAYS = [7, 30, 90, 365]
 const RESOURCES = [
@@ -58,32 +61,13 @@ export function Keys() {
         {({ pages: read }) => {
           const keys = read.flatMap((page) => page.keys)
           if (!keys.length) return <Empty icon={KeyRound} title={t.emptyTitle} text={t.emptyText} />
-          return (
-            <Rows>
-              {keys.map((key) => (
-                <li key={key.id} className="flex items-center gap-3 px-4 py-2.5">
-                  <div className="min-w-0 flex-1">
-                    <p className="truncate font-medium" dir="auto">
-                      {key.name}
-                    </p>
-                    <p className="truncate text-soft text-xs">
-                      <code>{key.preview}…</code> · {key.scopes.join(', ')}
-                    </p>
-                  </div>
-                  <p className="hidden text-right text-soft text-xs sm:block">
-                    {t.expires}: {key.expiresAt ? moment(key.expiresAt) : t.never}
-                    <br />
-                    {t.lastUsed}: {key.lastUsedAt ? <Ago at={key.lastUsedAt} /> : t.never}
-                  </p>
-                  <IconButton label={`${t.revoke} ${key.name}`} icon={Trash2} onClick={() => setDoomed(key)} />
-                </li>
-              ))}
-            </Rows>
-          )
+          return <KeyRows keys={keys} onRevoke={setDoomed} />
         }}
       </Loaded>
       <More query={list} />
-      {isNew && <NewKey onClose={() => setIsNew(false)} />}
+      {isNew && (
+        <NewKey changes="keys." onClose={() => setIsNew(false)} create={(input) => tell('keys.create', input)} />
+      )}
       <Confirm
         open={doomed !== null}
         onClose={() => setDoomed(null)}
@@ -106,19 +90,51 @@ export function Keys() {
   )
 }
 
-function NewKey({ onClose }: { onClose: () => void }) {
+/** Lists keys: how they begin, what they may do, until when. */
+export const KeyRows = ({ keys, onRevoke }: { keys: readonly Key[]; onRevoke: (key: Key) => void }) => (
+  <Rows>
+    {keys.map((key) => (
+      <li key={key.id} className="flex items-center gap-3 px-4 py-2.5">
+        <div className="min-w-0 flex-1">
+          <p className="truncate font-medium" dir="auto">
+            {key.name}
+          </p>
+          <p className="truncate text-soft text-xs" title={key.scopes.join(', ')}>
+            <code>{key.preview}…</code> · {key.scopes.join(', ')}
+          </p>
+        </div>
+        <p className="hidden text-right text-soft text-xs sm:block">
+          {t.expires}: {key.expiresAt ? moment(key.expiresAt) : t.never}
+          <br />
+          {t.lastUsed}: {key.lastUsedAt ? <Ago at={key.lastUsedAt} /> : t.never}
+        </p>
+        <IconButton label={`${t.revoke} ${key.name}`} icon={Trash2} onClick={() => onRevoke(key)} />
+      </li>
+    ))}
+  </Rows>
+)
+
+type NewKeyProps = {
+  /** Which queries have changed afterwards. */
+  changes: string
+  create: (input: NewKeyInput) => Promise<Pick<Created, 'token'>>
+  onClose: () => void
+}
+
+/** Makes a key, and shows it once. */
+export function NewKey({ changes, create: make, onClose }: NewKeyProps) {
   const [name, setName] = useState('')
   const [days, setDays] = useState('90')
   const [isLimited, setIsLimited] = useState(false)
   const [scopes, setScopes] = useState<string[]>([])
   const create = useAction(
     () =>
-      tell('keys.create', {
+      make({
         name,
         ...(days && { expiresInDays: Number(days) }),
         ...(isLimited && { scopes }),
       }),
-    { changes: ['keys.'], quiet: true },
+    { changes: [changes], quiet: true },
   )
   if (create.data) {
     return (

@@ -7,9 +7,10 @@ import { Confirm } from '../../components/dialog.tsx'
 import { Loaded, Rows } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
-import { useSession } from '../../session.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useMembers } from '../agents/names.ts'
+import { Invitations } from './invitations.tsx'
 
 const t = texts.settings.members
 
@@ -20,6 +21,7 @@ type Role = Member['role']
 export function Members() {
   const { organization, role: own } = useSession()
   const id = organization?.id ?? ''
+  const isAdmin = useIsAdmin()
   const members = useMembers()
   const [doomed, setDoomed] = useState<Member | null>(null)
   const update = useAction(
@@ -75,6 +77,11 @@ export function Members() {
           </Rows>
         )}
       </Loaded>
+      {isAdmin && (
+        <div className="mt-8">
+          <Invitations />
+        </div>
+      )}
       <Confirm
         open={doomed !== null}
         onClose={() => setDoomed(null)}

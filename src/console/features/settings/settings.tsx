@@ -7,10 +7,13 @@ import { texts } from '../../texts.ts'
 import { Secrets } from '../spaces/secrets.tsx'
 import { Audit } from './audit.tsx'
 import { Keys } from './keys.tsx'
+import { Limits } from './limits.tsx'
 import { Members } from './members.tsx'
+import { OrganizationSettings } from './organization.tsx'
 import { Policy } from './policy.tsx'
 import { Profile } from './profile.tsx'
 import { Providers } from './providers.tsx'
+import { ServiceAccounts } from './service-accounts.tsx'
 
 const t = texts.settings
 
@@ -19,14 +22,25 @@ type Name = keyof typeof t.sections
 const SECTIONS: Readonly<Record<Name, ComponentType>> = {
   profile: Profile,
   keys: Keys,
-  providers: Providers,
+  limits: Limits,
+  organization: OrganizationSettings,
   members: Members,
+  'service-accounts': ServiceAccounts,
+  providers: Providers,
   secrets: OrganizationSecrets,
   policy: Policy,
   audit: Audit,
 }
 
 const NAMES = Object.keys(SECTIONS) as Name[]
+const OF_PERSON: readonly Name[] = ['profile', 'keys', 'limits']
+
+type Group = keyof typeof t.groups
+
+const GROUPS: Readonly<Record<Group, readonly Name[]>> = {
+  person: OF_PERSON,
+  organization: NAMES.filter((name) => !OF_PERSON.includes(name)),
+}
 
 /** The settings of the person and of the organization. */
 export function Settings() {
@@ -37,23 +51,30 @@ export function Settings() {
     <Page title={t.sections[current]}>
       <div className="grid grid-cols-1 gap-6 md:grid-cols-[11rem_minmax(0,1fr)]">
         <nav aria-label={t.title}>
-          <ul className="flex gap-1 overflow-x-auto md:flex-col">
-            {NAMES.map((name) => (
-              <li key={name}>
-                <Link
-                  to="/settings/$section"
-                  params={{ section: name }}
-                  aria-current={name === current ? 'page' : undefined}
-                  className={cn(
-                    'block whitespace-nowrap rounded-md px-2.5 py-1.5 hover:bg-hover',
-                    name === current ? 'bg-hover font-medium' : 'text-soft',
-                  )}
-                >
-                  {t.sections[name]}
-                </Link>
-              </li>
+          <div className="flex gap-1 overflow-x-auto md:flex-col">
+            {Object.entries(GROUPS).map(([group, names]) => (
+              <ul key={group} className="flex shrink-0 gap-1 md:mb-3 md:flex-col" aria-label={t.groups[group as Group]}>
+                <li aria-hidden className="hidden px-2.5 py-1 text-soft text-xs md:block">
+                  {t.groups[group as Group]}
+                </li>
+                {names.map((name) => (
+                  <li key={name}>
+                    <Link
+                      to="/settings/$section"
+                      params={{ section: name }}
+                      aria-current={name === current ? 'page' : undefined}
+                      className={cn(
+                        'block whitespace-nowrap rounded-md px-2.5 py-1.5 hover:bg-hover',
+                        name === current ? 'bg-hover font-medium' : 'text-soft',
+                      )}
+                    >
+                      {t.sections[name]}
+                    </Link>
+                  </li>
+                ))}
+              </ul>
             ))}
-          </ul>
+          </div>
         </nav>
         <div className="min-w-0">
           <Section />

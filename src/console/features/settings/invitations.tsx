@@ -1,0 +1,141 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { Plus, Trash2 } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Code } from '../../components/code.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { Select, TextField } from '../../components/field.tsx'
+import { More } from '../../components/more.tsx'
+import { Loaded, Problem, Rows, Section } from '../../components/page.tsx'
+import { moment } from '../../lib/format.ts'
+import { pages, useAction } from '../../queries.ts'
+import { useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.settings.invitations
+
+type Invitation = Output<'organizations.listInvitations'>['invitations'][number]
+type Role = Invitation['role']
+
+/** The open invitations of the organization: made here, and withdrawn. */
+export function Invitations() {
+  const { organization } = useSession()
+  const id = organization?.id ?? ''
+  const [isNew, setIsNew] = useState(false)
+  const [doomed, setDoomed] = useState<Invitation | null>(null)
+  const list = useInfiniteQuery(pages('organizations.listInvitations', { id }))
+  const withdraw = useAction((invitationId: string) => tell('organizations.deleteInvitation', { id, invitationId }), {
+    changes: ['organizations.listInvitations'],
+    done: t.withdrawn,
+  })
+  return (
+    <Section
+      title={t.title}
+      actions={
+        <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+          {t.new}
+        </Button>
+      }
+    >
+      <Loaded query={list} lines={2}>
+        {({ pages: read }) => {
+          const invitations = read.flatMap((page) => page.invitations)
+          if (!invitations.length) return <p className="text-soft">{t.none}</p>
+          return (
+            <Rows>
+              {invitations.map((invitation) => (
+                <li key={invitation.id} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-4 py-2.5">
+                  <div className="min-w-0 flex-1 basis-48">
+                    <p className="truncate font-medium" dir="auto">
+                      {invitation.email}
+                    </p>
+                    <p className="truncate text-soft text-xs">
+                      {t.expires}: {moment(invitation.expiresAt)}
+                    </p>
+                  </div>
+                  <Badge>{texts.settings.members.roles[invitation.role]}</Badge>
+                  <IconButton
+                    label={`${t.withdraw}: ${invitation.email}`}
+                    icon={Trash2}
+                    onClick={() => setDoomed(invitation)}
+                  />
+                </li>
+              ))}
+            </Rows>
+          )
+        }}
+      </Loaded>
+      <More query={list} />
+      {isNew && <Invite onClose={() => setIsNew(false)} />}
+      <Confirm
+        open={doomed !== null}
+        onClose={() => setDoomed(null)}
+        title={t.withdrawTitle(doomed?.email ?? '')}
+        text={t.withdrawText}
+        action={t.withdraw}
+        onConfirm={() => withdraw.mutateAsync(doomed?.id ?? '')}
+      />
+    </Section>
+  )
+}
+
+function Invite({ onClose }: { onClose: () => void }) {
+  const { organization, role: own } = useSession()
+  const [email, setEmail] = useState('')
+  const [role, setRole] = useState<Role>('member')
+  const create = useAction(
+    () => tell('organizations.createInvitation', { id: organization?.id ?? '', email: email.trim(), role }),
+    { changes: ['organizations.listInvitations'], quiet: true },
+  )
+  if (create.data) {
+    const { url, mailed } = create.data
+    return (
+      <Dialog open onClose={onClose} title={t.made} description={url ? t.madeText : t.mailedText}>
+        {url && <Code text={url} />}
+        {url && mailed && <p className="mt-2 text-soft">{t.mailedText}</p>}
+        <div className="mt-4 flex justify-end">
+          <Button kind="primary" onClick={onClose}>
+            {texts.close}
+          </Button>
+        </div>
+      </Dialog>
+    )
+  }
+  const roles = (Object.keys(texts.settings.members.roles) as Role[]).filter(
+    (each) => each !== 'owner' || own === 'owner',
+  )
+  return (
+    <Dialog open onClose={onClose} title={t.new} description={t.help}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          create.mutate(undefined)
+        }}
+      >
+        <TextField
+          label={t.email}
+          type="email"
+          required
+          maxLength={254}
+          value={email}
+          onChange={({ target }) => setEmail(target.value)}
+        />
+        <Select
+          label={texts.settings.members.role}
+          options={roles.reverse().map((value) => ({ value, label: texts.settings.members.roles[value] }))}
+          value={role}
+          onChange={({ target }) => setRole(target.value as Role)}
+        />
+        {create.error && <Problem error={create.error} />}
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={onClose}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!email.trim()} busy={create.isPending}>
+            {t.invite}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}

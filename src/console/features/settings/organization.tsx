@@ -1,0 +1,90 @@
+import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Button } from '../../components/button.tsx'
+import { Confirm } from '../../components/dialog.tsx'
+import { TextField } from '../../components/field.tsx'
+import { Loaded, Problem, Section } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.settings.organization
+
+/** The name and the address of the organization, and the way out of it. */
+export function OrganizationSettings() {
+  const { organization } = useSession()
+  const id = organization?.id ?? ''
+  const found = useQuery(query('organizations.get', { id }))
+  const [isLeaving, setIsLeaving] = useState(false)
+  const leave = useAction(() => tell('organizations.removeMember', { id, userId: 'me' }), {
+    onDone: () => location.reload(),
+  })
+  return (
+    <>
+      <Loaded query={found} lines={2}>
+        {({ organization: { name, slug } }) => <Form key={`${name} ${slug}`} id={id} name={name} slug={slug} />}
+      </Loaded>
+      <Section title={t.leave}>
+        <p className="mb-3 text-soft">{t.leaveText}</p>
+        <Button kind="danger" onClick={() => setIsLeaving(true)}>
+          {t.leave}
+        </Button>
+      </Section>
+      <Confirm
+        open={isLeaving}
+        onClose={() => setIsLeaving(false)}
+        title={t.leaveTitle(organization?.name ?? '')}
+        text={t.leaveText}
+        action={t.leave}
+        onConfirm={() => leave.mutateAsync(undefined)}
+      />
+    </>
+  )
+}
+
+type Details = Pick<Output<'organizations.get'>['organization'], 'name' | 'slug'>
+
+function Form({ id, ...before }: Details & { id: string }) {
+  const isAdmin = useIsAdmin()
+  const [name, setName] = useState(before.name)
+  const [slug, setSlug] = useState(before.slug)
+  const save = useAction(() => tell('organizations.update', { id, name: name.trim(), slug: slug.trim() }), {
+    changes: ['organizations.', 'session'],
+    done: texts.saved,
+    quiet: true,
+  })
+  const isSame = name === before.name && slug === before.slug
+  return (
+    <form
+      className="mb-8 max-w-md"
+      onSubmit={(event) => {
+        event.preventDefault()
+        save.mutate(undefined)
+      }}
+    >
+      <TextField
+        label={texts.name}
+        maxLength={200}
+        disabled={!isAdmin}
+        value={name}
+        onChange={({ target }) => setName(target.value)}
+      />
+      <TextField
+        label={t.slug}
+        help={t.slugHelp}
+        maxLength={64}
+        disabled={!isAdmin}
+        className="font-mono"
+        value={slug}
+        onChange={({ target }) => setSlug(target.value)}
+      />
+      {save.error && <Problem error={save.error} />}
+      {isAdmin && (
+        <Button kind="primary" type="submit" disabled={isSame || !name.trim() || !slug.trim()} busy={save.isPending}>
+          {texts.save}
+        </Button>
+      )}
+    </form>
+  )
+}

@@ -1,0 +1,188 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { Bot, KeyRound, Pencil, Plus, Trash2 } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { Select, TextField } from '../../components/field.tsx'
+import { More } from '../../components/more.tsx'
+import { Empty, Loaded, Problem, Rows } from '../../components/page.tsx'
+import { moment } from '../../lib/format.ts'
+import { pages, query, useAction } from '../../queries.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
+import { type Key, KeyRows, NewKey } from './keys.tsx'
+
+const t = texts.settings.serviceAccounts
+
+type Account = Output<'organizations.listServiceAccounts'>['serviceAccounts'][number]
+type Role = Account['role']
+
+/** Users who act by keys alone, such as pipelines. */
+export function ServiceAccounts() {
+  const { organization } = useSession()
+  const isAdmin = useIsAdmin()
+  const id = organization?.id ?? ''
+  const [open, setOpen] = useState<{ of: Account | null; what: 'form' | 'keys' | 'delete' } | null>(null)
+  const list = useQuery({ ...query('organizations.listServiceAccounts', { id }), enabled: isAdmin })
+  const remove = useAction((userId: string) => tell('organizations.deleteServiceAccount', { id, userId }), {
+    changes: ['organizations.'],
+    done: texts.deleted,
+  })
+  if (!isAdmin) return <p className="text-soft">{texts.settings.onlyAdmins}</p>
+  const close = () => setOpen(null)
+  return (
+    <>
+      <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
+        <p className="min-w-0 flex-1 basis-60 text-soft">{t.help}</p>
+        <Button kind="primary" icon={Plus} onClick={() => setOpen({ of: null, what: 'form' })}>
+          {t.new}
+        </Button>
+      </div>
+      <Loaded query={list} lines={2}>
+        {({ serviceAccounts }) =>
+          serviceAccounts.length ? (
+            <Rows>
+              {serviceAccounts.map((account) => (
+                <li key={account.id} className="flex flex-wrap items-center gap-x-2 gap-y-1 px-4 py-2.5">
+                  <div className="min-w-0 flex-1 basis-40">
+                    <p className="truncate font-medium" dir="auto">
+                      {account.name}
+                    </p>
+                    <p className="truncate text-soft text-xs">
+                      {t.created}: {moment(account.createdAt)}
+                    </p>
+                  </div>
+                  <Badge>{texts.settings.members.roles[account.role]}</Badge>
+                  <Button small icon={KeyRound} onClick={() => setOpen({ of: account, what: 'keys' })}>
+                    {t.keys}
+                  </Button>
+                  <IconButton
+                    label={`${texts.edit} ${account.name}`}
+                    icon={Pencil}
+                    onClick={() => setOpen({ of: account, what: 'form' })}
+                  />
+                  <IconButton
+                    label={`${texts.delete} ${account.name}`}
+                    icon={Trash2}
+                    onClick={() => setOpen({ of: account, what: 'delete' })}
+                  />
+                </li>
+              ))}
+            </Rows>
+          ) : (
+            <Empty icon={Bot} title={t.emptyTitle} text={t.emptyText} />
+          )
+        }
+      </Loaded>
+      {open?.what === 'form' && <AccountForm account={open.of} onClose={close} />}
+      {open?.what === 'keys' && open.of && <AccountKeys account={open.of} onClose={close} />}
+      <Confirm
+        open={open?.what === 'delete'}
+        onClose={close}
+        title={t.deleteTitle(open?.of?.name ?? '')}
+        text={t.deleteText}
+        action={texts.delete}
+        onConfirm={() => remove.mutateAsync(open?.of?.id ?? '')}
+      />
+    </>
+  )
+}
+
+function AccountForm({ account, onClose }: { account: Account | null; onClose: () => void }) {
+  const { organization } = useSession()
+  const id = organization?.id ?? ''
+  const [name, setName] = useState(account?.name ?? '')
+  const [role, setRole] = useState<Role>(account?.role ?? 'member')
+  const save = useAction<void, unknown>(
+    () =>
+      account
+        ? tell('organizations.updateServiceAccount', { id, userId: account.id, name, role })
+        : tell('organizations.createServiceAccount', { id, name, role }),
+    { changes: ['organizations.'], done: texts.saved, quiet: true, onDone: onClose },
+  )
+  return (
+    <Dialog open onClose={onClose} title={account ? account.name : t.new}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          save.mutate()
+        }}
+      >
+        <TextField
+          label={texts.name}
+          required
+          maxLength={200}
+          value={name}
+          onChange={({ target }) => setName(target.value)}
+        />
+        <Select
+          label={texts.settings.members.role}
+          options={(['member', 'admin'] as const).map((value) => ({
+            value,
+            label: texts.settings.members.roles[value],
+          }))}
+          value={role}
+          onChange={({ target }) => setRole(target.value as Role)}
+        />
+        {save.error && <Problem error={save.error} />}
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={onClose}>{texts.cancel}</Button>
+          <Button kind="primary" type="submit" disabled={!name.trim()} busy={save.isPending}>
+            {texts.save}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}
+
+function AccountKeys({ account, onClose }: { account: Account; onClose: () => void }) {
+  const { organization } = useSession()
+  const place = { id: organization?.id ?? '', userId: account.id }
+  const [isNew, setIsNew] = useState(false)
+  const [doomed, setDoomed] = useState<Key | null>(null)
+  const list = useInfiniteQuery(pages('organizations.listServiceKeys', place))
+  const revoke = useAction((keyId: string) => tell('organizations.deleteServiceKey', { ...place, keyId }), {
+    changes: ['organizations.listServiceKeys'],
+    done: texts.settings.keys.revoked,
+  })
+  if (isNew) {
+    return (
+      <NewKey
+        changes="organizations.listServiceKeys"
+        onClose={() => setIsNew(false)}
+        create={(input) => tell('organizations.createServiceKey', { ...place, ...input })}
+      />
+    )
+  }
+  if (doomed) {
+    return (
+      <Confirm
+        open
+        onClose={() => setDoomed(null)}
+        title={texts.settings.keys.revokeTitle(doomed.name)}
+        text={texts.settings.keys.revokeText}
+        action={texts.settings.keys.revoke}
+        onConfirm={() => revoke.mutateAsync(doomed.id)}
+      />
+    )
+  }
+  return (
+    <Dialog open as="wide" onClose={onClose} title={t.keysOf(account.name)} description={t.keysHelp}>
+      <Loaded query={list} lines={2}>
+        {({ pages: read }) => {
+          const keys = read.flatMap((page) => page.keys)
+          return keys.length ? <KeyRows keys={keys} onRevoke={setDoomed} /> : <p className="text-soft">{t.noKeys}</p>
+        }}
+      </Loaded>
+      <More query={list} />
+      <div className="mt-4 flex justify-end">
+        <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+          {texts.settings.keys.new}
+        </Button>
+      </div>
+    </Dialog>
+  )
+}
