@@ -247,6 +247,8 @@ async function fill(filling: Filling, ids: Ids, count: number, from: number): Pr
       ${status}, "createdAt", "createdAt" FROM "Execution"`)
   // As the executions would have counted it at their ends.
   await run(`DELETE FROM "UsageDay";
-    INSERT INTO "UsageDay" SELECT "organizationId", ${filling.day('"completedAt"')}, "agentId", "model",
-      count(*), 0, sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4`)
+    INSERT INTO "UsageDay" ("organizationId", "date", "agentId", "model", "userId",
+        "executions", "failed", "inputTokens", "outputTokens")
+      SELECT "organizationId", ${filling.day('"completedAt"')}, "agentId", "model", "userId",
+        count(*), 0, sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4, 5`)
 }

@@ -55,8 +55,10 @@ async function countAnew({ client, kind }: Database): Promise<void> {
   await client.usageDay.deleteMany()
   await client.$executeRaw(
     Prisma.raw(`
-      INSERT INTO "UsageDay" SELECT "organizationId", ${day}, "agentId", "model", count(*), 0,
-        sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4`),
+      INSERT INTO "UsageDay" ("organizationId", "date", "agentId", "model", "userId",
+        "executions", "failed", "inputTokens", "outputTokens")
+      SELECT "organizationId", ${day}, "agentId", "model", "userId", count(*), 0,
+        sum("inputTokens"), sum("outputTokens") FROM "Execution" GROUP BY 1, 2, 3, 4, 5`),
   )
 }
 

@@ -59,8 +59,10 @@ const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A tool call', {
   fields: { input: { cost: 5 }, result: { cost: 20 } },
 })
 
+const Attachment = objectFromZod('Attachment', schema.Attachment, 'A file that is attached to a message')
+
 const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
-  texts: ['content'],
+  texts: ['content', 'reasoning'],
   listed: service.listedMessages,
   order: [
     ['createdAt', 'asc'],
@@ -70,6 +72,8 @@ const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
 })
 
 const ended = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findEnds(actor, deps, ids))
+
+const attached = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findAttachments(actor, deps, ids))
 
 const before = computedBy(MESSAGE, ({ deps }, ids) => service.findParents(deps, ids))
 
@@ -91,6 +95,8 @@ export const Message = builder.prismaObject('Message', {
       select: { toolCalls: true },
       resolve: ({ toolCalls }) => toolCalls as z.output<typeof schema.ToolCall>[],
     }),
+    reasoning: t.exposeString('reasoning', { nullable: true, extensions: { cost: 5 } }),
+    attachments: t.field({ type: [Attachment], extensions: { rows: 2 }, resolve: attached('attachments') }),
     executionId: t.exposeID('executionId'),
     interrupted: t.exposeBoolean('interrupted'),
     stopReason: t.string({ nullable: true, resolve: ended('stopReason') }),

@@ -117,6 +117,16 @@ export const ToolCall = z
   })
   .meta({ id: 'ToolCall', description: 'A call of a tool' })
 
+/** A file that is attached to a message. */
+export const Attachment = z
+  .object({
+    id: z.string().describe('Id of the file, as in GET /media/{id}'),
+    name: z.string().describe('Name of the file'),
+    mimeType: z.string().describe('Media type of the file'),
+    size: z.int().describe('Size of the file (bytes)'),
+  })
+  .meta({ id: 'Attachment', description: 'A file that is attached to a message' })
+
 export const Message = z
   .object({
     id: z.string().describe('Id of the message'),
@@ -125,10 +135,15 @@ export const Message = z
     role: MessageRole.describe('Who wrote the message'),
     content: z.string().describe('Text of the message'),
     toolCalls: z.array(ToolCall).describe('Calls of tools in this turn'),
+    reasoning: z
+      .string()
+      .optional()
+      .describe('Of an answer: the reasoning that the model showed, at most 20,000 characters'),
+    attachments: z.array(Attachment).describe('Of a question: its files, without deleted ones'),
     executionId: z.string().describe('Id of the run that the message belongs to'),
     interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),
     createdAt: timestamp.describe('Time of the message'),
-    truncated: truncated.describe('In long lists: `content` is cut at 4,000 characters; its execution has it whole'),
+    truncated: truncated.describe('In long lists: texts are cut at 4,000 characters; its execution has it whole'),
     stopReason: z
       .enum(STOP_REASONS)
       .nullish()

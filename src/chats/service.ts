@@ -16,6 +16,7 @@ import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visibl
 import type { StopReason } from '../wire.ts'
 import { countActive, hiddenSessions, ofBranch, parentsOf } from './branches.ts'
 import type {
+  Attachment,
   Chat,
   CreateChat,
   ListChats,
@@ -275,10 +276,15 @@ export async function messages(
         ...withRoom({ take: most + 1 }),
       }),
     positionOf: (row) => afterCursor(encodeCursor(row)),
-    cut: (row) => cutTexts(row, ['content']),
+    cut: (row) => cutTexts(row, ['content', 'reasoning']),
   })
   const nextCursor = hasMore ? encodeCursor(rows.at(-1)!) : null
-  const [ends, parents] = await Promise.all([endsOf(actor, deps.db, rows), parentsIn(deps.db, rows)])
+  const runs = await runsOf(deps.db, rows)
+  const [ends, parents, attachments] = await Promise.all([
+    endsOf(actor, deps.db, rows, runs),
+    parentsIn(deps.db, rows),
+    attachmentsOf(actor, deps.db, rows, runs),
+  ])
   return {
     chatId,
     title,
@@ -290,6 +296,8 @@ export async function messages(
       role: row.role,
       content: row.content,
       toolCalls: row.toolCalls as z.input<typeof ToolCall>[],
+      ...(row.reasoning !== null && { reasoning: row.reasoning }),
+      attachments: attachments.get(row.id) ?? [],
       executionId: row.executionId,
       interrupted: row.interrupted,
       createdAt: row.createdAt.toISOString(),
@@ -324,25 +332,69 @@ type End = Pick<z.input<typeof Message>, 'stopReason' | 'code' | 'detail'>
 
 type Ending = Pick<MessageRow, 'id' | 'executionId' | 'sessionId' | 'position' | 'role'>
 
+const RUN = { id: true, status: true, stopReason: true, error: true, errorCode: true, mediaIds: true } as const
+type Run = Prisma.ExecutionGetPayload<{ select: typeof RUN }>
+type Runs = ReadonlyMap<string, Run>
+
+/** Returns the runs of messages by id. */
+async function runsOf(db: Db, rows: readonly Pick<MessageRow, 'executionId'>[]): Promise<Runs> {
+  if (!rows.length) return new Map()
+  const ids = [...new Set(rows.map(({ executionId }) => executionId))]
+  const runs = await db.execution.findMany({ where: { id: { in: ids } }, select: RUN })
+  return new Map(runs.map((run) => [run.id, run]))
+}
+
+type AttachmentsById = ReadonlyMap<string, z.input<typeof Attachment>[]>
+
+/** Returns the files of questions by message. Without any there is no query. */
+async function attachmentsOf(
+  { organizationId }: Actor,
+  db: Db,
+  rows: readonly Pick<MessageRow, 'id' | 'executionId' | 'role'>[],
+  runs: Runs,
+): Promise<AttachmentsById> {
+  const attached = rows.flatMap(({ id, role, executionId }) => {
+    const mediaIds = (role === 'user' && (runs.get(executionId)?.mediaIds as string[] | undefined)) || []
+    return mediaIds.length ? [{ id, mediaIds }] : []
+  })
+  if (!attached.length) return new Map()
+  const files = await db.media.findMany({
+    where: { organizationId, id: { in: [...new Set(attached.flatMap(({ mediaIds }) => mediaIds))] } },
+    select: { id: true, name: true, mimeType: true, size: true },
+  })
+  const byId = new Map(files.map((file) => [file.id, file]))
+  return new Map(attached.map(({ id, mediaIds }) => [id, mediaIds.flatMap((mediaId) => byId.get(mediaId) ?? [])]))
+}
+
+/** Returns the attachments of reachable messages: see {@link attachmentsOf}. */
+export async function findAttachments(actor: Actor, { db }: Deps, ids: readonly string[]) {
+  const select = { id: true, executionId: true, role: true } as const
+  const rows = await db.message.findMany({ where: { id: { in: [...ids] } }, select })
+  const found = await attachmentsOf(actor, db, rows, await runsOf(db, rows))
+  return rows.map(({ id }) => ({ id, attachments: found.get(id) ?? [] }))
+}
+
 /**
  * Returns how the runs of messages ended, by the last message of each run: its answer, or its question if it has none.
  * The error is left out unless the caller may read the run (contract-2.md sections 1.2 and 8.3).
  */
-async function endsOf(actor: Actor, db: Db, rows: readonly Ending[]): Promise<ReadonlyMap<string, End>> {
+async function endsOf(
+  actor: Actor,
+  db: Db,
+  rows: readonly Ending[],
+  found: Runs,
+): Promise<ReadonlyMap<string, End>> {
   const last = new Map(rows.map(({ executionId, id }) => [executionId, id]))
   const unanswered = rows.filter(({ id, role, executionId }) => role === 'user' && last.get(executionId) === id)
   for (const executionId of await answeredOf(db, unanswered)) last.delete(executionId)
   if (!last.size) return new Map()
-  const runs = await db.execution.findMany({
-    where: { id: { in: [...last.keys()] } },
-    select: { id: true, status: true, stopReason: true, error: true, errorCode: true },
-  })
+  const runs = [...found.values()].filter(({ id }) => last.has(id))
   const failed = runs.flatMap(({ id, status }) => (status === 'failed' ? id : []))
   const readable = await readableOf(actor, db, failed)
   return new Map(
-    runs.map(({ id, error, errorCode, ...run }): [string, End] => {
+    runs.map(({ id, error, errorCode, stopReason }): [string, End] => {
       const why = readable.has(id) && { code: errorCode ?? 'internal', ...(error !== null && { detail: error }) }
-      return [last.get(id)!, { stopReason: run.stopReason as StopReason | null, ...why }]
+      return [last.get(id)!, { stopReason: stopReason as StopReason | null, ...why }]
     }),
   )
 }
@@ -366,7 +418,7 @@ export async function findEnds(actor: Actor, { db }: Deps, ids: readonly string[
     where: { id: { in: [...ids] } },
     select: { id: true, executionId: true, sessionId: true, position: true, role: true },
   })
-  const ends = await endsOf(actor, db, rows)
+  const ends = await endsOf(actor, db, rows, await runsOf(db, rows))
   return rows.map(({ id }) => ({ id, stopReason: null, code: null, detail: null, ...ends.get(id) }))
 }
 

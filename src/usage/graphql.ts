@@ -11,8 +11,9 @@ enumFromZod('UsagePeriod', schema.Period, 'What is added up')
 objectFromZod('UsageTotals', schema.Totals, 'All of it')
 const AgentUsage = objectFromZod('AgentUsage', schema.AgentUsage, 'What the runs of one agent used')
 objectFromZod('ModelUsage', schema.ModelUsage, 'What the runs on one model used')
+objectFromZod('UserUsage', schema.UserUsage, 'What the runs of one user used')
 objectFromZod('UsageEntry', schema.UsageEntry, 'What the runs of a period used', {
-  fields: { byAgent: { rows: 20 }, byModel: { rows: 5 } },
+  fields: { byAgent: { rows: 20 }, byModel: { rows: 5 }, byUser: { rows: 20 } },
 })
 
 builder.objectField(AgentUsage, 'agent', (t) =>

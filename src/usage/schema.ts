@@ -33,6 +33,10 @@ export const ModelUsage = z
   .object({ model: z.string().nullable().describe('null: the runs ended before one was asked'), ...amounts })
   .meta({ id: 'ModelUsage', description: 'Usage of one model' })
 
+export const UserUsage = z
+  .object({ userId: z.string().nullable().describe('null: the runs ended before users were counted'), ...amounts })
+  .meta({ id: 'UserUsage', description: 'Usage of one user' })
+
 export const UsageEntry = z
   .object({
     date: z.iso.date().describe('The first day of the period: the day, its Monday, or the first of its month'),
@@ -41,6 +45,7 @@ export const UsageEntry = z
       .array(AgentUsage)
       .describe("The most runs first. Without other people's private agents, which are in the sums"),
     byModel: z.array(ModelUsage).describe('Usage by model, the most runs first'),
+    byUser: z.array(UserUsage).describe('Usage by the user whose runs they were, the most runs first'),
   })
   .meta({ id: 'UsageEntry', description: 'Usage of one period' })
 

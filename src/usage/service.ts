@@ -18,10 +18,10 @@ export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void>
   const date = now.toISOString().slice(0, 10)
   const added = Prisma.sql`
     INSERT INTO "UsageDay"
-      ("organizationId", "date", "agentId", "model", "executions", "failed", "inputTokens", "outputTokens")
-    VALUES (${run.organizationId}, ${date}, ${run.agentId}, ${groupOf(run, date)},
+      ("organizationId", "date", "agentId", "model", "userId", "executions", "failed", "inputTokens", "outputTokens")
+    VALUES (${run.organizationId}, ${date}, ${run.agentId}, ${groupOf(run, date)}, ${run.userId},
       1, ${failed}, ${run.inputTokens}, ${run.outputTokens})
-    ON CONFLICT ("organizationId", "date", "agentId", "model") DO UPDATE SET
+    ON CONFLICT ("organizationId", "date", "agentId", "model", "userId") DO UPDATE SET
       "executions" = "UsageDay"."executions" + 1,
       "failed" = "UsageDay"."failed" + excluded."failed",
       "inputTokens" = "UsageDay"."inputTokens" + excluded."inputTokens",
@@ -46,7 +46,12 @@ function groupOf({ organizationId, model }: ExecutionRow, date: string): string 
 }
 
 type Amounts = z.output<typeof Totals>
-type UsageRow = Prisma.UsageDayGetPayload<object>
+/** Sums of a day, by agent and model, or by user. */
+type UsageRow = Omit<Prisma.UsageDayGetPayload<object>, 'organizationId' | 'agentId' | 'model' | 'userId'> & {
+  agentId: string | null
+  model: string | null
+  userId: string | null
+}
 type Range = { start: string; end: string }
 
 const DAY = 24 * 60 * 60 * 1000
@@ -61,23 +66,44 @@ export async function get(actor: Actor, { db, clock }: Deps, input: z.output<typ
   const { organizationId } = actor
   const { start, end } = rangeOf(input, clock.now())
   const period = input.period ?? 'daily'
-  const rows = await db.usageDay.findMany({
-    where: { organizationId, date: { gte: start, lte: end } },
-    orderBy: [{ date: 'asc' }, { agentId: 'asc' }, { model: 'asc' }],
-  })
+  const all = await readRows(db, organizationId, { start, end })
+  const rows = all.filter(({ userId }) => userId === null)
+  const byUser = Map.groupBy(
+    all.filter(({ userId }) => userId !== null),
+    ({ date }) => beginOf(date, period),
+  )
   const hidden = await hiddenAgents(actor, db, rows)
-  const shown = (some: UsageRow[]) => some.filter(({ agentId }) => !hidden.has(agentId))
+  const shown = (some: UsageRow[]) => some.filter(({ agentId }) => !hidden.has(agentId ?? ''))
   const usage = group(rows, ({ date }) => beginOf(date, period)).map(([date, some]) => ({
     date,
     ...sum(some),
-    byAgent: group(shown(some), (row) => row.agentId)
+    byAgent: group(shown(some), (row) => row.agentId ?? '')
       .map(([agentId, its]) => ({ agentId, ...sum(its) }))
       .sort(mostFirst),
-    byModel: group(some, (row) => row.model)
+    byModel: group(some, (row) => row.model ?? '')
       .map(([model, its]) => ({ model: model || null, ...sum(its) }))
+      .sort(mostFirst),
+    byUser: group(byUser.get(date) ?? [], (row) => row.userId ?? '')
+      .map(([userId, its]) => ({ userId: userId || null, ...sum(its) }))
       .sort(mostFirst),
   }))
   return { organizationId, period, start, end, usage, totals: sum(rows) }
+}
+
+const SUMS = Prisma.raw(
+  [
+    ...['executions', 'failed', 'inputTokens', 'outputTokens'].map((name) => `CAST(sum("${name}") AS BIGINT) AS "${name}"`),
+  ].join(', '),
+)
+
+/** Reads the sums of each day. The database adds up, because a day has a row for each agent, model and user. */
+function readRows(db: Deps['db'], organizationId: string, { start, end }: Range): Promise<UsageRow[]> {
+  const where = Prisma.sql`"organizationId" = ${organizationId} AND "date" >= ${start} AND "date" <= ${end}`
+  return db.$queryRaw<UsageRow[]>(Prisma.sql`
+    SELECT "date", "agentId", "model", NULL AS "userId", ${SUMS} FROM "UsageDay"
+      WHERE ${where} GROUP BY "date", "agentId", "model"
+    UNION ALL SELECT "date", NULL, NULL, "userId", ${SUMS} FROM "UsageDay" WHERE ${where} GROUP BY "date", "userId"
+    ORDER BY "date", "agentId", "model"`)
 }
 
 const mostFirst = (a: Amounts, b: Amounts) => b.executions - a.executions
@@ -103,7 +129,7 @@ export function beginOf(date: string, period: z.output<typeof Period>): string {
 }
 
 async function hiddenAgents({ organizationId, userId }: Actor, db: Deps['db'], rows: UsageRow[]): Promise<Set<string>> {
-  const ids = [...new Set(rows.map(({ agentId }) => agentId))]
+  const ids = [...new Set(rows.map(({ agentId }) => agentId ?? ''))]
   // Filters by id only, because with the organization SQLite would scan all of its agents.
   const select = { id: true, organizationId: true, visibility: true, userId: true } as const
   const agents = (await db.agent.findMany({ where: { id: { in: ids } }, select })).filter(
@@ -119,8 +145,8 @@ const group = (rows: UsageRow[], keyOf: (row: UsageRow) => string) => [...Map.gr
 function sum(rows: UsageRow[]): Amounts {
   const total = { executions: 0, failed: 0, input_tokens: 0, output_tokens: 0 }
   for (const row of rows) {
-    total.executions += row.executions
-    total.failed += row.failed
+    total.executions += Number(row.executions)
+    total.failed += Number(row.failed)
     total.input_tokens += Number(row.inputTokens)
     total.output_tokens += Number(row.outputTokens)
   }

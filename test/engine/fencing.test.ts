@@ -122,6 +122,7 @@ test('the fence keeps the first worker from ending a run that restarted elsewher
     usage,
     warnings: [],
     replay: null,
+    reasoning: null,
     events: [],
     mayBeStored: false,
     terminalSeq: 10_000,

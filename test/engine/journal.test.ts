@@ -98,6 +98,7 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
         usage,
         warnings: [],
         replay: null,
+        reasoning: null,
         ...(await journal.drain(channel)),
       }
       const ended = await finish(deps, row, { status: 'completed', result, stopReason: 'end_turn' }, remains)

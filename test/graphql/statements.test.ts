@@ -299,5 +299,6 @@ test('no list of the schema is untested', () => {
     'Query.serviceAccounts',
     'UsageEntry.byAgent',
     'UsageEntry.byModel',
+    'UsageEntry.byUser',
   ])
 })

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { filePart, form, post } from '../support/multipart.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -275,6 +276,7 @@ describe('GET /chats/{id}/messages', () => {
       id: expect.stringMatching(/^\w{31}$/),
       branch: sessionId,
       toolCalls: [],
+      attachments: [],
       executionId,
       interrupted: false,
       createdAt: new Date(now).toISOString(),
@@ -315,6 +317,24 @@ describe('GET /chats/{id}/messages', () => {
       cursor = body.nextCursor
     }
     expect(seen).toEqual(all)
+  })
+
+  it.each(FACES)('%s: lists the attachments of a question and the reasoning of its answer', async (face) => {
+    const agentId = await agent()
+    const media = (await post(server, form([filePart('plan.md', '# Plan')]), { token: people.ann.token })).body
+    model.script({ tokens: ['<think>Let me ', 'see.</think>', 'All is well.'] })
+    const { chatId } = await say(agentId, { message: 'Look', mediaIds: [media.id] })
+    const read = async (who: Who) => (await on(face, 'chats.messages', { id: chatId }, who)).body.messages
+    const files = [{ id: media.id, name: 'plan.md', mimeType: media.media.mimeType, size: 6 }]
+    for (const who of ['ann', 'ben'] as const) {
+      expect(await read(who)).toMatchObject([
+        { role: 'user', content: 'Look', attachments: files },
+        { role: 'assistant', content: 'All is well.', attachments: [], reasoning: 'Let me see.' },
+      ])
+    }
+    expect((await read('ann'))[0].reasoning ?? null).toBeNull()
+    await done('media.delete', { id: media.id })
+    expect((await read('ann'))[0].attachments).toEqual([])
   })
 
   it('marks the text of a cancelled run', async () => {

@@ -38,11 +38,11 @@ async function usage(who: Member, query: Query = {}, face: Face = 'REST') {
 }
 
 /** Rows as runs leave them; the date and the number of executions, tokens ten and a hundred times as many. */
-async function used(who: Member, ...rows: [date: string, executions: number, agentId?: string, model?: string][]) {
+async function used(who: Member, ...rows: [date: string, executions: number, agentId?: string, model?: string, userId?: string][]) {
   await server.service.deps.db.usageDay.createMany({
-    data: rows.map(([date, executions, agentId = 'a', name = 'm']) => ({
+    data: rows.map(([date, executions, agentId = 'a', name = 'm', userId = '']) => ({
       organizationId: who.organizationId,
-      ...{ date, agentId, model: name, executions, failed: 1 },
+      ...{ date, agentId, model: name, userId, executions, failed: 1 },
       ...{ inputTokens: executions * 10, outputTokens: executions * 100 },
     })),
   })
@@ -88,10 +88,11 @@ describe('the usage of an organization', () => {
     })
     expect(totals).toEqual({ executions: 4, failed: 1, input_tokens: 12, output_tokens: 3 })
     expect(entries).toMatchObject([{ date: TODAY, ...totals }])
-    const [{ byAgent, byModel }] = entries
+    const [{ byAgent, byModel, byUser }] = entries
     expect(byAgent).toHaveLength(2)
     expect(byAgent).toContainEqual({ agentId: ada, executions: 2, failed: 1, input_tokens: 5, output_tokens: 2 })
     expect(byAgent).toContainEqual({ agentId: ben, executions: 2, failed: 0, input_tokens: 7, output_tokens: 1 })
+    expect(byUser).toEqual([{ userId: who.userId, ...totals }])
     expect(byModel).toEqual([
       { model: 'compatible/test', executions: 3, failed: 0, input_tokens: 12, output_tokens: 3 },
       { model: 'compatible/other', executions: 1, failed: 1, input_tokens: 0, output_tokens: 0 },
@@ -130,13 +131,13 @@ describe('the usage of an organization', () => {
     expect(await series({ start: '2026-06-30', end: '2026-06-30' })).toEqual([])
   })
 
-  it('is grouped by agent and by model within each period, most runs first', async () => {
+  it('is grouped by agent, by model and by user within each period, most runs first', async () => {
     const who = await server.member({ organization: 'Breakdown' })
     await used(
       who,
       ['2026-07-13', 1, 'a', 'm'],
-      ['2026-07-13', 2, 'a', 'n'],
-      ['2026-07-14', 4, 'b', 'm'],
+      ['2026-07-13', 2, 'a', 'n', 'u'],
+      ['2026-07-14', 4, 'b', 'm', 'u'],
       ['2026-07-14', 8, 'b', ''],
     )
     const { usage: entries, totals } = await usage(who, { period: 'weekly' })
@@ -152,6 +153,10 @@ describe('the usage of an organization', () => {
           { model: null, ...amounts(8, 1) },
           { model: 'm', ...amounts(5, 2) },
           { model: 'n', ...amounts(2, 1) },
+        ],
+        byUser: [
+          { userId: null, ...amounts(9, 2) },
+          { userId: 'u', ...amounts(6, 2) },
         ],
       },
     ])
@@ -206,6 +211,7 @@ describe('the usage of an organization', () => {
     const run = {
       organizationId: who.organizationId,
       agentId: 'a',
+      userId: 'u',
       status: 'completed',
       inputTokens: 1,
       outputTokens: 1,

@@ -91,6 +91,7 @@ const NOTHING = {
   usage: { ...BEGIN.usage, usageEstimated: true },
   warnings: [],
   replay: null,
+  reasoning: null,
   events: [],
 }
 

@@ -11,7 +11,7 @@ import * as endings from '../queue/endings.ts'
 import { BEGIN, loadRemains } from '../run/checkpoint.ts'
 import { failedWith } from '../run/failures.ts'
 import type { Launch, Live } from '../run/live.ts'
-import { recordsOf, replayOf } from '../run/steps.ts'
+import { reasoningOf, recordsOf, replayOf } from '../run/steps.ts'
 
 export type RecoveryDeps = {
   db: Db
@@ -68,6 +68,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
       usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
       warnings,
       replay: replayOf(checkpoint?.steps ?? [], [], model),
+      reasoning: reasoningOf(checkpoint?.steps ?? [], []),
       events: [],
       mayBeStored: false,
       terminalSeq: row.seqReserved - SEQ_BLOCK + 1,

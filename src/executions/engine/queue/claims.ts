@@ -167,7 +167,13 @@ export async function writeMessage(
     interrupted = false,
     toolCalls = [],
     replay = null,
-  }: { interrupted?: boolean; toolCalls?: readonly CallRecord[]; replay?: string | null } = {},
+    reasoning = null,
+  }: {
+    interrupted?: boolean
+    toolCalls?: readonly CallRecord[]
+    replay?: string | null
+    reasoning?: string | null
+  } = {},
 ): Promise<void> {
   const { organizationId, chatId, sessionId, id: executionId, queueSeq } = execution
   const position = queueSeq * 2 - (role === 'user' ? 1 : 0)
@@ -175,5 +181,6 @@ export async function writeMessage(
   const createdAt = before && before > now ? before : now
   const id = newSortableId(createdAt)
   const data = { id, organizationId, chatId, sessionId, executionId, position, role, content, createdAt }
-  await tx.message.createMany({ data: { ...data, interrupted, replay, toolCalls: toolCalls as Prisma.InputJsonArray } })
+  const calls = toolCalls as Prisma.InputJsonArray
+  await tx.message.createMany({ data: { ...data, interrupted, replay, reasoning, toolCalls: calls } })
 }

@@ -4,7 +4,7 @@ import { Prisma, type Tx } from '../../../db/client.ts'
 import { beginning } from '../../../lib/text.ts'
 import type { ErrorCode, StopReason } from '../../../wire.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast, textOf, type Warning } from '../events/events.ts'
-import { type CallRecord, forgetSteps, loadSteps, recordsOf, replayOf } from '../run/steps.ts'
+import { type CallRecord, forgetSteps, loadSteps, reasoningOf, recordsOf, replayOf } from '../run/steps.ts'
 import { toColumn } from '../run/warnings.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
@@ -39,6 +39,8 @@ export type Remains = {
   warnings: readonly Warning[]
   /** Steps that later turns replay to the model, see {@link replayOf}. */
   replay: string | null
+  /** Reasoning for people, see {@link reasoningOf}. */
+  reasoning: string | null
   events: readonly Extract<ExecutionEvent, { event: 'message' }>[]
   /** Whether the events may already be stored, because a transaction failed after it may have committed. */
   mayBeStored: boolean
@@ -108,6 +110,7 @@ export async function finish(
         interrupted: !completed,
         toolCalls,
         replay: remains.replay,
+        reasoning: remains.reasoning,
       })
     if (isLong) await nextTurn()
     // A run that did not complete may have stored steps although `toolCalls` is empty.
@@ -223,7 +226,8 @@ export async function finishPending(
       expired.push(...closed.map(({ id }) => id))
       const replay = replayOf(steps, [], execution.model)
       const toolCalls = recordsOf(steps)
-      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls, replay })
+      const reasoning = reasoningOf(steps, [])
+      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls, replay, reasoning })
       await forgetSteps(tx, row.id)
     }
     const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })

@@ -20,7 +20,7 @@ import { close, type EquipDeps, equip } from './prepare.ts'
 import { outlast } from './retry.ts'
 import { type Progress, run, type Say } from './run.ts'
 import { createRunBytes, type RunText } from './run-bytes.ts'
-import { recordsOf, replayOf } from './steps.ts'
+import { reasoningOf, recordsOf, replayOf } from './steps.ts'
 import type { Toolbox } from './tools.ts'
 import { createWarnings, type Warnings } from './warnings.ts'
 
@@ -165,6 +165,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       usage,
       warnings: state.warnings.all,
       replay: replayOf(steps, isKept ? [] : progress.last, by.model),
+      reasoning: reasoningOf(steps, isKept ? [] : progress.last),
     }
     const remains = { ...left, ...(await journal.drain(channel)) }
     const again = (error: unknown) =>

@@ -144,6 +144,17 @@ export function replayOf(steps: readonly Step[], last: readonly ReplyPart[], mod
   return json.length > MAX_REPLAY ? null : json
 }
 
+/** The maximum length of the reasoning that a message of a chat has (characters). */
+const MAX_REASONING = 20_000
+
+/** Returns the reasoning of a run for people, step by step; null if its model showed none. */
+export function reasoningOf(steps: readonly Step[], last: readonly ReplyPart[]): string | null {
+  const texts = [...steps.map(({ parts }) => parts), last].flatMap((parts) =>
+    parts.flatMap((part) => (part.type === 'reasoning' && part.text ? part.text : [])),
+  )
+  return texts.length ? cut(texts.join('\n\n'), MAX_REASONING) : null
+}
+
 function shortened(part: ReplyPart): ReplyPart {
   const { providerOptions, ...plain } = part
   const fits = providerOptions && JSON.stringify(providerOptions).length <= MAX_FIELDS
