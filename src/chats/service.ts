@@ -378,12 +378,7 @@ export async function findAttachments(actor: Actor, { db }: Deps, ids: readonly 
  * Returns how the runs of messages ended, by the last message of each run: its answer, or its question if it has none.
  * The error is left out unless the caller may read the run (contract-2.md sections 1.2 and 8.3).
  */
-async function endsOf(
-  actor: Actor,
-  db: Db,
-  rows: readonly Ending[],
-  found: Runs,
-): Promise<ReadonlyMap<string, End>> {
+async function endsOf(actor: Actor, db: Db, rows: readonly Ending[], found: Runs): Promise<ReadonlyMap<string, End>> {
   const last = new Map(rows.map(({ executionId, id }) => [executionId, id]))
   const unanswered = rows.filter(({ id, role, executionId }) => role === 'user' && last.get(executionId) === id)
   for (const executionId of await answeredOf(db, unanswered)) last.delete(executionId)

@@ -92,7 +92,9 @@ export async function get(actor: Actor, { db, clock }: Deps, input: z.output<typ
 
 const SUMS = Prisma.raw(
   [
-    ...['executions', 'failed', 'inputTokens', 'outputTokens'].map((name) => `CAST(sum("${name}") AS BIGINT) AS "${name}"`),
+    ...['executions', 'failed', 'inputTokens', 'outputTokens'].map(
+      (name) => `CAST(sum("${name}") AS BIGINT) AS "${name}"`,
+    ),
   ].join(', '),
 )
 

@@ -38,7 +38,10 @@ async function usage(who: Member, query: Query = {}, face: Face = 'REST') {
 }
 
 /** Rows as runs leave them; the date and the number of executions, tokens ten and a hundred times as many. */
-async function used(who: Member, ...rows: [date: string, executions: number, agentId?: string, model?: string, userId?: string][]) {
+async function used(
+  who: Member,
+  ...rows: [date: string, executions: number, agentId?: string, model?: string, userId?: string][]
+) {
   await server.service.deps.db.usageDay.createMany({
     data: rows.map(([date, executions, agentId = 'a', name = 'm', userId = '']) => ({
       organizationId: who.organizationId,
