@@ -1,6 +1,6 @@
 /**
- * How the console is built: `vite build` for .config/guard.js, and `npm run dev:console` for whoever works on it, which
- * passes requests on to a server at MUSTER_URL.
+ * Vite's configuration of the console: `vite build` for .config/guard.js, and `npm run dev:console` for development, which
+ * forwards requests to a server at MUSTER_URL.
  */
 import { fileURLToPath } from 'node:url'
 import tailwindcss from '@tailwindcss/vite'

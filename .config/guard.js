@@ -34,8 +34,8 @@ if (!existsSync(found) || readFileSync(found, 'utf8') !== stamp) {
   })
 }
 
-// The console, where its sources are newer than what was built of them. Without it the API starts all the same, and /app
-// says how to build it.
+// Builds the console if its sources are newer than the built files. The API also starts without it, and /app then has the
+// instructions.
 const built = fromRoot('dist/console/')
 const builtAt = existsSync(new URL('.stamp', built)) ? statSync(new URL('.stamp', built)).mtimeMs : 0
 const consoleSources = fromRoot('src/console/')

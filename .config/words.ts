@@ -13,78 +13,14 @@ const MAX_TITLE = 90
 /** Below this number of words a group has too few words for a share (words). */
 const MIN_WORDS = 300
 
-/** Groups that must hold. Other groups are only printed. */
-const DONE = new Set([
-  '.config',
-  'bench',
-  'src/admin',
-  'src/agents',
-  'src/approvals',
-  'src/auth',
-  'src/bus',
-  'src/chats',
-  'src/client',
-  'src/crypto',
-  'src/db',
-  'src/graphql',
-  'src/mcps',
-  'src/missions',
-  'src/spaces',
-  'src/tasks',
-  'src/executions',
-  'src/files',
-  'src/keys',
-  'src/lib',
-  'src/media',
-  'src/models',
-  'src/profile',
-  'src/providers',
-  'src/sdk',
-  'src/secrets',
-  'src/skills',
-  'src/telemetry',
-  'src/usage',
-  'src',
-  'test',
-  'test/admin',
-  'test/auth',
-  'test/browser',
-  'test/console',
-  'test/db',
-  'test/e2e',
-  'test/engine',
-  'test/graphql',
-  'test/http',
-  'test/mcps',
-  'test/missions',
-  'test/people',
-  'test/rest',
-  'test/security',
-  'test/soak',
-  'test/support',
-  'test/telemetry',
-  'test/tools',
-  'test/trpc',
-
-  'src/audit',
-  'src/http',
-  'src/limits',
-  'src/mail',
-  'src/organizations',
-  'src/sessions',
-
-  'src/executions/engine/events',
-  'src/executions/engine/maintenance',
-  'src/executions/engine/models',
-  'src/executions/engine/run',
-  'src/executions/engine/queue',
-])
+/** Groups in progress, which are printed without being checked. */
+const PENDING = new Set(['src/console', 'src/protocols', 'test/protocols'])
 
 type Text = { file: string; text: string }
 type Node = { type: string; [key: string]: unknown }
 
 const normalize = (paths: string[]) => paths.map((path) => path.replaceAll('\\', '/'))
-const sources = normalize(globSync(['{src,test,bench}/**/*.ts', '.config/*.{ts,js}']))
+const sources = normalize(globSync(['{src,test,bench,examples}/**/*.{ts,tsx}', '.config/**/*.{ts,js,vue}']))
 const documents = normalize(globSync(['*.md', '{docs,test,src,bench,.github}/**/*.md'])).filter(
   (path) => !path.startsWith('docs/spec/'),
 )
@@ -126,11 +62,11 @@ const longTitles = new Map<string, number>()
 for (const file of sources) {
   const { comments, program } = parseSync(file, readFileSync(file, 'utf8'))
   texts.push({ file, text: comments.map(({ value }) => value).join('\n') })
-  if (!file.startsWith('test/')) continue
+  if (!/^(test|bench)\//.test(file)) continue
   for (const title of titlesIn(program as unknown as Node)) {
     if (title.length <= MAX_TITLE) continue
     longTitles.set(groupOf(file), (longTitles.get(groupOf(file)) ?? 0) + 1)
-    if (DONE.has(groupOf(file)))
+    if (!PENDING.has(groupOf(file)))
       problems.push(`${file}: this test title has more than ${MAX_TITLE} characters: ${title}`)
   }
 }
@@ -143,8 +79,8 @@ for (const [group, members] of rows) {
   const share = (1000 * found) / Math.max(words, MIN_WORDS)
   const titles = longTitles.get(group) ?? 0
   const line = `${group.padEnd(36)} ${String(words).padStart(6)} words ${share.toFixed(1).padStart(5)} per 1,000 ${String(titles).padStart(4)} long titles`
-  console.log(`${line}${DONE.has(group) ? '  done' : ''}`)
-  if (DONE.has(group) && share > MAX_SHARE) {
+  console.log(`${line}${PENDING.has(group) ? '  pending' : ''}`)
+  if (!PENDING.has(group) && share > MAX_SHARE) {
     const where = members.filter(({ text }) => text.search(WORDS) !== -1).map(({ file }) => file)
     problems.push(
       `${group}: "what", "whoever", "nobody", "somebody" and "told" stand ${share.toFixed(1)} times in 1,000 words, at most ${MAX_SHARE} are allowed. Name the subject instead: ${where.join(', ')}`,

@@ -1,4 +1,4 @@
-// A chat in the terminal. What you type runs an agent, and its answer comes as it is written.
+// A chat in the terminal. Each line of input runs an agent, and its answer is streamed.
 //
 //   TOKEN=mst_… npx node examples/chat.ts
 import { createInterface } from 'node:readline'
@@ -8,7 +8,7 @@ import { createClient } from '../src/sdk/index.ts'
 const { MUSTER_URL: url = 'http://127.0.0.1:3000', TOKEN: token = '' } = process.env
 const muster = createClient({ url, token })
 
-/** Prints the events of a run, each once, also when the connection is lost meanwhile. */
+/** Prints the events of a run, each once, also over a lost connection. */
 function follow(executionId: string): Promise<void> {
   return new Promise((resolve, reject) => {
     muster.executions.events.subscribe(
@@ -35,7 +35,7 @@ let sessionId: string | undefined
 console.log('Say something to Ada. Ctrl+D ends the chat.')
 for await (const message of createInterface({ input: process.stdin })) {
   if (!message.trim()) continue
-  // Accepted once, then followed: whoever reconnects runs nothing twice.
+  // The mutation accepts the run once. A reconnection repeats only the subscription.
   const run = await muster.agents.execute.mutate({ id, message, background: true, ...(sessionId && { sessionId }) })
   sessionId = run.sessionId
   await follow(run.executionId)

@@ -1,5 +1,5 @@
-// GraphQL: a mutation, a subscription and a query with exactly the fields that are wanted, by graphql-sse, since
-// subscriptions come as server-sent events.
+// GraphQL: a mutation, a subscription and a query that select single fields. It uses graphql-sse, because subscriptions
+// are server-sent events.
 //
 //   TOKEN=mst_… npx node examples/graphql.ts
 import { createClient } from 'graphql-sse'
@@ -8,11 +8,11 @@ const { MUSTER_URL = 'http://127.0.0.1:3000', TOKEN = '' } = process.env
 const client = createClient({
   url: `${MUSTER_URL}/graphql`,
   headers: { Authorization: `Bearer ${TOKEN}` },
-  // It would send mutations again, too.
+  // Retries would repeat mutations.
   retryAttempts: 0,
 })
 
-/** A document, with what it takes and gives. A generator can write these types from schema.graphql. */
+/** A document with the types of its variables and data, which a generator can make from schema.graphql. */
 type Document<Variables, Data> = string & { types?: (variables: Variables) => Data }
 
 const CREATE: Document<{ name: string }, { createAgent: { agent: { id: string } } }> = `
@@ -31,7 +31,7 @@ const FOLLOW: Document<{ id: string }, { executionEvents: Event }> = `
 const LOOK: Document<{ id: string }, { execution: { status: string; agent: { name: string } | null } | null }> = `
   query Look($id: ID!) { execution(id: $id) { status agent { name } } }`
 
-/** All that an operation gives: one answer, or those of a subscription as they come. Throws its first error. */
+/** Yields the answers of an operation: one, or those of a subscription. Throws the first error. */
 async function* ask<V extends Record<string, unknown>, D>(query: Document<V, D>, variables: V): AsyncGenerator<D> {
   for await (const { data, errors } of client.iterate<D>({ query, variables })) {
     if (errors?.[0]) throw new Error(errors[0].message)

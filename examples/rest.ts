@@ -1,5 +1,5 @@
-// REST by a client that is generated from the OpenAPI document. `npm run build:rest-client` makes this one with oazapfts;
-// for another language take its own generator, and the document at /api/openapi.json.
+// REST by a client that is generated from the OpenAPI document. `npm run build:rest-client` makes this one with oazapfts.
+// Other languages have their own generators for the document at /api/openapi.json.
 //
 //   TOKEN=mst_… npx node examples/rest.ts
 import { HttpError } from '@oazapfts/runtime'
@@ -11,7 +11,7 @@ muster.defaults.headers = { Authorization: `Bearer ${TOKEN}` }
 
 const { id } = await muster.agentsCreate({ name: 'Ada', systemPrompt: 'You are Ada.', tags: ['example'] })
 
-// Sent again with the same key, it runs nothing a second time, but gives the same answer.
+// A repetition with the same key starts no second run, and gets the same answer.
 const idempotencyKey = crypto.randomUUID()
 const first = await muster.agentsExecute(id, { message: 'Hello' }, { idempotencyKey })
 const again = await muster.agentsExecute(id, { message: 'Hello' }, { idempotencyKey })

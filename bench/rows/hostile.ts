@@ -23,7 +23,7 @@ async function costOf({ url, pid, headers }: Service, body: string): Promise<num
 
 const refusal: Row = {
   name: 'hostile',
-  what: `GraphQL: the dearest of ${Object.keys(hostile).length} hostile documents to refuse`,
+  what: `GraphQL: the most expensive of ${Object.keys(hostile).length} hostile documents to refuse`,
   unit: 'µs of CPU',
   reference: '{ __typename } as long',
   goal: { of: 'ratio', atMost: 5 },
@@ -56,7 +56,7 @@ const dearest = [
 
 const admitted: Row = {
   name: 'admitted',
-  what: `GraphQL: the dearest of ${dearest.length} documents just below the limit`,
+  what: `GraphQL: the most expensive of ${dearest.length} documents just below the limit`,
   unit: 'ms',
   reference: '{ agents(first: 1000) { nodes { id name } } }',
   once: true,

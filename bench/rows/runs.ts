@@ -111,9 +111,8 @@ const firstToken = warmFirst(
   (busy) => busy(),
 )
 
-const firstAfterPause = warmFirst(
-  { name: 'first-token-idle', what: `the same, after ${PAUSE / 1000} s of nothing` },
-  () => sleep(PAUSE),
+const firstAfterPause = warmFirst({ name: 'first-token-idle', what: `the same, after ${PAUSE / 1000} s idle` }, () =>
+  sleep(PAUSE),
 )
 
 const firstOfAll: Row = {

@@ -130,22 +130,22 @@ const PROOFS: Proof[] = [
   },
   {
     name: 'fence',
-    what: 'late writes of a worker that was taken over from',
+    what: 'late writes of a worker that lost its runs',
     run: () => tests('test/engine/fencing.test.ts', 'paused beyond its lease|the fence keeps the first worker'),
   },
   {
     name: 'cancel',
-    what: 'cancel against completion',
+    what: 'races of cancel and completion',
     run: () => tests('test/engine/cancel.test.ts', 'cancels raced against completion'),
   },
   {
     name: 'fuzz',
-    what: 'requests made up from the OpenAPI document, 300 of each operation',
+    what: 'requests generated from the OpenAPI document, 300 of each operation',
     run: () => tests('test/rest/fuzz.test.ts', 'still answers|answers as documented', { FUZZ_RUNS: '300' }),
   },
   {
     name: 'mutations',
-    what: 'every filter, authorization, check of scopes and composite key, taken out one at a time',
+    what: 'every filter, authorization, check of scopes and composite key, removed one at a time',
     run: () => mutations(),
   },
 ]
@@ -166,9 +166,9 @@ if (!positionals.length) {
   const report = [
     '# Soak',
     '',
-    `What \`npm run test:soak\` found last: ${new Date().toISOString()}, ${machine}.`,
+    `Results of \`npm run test:soak\`: ${new Date().toISOString()}, ${machine}.`,
     '',
-    '| proof | what | found | took |',
+    '| proof | work | result | duration |',
     '|---|---|---|---|',
     ...found,
   ]

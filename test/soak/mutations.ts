@@ -43,7 +43,7 @@ const EQUIVALENT: Record<string, string> = {
   "src/agents/graphql.ts export const AGENT = rowsOf('Agent', 'Agent', service.reachable, { name: 'Agent', listed: service.listed })":
     'no relation lists agents',
   "src/organizations/graphql.ts const MEMBER = rowsOf<{ organizationId: string; userId: string }>('Member', 'Membership', service.listedMembers, {":
-    'members hang on their organization, which is the caller’s',
+    'members belong to their organization, which is the caller’s',
   'src/approvals/service.ts organizationId: actor.organizationId,':
     'the index begins with it; the key of its execution says the same',
   'src/chats/service.ts organizationId: actor.organizationId,':
@@ -51,7 +51,7 @@ const EQUIVALENT: Record<string, string> = {
   'src/chats/service.ts FROM "Session" t WHERE t."organizationId" = ${organizationId}':
     'the index of sessions begins with it; the chats are those that the caller can reach',
   'src/db/counting.ts ? Prisma.sql`${name(table)} t WHERE t."organizationId" = ${organizationId} AND ${each.where}`':
-    'an index begins with it; the condition of what is counted says the same',
+    'an index begins with it; the condition of the count says the same',
 }
 
 const FILTER = 'listed|reachable|executable|visible|notPrivate|chatsFor|ofMissionFor|onShow|ownSessions'
@@ -240,7 +240,7 @@ export async function mutations(): Promise<string> {
   await rm(STATE, { force: true })
   const left = outcomes.filter(({ caughtBy }) => !caughtBy)
   const equivalent = left.filter(reasonOf).length
-  return `${outcomes.length} taken out, ${outcomes.length - left.length} caught, ${equivalent} equivalent`
+  return `${outcomes.length} removed, ${outcomes.length - left.length} caught, ${equivalent} equivalent`
 }
 
 const place = ({ file, line, was }: Outcome) =>
@@ -262,11 +262,11 @@ function report(outcomes: Outcome[], total: number): string {
   return [
     '# Mutations',
     '',
-    `What \`npm run test:soak -- mutations\` found last: ${new Date().toISOString()}, ${outcomes.length} of ${total}.`,
-    'Each filter, condition, authorization, check of scopes and composite key was taken out of a copy of the tree, one',
-    'at a time; then the matrix ran, to its first failure.',
+    `Results of \`npm run test:soak -- mutations\`: ${new Date().toISOString()}, ${outcomes.length} of ${total}.`,
+    'The test removes each filter, condition, authorization, check of scopes and composite key from a copy of the tree,',
+    'one at a time, and runs the matrix to its first failure.',
     '',
-    '| taken out | places | caught | equivalent | not caught |',
+    '| removed | places | caught | equivalent | not caught |',
     '|---|---|---|---|---|',
     ...rows,
     '',
@@ -275,9 +275,9 @@ function report(outcomes: Outcome[], total: number): string {
       ? ['## Equivalent', '', ...equivalent.map((one) => `- ${place(one)}: ${reasonOf(one)}`), '']
       : []),
     ...kinds.flatMap(([kind, of]) => [
-      `## What fails without a ${kind}`,
+      `## First failures without a ${kind}`,
       '',
-      '| taken out | the first test to fail |',
+      '| removed | the first test to fail |',
       '|---|---|',
       ...of.flatMap((one) => (one.caughtBy ? [`| ${place(one)} | ${one.caughtBy.replaceAll('|', '\\|')} |`] : [])),
       '',
