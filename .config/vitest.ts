@@ -22,6 +22,9 @@ function roomAt(folder: string): number {
   return bavail * bsize
 }
 
+// More room for young objects (MB) saves a tenth of a test's processor time.
+const execArgv = ['--max-semi-space-size=64']
+
 // Generous time limits, which only broken tests reach, because a machine may be slow.
 const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { timeout: 15_000 } } }
 
@@ -64,10 +67,11 @@ export default defineConfig({
           name: 'sqlite',
           include: ['test/**/*.test.ts'],
           exclude: ['test/soak/**', 'test/browser/**'],
+          execArgv,
           ...timeouts,
         },
       },
-      { ...common, test: { name: 'browser', include: ['test/browser/**/*.test.ts'], ...timeouts } },
+      { ...common, test: { name: 'browser', include: ['test/browser/**/*.test.ts'], execArgv, ...timeouts } },
       ...(withPostgres
         ? [
             {
@@ -76,6 +80,7 @@ export default defineConfig({
                 name: 'postgresql',
                 include: ON_POSTGRESQL,
                 env: { DATABASE: 'postgresql' },
+                execArgv,
                 ...timeouts,
               },
             },

@@ -1043,7 +1043,7 @@ describe('access to a task', () => {
       const status = async (who: Member | undefined) =>
         (await faces[face](server, procedure, /list|create/.test(procedure) ? {} : { id }, who)).status
       expect(await status(stranger), procedure).toBe(403)
-      const reads = procedures[procedure]?._def.type === 'query'
+      const reads = procedures[procedure]?._def.type !== 'mutation'
       if (reads) expect(await status(reader), procedure).toBe(200)
       else expect(await status(reader), procedure).toBe(403)
       expect(await status(writer), procedure).not.toBe(403)
