@@ -37,6 +37,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('Missions at night', '/guides/missions'),
       item('Models and retries', '/guides/models'),
       item('Structured output', '/guides/structured-output'),
+      item('Attachments', '/guides/attachments'),
       item('Clients of the hosted original', '/guides/hosted-client'),
     ],
   },

@@ -19,7 +19,14 @@ const SESSION = {
 } as const
 
 /** Columns of a run that is repeated. */
-const RUN = { queueSeq: true, message: true, mediaIds: true, modelOverride: true, overrides: true } as const
+const RUN = {
+  queueSeq: true,
+  message: true,
+  mediaIds: true,
+  files: true,
+  modelOverride: true,
+  overrides: true,
+} as const
 
 type SessionRow = Prisma.SessionGetPayload<{ select: typeof SESSION }>
 type RunRow = Prisma.ExecutionGetPayload<{ select: typeof RUN }>
@@ -142,5 +149,6 @@ async function repeat(
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined && value !== null))
   const input = { ...before, ...given, id: session.agentId, message: message ?? run.message }
   const conversation = { spaceId: chat.spaceId, chatId: chat.id, branch: branchOf(session, run.queueSeq) }
-  return start(actor, deps, input, call, { path, said, conversation, attached: run.mediaIds as string[] })
+  const attached = { mediaIds: run.mediaIds as string[], files: run.files as string[] }
+  return start(actor, deps, input, call, { path, said, conversation, attached })
 }

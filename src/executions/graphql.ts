@@ -118,6 +118,11 @@ export const Execution = builder.prismaObject('Execution', {
     status: t.expose('status', { type: Status }),
     waitingFor: t.expose('waitingFor', { type: Wait, nullable: true }),
     message: t.string({ select: { message: true }, extensions: { cost: 10 }, resolve: textOf('message', '') }),
+    files: t.stringList({
+      select: { files: true },
+      resolve: async ({ id, files }, _, context, info) =>
+        (await isReadable(id, context, info)) ? (files as string[]) : [],
+    }),
     mediaIds: t.idList({
       select: { mediaIds: true },
       resolve: async ({ id, mediaIds }, _, context, info) =>

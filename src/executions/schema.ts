@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { FilePath } from '../files/schema.ts'
 import {
   bool,
   IDEMPOTENCY_KEY,
@@ -75,7 +76,15 @@ export const Execute = z
       .string()
       .nullish()
       .describe('The execution that this one is a part of; at most five levels deep'),
-    mediaIds: textList(20).nullish().describe('What is attached to the message: models that accept images see them'),
+    mediaIds: textList(20)
+      .nullish()
+      .describe('Ids of uploaded media to attach: pictures and PDF for models that read them, and text files'),
+    files: z
+      .array(FilePath.shape.path)
+      .max(20)
+      .transform((paths) => [...new Set(paths)])
+      .nullish()
+      .describe('Paths of files of the space to attach, such as `docs/plan.md`'),
     idempotencyKey: z
       .string()
       .regex(IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY)
@@ -161,7 +170,8 @@ export const Execution = z
     status: Status.describe('State of the run'),
     waitingFor: z.enum(['approval', 'client_tool']).optional().describe('What a running execution waits for'),
     message: z.string().describe('Message to the agent'),
-    mediaIds: z.array(z.string()).describe('Ids of the files that are attached to the message'),
+    mediaIds: z.array(z.string()).describe('Ids of the media that are attached to the message'),
+    files: z.array(z.string()).describe('Paths of the files of the space that are attached to the message'),
     result: z.string().optional().describe('The text of the last step'),
     resultObject: resultObject.optional(),
     error: z.string().optional().describe('Why it failed'),

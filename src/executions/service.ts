@@ -63,6 +63,7 @@ const toListed = (actor: Actor, row: ListedRow): Omit<z.input<typeof Execution>,
   ...(row.waitingFor && { waitingFor: row.waitingFor }),
   message: row.preview,
   mediaIds: row.mediaIds as string[],
+  files: row.files as string[],
   ...(row.error !== null && { error: row.error }),
   ...(row.errorCode !== null && { errorCode: row.errorCode }),
   stopReason: row.stopReason as StopReason | null,
@@ -94,6 +95,7 @@ const NO_TEXTS = {
   message: '',
   preview: '',
   mediaIds: [],
+  files: [],
   result: null,
   resultObject: null,
   error: null,
@@ -274,7 +276,7 @@ export async function withoutClosed<Answer extends Awaited<ReturnType<typeof can
   const { id } = answer.execution
   if ((await readableOf(actor, db, [id])).has(id)) return answer
   const { result: _, error: __, resultObject: ___, ...execution } = answer.execution
-  return { ...answer, execution: { ...execution, message: '', mediaIds: [], restricted: true } }
+  return { ...answer, execution: { ...execution, message: '', mediaIds: [], files: [], restricted: true } }
 }
 
 /** Maximum size of the texts of a tree that are returned whole (bytes). */

@@ -7,6 +7,7 @@ import { ownSessions, reachable as reachableChat } from '../chats/service.ts'
 import type { Db, Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { cancelled, chatFailed, notFound, paused, unauthorized } from '../errors.ts'
+import { checkAll as checkFiles } from '../files/service.ts'
 import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
@@ -36,7 +37,7 @@ export type Purpose = {
   /** Texts and tools of a client of another protocol. */
   client?: Pick<Overrides, 'instructions' | 'clientTools'>
   /** Attachments of a repeated message, unless the input names others. */
-  attached?: readonly string[]
+  attached?: { mediaIds: readonly string[]; files: readonly string[] }
   /** Further changes in the accepting transaction. An error rejects the run. */
   also?: (tx: Tx, executionId: string, now: Date) => Promise<void>
 }
@@ -160,11 +161,18 @@ async function acceptOnce(
   const mediaIds = input.mediaIds ?? []
   if (mediaIds.length) requireScope(actor, 'media:read')
   await checkMedia(actor, deps, mediaIds)
+  const conversation = purpose?.conversation ?? (await findConversation(actor, deps, agent, input))
+  const files = input.files ?? []
+  if (files.length) {
+    requireScope(actor, 'spaces:read')
+    await checkFiles(deps, conversation.spaceId, files)
+  }
   const request = {
     actor,
     agent,
     message: input.message,
-    mediaIds: input.mediaIds ?? purpose?.attached ?? [],
+    mediaIds: input.mediaIds ?? purpose?.attached?.mediaIds ?? [],
+    files: input.files ?? purpose?.attached?.files ?? [],
     model: input.model ?? null,
     overrides: {
       ...(input.modelSettings && { modelSettings: input.modelSettings }),
@@ -172,7 +180,7 @@ async function acceptOnce(
       ...(input.output && { output: input.output }),
       ...purpose?.client,
     },
-    conversation: purpose?.conversation ?? (await findConversation(actor, deps, agent, input)),
+    conversation,
     onBusy: input.onBusy ?? 'queue',
     parent: parentExecutionId === null ? null : await findParent(actor, deps, parentExecutionId),
     taskId: purpose?.taskId ?? null,

@@ -191,3 +191,9 @@ async function lock(tx: Tx, actor: Actor, id: string, now: Date): Promise<{ file
   if (!space) throw notFound('Space')
   return permit(space, mayChange(actor, space))
 }
+
+/** Throws 404 unless all of these unique paths are files of the space, which the caller can reach. */
+export async function checkAll({ db }: Deps, spaceId: string, paths: readonly string[]): Promise<void> {
+  const found = await db.spaceFile.count({ where: { spaceId, path: { in: [...paths] } } })
+  if (found !== paths.length) throw notFound('File')
+}

@@ -53,6 +53,7 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   maxRuns: null,
   skippedCount: 0,
   fallbackModels: [],
+  files: [],
   fileName: 'notes.md',
   filePath: 'docs/notes.md',
   icon: null,

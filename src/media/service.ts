@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { Readable } from 'node:stream'
 import { Transform } from 'node:stream'
-import { fileTypeFromBuffer } from 'file-type'
 import type { z } from 'zod'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
@@ -11,6 +10,7 @@ import { AppError, badRequest, bodyTooLarge, notFound } from '../errors.ts'
 import { type Keep, whenCommitted } from '../idempotency.ts'
 import { countPassed } from '../lib/buffers.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
+import { typeOf } from '../lib/file-type.ts'
 import { newId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { beginningWhole } from '../lib/text.ts'
@@ -204,28 +204,6 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
     // If the database is unavailable, the row may have been stored.
     if (!isUnavailable(error)) await removeFile(deps, id)
     throw error
-  }
-}
-
-/** Types whose content is never plain text, even if it begins like text. */
-const BINARY = /^(image|audio|video|font)\//
-
-/**
- * Detects the type of a file by its first bytes. Some signatures have two or three letters (`GIF`, `BM`) and may begin
- * a text, so plain text is never an image, audio or video.
- */
-async function typeOf(head: Uint8Array): Promise<string> {
-  const type = (await fileTypeFromBuffer(head))?.mime ?? 'application/octet-stream'
-  return BINARY.test(type) && isText(head) && !type.endsWith('+xml') ? 'application/octet-stream' : type
-}
-
-/** Returns whether bytes are UTF-8 without control characters. The last character may be cut off. */
-function isText(bytes: Uint8Array): boolean {
-  try {
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes, { stream: true })
-    return !/[^\P{Cc}\t\n\f\r]/u.test(text)
-  } catch {
-    return false
   }
 }
 

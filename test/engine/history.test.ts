@@ -19,6 +19,7 @@ async function addTurns({ db }: Lab, { sessionId }: Conversation, count: number)
         id: idOf(queueSeq),
         rootExecutionId: idOf(queueSeq),
         mediaIds: [],
+        files: [],
         overrides: {},
         modelsTried: [],
         queueSeq,

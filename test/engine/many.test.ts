@@ -41,6 +41,7 @@ test('all runs of a dead process are taken over in one go, and few run at once',
   const dead = {
     ...row,
     mediaIds: [],
+    files: [],
     overrides: {},
     modelsTried: [],
     status: 'running' as const,

@@ -35,7 +35,7 @@ const EXECUTE = `mutation ($input: ExecuteAgentInput!) {
 }`
 const CANCEL = 'mutation ($id: ID!) { cancelExecution(id: $id) { message execution { id status } } }'
 const FIELDS = `id agentId agentVersion organizationId userId status waitingFor message result error model
-  usage { inputTokens outputTokens } usageEstimated modelsTried stopReason tokenId warnings { code text } mediaIds chatId sessionId spaceId taskId missionId parentExecutionId depth
+  usage { inputTokens outputTokens } usageEstimated modelsTried stopReason tokenId warnings { code text } mediaIds files chatId sessionId spaceId taskId missionId parentExecutionId depth
   attempt executionTime createdAt startedAt completedAt updatedAt`
 const GET = `query ($id: ID!) { execution(id: $id) { ${FIELDS} } }`
 const EVENTS = `subscription ($id: ID!, $after: Int) {

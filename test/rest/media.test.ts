@@ -630,7 +630,7 @@ describe('attachments of a message', () => {
       [
         said('What is it?'),
         shown(PNG, 'image/png'),
-        said('[Attached file: b.pdf (application/pdf)]'),
+        said('[Attached file: b.pdf (application/pdf), which this model does not support]'),
         shown(GIF, 'image/gif'),
       ],
     ])
@@ -679,7 +679,7 @@ describe('attachments of a message', () => {
     const png = await uploaded(PNG, 'a.png')
     await server.service.deps.storage.remove(png.id)
     expect((await execute(agentId, { message: 'Hello', mediaIds: [png.id] })).status).toBe(200)
-    expect(lastPrompt()).toEqual(['S', 'Hello'])
+    expect(lastPrompt()).toEqual(['S', 'Hello\n\n[Attached file: a.png, which no longer exists]'])
     await call('DELETE', `/media/${png.id}`)
   })
 

@@ -136,6 +136,7 @@ describe('a tree of runs', () => {
       ...{
         id: `${row.id}-${index}`,
         mediaIds: [],
+        files: [],
         overrides: {},
         modelsTried: [],
         queueSeq: 100 + index,

@@ -57,6 +57,8 @@ export type Request = {
   agent: AgentRow
   message: string
   mediaIds: readonly string[]
+  /** Paths of files of the space. */
+  files?: readonly string[]
   /** Model chosen by the caller. */
   model: string | null
   /** Settings, fallback models and output chosen by the caller. */
@@ -279,6 +281,7 @@ function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): Ex
     waitingFor: null,
     message,
     mediaIds: [...request.mediaIds],
+    files: [...(request.files ?? [])],
     preview: beginning(message, PREVIEW_LENGTH),
     modelOverride: request.model,
     overrides: request.overrides as Prisma.JsonObject,

@@ -111,10 +111,13 @@ export async function createAsking(
   const ignored = (name: string) =>
     warn('setting_ignored', `The model ${chain.current.id} does not support the setting ${name}: it was left out`)
 
-  function warnOf(change: changed.Change): void {
+  function warnOf(change: changed.Change, hasFiles: boolean): void {
     const { id } = chain.current
     const [kind = '', name = ''] = change.split(/:(.*)/s)
-    if (kind === 'files')
+    if (!hasFiles && (kind === 'files' || kind === 'documents')) return
+    if (kind === 'documents')
+      warn('attachment_not_read', `The model ${id} does not support PDF: it received only the names of the documents`)
+    else if (kind === 'files')
       warn('attachment_not_read', `The model ${id} does not support the attached files: it received only their names`)
     else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
     else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
@@ -162,8 +165,12 @@ export async function createAsking(
 
     request(given, tools, answers, step) {
       if (step !== done.step) done = unasked(step)
-      for (const each of changes) warnOf(each)
       const { provider } = chain.current.model
+      const hasFiles = changed.hasFiles(given)
+      if (provider === 'offline' && hasFiles) changes.add('files')
+      // Most compatible servers refuse documents or ignore them silently.
+      if (hasFiles && isCompatible(provider) && changed.hasDocuments(given)) changes.add('documents')
+      for (const each of changes) warnOf(each, hasFiles)
       const offered = [...offersOf(tools)]
       const kept = changed.changeTools(offered, changes)
       const call = { provider, hasTools: kept.length > 0, isFirst: step === 1 }

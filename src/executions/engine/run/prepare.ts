@@ -68,7 +68,7 @@ export async function equip(
   const tools = offerable(opened, agent.allowedTools as string[], warn)
   const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
   try {
-    const prompt = await buildPrompt(deps, agent, row, { instructions, withCalls: tools.length > 0 })
+    const prompt = await buildPrompt(deps, agent, row, { instructions, withCalls: tools.length > 0, warn })
     const input: RunInput = {
       asking,
       prompt,

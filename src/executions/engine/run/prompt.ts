@@ -1,21 +1,16 @@
-import { buffer } from 'node:stream/consumers'
-import type {
-  LanguageModelV4FilePart,
-  LanguageModelV4Message,
-  LanguageModelV4Prompt,
-  LanguageModelV4TextPart,
-} from '@ai-sdk/provider'
+import type { LanguageModelV4Message, LanguageModelV4Prompt, LanguageModelV4TextPart } from '@ai-sdk/provider'
 import { type Db, Prisma } from '../../../db/client.ts'
 import { cut } from '../../../lib/text.ts'
 import { isObject } from '../../../lib/unknown.ts'
-import { PICTURES } from '../../../media/schema.ts'
 import type { MediaStorage } from '../../../media/storage.ts'
 import type { Settings } from '../../../settings.ts'
 import { type ExecutionRow, textOf } from '../events/events.ts'
 import type { Overrides } from '../queue/accept.ts'
 import type { AgentRow } from '../queue/claims.ts'
+import { type Attached, readAttachments } from './attachments.ts'
 import { writtenBy } from './history.ts'
 import type { CallRecord, Replay } from './steps.ts'
+import type { Warn } from './warnings.ts'
 
 type PromptDeps = { db: Db; storage: MediaStorage; settings: Settings }
 
@@ -23,20 +18,21 @@ type Turn = {
   role: 'user' | 'assistant'
   content: string
   toolCalls: readonly CallRecord[]
-  mediaIds: readonly string[]
+  /** Attachments of a message. */
+  attached: Attached
   /** JSON text of {@link Replay}. */
   replay: string | null
 }
 
 /**
  * Builds the prompt: system prompt and instructions, the session's history as far as it fits, the message. `withCalls`:
- * whether the history includes earlier tool calls, which requires tools.
+ * whether the history includes earlier tool calls, which requires tools. Warns about attachments that are not read.
  */
 export async function buildPrompt(
   deps: PromptDeps,
   agent: AgentRow,
   execution: ExecutionRow,
-  { instructions, withCalls }: { instructions: readonly string[]; withCalls: boolean },
+  { instructions, withCalls, warn }: { instructions: readonly string[]; withCalls: boolean; warn: Warn },
 ): Promise<LanguageModelV4Prompt> {
   const { message, organizationId } = execution
   const ofClient = (execution.overrides as Overrides).instructions ?? []
@@ -45,11 +41,13 @@ export async function buildPrompt(
     role: 'user',
     content: message,
     toolCalls: [],
-    mediaIds: execution.mediaIds as string[],
+    attached: attachedTo(execution),
     replay: null,
   }
   const turns = [...(await readHistory(deps, execution)), asked]
-  const attached = await readAttachments(deps, organizationId, turns)
+  const maxHistory = deps.settings.MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
+  const attachments = turns.map(({ attached }) => attached)
+  const attached = await readAttachments({ ...deps, maxHistory, organizationId, warn }, attachments)
   return [
     { role: 'system', content: system },
     ...turns.flatMap(({ role, content, toolCalls, replay }, index): LanguageModelV4Message[] => {
@@ -60,6 +58,14 @@ export async function buildPrompt(
     }),
   ]
 }
+
+const attachedTo = ({ mediaIds, files, spaceId }: Pick<ExecutionRow, 'mediaIds' | 'files' | 'spaceId'>): Attached => ({
+  mediaIds: mediaIds as string[],
+  files: files as string[],
+  spaceId,
+})
+
+const NOTHING: Attached = { mediaIds: [], files: [], spaceId: '' }
 
 /** Maximum length of an earlier call's input and result in the history (characters). */
 const MAX_RECALLED = 1_000
@@ -127,9 +133,12 @@ type HistoryRow = Pick<Turn, 'role' | 'content' | 'toolCalls' | 'replay'> & {
   position: number
   queueSeq: number
   mediaIds: string[]
+  files: string[]
+  spaceId: string
 }
 
-const TURN = Prisma.sql`m."position", m."role", m."content", m."toolCalls", m."replay", e."queueSeq", e."mediaIds"`
+const TURN = Prisma.sql`m."position", m."role", m."content", m."toolCalls", m."replay", e."queueSeq",
+  e."mediaIds", e."files", e."spaceId"`
 /** Size of a message (bytes). */
 const SIZE = Prisma.sql`octet_length(m."content") + octet_length(CAST(m."toolCalls" AS TEXT))
   + coalesce(octet_length(m."replay"), 0)`
@@ -148,7 +157,7 @@ async function readHistory(deps: PromptDeps, execution: ExecutionRow): Promise<T
   const begin = rows.findIndex(({ role }) => role === 'user')
   return rows
     .slice(begin === -1 ? rows.length : begin)
-    .map((row) => ({ ...row, mediaIds: isQuestion(row) ? row.mediaIds : [] }))
+    .map((row) => ({ ...row, attached: isQuestion(row) ? attachedTo(row) : NOTHING }))
 }
 
 /** Returns whether a message is the question of its run, rather than an answer or history that a client gave. */
@@ -203,34 +212,4 @@ function readBranch({ db, settings }: PromptDeps, { sessionId, queueSeq }: Execu
     FROM "sized" s JOIN "Message" m ON m."id" = s."id" JOIN "Execution" e ON e."id" = m."executionId"
     WHERE s."total" <= CAST(${room} AS BIGINT)
     ORDER BY m."position"`)
-}
-
-/** Maximum size of the pictures in one prompt (bytes). */
-const MAX_PICTURES = 25 * 1024 * 1024
-
-/**
- * Reads the attachments of each turn: pictures, repeated in later prompts as far as they fit, latest turn first; other
- * files by name only. Deleted files are left out.
- */
-async function readAttachments({ db, storage }: PromptDeps, organizationId: string, turns: readonly Turn[]) {
-  const attached: (LanguageModelV4TextPart | LanguageModelV4FilePart)[][] = turns.map(() => [])
-  const ids = turns.flatMap(({ mediaIds }) => mediaIds)
-  if (!ids.length) return attached
-  const rows = await db.media.findMany({ where: { organizationId, id: { in: [...new Set(ids)] } } })
-  const known = new Map(rows.map((row) => [row.id, row]))
-  let room = MAX_PICTURES
-  for (const [index, { mediaIds }] of [...turns.entries()].reverse()) {
-    for (const { id, name, mimeType, size } of mediaIds.flatMap((id) => known.get(id) ?? [])) {
-      if (!PICTURES.has(mimeType) || size > room) {
-        attached[index]?.push(text(`[Attached file: ${name} (${mimeType})]`))
-        continue
-      }
-      const stream = await storage.read(id)
-      if (!stream) continue
-      room -= size
-      const data = { type: 'data' as const, data: await buffer(stream) }
-      attached[index]?.push({ type: 'file', mediaType: mimeType, filename: name, data })
-    }
-  }
-  return attached
 }

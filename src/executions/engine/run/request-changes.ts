@@ -18,7 +18,8 @@ import type { ModelFailure } from '../models/model-failures.ts'
  * - `max_completion_tokens`: use this name for the answer limit.
  * - `system`: move the system prompt into the first user message.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
- *   read.
+ *   read. `documents`: of PDF files.
+ * - `documents`: send only the names of PDF files.
  * - `reasoning`: omit earlier reasoning. `add_reasoning`: give every earlier call an empty one.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema, or
  *   not this one.
@@ -61,7 +62,8 @@ const hasParts = (prompt: LanguageModelV4Prompt, types: readonly string[], from 
       index >= from && typeof content !== 'string' && content.some(({ type }) => types.includes(type)),
   )
 
-const hasFiles = (prompt: LanguageModelV4Prompt): boolean =>
+/** Returns whether a prompt has pictures or documents. */
+export const hasFiles = (prompt: LanguageModelV4Prompt): boolean =>
   hasParts(prompt, ['file']) ||
   prompt.some(
     ({ role, content }) =>
@@ -98,7 +100,8 @@ export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked):
     const isAboutFiles =
       /image|vision|multimodal|picture|media|\bfile|pdf|document|content.{0,40}(?:string|text)/i.test(text)
     if (isAboutFiles && hasFiles(prompt)) {
-      changes.push(isOfSomeFiles(detail) ? `files:${digestsIn(prompt).join(',')}` : 'files')
+      if (isOfSomeFiles(detail)) changes.push(`files:${digestsIn(prompt).join(',')}`)
+      else changes.push(...(hasDocuments(prompt) ? ['documents'] : []), 'files')
     }
     if (/\b(?:system|developer)\b|roles? must alternate/i.test(text)) changes.push('system')
     for (const name of refusedTools(text, detail, tools)) changes.push(`schema:${name}`, `tool:${name}`)
@@ -144,14 +147,20 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
   if (!changes.size) return prompt
   let changed = prompt
   const refused = new Set([...changes].flatMap((change) => (isOfSession(change) ? change.slice(6).split(',') : [])))
-  if (changes.has('files') || refused.size) {
-    const isRefused = (file: LanguageModelV4FilePart) => changes.has('files') || refused.has(digestOf(file))
+  if (changes.has('files') || changes.has('documents') || refused.size) {
+    const isRefused = (file: LanguageModelV4FilePart) =>
+      changes.has('files') || (changes.has('documents') && isDocument(file)) || refused.has(digestOf(file))
     changed = changed.map((message) => withoutFiles(message, isRefused))
   }
   if (changes.has('reasoning')) changed = changed.flatMap(withoutReasoning)
   if (changes.has('tools')) changed = withoutCalls(changed)
   return changes.has('system') ? withoutSystem(changed) : changed
 }
+
+/** Returns whether a prompt has documents. */
+export const hasDocuments = (prompt: LanguageModelV4Prompt): boolean => prompt.flatMap(filesIn).some(isDocument)
+
+const isDocument = ({ mediaType }: LanguageModelV4FilePart): boolean => mediaType === 'application/pdf'
 
 const digests = new WeakMap<Uint8Array, string>()
 

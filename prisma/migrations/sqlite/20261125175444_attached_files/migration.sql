@@ -1,0 +1,2 @@
+-- AlterTable
+ALTER TABLE "Execution" ADD COLUMN "files" JSONB NOT NULL DEFAULT '[]';

@@ -1,0 +1,40 @@
+import { fileTypeFromBuffer } from 'file-type'
+
+/** Types whose content is never plain text, even if it begins like text. */
+const BINARY = /^(image|audio|video|font)\//
+
+/**
+ * Detects the type of a file by its first bytes. Some signatures have two or three letters (`GIF`, `BM`) and may begin
+ * a text, so plain text is never an image, audio or video.
+ */
+export async function typeOf(head: Uint8Array): Promise<string> {
+  const type = (await fileTypeFromBuffer(head))?.mime ?? 'application/octet-stream'
+  return BINARY.test(type) && isText(head) && !type.endsWith('+xml') ? 'application/octet-stream' : type
+}
+
+/** Byte order marks of encodings that text files have beside UTF-8. */
+const MARKS = [
+  ['utf-16le', 0xff, 0xfe],
+  ['utf-16be', 0xfe, 0xff],
+] as const
+
+/** Decodes the beginning of a text file. Returns null for anything else. The last character may be cut off. */
+export function decodeText(bytes: Uint8Array): string | null {
+  const [encoding = 'utf-8'] = MARKS.find(([, first, second]) => bytes[0] === first && bytes[1] === second) ?? []
+  try {
+    const text = new TextDecoder(encoding, { fatal: true }).decode(bytes, { stream: true })
+    return /[^\P{Cc}\t\n\f\r\u0085\u001b]/u.test(text) ? null : text
+  } catch {
+    return null
+  }
+}
+
+/** Returns whether bytes are UTF-8 without control characters. The last character may be cut off. */
+function isText(bytes: Uint8Array): boolean {
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes, { stream: true })
+    return !/[^\P{Cc}\t\n\f\r]/u.test(text)
+  } catch {
+    return false
+  }
+}
