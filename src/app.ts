@@ -37,7 +37,7 @@ const MAX_BATCH = 10
 const MAX_BODY = 1024 * 1024
 /** Number of unsent bytes of one response that triggers a check of all unread responses (1 MiB). */
 const LARGE = 1024 * 1024
-/** Addresses whose answers depend on who asks: no shared cache may keep them. */
+/** Paths whose answers depend on the caller, so that no shared cache may store them. */
 const OF_CALLER = /^\/(?:api\/(?!docs|openapi|health)|trpc\/|graphql|openai\/|mcp|a2a\/)/
 const PROBES: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/api/health'])
 
@@ -165,7 +165,7 @@ function createContext(
   const closing = () => (controller ??= abortedByClose(res))
   const request = { id: requestId, address: ip }
   const count = deps.rateLimits && createRequestLimits(deps.rateLimits, deps.clock, res)
-  // A batch of tRPC counts its calls. Whoever asks is counted once, however often they are looked up.
+  // A batch of tRPC counts its calls. The caller counts once, however often it is authenticated.
   const calls = path.startsWith('/trpc/') ? path.split(',').length : 1
   let counted: Promise<void> | undefined
   const admit = (caller: string) => (counted ??= count!('default', caller, calls))
@@ -180,7 +180,7 @@ function createContext(
     if (count) await admit(callerOf({ tokenId: '', userId: user.userId }))
     return user
   }
-  // Where the input tells the organization of an ID token, a header need not.
+  // If the input names the organization of an ID token, the header is optional.
   const idToken = documented || organization !== undefined ? undefined : idTokenOf(authorization)
   return {
     deps,
@@ -208,8 +208,8 @@ function createContext(
 }
 
 /**
- * Returns the organization that a request names: in its header or, of a read, in its query, from which it is taken away.
- * Throws 400 when the two differ.
+ * Returns the organization that a request names: in its header or, for a read, in its query, from which it is removed.
+ * Throws 400 if the two differ.
  */
 function takeOrganization(req: IncomingMessage, isWrite: boolean): string | undefined {
   const header = req.headers['x-organization']
@@ -230,7 +230,7 @@ function takeOrganization(req: IncomingMessage, isWrite: boolean): string | unde
   return inHeader ?? inQuery
 }
 
-/** Reads a slug of any script, which a header holds in percent-encoding. */
+/** Decodes a slug of any script, which a header contains in percent-encoding. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
@@ -322,7 +322,7 @@ const once = <T>(make: () => Promise<T>) => {
   return () => (made ??= make())
 }
 
-/** Of an absolute request target, the part after the host (RFC 9112, 3.2.2). */
+/** For an absolute request target, takes the part after the host (RFC 9112, 3.2.2). */
 function toOriginForm(req: IncomingMessage): void {
   if (!req.url?.startsWith('/')) req.url = req.url?.replace(/^https?:\/\/[^/?]*\/?/i, '/')
 }

@@ -1,5 +1,5 @@
 import './compile-cache.js'
 
-// Not before there is somewhere to keep what is compiled.
+// Imported after the cache is enabled, so that compiled code is stored.
 const { serve } = await import('./serve.ts')
 await serve()

@@ -37,7 +37,7 @@ export type Context = {
   readonly authenticate: () => Promise<Actor>
   /** Authenticates again, because a waiting request may outlive its token. */
   readonly authenticateAgain: () => Promise<Actor>
-  /** The same, or the holder of an ID token whose organization the input tells. */
+  /** The caller in an organization, which may hold an ID token if the input names the organization. */
   readonly identify: () => Promise<Identity>
   /** The caller apart from any organization. Throws the 401s. */
   readonly person: () => Promise<Person>
@@ -47,11 +47,11 @@ export type Context = {
   readonly cookie: string | undefined
   /** Throws 403 unless the request comes from a page of this service (contract-2.md section 3.1). */
   readonly requireOwnPage: () => void
-  /** Counts a run that somebody starts. Throws 429 beyond EXECUTE_RATE_LIMIT. */
+  /** Counts a run that a caller starts. Throws 429 beyond EXECUTE_RATE_LIMIT. */
   readonly countRun?: ((actor: Actor) => Promise<void>) | null | undefined
-  /** Gives the browser the secret of its session; an empty one takes the cookie away. */
+  /** Gives the browser the secret of its session; an empty one deletes the cookie. */
   readonly setCookie: (secret: string) => void
-  /** A signal that aborts when the caller has gone away; made when it is asked for. */
+  /** A signal that aborts when the client disconnects, created on first use. */
   readonly gone: () => AbortSignal
   /**
    * Returns the signal of a stream: it also aborts when the caller loses access. A client that does not read for long,
@@ -72,7 +72,7 @@ type Described = {
   startsRun?: boolean
   /** Conditions of statuses that do not follow from method, path and input (http/openapi.ts). */
   errors?: Readonly<Record<number, string>>
-  /** Whom it lets in, unless that is a caller in an organization: a user apart from any, or everybody. */
+  /** The callers that it accepts, unless that is a caller in an organization: a user without one, or everyone. */
   admits?: 'person' | 'everybody'
   /** The tool at /mcp that calls it. */
   mcp?: McpTool
@@ -99,7 +99,7 @@ const t = initTRPC
   .meta<Meta>()
   .create({
     isDev: false,
-    // A client whose connection is silently dead comes back, once three pings have not come.
+    // A client whose connection is silently dead reconnects after three missing pings.
     sse: { ping: { enabled: true, intervalMs: 15_000 }, client: { reconnectAfterInactivityMs: 45_000 } },
     errorFormatter({ shape, error, ctx }): ErrorShape {
       const { code, path } = shape.data
@@ -214,7 +214,7 @@ export const person = (...scopes: Scope[]) =>
       return next({ ctx: { person: found } })
     })
 
-/** A procedure that signs somebody in or out: for everybody, from a page of this service. */
+/** A procedure that signs a person in or out: for everyone, from a page of this service. */
 export const everybody = () =>
   t.procedure
     .use(errors)
@@ -284,7 +284,7 @@ export const rest = (
 export const mcpTool = (name: string, inputs: string, options: Omit<McpTool, 'name' | 'inputs'> = {}): Meta =>
   ({ mcp: { name, inputs, ...options } }) as Meta
 
-/** Of a procedure that starts a run. */
+/** Metadata of a procedure that starts a run. */
 export const STARTS_RUN: Meta = { startsRun: true } as Meta
 
 export const router = t.router

@@ -33,7 +33,7 @@ export type Person = {
   userId: string
   /** Permissions of the actor, limited by the scopes of the token. */
   scopes: readonly string[]
-  /** The organization of the personal access token that they came with; of other credentials the named one, if any. */
+  /** The organization of the personal access token, or the named organization for other credentials, if any. */
   organization: string | undefined
   session: SessionRow | null
   /** The personal access token; empty for other credentials. */
@@ -41,11 +41,11 @@ export type Person = {
 }
 
 export type Actors = {
-  /** Finds who asks, and in which organization. Throws the 401s, 403s and 400s of the contracts. */
+  /** Authenticates the caller in an organization. Throws the 401s, 403s and 400s of the contracts. */
   of(credentials: Credentials): Promise<Actor>
-  /** The same, looked up anew. */
+  /** Authenticates without the cache. */
   again(credentials: Credentials): Promise<Actor>
-  /** Finds the user alone. Throws the same 401s. */
+  /** Authenticates the user without an organization. Throws the same 401s. */
   person(credentials: Credentials): Promise<Person>
   stop(): void
 }

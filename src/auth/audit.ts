@@ -8,10 +8,10 @@ export const OPERATOR = 'operator'
 /** The actor of command line actions. */
 export const operator = (organizationId: string) => ({ organizationId, userId: OPERATOR })
 
-/** Who causes an audit event, and with which request if there is one. */
+/** The actor of an audit event, and its request if there is one. */
 export type Cause = Pick<Actor, 'organizationId' | 'userId' | 'request'> & { tokenId?: string }
 
-/** Returns what the audit log has of a request: its id, and the address of the other end. */
+/** Returns the fields of a request in the audit log: its id, and the network address. */
 export const requestOf = (context: { requestId: string; client: { address: string | undefined } }) => ({
   id: context.requestId,
   address: context.client.address,
@@ -35,7 +35,7 @@ export const audit = (tx: Tx, cause: Cause, action: string, target: string, at: 
     },
   })
 
-/** Returns the fields that two states of a thing differ in, as `{field: {from, to}}`. */
+/** Returns the fields in which two states of a thing differ, as `{field: {from, to}}`. */
 export const changesOf = <State extends object>(before: State, after: Partial<State>): object =>
   Object.fromEntries(
     Object.entries(after).flatMap(([field, to]) => {

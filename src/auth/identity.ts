@@ -36,7 +36,9 @@ export async function userOfIdToken(
   return { userId, expiresAt: claims.expiresAt }
 }
 
-/** Finds the user of an identity, or links it to the user with its verified e-mail address. Null when there is neither. */
+/**
+ * Finds the user of an identity, or links it to the user with its verified e-mail address. Returns null without either.
+ */
 const findOrLinkUser = async (deps: LinkDeps, claims: Subject): Promise<string | null> =>
   (await findUser(deps.db, claims)) ?? (await linkUser(deps, claims))
 
@@ -78,9 +80,9 @@ export async function linkUser({ db, clock, bus }: LinkDeps, claims: Subject): P
 }
 
 /**
- * Takes note in a transaction that somebody has proved to own the e-mail address of a user. If nobody had before, the
- * password, sessions and tokens end first: another person may have made them (contract-2.md section 3.5). Whoever commits
- * it publishes the user's id on the bus.
+ * Marks the e-mail address of a user as verified, in a transaction. If it was unverified before, the password, sessions
+ * and tokens end first, because another person may have made them (contract-2.md section 3.5). After the commit the
+ * caller must publish the user's id on the bus.
  */
 export async function verifyEmail(tx: Tx, userId: string, now: Date): Promise<void> {
   const data = { emailVerified: true, passwordHash: null, updatedAt: now }

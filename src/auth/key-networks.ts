@@ -7,16 +7,16 @@ import type { Actor } from './actor.ts'
 import { audit, type Cause } from './audit.ts'
 import { networkOf } from './sign-in-limits.ts'
 
-/** How often new uses are written down (ms). */
+/** Interval at which new uses are written (ms). */
 const INTERVAL = 1_000
-/** Maximum number of uses that a process remembers, and of those that wait to be written down. */
+/** Maximum number of uses that a process remembers, and of those that wait to be written. */
 const MAX_SEEN = 50_000
 const MAX_WAITING = 10_000
-/** How exactly the database has when a network was last seen (ms). */
+/** Accuracy of the time at which a network was last seen (ms). */
 const PRECISION = 24 * 60 * 60 * 1000
 
 export type KeyNetworks = {
-  /** Takes note that a key was used from an address. Costs a look-up unless the use is new to this process. */
+  /** Records the use of a key from an address. Costs a look-up unless the use is new to this process. */
   note(actor: Actor, request: NonNullable<Cause['request']>): void
   stop(): Promise<void>
 }
@@ -24,8 +24,8 @@ export type KeyNetworks = {
 type Use = { cause: Cause & { tokenId: string }; network: string; at: Date }
 
 /**
- * Keeps the networks from which each key was used (IPv6: /64), and audits the use from a new one (contract-2.md section
- * 3.7). The first network of a key is no event.
+ * Stores the networks from which each key was used (IPv6: /64), and audits the use from a new one (contract-2.md
+ * section 3.7). The first network of a key is no event.
  */
 export function createKeyNetworks(deps: { db: Db; clock: Clock; log: Logger }): KeyNetworks {
   const { db, clock, log } = deps

@@ -3,10 +3,12 @@ import type { LinkPurpose, Tx } from '../db/client.ts'
 import { newId, newSecret } from '../lib/id.ts'
 import { tokenDigest } from '../lib/token.ts'
 
-/** How long a link can be used (ms). */
+/** Lifetime of a link (ms). */
 export const LINK_LIFETIME = 15 * 60_000
 
-/** Makes a code that signs a user in once (contract-2.md section 3.4). Returns the code, which is never to be read again. */
+/**
+ * Creates a code that signs a user in once (contract-2.md section 3.4). Returns the code, which cannot be read again.
+ */
 export async function createLink(
   tx: Tx,
   sessionKey: KeyObject,
@@ -22,7 +24,7 @@ export async function createLink(
   return code
 }
 
-/** Takes a code in a transaction, so that it is used once. Returns null for an unknown, used or expired one. */
+/** Uses a code up, in a transaction. Returns null for an unknown, used or expired one. */
 export async function takeLink(
   tx: Tx,
   sessionKey: KeyObject,

@@ -2,13 +2,14 @@ import crypto from 'node:crypto'
 import { promisify } from 'node:util'
 import { unavailable } from '../errors.ts'
 
-// Passwords (contract-2.md section 3.2): argon2id where this Node has it, scrypt elsewhere, both in the PHC string format.
+// Passwords (contract-2.md section 3.2): argon2id if this Node supports it, otherwise scrypt, both in the PHC string
+// format.
 
 /** Minimum and maximum length of a password (characters). */
 export const MIN_PASSWORD = 12
 export const MAX_PASSWORD = 1_000
 
-/** Maximum number of hashes at a time, and of callers that wait for one: each hash takes 19 MiB for 20 ms. */
+/** Maximum number of concurrent hashes, and of callers that wait for one: each hash takes 19 MiB for 20 ms. */
 const MAX_HASHES = 2
 const MAX_WAITING = 200
 
@@ -20,7 +21,7 @@ const SALT_BYTES = 16
 let running = 0
 const waiting: (() => void)[] = []
 
-/** Waits for a place among the hashes. Throws 503 when too many callers wait already. */
+/** Waits for capacity to hash. Throws 503 if too many callers wait already. */
 async function inTurn<T>(work: () => Promise<T>): Promise<T> {
   if (waiting.length >= MAX_WAITING) throw unavailable()
   if (running >= MAX_HASHES) await new Promise<void>((resolve) => waiting.push(resolve))
@@ -34,7 +35,7 @@ async function inTurn<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Writes the same password the same way, whichever keyboard composed its letters. */
+/** Normalizes a password, because keyboards compose letters differently. */
 const normalized = (password: string): string => password.normalize('NFKC')
 
 const scrypt = promisify<string, Buffer, number, crypto.ScryptOptions, Buffer>(crypto.scrypt)
@@ -48,7 +49,7 @@ const argon2 = (message: string, nonce: Buffer, { memory, passes, parallelism, t
 const hasArgon2 = typeof crypto.argon2 === 'function'
 const toText = (bytes: Buffer): string => bytes.toString('base64').replace(/=+$/, '')
 
-/** Hashes a password for storage. Throws 503 when too many are hashed already. */
+/** Hashes a password for storage. Throws 503 if too many callers wait already. */
 export const hashPassword = (password: string): Promise<string> =>
   inTurn(async () => {
     const salt = crypto.randomBytes(SALT_BYTES)
@@ -64,8 +65,8 @@ export const hashPassword = (password: string): Promise<string> =>
 const HASH = /^\$(argon2id\$v=19|scrypt)\$([\w=,]+)\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/
 
 /**
- * Tells whether a password is the one of a hash. Without a hash, it takes the same time and answers false: nobody learns
- * which accounts there are. Throws 503 when too many passwords are hashed already.
+ * Returns whether a password matches a hash. Without a hash it takes the same time and returns false, so that the time
+ * reveals no accounts. Throws 503 if too many callers wait already.
  */
 export const isPassword = (password: string, hash: string | null): Promise<boolean> =>
   inTurn(async () => {
@@ -90,7 +91,7 @@ export const isPassword = (password: string, hash: string | null): Promise<boole
     return crypto.timingSafeEqual(actual, expected)
   })
 
-/** Words that passwords of attackers' lists are made of, beside digits and marks. */
+/** Words of passwords in attackers' lists, which add digits and marks. */
 const COMMON =
   `password passwort passphrase qwerty qwertyuiop qwertyui asdfghjkl asdfgh asdf zxcvbnm zxcvbn azerty qwertz letmein
 welcome admin administrator root login user test testing guest master monkey dragon football baseball basketball soccer
@@ -115,7 +116,7 @@ const LOOKALIKES: Readonly<Record<string, string>> = {
 /** Matches a text that consists of common words alone. */
 const ONLY_COMMON = new RegExp(`^(?:${COMMON.toSorted((a, b) => b.length - a.length).join('|')})*$`)
 
-/** Number of different characters that a password must have. */
+/** Minimum number of different characters in a password. */
 const MIN_DIFFERENT = 5
 const ROWS = [
   '01234567890123456789',
@@ -125,8 +126,8 @@ const ROWS = [
 ]
 
 /**
- * Tells whether a password is among those that are tried first: common words with digits or marks around them, one
- * piece over and over, rows of the keyboard, or the name of its user.
+ * Returns whether a password is among the first guesses: common words with digits or marks around them, one piece
+ * repeated, rows of the keyboard, or the name of its user.
  */
 export function isCommonPassword(password: string, email: string): boolean {
   const lower = normalized(password).toLowerCase()

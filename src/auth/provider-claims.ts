@@ -27,7 +27,7 @@ export async function discover(issuer: string, fetch: typeof globalThis.fetch) {
 /** Claims about a person. */
 export type Claims = Readonly<Record<string, unknown>>
 
-/** Microsoft says in a claim of its own whether an address belongs to the domain of the tenant. */
+/** Microsoft states in a separate claim whether an address belongs to the domain of the tenant. */
 const MICROSOFT = /^https:\/\/login\.microsoftonline\.(?:com|us)\//
 
 /** Returns the e-mail address that the issuer has verified, in the form of {@link normalizeEmail}, else null. */
@@ -39,7 +39,7 @@ export function verifiedEmail({ iss, email, email_verified, xms_edov }: Claims):
   return isVerified && typeof email === 'string' ? normalizeEmail(email) : null
 }
 
-/** Returns a claim by its name, or else by the path that the dots of the name make. */
+/** Returns a claim by its name, or otherwise by its name as a dotted path. */
 export function claimOf(claims: Claims, name: string): unknown {
   if (Object.hasOwn(claims, name)) return claims[name]
   let value: unknown = claims
@@ -50,7 +50,7 @@ export function claimOf(claims: Claims, name: string): unknown {
   return value
 }
 
-/** Returns the highest role that the values of a claim have in a map; `member` if none of them is there. */
+/** Returns the highest role of the claim's values in a map; `member` if none of them is in it. */
 export function roleOf(value: unknown, map: Readonly<Record<string, 'admin' | 'member'>>): 'admin' | 'member' {
   const values = (Array.isArray(value) ? value : [value]).filter((each) => typeof each === 'string')
   return values.some((each) => Object.hasOwn(map, each) && map[each] === 'admin') ? 'admin' : 'member'

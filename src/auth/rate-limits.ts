@@ -6,13 +6,13 @@ import type { Actor } from './actor.ts'
 
 // Rate limits (contract-2.md section 3.8): fixed windows, counted in each process and added up in the database.
 
-/** How often a server adds its counts to the database (ms). */
+/** Interval at which a server adds its counts to the database (ms). */
 const EXCHANGE_INTERVAL = 1_000
 
 /** The limits: of requests, and of runs. */
 export type LimitName = 'default' | 'execute'
 
-/** A limit as one caller has it. */
+/** A limit of one caller. */
 export type LimitState = {
   name: LimitName
   /** Maximum number in a window. */
@@ -24,13 +24,13 @@ export type LimitState = {
   resetsAt: number
 }
 
-/** What became of calls: `retryAfter` is the time to wait (seconds), or null if they were counted. */
+/** The outcome of calls: `retryAfter` is the time to wait (seconds), or null if they were counted. */
 export type Taken = { state: LimitState; retryAfter: number | null }
 
 export type RateLimits = {
-  /** Counts calls of a caller unless there is no room for them. Returns null where there is no limit of that name. */
+  /** Counts calls of a caller unless they exceed the limit. Returns null if no limit has that name. */
   take(name: LimitName, caller: string, calls: number): Promise<Taken | null>
-  /** Returns the limits that there are, as a caller has them at this server. */
+  /** Returns the limits of a caller at this server. */
   statesOf(caller: string): LimitState[]
   stop(): Promise<void>
 }
@@ -40,21 +40,21 @@ type Counter = {
   key: string
   startsAt: number
   endsAt: number
-  /** The total of all servers, as the database had it last. */
+  /** The last known total of all servers. */
   known: number
-  /** Accepted calls that the database does not have yet, and those on their way to it. */
+  /** Accepted calls that the database does not contain yet, including those on their way. */
   unsent: number
   sending: number
 }
 
-/** Names whom calls are counted for: a key, a browser session, or the user of an ID token. */
+/** Names the caller for whom calls are counted: a key, a browser session, or the user of an ID token. */
 export const callerOf = ({ tokenId, sessionId, userId }: Pick<Actor, 'tokenId' | 'sessionId' | 'userId'>): string =>
   tokenId ? `token:${tokenId}` : sessionId !== undefined ? `session:${sessionId}` : `user:${userId}`
 
 /**
- * Creates the limits that the operator has set; null if there are none. On SQLite the only server counts for itself. On
- * PostgreSQL each of n servers keeps at most limit ÷ window (s) calls of a caller from the others, so that together they
- * accept at most limit + n × limit ÷ window.
+ * Creates the limits of the operator; null without any. On SQLite the only server counts alone. On PostgreSQL each of n
+ * servers withholds at most limit ÷ window (s) calls of a caller from the others. Together they accept at most limit +
+ * n × limit ÷ window.
  */
 export function createRateLimits(deps: { settings: Settings; db: Db; clock: Clock; log: Logger }): RateLimits | null {
   const { settings, db, clock, log } = deps
@@ -68,7 +68,7 @@ export function createRateLimits(deps: { settings: Settings; db: Db; clock: Cloc
     const startsAt = Math.floor(clock.now().getTime() / window) * window
     const found = counters.get(key)
     if (found?.startsAt === startsAt) return found
-    // The rest of the window before is of no use to anybody.
+    // The rest of the previous window is obsolete.
     const counter = { key, startsAt, endsAt: startsAt + window, known: 0, unsent: 0, sending: 0 }
     counters.set(key, counter)
     return counter
@@ -76,11 +76,11 @@ export function createRateLimits(deps: { settings: Settings; db: Db; clock: Cloc
 
   const rowOf = ({ key, startsAt }: Counter) => Prisma.sql`"key" = ${key} AND "startsAt" = ${new Date(startsAt)}`
 
-  /** Adds the unsent calls to the count of all servers, and takes note of their total. */
+  /** Adds the unsent calls to the count of all servers, and stores the returned total. */
   async function flush(counter: Counter): Promise<void> {
     const { key, startsAt, endsAt, unsent } = counter
     counter.unsent = 0
-    // They stay unconfirmed while the statement is on its way.
+    // The calls stay unconfirmed during the statement.
     counter.sending += unsent
     try {
       const [row] = await db.$queryRaw<{ count: number }[]>(Prisma.sql`
@@ -97,13 +97,13 @@ export function createRateLimits(deps: { settings: Settings; db: Db; clock: Cloc
     }
   }
 
-  /** Counts calls in the database unless there is no room for them. Returns whether they were counted. */
+  /** Counts calls in the database unless they exceed the limit. Returns whether they were counted. */
   async function reserve(counter: Counter, calls: number, limit: number): Promise<boolean> {
     await flush(counter)
     const [row] = await db.$queryRaw<{ count: number }[]>(Prisma.sql`
       UPDATE "RateWindow" SET "count" = "count" + ${calls}
       WHERE ${rowOf(counter)} AND "count" + ${calls} <= ${limit} RETURNING "count"`)
-    // Without a row there was no room: later calls need not ask.
+    // No row means that the limit is reached, so later calls can skip the statement.
     counter.known = Math.max(counter.known, row ? Number(row.count) : limit - calls + 1)
     return row !== undefined
   }
@@ -156,8 +156,8 @@ export function createRateLimits(deps: { settings: Settings; db: Db; clock: Cloc
 }
 
 /**
- * Returns the headers of limits that a request was counted by, of the IETF's draft and of older clients. Those of older
- * clients have room for one limit: the one with the least left.
+ * Returns the headers of the limits of a request, in the form of the IETF's draft and of older clients. The older form
+ * can describe only one limit: the one with the smallest rest.
  */
 export function headersOf(states: readonly LimitState[], now: number): Record<string, string> {
   const [tightest] = states.toSorted((a, b) => a.remaining - b.remaining)

@@ -55,7 +55,7 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
     return new Map(rows.map(({ id, role }) => [id, role]))
   }
 
-  /** Of browser sessions, those that have not ended. */
+  /** Excludes browser sessions that have ended. */
   async function openSessions(ids: string[], now: Date): Promise<Set<string>> {
     if (!ids.length) return new Set()
     const where = { id: { in: [...new Set(ids)] }, expiresAt: { gt: now } }

@@ -4,23 +4,25 @@ import type { Settings } from '../settings.ts'
 
 // The cookie of browsers (contract-2.md section 3.1).
 
-/** How long a browser keeps the cookie (s): the longest that it may. The server ends sessions earlier. */
+/** Maximum age of the cookie (s), the longest that browsers accept. The server ends sessions earlier. */
 const MAX_AGE = 400 * 24 * 60 * 60
 
 const isHttps = ({ PUBLIC_URL }: Pick<Settings, 'PUBLIC_URL'>): boolean => PUBLIC_URL?.startsWith('https:') ?? false
 
-/** Returns the name of the cookie. Only a page of this very host can set one that begins with `__Host-`. */
+/** Returns the name of the cookie. Only a page of this exact host can set one with the prefix `__Host-`. */
 export const cookieName = (settings: Pick<Settings, 'PUBLIC_URL'>): string =>
   isHttps(settings) ? '__Host-muster' : 'muster'
 
-/** Writes a `Set-Cookie` header that gives a browser its session; one with an empty secret takes it away. */
+/** Returns a `Set-Cookie` header with the secret of a session; an empty secret deletes the cookie. */
 export const setCookie = (settings: Pick<Settings, 'PUBLIC_URL'>, secret: string): string =>
   `${cookieName(settings)}=${secret}; Path=/; HttpOnly; SameSite=Lax; Max-Age=${secret ? MAX_AGE : 0}${isHttps(settings) ? '; Secure' : ''}`
 
 /** Paths whose requests a cookie can authenticate. Other protocols accept tokens only. */
 const TAKES_COOKIE = /^\/(?:api|trpc)\/|^\/graphql$/
 
-/** Makes the function that reads the secret of a session from a request; undefined if there is none, or more than one. */
+/**
+ * Creates the function that reads a session's secret from a request. It returns undefined for none, or more than one.
+ */
 export function createCookieReader(settings: Pick<Settings, 'PUBLIC_URL'>) {
   const pattern = new RegExp(`(?:^|; ?)${cookieName(settings)}=([^;]*)`, 'g')
   return (path: string, { cookie }: IncomingHttpHeaders): string | undefined => {

@@ -8,13 +8,13 @@ import { tokenDigest } from '../lib/token.ts'
 import type { Actor } from './actor.ts'
 import { audit, type Cause } from './audit.ts'
 
-/** How long a session lasts after it was last used (ms). */
+/** Lifetime of a session after its last use (ms). */
 const LIFETIME = 30 * 24 * 60 * 60_000
-/** How exactly the database has when a session was last used (ms). */
+/** Accuracy of the time of the last use in the database (ms). */
 const LAST_SEEN_PRECISION = 5 * 60_000
 const MAX_USER_AGENT = 500
 
-/** A browser session as its row has it, without its digest. */
+/** The row of a browser session, without its digest. */
 export type SessionRow = {
   id: string
   userId: string
@@ -26,7 +26,7 @@ export type SessionRow = {
   address: string | null
 }
 
-/** The other end of a request. */
+/** The client of a request. */
 export type Client = { address: string | undefined; userAgent: string | undefined }
 
 const shown = {
@@ -34,12 +34,12 @@ const shown = {
   ...{ expiresAt: true, userAgent: true, address: true },
 } as const satisfies Prisma.BrowserSessionSelect
 
-/** A user who does something about themselves, and with which request if there is one. */
+/** A user who changes their own account, and the request if there is one. */
 export type UserCause = Pick<Cause, 'userId' | 'request'>
 
 type SessionDeps = { db: Db; clock: Clock; sessionKey: KeyObject }
 
-/** Finds the session of a cookie's secret and prolongs it. Throws 401 if there is none, or it has ended. */
+/** Finds the session of a cookie's secret and prolongs it. Throws 401 if it is missing or has ended. */
 export async function findSession({ db, clock, sessionKey }: SessionDeps, secret: string): Promise<SessionRow> {
   const where = { digest: tokenDigest(sessionKey, secret) }
   const session = await db.browserSession.findUnique({ where, select: shown })
@@ -53,13 +53,13 @@ export async function findSession({ db, clock, sessionKey }: SessionDeps, secret
   return session
 }
 
-/** Tells whether an organization is the one that a request names, by its id or slug. */
+/** Returns whether an organization is the one that a request names, by its id or slug. */
 export const isNamed = (organization: { id: string; slug: string }, name: string): boolean =>
   organization.id === name || organization.slug.normalize('NFC') === name.normalize('NFC')
 
 /**
- * Finds the membership with which a user acts: the one that `name` names, or the only one. Throws 400 when there are
- * several and no name, 403 for an organization without the user.
+ * Finds the membership with which a user acts: the one that `name` names, or the only one. Throws 400 for several
+ * without a name, 403 for an organization without the user.
  */
 async function findMembership(db: Db, userId: string, name: string | undefined, now: Date) {
   const memberships = await db.membership.findMany({
@@ -69,7 +69,7 @@ async function findMembership(db: Db, userId: string, name: string | undefined, 
   if (name === undefined && memberships.length > 1) throw organizationRequired()
   const found = memberships.find(({ organization }) => name === undefined || isNamed(organization, name))
   if (found) return found
-  // A former slug leads on for a year.
+  // A former slug is valid for a year.
   const former = await db.formerSlug.findUnique({ where: { slug: name?.normalize('NFC') ?? '' } })
   const isRenamed = former && former.endsAt > now
   const renamed = isRenamed && memberships.find(({ organization }) => organization.id === former.organizationId)
@@ -84,7 +84,7 @@ export async function actorOfUser(db: Db, userId: string, name: string | undefin
   return { userId, organizationId, organizationSlug, role, scopes: ['*'], tokenId: '' }
 }
 
-/** Begins a session in a transaction. Returns the secret for the cookie, which the database never has. */
+/** Starts a session in a transaction. Returns the secret for the cookie, which the database never stores. */
 export async function beginSession(
   tx: Tx,
   { clock, sessionKey }: Pick<Deps, 'clock' | 'sessionKey'>,

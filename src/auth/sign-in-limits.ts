@@ -4,13 +4,13 @@ import type { Deps } from '../deps.ts'
 import { rateLimited } from '../errors.ts'
 import { tokenDigest } from '../lib/token.ts'
 
-/** How long a failure counts (ms). */
+/** Time for which a failure counts (ms). */
 const WINDOW = 15 * 60_000
-/** Maximum number of failures in that time: of one account from one address, and of one address. */
+/** Maximum number of failures in that time: of one account from one IP address, and of one IP address. */
 const MAX_OF_ACCOUNT = 5
 const MAX_OF_ADDRESS = 20
 
-/** Groups the addresses that one client can use at will: an IPv6 client has a /64. */
+/** Groups the IP addresses that one client controls: an IPv6 client has a /64. */
 export function networkOf(address: string | undefined): string {
   const plain = (address ?? '')
     .replace(/^::ffff:(?=\d+\.)/i, '')
@@ -28,12 +28,12 @@ export function networkOf(address: string | undefined): string {
     .join(':')
 }
 
-/** An attempt to sign in that counts as failed until it is {@link forgive}n. */
+/** An attempt to sign in, which counts as failed until {@link forgive}. */
 export type Attempt = { keys: readonly string[]; at: number }
 
 /**
- * Counts an attempt before it is checked, so that attempts at the same moment cannot exceed the limits, on however many
- * servers. Throws 429 with the seconds to wait when there were too many failures (contract-2.md section 3.2).
+ * Counts an attempt before it is checked, so that concurrent attempts on any number of servers stay within the limits.
+ * Throws 429 with the seconds to wait after too many failures (contract-2.md section 3.2).
  */
 export async function countAttempt(
   { db, clock, sessionKey }: Pick<Deps, 'db' | 'clock' | 'sessionKey'>,
@@ -62,11 +62,11 @@ export async function countAttempt(
   })
 }
 
-/** Takes an attempt that succeeded off the failures. */
+/** Removes a successful attempt from the failures. */
 export async function forgive(db: Db, { keys, at }: Attempt): Promise<void> {
   await db.$transaction(async (tx) => {
     for (const key of keys) {
-      // It locks the row.
+      // The upsert locks the row.
       const { count } = await tx.signInLimit.updateMany({ where: { key }, data: { key } })
       if (!count) continue
       const row = await tx.signInLimit.findUnique({ where: { key } })

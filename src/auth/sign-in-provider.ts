@@ -15,7 +15,7 @@ const MAX_ANSWER = 1024 * 1024
 const LEEWAY = 30
 const MAX_NAME = 200
 
-/** Secrets of one attempt to sign in, which the browser keeps meanwhile. */
+/** Secrets of one attempt to sign in, which the browser stores meanwhile. */
 export type Flow = { state: string; nonce: string; verifier: string }
 
 /** A person whom the provider has signed in. */
@@ -29,7 +29,7 @@ export type ProviderIdentity = {
   role: 'admin' | 'member' | null
 }
 
-/** Why a sign-in failed: words for the page that says what to do. */
+/** Reasons for a failed sign-in, as words that select the text of the page. */
 export type Problem =
   | 'off'
   | 'expired'
@@ -57,9 +57,9 @@ export class SignInProblem extends Error {
 
 /** Sign-in with the operator's identity provider (contract-2.md section 3.3). Both methods throw {@link SignInProblem}. */
 export type SignInProvider = {
-  /** Begins the code flow. Returns the provider's address for the browser. */
+  /** Starts the code flow. Returns the provider's URL for the browser. */
   begin(redirectUri: string): Promise<{ address: URL; flow: Flow }>
-  /** Redeems the code in the address with which the browser came back, and checks the answer. */
+  /** Redeems the code in the URL with which the browser returned, and checks the answer. */
   finish(answer: URL, flow: Flow): Promise<ProviderIdentity>
 }
 
@@ -114,7 +114,7 @@ export function createSignInProvider(settings: Settings, clock: Clock): SignInPr
       isComplete || !configuration.serverMetadata().userinfo_endpoint
         ? {}
         : await client.fetchUserInfo(configuration, tokens.access_token, claims.sub)
-    // The verification belongs to the address that comes with it.
+    // The verification belongs to the address in the same answer.
     const about = isVerified(claims) || more.email === undefined ? claims : { ...more, iss: claims.iss }
     const name = claims.name ?? more.name
     return {
@@ -146,7 +146,7 @@ export function createSignInProvider(settings: Settings, clock: Clock): SignInPr
 
 const isVerified = (claims: Claims): boolean => verifiedEmail(claims) !== null
 
-/** Chooses how the service proves that it is the client: in the header unless the provider wants it in the body. */
+/** Chooses the client authentication: the header, unless the provider requires the body. */
 function authenticationOf(server: client.ServerMetadata, secret: string | undefined): client.ClientAuth {
   if (secret === undefined) return client.None()
   const methods = server.token_endpoint_auth_methods_supported
@@ -162,9 +162,9 @@ async function explained<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Errors of a client library that blame the connection or the server behind it. */
+/** Errors of a client library that have their cause in the connection or the server. */
 const DOWN: ReadonlySet<unknown> = new Set(['OAUTH_TIMEOUT', 'OAUTH_ABORT', 'temporarily_unavailable', 'server_error'])
-/** Errors of the answer's form, as a misconfigured address gives them. */
+/** Errors of the answer's form, as from a misconfigured URL. */
 const NO_ANSWER: ReadonlySet<unknown> = new Set([
   'OAUTH_RESPONSE_IS_NOT_CONFORM',
   'OAUTH_RESPONSE_IS_NOT_JSON',
@@ -186,7 +186,7 @@ function toProblem(error: unknown): SignInProblem {
   }
   const failure = error as Error & { code?: unknown; status?: number }
   const { message, code, name } = failure
-  // The cause of the last one has the claims.
+  // The cause of the last one contains the claims.
   const cause = failure.cause instanceof Error ? failure.cause.message : ''
   const reason = [message, cause].filter(Boolean).join(': ')
   if (DOWN.has(code) || name === 'TimeoutError') return new SignInProblem('provider_down', reason)

@@ -80,7 +80,7 @@ async function* follow(
     if (id !== undefined && looked.ids && !looked.ids.includes(id)) continue
     let found = false
     for await (const one of find(id !== undefined ? { ids: [id] } : looked)) {
-      // They may be taken late, one by one, and each is read when it is taken.
+      // The caller may pull changes late and one by one. Each row is read when it is pulled.
       throwRefusal(signal)
       if (signal.aborted) return
       found = true

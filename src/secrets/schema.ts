@@ -3,7 +3,7 @@ import { ok, requiredText } from '../lib/fields.ts'
 
 const MAX_BYTES = 64 * 1024
 
-/** How many secrets a space, or the organization itself, can have. */
+/** Maximum number of secrets of a space, or of the organization itself. */
 export const MAX_SECRETS = 200
 
 const BAD_NAME = 'Invalid secret name. Must be UPPER_SNAKE_CASE: A-Z, 0-9 and _, a letter first, at most 100 characters'
@@ -14,7 +14,7 @@ const Value = requiredText(MAX_BYTES).refine((text) => Buffer.byteLength(text) <
   error: (issue) => `Invalid value for field: ${(issue.path ?? []).join('.')}. Expected at most ${MAX_BYTES} bytes`,
 })
 
-/** Secrets as they come in, by name. They never go out again (contract.md section 6). */
+/** Secrets of an input, by name. No answer contains them (contract.md section 6). */
 export const Secrets = z
   .record(Name, Value, { error: ({ code }) => (code === 'invalid_key' ? BAD_NAME : undefined) })
   .refine((secrets) => Object.keys(secrets).length > 0, {

@@ -11,7 +11,7 @@ import { outlast } from './retry.ts'
 import type { RunUsage } from './run.ts'
 import type { Tool, ToolResult } from './tools.ts'
 
-/** What the model said, part by part in its order, with what its provider wants to be told again with each. */
+/** The parts of a model's reply in order, each with the metadata that its provider expects back. */
 export type ReplyPart =
   | { type: 'text'; text: string; providerOptions?: SharedV4ProviderOptions }
   | { type: 'reasoning'; text: string; providerOptions?: SharedV4ProviderOptions }
@@ -19,26 +19,26 @@ export type ReplyPart =
       type: 'tool-call'
       toolCallId: string
       toolName: string
-      /** The text itself where that is no JSON. */
+      /** The text itself if it is no JSON. */
       input: unknown
       providerOptions?: SharedV4ProviderOptions
     }
 
 /**
- * What a person said of a call that waited for it; `pending` is not yet. `digest` is of what the tool said of itself then
- * (null in older versions), `edited` the input that the person gave instead of the model's.
+ * A person's decision about a call; `pending` before it. `digest` is that of the tool's description at the request
+ * (null in older versions), `edited` the person's input instead of the model's.
  */
 export type Decision = { status: ApprovalStatus; reason: string | null; digest: string | null; edited?: unknown }
 
 export type Call = {
-  /** Its place in the step. */
+  /** Its position in the step. */
   position: number
   id: string
   name: string
   input: unknown
-  /** That of its tool; empty where there was none, null where an older version stored it. */
+  /** The target of its tool; empty without a tool, null in rows of older versions. */
   target: string | null
-  /** Whether it was begun by a process that has died since. */
+  /** Whether a process that has died since started it. */
   inFlight: boolean
   result: ToolResult | null
   childExecutionId: string | null
@@ -47,25 +47,25 @@ export type Call = {
   given: ToolResult | null
 }
 
-/** What the model said, and why it ended there. */
+/** The model's reply, and its finish reason. */
 export type Reply = { parts: ReplyPart[]; stopReason: StopReason }
 
-/** An answer of the model that calls tools. */
+/** A reply with tool calls. */
 export type Step = Reply & { step: number; usage: RunUsage; calls: Call[]; model: string | null }
 
-/** How it is stored, beside its calls. `isCut` is for processes of older versions. */
+/** Its stored form, beside its calls. `isCut` is for processes of older versions. */
 type Stored = Pick<Step, 'parts' | 'stopReason' | 'usage' | 'model'> & { isCut: boolean }
 
 /** Whether the model finished a call (contract-2.md section 2.8). */
 export function isFinished({ stopReason, calls }: Step, { position, input }: Call): boolean {
   if (stopReason === 'end_turn') return true
-  // Nothing is done by half of what a filter has let through.
+  // An incomplete call is ignored if a content filter cut the reply.
   if (stopReason !== 'max_tokens' || !isObject(input)) return false
-  // Some packages write an empty input where the reply was cut before the input began.
+  // Some packages write an empty input if the reply was cut before the input started.
   return position < calls.length - 1 || Object.keys(input).length > 0
 }
 
-/** The calls of an answer that has just come, of the tools that its model was offered. */
+/** Returns the calls of a new reply, resolved with the tools that its model was offered. */
 export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []): Call[] =>
   parts
     .flatMap((part) => (part.type === 'tool-call' ? part : []))
@@ -75,7 +75,7 @@ export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []
       ...{ inFlight: false, result: null, childExecutionId: null, decision: null, given: null },
     }))
 
-/** A step as the event that shows it. */
+/** Returns the event of a step. */
 export const assistantEvent = (step: number, parts: readonly ReplyPart[]): MessageData => {
   const text = textOf(parts)
   const thinking = parts.map((part) => (part.type === 'reasoning' ? part.text : '')).join('')
@@ -99,10 +99,10 @@ export const resultEvent = ({ id }: Call, { content, isError }: ToolResult): Mes
   isError,
 })
 
-/** A call in the history of a chat. `result` is null where it never came. */
+/** A call in the history of a chat. `result` is null if there was none. */
 export type CallRecord = { id: string; name: string; input: unknown; result: string | null; isError: boolean }
 
-/** How much of an input and of a result stands in the history, in characters; the events have them whole. */
+/** Maximum length of an input and of a result in the history (characters). The events contain them whole. */
 const MAX_RECORDED = 10_000
 
 export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
@@ -121,30 +121,32 @@ function brief(input: unknown): unknown {
   return told === json ? input : told
 }
 
-/** How much of the thinking of a step, and of a provider's fields of a part, a later turn hands back (characters). */
+/**
+ * Maximum length of a step's thinking, and of a provider's fields of a part, that later turns send back (characters).
+ */
 const MAX_THINKING = 10_000
 const MAX_FIELDS = 20_000
-/** The maximum size of all steps of a run that later turns hand back (characters). */
+/** Maximum size of all steps of a run that later turns send back (characters). */
 const MAX_REPLAY = 100_000
 
-/** The steps of an earlier run as its model wrote them, without inputs: those stand in the records of its calls. */
+/** The steps of an earlier run as its model wrote them. The inputs are in the records of its calls. */
 export type Replay = { model: string | null; steps: ReplyPart[][] }
 
 /**
- * Makes what later turns hand back to the model of a run: its steps, and the last answer. Null if nothing but text was
- * said, or if it is too much; providers do without.
+ * Returns the steps and the last reply of a run, which later turns send back to its model. Returns null if they are
+ * only text or too large, because providers accept their absence.
  */
 export function replayOf(steps: readonly Step[], last: readonly ReplyPart[], model: string | null): string | null {
   const replies = [...steps.map(({ parts }) => parts), last]
   if (!steps.length && !last.some(({ type }) => type === 'reasoning')) return null
-  // What is too long is not written out to see it.
+  // Avoids serializing a value that is too long.
   if (replies.some((parts) => textOf(parts).length > MAX_REPLAY)) return null
   const replay: Replay = { model, steps: replies.map((parts) => parts.map(shortened)) }
   const json = JSON.stringify(replay)
   return json.length > MAX_REPLAY ? null : json
 }
 
-/** The maximum length of the reasoning that a message of a chat has (characters). */
+/** Maximum length of the reasoning of a chat's message (characters). */
 const MAX_REASONING = 20_000
 
 /** Returns the reasoning of a run for people, step by step; null if its model showed none. */
@@ -163,15 +165,15 @@ function shortened(part: ReplyPart): ReplyPart {
   return kept.type === 'reasoning' ? { ...kept, text: cut(kept.text, MAX_THINKING) } : kept
 }
 
-/** The steps of a run that went before, in order, with what became of their calls. */
+/** The stored steps of a run, in order, with the outcomes of their calls. */
 export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[]> {
   const where = { executionId }
   const rows = await db.executionStep.findMany({ where, orderBy: { step: 'asc' }, include: { toolCalls: true } })
-  // The last of those about one call counts.
+  // The last approval of a call counts.
   const approvals = rows.length ? await db.approval.findMany({ where, orderBy: { round: 'desc' } }) : []
   return rows.map(({ step, reply, toolCalls }) => {
     const stored = JSON.parse(reply) as Partial<Stored> & Pick<Stored, 'parts' | 'usage'>
-    // Those of older versions say at most that they were cut off.
+    // Steps of older versions have at most a mark that they were cut.
     const { parts, usage, model = null, stopReason = stored.isCut ? 'content_filter' : 'end_turn' } = stored
     const calls = callsOf(parts).map((call): Call => {
       const row = toolCalls.find(({ position }) => position === call.position)
@@ -195,27 +197,30 @@ const decisionOf = ({ status, reason, digest, editedInput }: Prisma.ApprovalGetP
   ...(editedInput !== null && { edited: JSON.parse(editedInput) as unknown }),
 })
 
-/** Keeps the steps of a run, each write fenced by its attempt: throws `Stop('lost')` when it was taken away. */
+/**
+ * Stores the steps of a run. Each write is fenced by its attempt, and throws `Stop('lost')` if another process took it
+ * over.
+ */
 export type StepStore = {
-  /** An answer, before any of its calls is made. */
+  /** Stores a reply before any of its calls is made. */
   save(step: Step): Promise<void>
-  /** A call that is about to be made: once this is stored, nobody makes it again. */
+  /** Stores that a call starts. After that no process makes it again. */
   begin(step: number, call: Call): Promise<void>
   complete(step: number, call: Call, result: ToolResult): Promise<void>
-  /** The run that a call starts, in the transaction that accepts it. */
+  /** Stores the run that a call starts, in the transaction that accepts it. */
   adopt(tx: Tx, step: number, call: Call, childExecutionId: string): Promise<void>
-  /** The run that a call has started, if it has. */
+  /** Returns the run that a call has started, if any. */
   findChild(step: number, call: Call): Promise<string | null>
 }
 
-/** A run that has ended goes on from nothing; its events and its message tell what it did. */
+/** Removes the steps of an ended run, which cannot resume. Its events and its message document them. */
 export const forgetSteps = (tx: Tx, executionId: string) => tx.executionStep.deleteMany({ where: { executionId } })
 
 type StoreDeps = { db: Db; clock: Clock; leaseDuration: number; signal: AbortSignal }
 
 /**
- * The store of the steps of one attempt. Each write renews the lease (`leaseDuration`, ms), and waits for a database
- * that is away until `signal` aborts.
+ * Creates the store of the steps of one attempt. Each write renews the lease (`leaseDuration`, ms), and waits during an
+ * outage of the database until `signal` aborts.
  */
 export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRow): StepStore {
   const { id: executionId, attempt } = row
@@ -245,7 +250,7 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
           })),
         })
       }).catch((error) => {
-        // It was stored, and the word of it got lost.
+        // It was stored, and only the acknowledgement was lost.
         if (!isUniqueViolation(error)) throw error
       })
     },
