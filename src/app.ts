@@ -8,6 +8,7 @@ import type { Deps } from './deps.ts'
 import {
   type AppError,
   badRequest,
+  invalidField,
   methodNotAllowed,
   noSuchPath,
   toAppError,
@@ -225,7 +226,11 @@ function takeOrganization(req: IncomingMessage, isWrite: boolean): string | unde
   req.url = url.slice(0, start) + (others.length ? `?${others.join('&')}` : '')
   const inQuery = new URLSearchParams(first).get('organization') || undefined
   if (inHeader !== undefined && inQuery !== undefined && inHeader !== inQuery) {
-    throw badRequest('Invalid value for field: organization. Expected the organization of the header X-Organization')
+    throw invalidField(
+      'organization',
+      'the organization of the header X-Organization',
+      'Send the parameter or the header, or the same organization in both.',
+    )
   }
   return inHeader ?? inQuery
 }
@@ -279,14 +284,28 @@ async function handleTrpc(context: Context, path: string, req: IncomingMessage, 
       if (req.method === 'POST' && !isJson(req)) throw toTRPCError(unsupportedType())
       const { length } = info.calls
       if (length > MAX_BATCH) {
-        throw toTRPCError(badRequest(`A batch has at most ${MAX_BATCH} calls, this one ${length}: set maxItems`))
+        throw toTRPCError(
+          badRequest(`A batch has at most ${MAX_BATCH} calls, this one ${length}: set maxItems`, {
+            detail: 'The typed client splits batches: set `maxItems` of its link.',
+          }),
+        )
       }
       const isStreamed = req.headers['trpc-accept'] !== undefined
       if (isStreamed && info.calls.some(({ path }) => SIGNS_IN.has(path))) {
-        throw toTRPCError(badRequest('Sign in or out without streaming: the cookie could not be set (httpLink)'))
+        throw toTRPCError(
+          badRequest('Sign in or out without streaming: the cookie could not be set (httpLink)', {
+            detail: 'Use httpLink or httpBatchLink for procedures of sessions.',
+          }),
+        )
       }
       // A token in a subscription's URL would appear in the logs of proxies.
-      if (info.connectionParams) throw toTRPCError(badRequest('Send an Authorization header, not connectionParams'))
+      if (info.connectionParams) {
+        throw toTRPCError(
+          badRequest('Send an Authorization header, not connectionParams', {
+            detail: 'Set the header in `eventSourceOptions` of the httpSubscriptionLink, as the typed client does.',
+          }),
+        )
+      }
       return context
     },
     maxBodySize: MAX_BODY,

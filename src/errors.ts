@@ -1,6 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import { z } from 'zod'
 import { isUnavailable } from './lib/database-errors.ts'
+import { nearest } from './lib/nearest.ts'
 import type { ErrorBody, ErrorCode } from './wire.ts'
 
 /** The optional parts of an {@link AppError}. */
@@ -87,10 +88,36 @@ export type ResourceName =
   | 'Invitation'
   | 'Service account'
 
-export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' | 'detail'> = {}) =>
-  new AppError(400, message, options)
-export const invalidField = (field: string, expected: string) =>
-  badRequest(`Invalid value for field: ${field}. Expected ${expected}`)
+/** Returns a 400. A missing field explains itself; any other message needs a `detail`. */
+export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' | 'detail'> = {}) => {
+  const [, field] = /^Missing required field: (\S+)/.exec(message) ?? []
+  return new AppError(
+    400,
+    message,
+    field === undefined ? options : { detail: `Send a value for \`${field}\`.`, ...options },
+  )
+}
+export const invalidField = (
+  field: string,
+  expected: string,
+  detail = `Correct \`${field}\`: it must be ${expected}.`,
+) => badRequest(`Invalid value for field: ${field}. Expected ${expected}`, { detail })
+/** Returns the 400 for a cursor that does not belong to a list. `name`: the parameter with the cursor. */
+export const invalidCursor = (name = 'cursor', cursor = 'a nextCursor') =>
+  invalidField(name, `${cursor} of this list`, `Begin again without \`${name}\`, or send ${cursor} of the same list.`)
+/** Returns the 400 for an id that refers to nothing that the caller can reach, foreign or unknown. */
+export const badReference = (field: string, id: string | undefined, message = `Invalid ${field}`) =>
+  badRequest(message, {
+    detail: `\`${field}\` names ${toPrintable(id ?? '')}: there is none with this id, or none that you can reach.`,
+  })
+/** Throws the 400 for the first of some ids that was not found. */
+export function requireAll(field: string, ids: readonly string[], found: { has(id: string): boolean }): void {
+  const missing = ids.find((id) => !found.has(id))
+  if (missing !== undefined) throw badReference(field, missing)
+}
+/** Returns text without characters beyond ASCII, cut to a length. */
+export const toPrintable = (text: string, maxLength = 100): string =>
+  text.replace(/[^\x20-\x7e]/g, '?').slice(0, maxLength)
 const CHALLENGE = { 'WWW-Authenticate': 'Bearer' }
 
 /** Returns the 400 for a query parameter that an operation does not have (contract-2.md section 1.3). */
@@ -144,7 +171,10 @@ export const lacksScopes = (anyOf: readonly string[]) =>
   })
 /** Returns the message for a model whose run's token does not permit a call. */
 export const lacksScope = (scope: string) =>
-  new AppError(403, `This run's token lacks the scope ${scope}`, { code: 'insufficient_scope' })
+  new AppError(403, `This run's token lacks the scope ${scope}`, {
+    code: 'insufficient_scope',
+    detail: `Start the run with a token that has the scope ${scope}.`,
+  })
 export const notFound = (resource: ResourceName) =>
   new AppError(404, `${resource} not found`, {
     detail: 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
@@ -169,10 +199,23 @@ export const rangeNotSatisfiable = (size: number) =>
   })
 export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'> = {}) =>
   new AppError(409, message, options)
+/** Returns the 409 of a session that another run uses. */
+export const sessionBusy = () =>
+  conflict('Session is busy', {
+    code: 'session_busy',
+    detail: 'Wait until its run has ended, cancel the run, or send `onBusy: "queue"`.',
+  })
 /** Returns the error of a cancelled run. */
 export const cancelled = (executionId?: string) =>
-  conflict('Execution was cancelled', { code: 'cancelled', ...(executionId && { executionId }) })
-export const tooLong = () => badRequest('The answer would be too long: ask for fewer rows, or fewer long texts')
+  conflict('Execution was cancelled', {
+    code: 'cancelled',
+    detail: 'Somebody cancelled the run before it ended. Execute again to get an answer.',
+    ...(executionId && { executionId }),
+  })
+export const tooLong = () =>
+  badRequest('The answer would be too long: ask for fewer rows, or fewer long texts', {
+    detail: 'Send a smaller `limit`, and read the rest with `cursor`.',
+  })
 /** Returns the 400 of a body with invalid JSON. `position`: the first invalid character. */
 export const invalidJson = (position?: string) =>
   badRequest('Invalid JSON in request body', {
@@ -243,14 +286,16 @@ export function throwRefusal({ reason }: AbortSignal): void {
   if (reason instanceof AppError) throw reason
 }
 
-/** Converts any thrown value into a public error. An unknown error is a 500 without details. */
-export function toAppError(error: unknown): AppError {
+/**
+ * Converts any thrown value into a public error. An unknown error is a 500 without details. `input`: the rejected input
+ * of an error of Zod, whose actual sizes and types the detail names.
+ */
+export function toAppError(error: unknown, input?: unknown): AppError {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof AppError) return cause
     if (cause instanceof z.core.$ZodError) {
       const [issue] = cause.issues
-      const { detail } = issue?.code === 'custom' ? (issue.params ?? {}) : {}
-      return badRequest(issue?.message ?? 'Invalid input', typeof detail === 'string' ? { detail } : {})
+      return issue ? badRequest(issue.message, { detail: adviseOn(issue, input) }) : badRequest('Invalid input')
     }
     if (isUnavailable(cause)) return unavailable(error)
     // V8's error for JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
@@ -301,3 +346,82 @@ export function describeIssue(issue: z.core.$ZodRawIssue): string {
 }
 
 const unit = (origin: string) => (origin === 'string' ? ' characters' : origin === 'array' ? ' items' : '')
+
+/** Examples of formats that a check can expect. */
+const FORMAT_EXAMPLES: Readonly<Record<string, string>> = {
+  datetime: '2026-01-31T09:00:00Z',
+  date: '2026-01-31',
+  email: 'ada@example.com',
+  url: 'https://example.com/',
+}
+
+/**
+ * Returns the detail of a failed check: the limit and the actual size, the wanted and the actual type, or the nearest of
+ * several words. Values themselves are not repeated, because they may be secrets.
+ */
+function adviseOn(issue: z.core.$ZodIssue, input: unknown): string {
+  const field = issue.path.join('.') || 'body'
+  const value = valueAt(input, issue.path)
+  if (issue.code === 'custom' && typeof issue.params?.detail === 'string') return issue.params.detail
+  if (issue.message.startsWith('Missing required field')) {
+    const isBlank = typeof value === 'string'
+    return `Send a value for \`${field}\`${isBlank ? ': the one that was sent is blank' : ''}.`
+  }
+  switch (issue.code) {
+    case 'invalid_type': {
+      const wanted = withArticle(TYPE_NAMES[issue.expected] ?? issue.expected)
+      return `Send ${wanted} as \`${field}\`${value === undefined ? '' : `, not ${typeOf(value)}`}.`
+    }
+    case 'too_big':
+      return `The limit of \`${field}\` is ${issue.maximum}${unit(issue.origin)}${actual(issue.origin, value)}.`
+    case 'too_small':
+      return `The minimum of \`${field}\` is ${issue.minimum}${unit(issue.origin)}${actual(issue.origin, value)}.`
+    case 'invalid_value': {
+      const words = issue.values.map(String)
+      const like = typeof value === 'string' ? nearest(value, words) : null
+      return like ? `Did you mean ${like}?` : `Send one of these as \`${field}\`: ${words.join(', ')}.`
+    }
+    case 'invalid_format': {
+      const example = FORMAT_EXAMPLES[issue.format]
+      return example
+        ? `Send a value like ${example} as \`${field}\`.`
+        : `Correct \`${field}\`, and send the request again.`
+    }
+    case 'unrecognized_keys':
+      return `Leave out the unknown fields: ${toPrintable(issue.keys.join(', '))}.`
+    case 'custom': {
+      const { maxBytes } = issue.params ?? {}
+      if (typeof maxBytes !== 'number' || typeof value !== 'string') break
+      return `The limit of \`${field}\` is ${maxBytes} bytes, and this one has ${Buffer.byteLength(value)}.`
+    }
+  }
+  return `Correct \`${field}\`, and send the request again.`
+}
+
+/** Returns the value at a path of an input, as far as there is one. */
+function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
+  let value = input
+  for (const key of path) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return undefined
+    value = (value as Record<PropertyKey, unknown>)[key]
+  }
+  return value
+}
+
+function typeOf(value: unknown): string {
+  if (value === null) return 'null'
+  if (Array.isArray(value)) return 'an array'
+  return Number.isFinite(value) && !Number.isInteger(value) ? 'a fraction' : withArticle(typeof value)
+}
+
+const withArticle = (noun: string): string => `${/^[aeiou]/.test(noun) ? 'an' : 'a'} ${noun}`
+
+/** Returns the actual size of a value, as the end of a sentence about its limit. */
+function actual(origin: string, value: unknown): string {
+  const isSized = origin === 'array' ? Array.isArray(value) : origin === 'string' && typeof value === 'string'
+  if (isSized) return `, and this one has ${(value as string | unknown[]).length}`
+  // Numbers in a query are text.
+  return isSized || !/^(number|int)$/.test(origin) || !Number.isFinite(Number(value))
+    ? ''
+    : `, and this one is ${Number(value)}`
+}

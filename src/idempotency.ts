@@ -41,7 +41,8 @@ type IdempotencyRow = Prisma.IdempotencyRecordGetPayload<object>
 
 /** Checks the format of the header (contract.md section 1). */
 export function readKey(key: string, method: string, path: string): IdempotencyKey {
-  if (!IDEMPOTENCY_KEY.test(key)) throw badRequest(INVALID_IDEMPOTENCY_KEY)
+  if (!IDEMPOTENCY_KEY.test(key))
+    throw badRequest(INVALID_IDEMPOTENCY_KEY, { detail: 'Send a new UUID for each new request.' })
   return { key, method, path, replayed: false }
 }
 

@@ -134,23 +134,30 @@ export const toTRPCError = (error: AppError): TRPCError =>
 
 /**
  * Returns the public form of an error from tRPC or trpc-to-openapi: the service's own, or theirs for unreadable or
- * unknown input. Output that does not fit its schema is a fault of the service.
+ * unknown input. Output that does not fit its schema is a fault of the service. `input`: see {@link toAppError}.
  */
-export function fromTRPCError(error: unknown): AppError {
+export function fromTRPCError(error: unknown, input?: unknown): AppError {
   if (error instanceof TRPCError && error.cause instanceof AppError) return error.cause
   const isOutput = error instanceof TRPCError && error.message === 'Output validation failed'
-  const ours = toAppError(isOutput ? new Error(error.message, { cause: error.cause?.message }) : error)
+  const ours = toAppError(isOutput ? new Error(error.message, { cause: error.cause?.message }) : error, input)
   if (ours.status !== 500 || !(error instanceof TRPCError)) return ours
   // Input errors keep their messages; others are errors of the service.
   const isSyntax = error.code === 'BAD_REQUEST' && error.cause instanceof SyntaxError
   const code = isSyntax ? 'PARSE_ERROR' : error.code
   const theirs = THEIRS[code]?.() ?? ours
-  return new AppError(theirs.status, theirs.message, { cause: error, code: theirs.code })
+  return new AppError(theirs.status, theirs.message, {
+    cause: error,
+    code: theirs.code,
+    ...(theirs.detail !== undefined && { detail: theirs.detail }),
+  })
 }
 
 const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
   PARSE_ERROR: () => invalidJson(),
-  BAD_REQUEST: () => badRequest('Malformed tRPC request'),
+  BAD_REQUEST: () =>
+    badRequest('Malformed tRPC request', {
+      detail: 'Send the input as JSON: of a query in `?input=`, of a mutation in the body. The typed client does it.',
+    }),
   NOT_FOUND: noSuchPath,
   METHOD_NOT_SUPPORTED: () =>
     new AppError(405, 'Method not allowed', { detail: 'Queries are GET, mutations are POST' }),
@@ -159,10 +166,11 @@ const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
 }
 
 /** The outermost middleware: all failures of input, policy or service leave as AppError. */
-const errors = t.middleware(async ({ next }) => {
+const errors = t.middleware(async ({ next, getRawInput }) => {
   const result = await next()
-  if (!result.ok) throw toTRPCError(fromTRPCError(result.error))
-  return result
+  if (result.ok) return result
+  const input = result.error.cause instanceof z.core.$ZodError ? await getRawInput() : undefined
+  throw toTRPCError(fromTRPCError(result.error, input))
 })
 
 /** Adds the request to an actor, for the audit log. */

@@ -81,7 +81,7 @@ function errors(): string {
   const words = (help: Record<string, string>) => Object.entries(help).map(([name, text]) => [`\`${name}\``, text])
   return page(
     'Error codes',
-    `Every error carries \`code\`, a stable word for programs. Often it carries \`detail\`, one sentence that says how to fix
+    `Every error carries \`code\`, a stable word for programs. It carries \`detail\`, one sentence that says how to fix
 it. The code is in the error body of REST, in \`extensions\` of GraphQL, and in \`errorCode\` of tRPC. A failed run has it in the
 \`error\` event of its stream and in \`execution.errorCode\`. Later versions may add codes: treat an unknown code by its status.`,
     '## Requests',

@@ -6,7 +6,7 @@ import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
 import { lockMissionCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict, hasChanged, invalidField, notFound } from '../errors.ts'
+import { conflict, hasChanged, invalidCursor, notFound, requireAll } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, MAX_ROWS, pageQuery, readPage, toPage, withRoom } from '../lib/page.ts'
@@ -350,7 +350,7 @@ const versionCursor = ({ version }: { version: number }) => Buffer.from(`${versi
 
 function versionAt(cursor: string): number {
   const [version] = /^\d{1,9}$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
-  if (!version) throw invalidField('cursor', 'a nextCursor of this list')
+  if (!version) throw invalidCursor()
   return Number(version)
 }
 
@@ -409,12 +409,12 @@ async function findReferences(
 ) {
   const mcpIds = values.mcpInstanceIds ?? has.mcpInstanceIds
   const mcps = await typesOf(actor, db, mcpIds)
-  if (values.mcpInstanceIds && mcps.size !== mcpIds.length) throw badRequest('Invalid mcpInstanceIds')
+  if (values.mcpInstanceIds) requireAll('mcpInstanceIds', mcpIds, mcps)
   const { skillIds = [], subagentIds = [] } = values
   const skills = await findSkills(actor, db, skillIds)
-  if (skills.length !== skillIds.length) throw badRequest('Invalid skillIds')
-  const subagents = subagentIds.length ? await findIds(actor, db, subagentIds) : new Set()
-  if (subagents.size !== subagentIds.length) throw badRequest('Invalid subagentIds')
+  requireAll('skillIds', skillIds, new Set(skills.map(({ id }) => id)))
+  const subagents = subagentIds.length ? await findIds(actor, db, subagentIds) : new Set<string>()
+  requireAll('subagentIds', subagentIds, subagents)
   return { mcps, skills }
 }
 
@@ -506,7 +506,9 @@ export async function findNamed(actor: Actor, deps: Deps, input: z.output<typeof
 
 /** Throws 409 for a slug that another unarchived agent of the organization has. */
 function refuseSlug(error: unknown): never {
-  throw isUniqueViolation(error) ? conflict('Agent slug already exists') : error
+  throw isUniqueViolation(error)
+    ? conflict('Agent slug already exists', { detail: 'Choose another slug, or leave it out.' })
+    : error
 }
 
 /** POST /agents: creates the agent, its first version and a chat with it in the organization's default space. */

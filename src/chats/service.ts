@@ -6,7 +6,7 @@ import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
 import { padded } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
-import { conflict, invalidField, notFound } from '../errors.ts'
+import { conflict, invalidCursor, notFound } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
 import { readableOf } from '../executions/service.ts'
 import { given, isNews } from '../lib/changes.ts'
@@ -230,7 +230,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   await deps.db.$transaction(async (tx) => {
     if (await write(tx, actor, chat, 'chat.archive', now, { archivedAt: now }, idle)) return
     await find(actor, { db: tx }, id)
-    throw conflict('Chat is busy')
+    throw conflict('Chat is busy', { detail: 'Wait until its runs have ended, or cancel them.' })
   })
   deps.bus.publish('chat', [id])
   return { message: 'Chat deleted successfully' }
@@ -422,7 +422,7 @@ const encodeCursor = ({ createdAt, position, id }: MessageRow) =>
 
 function afterCursor(cursor: string): Prisma.MessageWhereInput {
   const [, time, place, id] = /^(\d{1,15})\.(\d{1,9})\.(\w+)$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
-  if (!time || !place || !id) throw invalidField('cursor', 'a nextCursor of this list')
+  if (!time || !place || !id) throw invalidCursor()
   const [createdAt, position] = [new Date(Number(time)), Number(place)]
   return {
     OR: [

@@ -2,7 +2,7 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
-import { isNewPath, isPath } from '../files/schema.ts'
+import { BAD_PATH_DETAIL, isNewPath, isPath } from '../files/schema.ts'
 import * as files from '../files/service.ts'
 import { checkOrganization } from './organization.ts'
 import type { BrowseFiles, Entry, OneFile, WriteSpaceFile } from './schema.ts'
@@ -17,7 +17,7 @@ export function toKey(path: string): string {
     .normalize('NFC')
     .replace(/^(\.?\/)+|^\.$/g, '')
     .replace(/\/+$/, '')
-  if (key !== '' && !isPath(key)) throw badRequest('Invalid path')
+  if (key !== '' && !isPath(key)) throw badRequest('Invalid path', { detail: BAD_PATH_DETAIL })
   return key
 }
 
@@ -30,7 +30,7 @@ const fileKey = (path: string): string => {
 /** Returns the path of a file to write. Throws 400 for an invalid one. */
 export function newKey(path: string): string {
   const key = fileKey(path)
-  if (!isNewPath(key)) throw badRequest('Invalid path')
+  if (!isNewPath(key)) throw badRequest('Invalid path', { detail: BAD_PATH_DETAIL })
   return key
 }
 

@@ -82,7 +82,7 @@ export async function readRepository(
   const proxy = proxyVariables(proxyFor, url)
   const isChecked = !(proxy.HTTPS_PROXY && allowPrivate)
   const addresses = isChecked ? await addressesOf(url, allowPrivate) : []
-  if (!addresses) throw badRequest(BAD_URL)
+  if (!addresses) throw badRequest(BAD_URL, { detail: 'Send an address like https://github.com/owner/name.git.' })
   const ofThisOne = cloning.filter((other) => other === organizationId).length
   if (cloning.length >= MAX_CLONES || ofThisOne >= MAX_CLONES_OF_ONE) throw unavailable()
   cloning.push(organizationId)
@@ -164,17 +164,20 @@ const BAD_URL = 'Invalid url. Must be the https address of a public repository'
  */
 function checkUrl(text: string): URL {
   const url = URL.parse(text)
-  if (!url || /[\x00-\x20\x7f\\]/.test(text)) throw badRequest(BAD_URL)
+  if (!url || /[\x00-\x20\x7f\\]/.test(text))
+    throw badRequest(BAD_URL, { detail: 'Send an address like https://github.com/owner/name.git.' })
   const { protocol, hostname, username, password, search, hash } = url
   const isHost = /^(\[[\da-f:]+\]|[a-z\d][\w.-]*)$/.test(hostname)
-  if (protocol !== 'https:' || !isHost || username || password || search || hash) throw badRequest(BAD_URL)
+  if (protocol !== 'https:' || !isHost || username || password || search || hash)
+    throw badRequest(BAD_URL, { detail: 'Send an address like https://github.com/owner/name.git.' })
   return url
 }
 
 /** Checks a branch name: as `git check-ref-format`, without a leading hyphen. */
 function checkBranch(branch: string): string {
   const bad = /^[-/]|(^|\/)\.|\.\.|\/\/|@\{|^@$|[\x00-\x20\x7f~^:?*[\\]|(\/|\.|\.lock)$|\.lock\//
-  if (!branch || branch.length > 250 || bad.test(branch)) throw badRequest('Invalid branch')
+  if (!branch || branch.length > 250 || bad.test(branch))
+    throw badRequest('Invalid branch', { detail: 'Send the name of a branch or tag, such as main.' })
   return branch
 }
 
@@ -201,7 +204,10 @@ const REASONS: readonly [RegExp, string][] = [
   [/index-pack/, 'it is too large, or not whole'],
 ]
 
-const notCloned = (reason: string) => badRequest(`Repository could not be cloned: ${reason}`)
+const notCloned = (reason: string) =>
+  badRequest(`Repository could not be cloned: ${reason}`, {
+    detail: 'Check its address and branch. Only public repositories can be cloned.',
+  })
 
 /** Working directory of git, and its proxy variables. */
 type Place = { cwd: string; proxy: object }

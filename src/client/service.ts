@@ -48,7 +48,8 @@ export async function init(
   })
 }
 
-const alreadyInitialized = () => conflict('Space is already initialized')
+const alreadyInitialized = () =>
+  conflict('Space is already initialized', { detail: 'Create another space, or write its files one by one.' })
 
 async function contentsOf(
   { settings, pause }: Deps,

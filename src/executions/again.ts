@@ -54,7 +54,8 @@ export function branchOf(
  */
 export async function send(actor: Actor, deps: Deps, input: z.output<typeof SendMessage>, call: Call) {
   const { id, message = null, replaces = null, regenerate, sessionId = null, ...options } = input
-  if (regenerate && message !== null) throw invalidField('message', 'none beside regenerate')
+  if (regenerate && message !== null)
+    throw invalidField('message', 'none beside regenerate', 'Leave out `message`, or leave out `regenerate`.')
   if (!regenerate && message === null) throw badRequest('Missing required field: message')
   const chat = await deps.db.chat.findFirst({
     where: { AND: [{ id }, reachableChat(actor)] },
@@ -87,10 +88,19 @@ async function findTurn(actor: Actor, { db }: Deps, chatId: string, id: string):
     select: { role: true, position: true, session: { select: SESSION }, execution: { select: RUN } },
   })
   if (!found) throw notFound('Message')
-  if (found.role !== 'user') throw invalidField('replaces', 'the id of a user message')
+  if (found.role !== 'user')
+    throw invalidField(
+      'replaces',
+      'the id of a user message',
+      'GET /chats/{id}/messages has them: choose one with the role user.',
+    )
   // A client of another protocol gave it as history.
   if (found.position !== found.execution.queueSeq * 2 - 1) {
-    throw invalidField('replaces', 'the id of a message that an agent was asked here')
+    throw invalidField(
+      'replaces',
+      'the id of a message that an agent was asked here',
+      'GET /chats/{id}/messages has them: choose one of this chat.',
+    )
   }
   return { session: found.session, run: found.execution }
 }
@@ -108,7 +118,8 @@ async function findLastTurn(
   const session = found && (await deps.db.session.findUnique({ where: { id: found.id }, select: SESSION }))
   const where = { sessionId: session?.id ?? '' }
   const run = await deps.db.execution.findFirst({ where, orderBy: { queueSeq: 'desc' }, select: RUN })
-  if (!session || !run) throw badRequest('Chat has no message to answer again')
+  if (!session || !run)
+    throw badRequest('Chat has no message to answer again', { detail: 'Send a `message` without `regenerate` first.' })
   return { session, run }
 }
 

@@ -262,7 +262,9 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
   const tooLate = row.terminalSeq !== null && !(anew && row.status === 'cancelled')
   const ended = row.terminalSeq === null ? await deps.engine.cancel(row, actor) : row
   if (tooLate || (ended.terminalSeq !== null && ended.status !== 'cancelled')) {
-    throw badRequest(`Cannot cancel execution with status: ${ended.status}`)
+    throw badRequest(`Cannot cancel execution with status: ${ended.status}`, {
+      detail: 'The run has ended: there is nothing to cancel.',
+    })
   }
   return { message: 'Execution cancelled successfully', execution: show(actor, { row: ended, isReadable }) }
 }

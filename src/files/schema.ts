@@ -44,7 +44,9 @@ export const isNewPath = (path: string): boolean =>
     .split('/')
     .some((part) => RESERVED.test(part.normalize('NFKC')) || RESERVED.test(part))
 
-const INVALID = 'Invalid path'
+export const BAD_PATH_DETAIL = 'A path has names separated by `/`, without `..`, and does not begin with `/`.'
+
+const INVALID = { error: 'Invalid path', params: { detail: BAD_PATH_DETAIL } }
 
 const Path = z
   .string()

@@ -4,7 +4,7 @@ import { type Actor, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, invalidField, notFound } from '../errors.ts'
+import { badRequest, invalidCursor, invalidField, notFound } from '../errors.ts'
 import { MAX_ROWS } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { find, mayChange, reachable } from '../spaces/service.ts'
@@ -66,7 +66,7 @@ const encodeCursor = ({ path }: ListedRow) => Buffer.from(path).toString('base64
 
 function decodeCursor(cursor: string): string {
   const path = Buffer.from(cursor, 'base64url').toString()
-  if (!isPath(path)) throw invalidField('cursor', 'a nextCursor of this list')
+  if (!isPath(path)) throw invalidCursor()
   return path
 }
 
@@ -96,7 +96,12 @@ export async function write(actor: Actor, deps: Deps, input: z.output<typeof Wri
 
 function decode({ content, encoding }: z.output<typeof WriteFile>): Buffer<ArrayBuffer> {
   const bytes = Buffer.from(content, encoding ?? 'utf8')
-  if (encoding === 'base64' && bytes.toString('base64') !== content) throw invalidField('content', 'base64')
+  if (encoding === 'base64' && bytes.toString('base64') !== content)
+    throw invalidField(
+      'content',
+      'base64',
+      'Encode the bytes of the file in base64 with padding, or send text with encoding utf8.',
+    )
   return bytes
 }
 
@@ -112,7 +117,7 @@ async function store(
   now: Date,
 ): Promise<void> {
   const size = content.length
-  if (size > MAX_FILE_BYTES) throw fileTooLarge()
+  if (size > MAX_FILE_BYTES) throw fileTooLarge(size)
   const { fileCount } = await lock(tx, actor, spaceId, now)
   const key = { spaceId_path: { spaceId, path } }
   const before = await tx.spaceFile.findUnique({ where: key, select: { size: true } })
@@ -127,9 +132,14 @@ async function store(
   })
 }
 
-export const fileTooLarge = () => badRequest('File too large. At most 1 MiB')
-export const tooManyFiles = () => badRequest(`Too many files. At most ${MAX_FILES} in a space`)
-export const spaceFull = () => badRequest('Space is full. At most 50 MiB of files')
+export const fileTooLarge = (size: number) =>
+  badRequest('File too large. At most 1 MiB', {
+    detail: `A file has at most ${MAX_FILE_BYTES} bytes, and this one has ${size} or more. Upload it as media instead.`,
+  })
+export const tooManyFiles = () =>
+  badRequest(`Too many files. At most ${MAX_FILES} in a space`, { detail: 'Delete files that nobody needs.' })
+export const spaceFull = () =>
+  badRequest('Space is full. At most 50 MiB of files', { detail: 'Delete files that nobody needs.' })
 
 /** Updates the counters of a space whose row is locked. Throws 400 beyond a limit. */
 async function grow(tx: Tx, { id, fileCount }: { id: string; fileCount: number }, files: number, bytes: number) {

@@ -39,6 +39,9 @@ const isTooLong = ({ data, errors = [] }: ExecutionResult): boolean =>
   errors.some(({ path, extensions }) => path && extensions.code === TOO_MUCH) ||
   sizeOf([data, errors.map(({ path }) => path)]) > LIMITS.answer
 
+/** Detail of a refused document. */
+const DETAIL = 'Correct the document: GET /graphql in a browser, or an introspection query, shows the schema.'
+
 type Http = { status: number; spec?: boolean; headers?: Readonly<Record<string, string>> }
 
 /**
@@ -47,8 +50,8 @@ type Http = { status: number; spec?: boolean; headers?: Readonly<Record<string, 
  */
 function present(error: GraphQLError, { deps, requestId }: GraphQLRequest): GraphQLError {
   const refusal = isRefusal(error)
-  const { code, http } = error.extensions as { code?: string; http?: Http }
-  const app = refusal ? new AppError(http?.status ?? 400, error.message) : toAppError(error)
+  const { code, http, detail = DETAIL } = error.extensions as { code?: string; http?: Http; detail?: string }
+  const app = refusal ? new AppError(http?.status ?? 400, error.message, { detail }) : toAppError(error)
   if (app.status >= 500) deps.log.error({ requestId, err: app.cause ?? app }, app.message)
   const { message, ...body } = toBody(app, requestId)
   // `spec` returns 200 to clients that accept only `application/json`, as GraphQL over HTTP requires for request

@@ -139,7 +139,8 @@ export type Page = { take: number; backwards: boolean; after: string | undefined
 
 /** Reads the arguments of a page. Throws a 400 for `first` together with `last`, which would contradict each other. */
 export function pageOf({ first, after, last, before }: PageArgs, byDefault: number): Page {
-  if (first !== undefined && last !== undefined) throw invalidField('last', 'no first beside it')
+  if (first !== undefined && last !== undefined)
+    throw invalidField('last', 'no first beside it', 'Send either `first` or `last`.')
   const backwards = last !== undefined || (before !== undefined && first === undefined)
   return { take: first ?? last ?? byDefault, backwards, after, before }
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { invalidField } from '../errors.ts'
+import { invalidCursor as refuseCursor } from '../errors.ts'
 
 /** Order of a list: columns whose combined values are unique. */
 export type Order = readonly (readonly [column: string, direction: 'asc' | 'desc'])[]
@@ -36,7 +36,7 @@ export function fromCursor(order: Order, cursor: string, name: CursorArg = 'afte
 type CursorArg = 'after' | 'before'
 
 export const invalidCursor = (name: CursorArg = 'after') =>
-  invalidField(name, name === 'after' ? 'an endCursor of this list' : 'a startCursor of this list')
+  refuseCursor(name, name === 'after' ? 'an endCursor' : 'a startCursor')
 
 /** Returns the reverse order. */
 export const reversed = (order: Order): Order =>

@@ -1,5 +1,6 @@
 import type { ArgumentRef, EnumRef, InputRef, InputType } from '@pothos/core'
 import { z } from 'zod'
+import { toAppError } from '../errors.ts'
 import { checkInput, unwrap } from '../lib/fields.ts'
 import { builder, type Types } from './builder.ts'
 
@@ -60,7 +61,10 @@ export function inputFromZod<Schema extends z.ZodObject>(name: string, schema: S
 /** Validates the arguments of a query like its procedure. Clients send null for absent arguments. */
 export function parseArgs<Schema extends z.ZodObject>(schema: Schema, args: object): z.output<Schema> {
   checkInput(args)
-  return schema.parse(Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null)))
+  const given = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null))
+  const { success, data, error } = schema.safeParse(given)
+  if (!success) throw toAppError(error, given)
+  return data
 }
 
 const mapFields = <Ref>(shape: z.ZodRawShape, make: (field: Field, name: string) => Ref): Record<string, Ref> =>

@@ -68,7 +68,11 @@ builder.queryField('node', (t) =>
     async resolve(_, args, context, info) {
       const { id } = parseArgs(NodeArgs, args)
       const row = (await find(context, info, id)) as Typed | null
-      if (!row) throw new AppError(404, 'Node not found')
+      if (!row)
+        throw new AppError(404, 'Node not found', {
+          detail:
+            'There is no object with this id, or none that you can see. Check the id and the organization of the token.',
+        })
       requireScope(context.actor, ...(extensionsOf(info.schema.getType(row.__typename!)!).scopes ?? []))
       return row
     },

@@ -21,7 +21,10 @@ export function explain(
     if (!input) continue
     const given = argumentsOf(node, variablesOf(operation!, variables ?? {}))
     const { error } = input.safeParse('input' in given ? given.input : given)
-    if (error) return new GraphQLError(toAppError(error).message, { nodes: [node] })
+    if (error) {
+      const { message, code, detail } = toAppError(error, 'input' in given ? given.input : given)
+      return new GraphQLError(message, { nodes: [node], extensions: { code, detail } })
+    }
   }
   return null
 }

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { GraphQLError } from 'graphql'
 import type { Plugin } from 'graphql-yoga'
-import { badRequest } from '../errors.ts'
+import { badRequest, invalidField } from '../errors.ts'
 import { readJson } from '../http/body.ts'
 import type { Context } from '../trpc.ts'
 import type { Answer } from './limits.ts'
@@ -50,6 +50,6 @@ function readJsonIn(query: URLSearchParams, name: string) {
   try {
     return JSON.parse(query.get(name) || 'null')
   } catch {
-    throw badRequest(`Invalid value for field: ${name}. Expected JSON`)
+    throw invalidField(name, 'JSON')
   }
 }

@@ -32,7 +32,8 @@ export function createHostCheck({ ALLOWED_HOSTS, PUBLIC_URL, HOST }: Settings): 
     isOpen: isOpen && isDefault,
     check({ headers: { host } }) {
       if (host === latest || host === undefined) return
-      if (!URL.canParse(`http://${host}`)) throw badRequest('Invalid Host header')
+      if (!URL.canParse(`http://${host}`))
+        throw badRequest('Invalid Host header', { detail: 'Send the host and port of the address as the header Host.' })
       const name = nameOf(host)
       if (!isOpen && !names.has(name) && !(isDefault && (isLoopback(name) || isIP(name)))) throw misdirected()
       latest = host

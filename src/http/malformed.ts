@@ -17,13 +17,20 @@ export function refuseMalformed(error: NodeJS.ErrnoException, socket: Duplex): v
   const status = STATUS[error.code ?? ''] ?? 400
   const requestId = newId()
   const phrase = STATUS_CODES[status] ?? ''
-  const body = JSON.stringify(toBody(status === 400 ? malformed() : new AppError(status, phrase), requestId))
+  const body = JSON.stringify(toBody(refusalOf(status, phrase), requestId))
   socket.end(
     `HTTP/1.1 ${status} ${phrase}\r\nContent-Type: application/json; charset=utf-8\r\nX-Request-Id: ${requestId}\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   )
   // Frees the descriptor even if the client neither closes nor reads.
   setTimeout(() => socket.destroy(), HANG_UP_AFTER).unref()
+}
+
+function refusalOf(status: number, phrase: string): AppError {
+  if (status === 431)
+    return new AppError(431, phrase, { detail: 'Send fewer or shorter headers: all together 16 KiB.' })
+  if (status === 408) return new AppError(408, phrase, { detail: 'Send the whole request without long pauses.' })
+  return malformed()
 }
 
 /** Time that a client has to read the error before its connection is closed (ms). */
@@ -38,7 +45,9 @@ export function checkProtocol({ httpVersion, headers: { host, expect }, rawHeade
   if (host !== undefined && countHosts(rawHeaders) > 1) throw malformed()
   if (httpVersion !== '1.1') return
   if (host === undefined) throw malformed()
-  if (expect !== undefined && !/100-continue/i.test(expect)) throw new AppError(417, 'Expectation Failed')
+  if (expect !== undefined && !/100-continue/i.test(expect)) {
+    throw new AppError(417, 'Expectation Failed', { detail: 'Leave the header Expect out, or send 100-continue.' })
+  }
 }
 
 function countHosts(rawHeaders: readonly string[]): number {
@@ -51,4 +60,5 @@ function countHosts(rawHeaders: readonly string[]): number {
 }
 
 /** Returns the error for malformed or truncated requests. */
-export const malformed = () => badRequest('Malformed HTTP request')
+export const malformed = () =>
+  badRequest('Malformed HTTP request', { detail: 'The request violates HTTP/1.1. Send it with an HTTP library.' })

@@ -68,7 +68,7 @@ async function readFile(stream: Readable): Promise<Buffer> {
   let size = 0
   for await (const chunk of stream as AsyncIterable<Buffer>) {
     size += chunk.length
-    if (size > MAX_FILE_BYTES) throw fileTooLarge()
+    if (size > MAX_FILE_BYTES) throw fileTooLarge(size)
     chunks.push(chunk)
   }
   return Buffer.concat(chunks, size)
@@ -101,7 +101,7 @@ async function receiveForm<Received>(
     // A form that breaks off emits an error here too, even without a listener.
     stream.on('error', () => {})
     if (field !== 'file') return void stream.resume()
-    if (received) return void form.destroy(invalidField('file', 'one file'))
+    if (received) return void form.destroy(invalidField('file', 'one file', 'Send one file for each request.'))
     received = take(stream, name ?? '')
     // An invalid file ends the reading of the form.
     received.catch((error) => form.destroy(error))
@@ -147,7 +147,10 @@ function reasonOf(errors: unknown[]): unknown {
   return errors.find((error) => error instanceof AppError) ?? errors.find(isSystems) ?? malformed()
 }
 
-const malformed = () => badRequest('Malformed multipart body')
+const malformed = () =>
+  badRequest('Malformed multipart body', {
+    detail: 'Send multipart/form-data with one part named `file`. Most HTTP libraries build it from a form.',
+  })
 
 /**
  * GET /api/v1/media/{id}/content. Browsers display only pictures and download everything else, without content sniffing

@@ -135,7 +135,7 @@ const ERRORS: Record<string, [name: string, description: string, example?: error
   403: ['Forbidden', 'The role, or the scopes of the token, do not allow it', errors.lacksScopes(['tasks:write'])],
   404: ['NotFound', 'There is no such thing, or none that you can see', errors.notFound('Agent')],
   405: ['MethodNotAllowed', 'The path has other methods', errors.methodNotAllowed(['GET', 'HEAD', 'POST'])],
-  409: ['Conflict', 'Its state, or what others do to it, does not allow it', errors.conflict('Session is busy')],
+  409: ['Conflict', 'Its state, or what others do to it, does not allow it', errors.sessionBusy()],
   412: ['PreconditionFailed', 'The resource is not as If-Match says', errors.hasChanged()],
   413: ['BodyTooLarge', 'The body is larger than 1 MiB', errors.bodyTooLarge()],
   415: ['UnsupportedContentType', 'The body is not JSON', errors.unsupportedType()],

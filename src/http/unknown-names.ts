@@ -1,4 +1,4 @@
-import { AppError, unknownParameter } from '../errors.ts'
+import { AppError, toPrintable, unknownParameter } from '../errors.ts'
 import { nearest } from '../lib/nearest.ts'
 import type { Context } from '../trpc.ts'
 
@@ -10,8 +10,6 @@ const ADDED = /^(_$|utm_)/
 const ALIASES: ReadonlySet<string> = new Set(['characterId', 'system_message', 'disabledTools', 'advanced_tools'])
 /** Maximum number of warnings about fields in one response. */
 const MAX_WARNINGS = 20
-/** Maximum length of a warning (characters). */
-const MAX_LENGTH = 100
 
 /** Returns whether a parameter was added by a cache or tracker. */
 export const isAdded = (name: string): boolean => ADDED.test(name)
@@ -45,15 +43,16 @@ export const warningsOf = (fields: readonly string[]): string[] =>
   fields.slice(0, MAX_WARNINGS).map((name) => toPrintable(`Unknown field: ${name}`))
 
 /**
- * Adds the unknown fields of a request to a 400 without a detail, because one of them may be a misspelt required field.
+ * Adds the unknown field of a request to the detail of a 400. For a missing field it is the whole detail, because it may
+ * be the misspelt name.
  */
 export function explainByFields(error: AppError, fields: readonly string[], known: Iterable<string>): AppError {
   const [field] = fields
-  if (error.status !== 400 || error.detail !== undefined || field === undefined) return error
+  if (error.status !== 400 || field === undefined) return error
   const like = nearest(field, known)
-  const detail = `${toPrintable(`Unknown field: ${field}`)}${like ? `. Did you mean ${like}?` : ''}`
+  const unknown = `${toPrintable(`Unknown field: ${field}`)}${like ? `. Did you mean ${like}?` : ''}`
+  const isWhole = error.detail === undefined || error.code === 'missing_field'
+  const detail = isWhole ? unknown : `${error.detail} ${unknown}`
   const { message, code, headers, cause } = error
   return new AppError(400, message, { code, detail, headers: { ...headers }, cause })
 }
-
-const toPrintable = (text: string): string => text.replace(/[^\x20-\x7e]/g, '?').slice(0, MAX_LENGTH)

@@ -47,7 +47,8 @@ const DAY = 24 * 60 * 60 * 1000
 /** Returns the scopes of a new key. Throws 403 for a scope that the caller does not have. */
 export function scopesOf(actor: Actor, { scopes = null }: Pick<z.output<typeof CreateKey>, 'scopes'>): string[] {
   const wanted = scopes ?? [...actor.scopes]
-  if (!wanted.every((scope) => covers(actor.scopes, scope as Scope))) throw forbidden()
+  if (!wanted.every((scope) => covers(actor.scopes, scope as Scope)))
+    throw forbidden({ detail: 'A key has at most the scopes of the token that makes it. Leave out the others.' })
   return wanted
 }
 

@@ -14,12 +14,21 @@ const MAX_DEPTH = 64
  */
 export function checkInput(value: unknown, depth = 1, field = ''): void {
   if (typeof value === 'string' && value.includes('\0')) {
-    throw badRequest(field === 'path' ? 'Invalid path' : 'Invalid character in request: U+0000')
+    throw badRequest(field === 'path' ? 'Invalid path' : 'Invalid character in request: U+0000', {
+      detail: `Take the character U+0000 out${field ? ` of \`${field}\`` : ''}: databases cannot store it.`,
+    })
   }
-  if (typeof value === 'string' && !value.isWellFormed())
-    throw badRequest('Invalid character in request: an unpaired surrogate')
+  if (typeof value === 'string' && !value.isWellFormed()) {
+    throw badRequest('Invalid character in request: an unpaired surrogate', {
+      detail: 'Half of a character beyond U+FFFF was cut off. Cut texts between characters.',
+    })
+  }
   if (typeof value !== 'object' || value === null) return
-  if (depth > MAX_DEPTH) throw badRequest(`Request body too deep. At most ${MAX_DEPTH} levels`)
+  if (depth > MAX_DEPTH) {
+    throw badRequest(`Request body too deep. At most ${MAX_DEPTH} levels`, {
+      detail: 'Send flatter JSON, or the deep part as text.',
+    })
+  }
   for (const [name, item] of Object.entries(value)) checkInput(item, depth + 1, name)
 }
 

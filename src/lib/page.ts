@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { z } from 'zod'
-import { invalidField } from '../errors.ts'
+import { invalidCursor } from '../errors.ts'
 import { queryInt } from './fields.ts'
 import { beginning } from './text.ts'
 
@@ -40,7 +40,7 @@ export const isCursor = (text: string): boolean => CURSOR.test(plain(text))
 /** Decodes the position that {@link encodeCursor} encoded. Throws 400 for anything else. */
 export function decodeCursor(cursor: string): Row {
   const [, time, id] = CURSOR.exec(plain(cursor)) ?? []
-  if (!time || !id) throw invalidField('cursor', 'a nextCursor of this list')
+  if (!time || !id) throw invalidCursor()
   return { id, createdAt: new Date(Number(time)) }
 }
 

@@ -102,7 +102,10 @@ export function checkNoProcess(value: unknown): void {
       .normalize('NFKC')
       .toLowerCase()
       .replace(/[^a-z0-9]/g, '')
-    if (PROCESS.has(plain)) throw badRequest('Invalid field: command, args and env are not supported')
+    if (PROCESS.has(plain))
+      throw badRequest('Invalid field: command, args and env are not supported', {
+        detail: 'A server is reached by its `url`. The API starts no programs.',
+      })
     checkNoProcess(item)
   }
 }

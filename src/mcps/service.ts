@@ -189,7 +189,10 @@ async function checkMove(
   if (!url || addressOf(url) === addressOf(before) || credentials === null) return
   const given = Object.keys(credentials ?? {})
   const kept = await tx.mcpCredential.count({ where: { mcpId, name: { notIn: given }, updatedBy: { not: userId } } })
-  if (kept) throw badRequest('Invalid url. For another server the credentials must be given again')
+  if (kept)
+    throw badRequest('Invalid url. For another server the credentials must be given again', {
+      detail: 'Send `credentials` together with `url`: those of the old server are never sent to another.',
+    })
 }
 
 const addressOf = (url: string) => URL.parse(url)?.href
@@ -231,7 +234,7 @@ async function setCredentials(
   })
   if (data.length) await tx.mcpCredential.createMany({ data })
   if ((await tx.mcpCredential.count({ where: place })) > MAX_CREDENTIALS) {
-    throw badRequest(`Invalid credentials. At most ${MAX_CREDENTIALS}`)
+    throw badRequest(`Invalid credentials. At most ${MAX_CREDENTIALS}`, { detail: 'Take some away with null.' })
   }
 }
 

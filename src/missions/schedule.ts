@@ -68,13 +68,18 @@ export function checkSchedule(schedule: Schedule, now: Date): void {
 
 function checkCron(schedule: Schedule, now: Date): void {
   const fields = schedule.scheduleValue?.trim().split(/\s+/).length
-  if (fields !== 5 && fields !== 6) throw invalidField('schedule.value', 'a cron expression of five or six fields')
+  if (fields !== 5 && fields !== 6)
+    throw invalidField(
+      'schedule.value',
+      'a cron expression of five or six fields',
+      `This one has ${fields}. Send one like \`0 9 * * 1-5\`: nine on weekdays.`,
+    )
   let next: Date | null
   try {
     next = nextFire(schedule, now)
   } catch (error) {
     const why = error instanceof Error ? error.message.replace(/^\w+: /, '') : ''
-    throw invalidField('schedule.value', `a cron expression. ${why}`)
+    throw invalidField('schedule.value', `a cron expression. ${why}`, 'Send one like `0 9 * * 1-5`: nine on weekdays.')
   }
   if (!next) throw invalidField('schedule.value', 'a cron expression with at least one fire time')
 }
@@ -87,7 +92,7 @@ function parseDate({ scheduleValue, timezone }: Schedule): Date {
   const date = new Date(`${day}${time}${offset ?? 'Z'}`)
   // JavaScript accepts February 30 as March 2.
   const isDate = !Number.isNaN(date.getTime()) && local.toISOString().slice(0, 10) === day
-  if (!isDate) throw invalidField('schedule.value', 'an ISO 8601 date and time')
+  if (!isDate) throw invalidField('schedule.value', 'an ISO 8601 date and time', 'Send one like 2026-01-31T09:00:00Z.')
   return offset ? date : toMoment(local, timezone)
 }
 

@@ -349,14 +349,19 @@ function reschedule(mission: MissionRow, change: z.output<typeof ScheduleChange>
   }
 }
 
-const isPaused = () => conflict('Mission is paused')
+const isPaused = () => conflict('Mission is paused', { detail: 'Resume it with POST /missions/{id}/resume first.' })
 const isOver = (status: 'completed' | 'failed') =>
-  conflict(status === 'completed' ? 'Mission is completed' : 'Mission has failed')
-const isNotPaused = () => conflict('Mission is not paused')
+  conflict(status === 'completed' ? 'Mission is completed' : 'Mission has failed', {
+    detail: 'It runs no more. A PATCH with a new `schedule` begins it again.',
+  })
+const isNotPaused = () => conflict('Mission is not paused', { detail: 'Get the mission: it has its status.' })
 
 /** Throws the errors that {@link update} would otherwise throw after it has written. */
 function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
-  if (to === 'failed') throw badRequest(`Invalid status transition: ${from} to ${to}`)
+  if (to === 'failed')
+    throw badRequest(`Invalid status transition: ${from} to ${to}`, {
+      detail: 'A mission fails by itself only: set it to paused or completed.',
+    })
   if (to === 'running' && from === 'paused') throw isPaused()
   if (to === 'paused' && (from === 'completed' || from === 'failed')) throw isOver(from)
   if (to === 'pending' && from !== 'paused') throw isNotPaused()
@@ -399,7 +404,9 @@ async function beginNow(
     : { ...actor, scopes: scopesBy(actor, mission) }
   if (await begin(deps, mission, { actor: runner, fire: null, ...cause })) return
   const { status } = await find(actor, deps, mission.id)
-  throw status === 'paused' ? isPaused() : conflict('Mission is already running')
+  throw status === 'paused'
+    ? isPaused()
+    : conflict('Mission is already running', { detail: 'Wait until its run has ended, or cancel the run.' })
 }
 
 /**

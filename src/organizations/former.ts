@@ -84,10 +84,10 @@ export async function listThings(actor: Actor, { db }: Deps, input: z.output<typ
 /** Throws 404 for a user without any relation to the organization, and 409 for a member. */
 async function checkFormer(db: Db | Tx, organizationId: string, userId: string): Promise<void> {
   const isMember = await db.membership.count({ where: { organizationId, userId } })
-  if (isMember) throw conflict('The user is a member of the organization')
+  if (isMember) throw conflict('The user is a member of the organization', { detail: 'Remove the member first.' })
   const [owns] = await db.$queryRaw<unknown[]>(Prisma.sql`
     SELECT 1 FROM (${thingsIn(organizationId)}) t WHERE t."userId" = ${userId} LIMIT 1`)
-  if (!owns) throw new AppError(404, 'Not found')
+  if (!owns) throw new AppError(404, 'Not found', { detail: 'No former member with this id left anything here.' })
 }
 
 /**

@@ -81,10 +81,11 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
       where: { organizationId, user: { email } },
       select: { userId: true },
     })
-    if (member) throw conflict('The user is a member of the organization')
+    if (member) throw conflict('The user is a member of the organization', { detail: 'Members need no invitation.' })
     await tx.invitation.deleteMany({ where: { organizationId, email } })
     const open = await tx.invitation.count({ where: { organizationId, expiresAt: { gt: now } } })
-    if (open >= MAX_OPEN) throw badRequest(`Too many open invitations. At most ${MAX_OPEN}`)
+    if (open >= MAX_OPEN)
+      throw badRequest(`Too many open invitations. At most ${MAX_OPEN}`, { detail: 'Delete open ones first.' })
     const created = await tx.invitation.create({
       data: {
         ...{ id: newId(), organizationId, email, role, mailOnly, createdBy: actor.userId, createdAt: now },

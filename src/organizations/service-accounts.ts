@@ -69,7 +69,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const userId = newId()
   await deps.db.$transaction(async (tx) => {
     if ((await read(tx, organizationId)).length >= MAX_ACCOUNTS)
-      throw badRequest(`Too many service accounts. At most ${MAX_ACCOUNTS}`)
+      throw badRequest(`Too many service accounts. At most ${MAX_ACCOUNTS}`, { detail: 'Delete one first.' })
     // Neither mail nor an identity provider can have an address under .invalid (RFC 2606).
     const email = `${userId.toLowerCase()}-${newId().toLowerCase()}@service.invalid`
     await tx.user.create({

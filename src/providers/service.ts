@@ -96,12 +96,16 @@ async function checkAddress(kind: ProviderKind, given: string | null | undefined
   }
   const url = URL.parse(given.trim())
   if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password) {
-    throw badRequest('Invalid baseUrl. Must be an http or https address without user and password')
+    throw badRequest('Invalid baseUrl. Must be an http or https address without user and password', {
+      detail: 'Send an address like https://api.example.com/v1, and the key as `apiKey`.',
+    })
   }
   // An unresolvable name is accepted: the check reports it, and each connection is checked again.
   const isKnown = await addressesOf(url, true)
   if (isKnown && !(await addressesOf(url, allowPrivate)))
-    throw badRequest('Invalid baseUrl. The address is not allowed')
+    throw badRequest('Invalid baseUrl. The address is not allowed', {
+      detail: 'It leads into a private network. The operator can allow it with ALLOW_PRIVATE_NETWORK.',
+    })
   return normalizeBaseAddress(kind, given)
 }
 
@@ -117,7 +121,10 @@ export async function store(
   const row = await deps.db.$transaction(async (tx) => {
     const dataKey = await dataKeyOf(tx, deps, organizationId, now)
     const others = await tx.provider.count({ where: { organizationId, name: { not: name } } })
-    if (others >= MAX_PROVIDERS) throw badRequest(`Too many providers. At most ${MAX_PROVIDERS}`)
+    if (others >= MAX_PROVIDERS)
+      throw badRequest(`Too many providers. At most ${MAX_PROVIDERS}`, {
+        detail: `The organization has ${others} already: delete one first.`,
+      })
     const place = placeOf({ organizationId, ...content })
     const ciphertext = seal(dataKey, place, Buffer.from(JSON.stringify(sealed)))
     const data = { ...content, ciphertext, setAt: now, setBy: actor.userId }

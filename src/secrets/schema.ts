@@ -12,6 +12,7 @@ const Name = z.string().regex(/^[A-Z][A-Z0-9_]{0,99}$/, BAD_NAME)
 
 const Value = requiredText(MAX_BYTES).refine((text) => Buffer.byteLength(text) <= MAX_BYTES, {
   error: (issue) => `Invalid value for field: ${(issue.path ?? []).join('.')}. Expected at most ${MAX_BYTES} bytes`,
+  params: { maxBytes: MAX_BYTES },
 })
 
 /** Secrets of an input, by name. No answer contains them (contract.md section 6). */

@@ -65,7 +65,10 @@ export async function set(actor: Actor, deps: Deps, owner: Owner, secrets: Reado
   await deps.db.$transaction(async (tx) => {
     const dataKey = await dataKeyOf(tx, deps, scope.organizationId, now)
     const others = await tx.secret.count({ where: { ...rowsOf(scope), name: { notIn: keys } } })
-    if (others + keys.length > MAX_SECRETS) throw badRequest(`Too many secrets. At most ${MAX_SECRETS}`)
+    if (others + keys.length > MAX_SECRETS)
+      throw badRequest(`Too many secrets. At most ${MAX_SECRETS}`, {
+        detail: `There are ${others} others, and ${keys.length} were sent: delete some first.`,
+      })
     for (const [name, value] of Object.entries(secrets)) {
       const id = { ...rowsOf(scope), name }
       const content = { ciphertext: seal(dataKey, placeOf(id), Buffer.from(value)), updatedBy: actor.userId }

@@ -16,7 +16,7 @@ import {
 import { type Attempt, countAttempt, forgive } from '../auth/sign-in-limits.ts'
 import { lockRows, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, forbidden, invalidField, notFound, unauthorized } from '../errors.ts'
+import { AppError, badRequest, forbidden, invalidField, notFound, unauthorized } from '../errors.ts'
 import { normalizeEmail } from '../lib/email.ts'
 import { tokenDigest } from '../lib/token.ts'
 import { publicAddress } from '../settings.ts'
@@ -297,7 +297,7 @@ export async function changePassword(
 }
 
 async function checkCurrent(deps: Deps, address: string | undefined, email: string, given: string, hash: string) {
-  if (!given.trim()) throw new AppError(400, 'Missing required field: current')
+  if (!given.trim()) throw badRequest('Missing required field: current')
   const attempt = await countAttempt(deps, email, address)
   if (!(await check(deps, attempt, given, hash))) throw invalidField('current', 'your present password')
   await forgive(deps.db, attempt)

@@ -259,6 +259,9 @@ export async function findMany(viewer: Viewer, db: Tx, ids: readonly string[]): 
   return ids.flatMap((id) => known.get(id) ?? [])
 }
 
+const NEEDS_SERVERS = 'Attach MCP servers of these types too, or leave the skill out.'
+const NAME_TAKEN = 'Choose another name, or change the skill that has this one.'
+
 /**
  * Throws 400 if a skill requires MCP servers of missing types (contract.md section 7, "Skills"). Called when a skill is
  * attached.
@@ -266,7 +269,8 @@ export async function findMany(viewer: Viewer, db: Tx, ids: readonly string[]): 
 export function checkRequirements(skills: readonly SkillOutput[], mcpTypes: readonly string[]): void {
   for (const { name, requiredMCPs } of skills) {
     const missing = requiredMCPs.filter((type) => !mcpTypes.includes(type))
-    if (missing.length) throw badRequest(`Skill ${name} requires the MCP servers: ${missing.join(', ')}`)
+    if (missing.length)
+      throw badRequest(`Skill ${name} requires the MCP servers: ${missing.join(', ')}`, { detail: NEEDS_SERVERS })
   }
 }
 
@@ -275,7 +279,7 @@ async function unlessTaken<T>(write: Promise<T>): Promise<T> {
   try {
     return await write
   } catch (error) {
-    throw isUniqueViolation(error) ? conflict('Skill name already exists') : error
+    throw isUniqueViolation(error) ? conflict('Skill name already exists', { detail: NAME_TAKEN }) : error
   }
 }
 

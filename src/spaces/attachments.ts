@@ -3,7 +3,7 @@ import { reachable as reachableAgent } from '../agents/service.ts'
 import type { Actor } from '../auth/actor.ts'
 import { keyLock, lockRows, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest } from '../errors.ts'
+import { requireAll } from '../errors.ts'
 import { typesOf } from '../mcps/service.ts'
 import { checkRequirements, findMany as findSkills, type Newest } from '../skills/service.ts'
 import type { CreateSpace, UpdateSpace } from './schema.ts'
@@ -41,12 +41,11 @@ export async function findAdded(actor: Actor, db: Tx, said: Said) {
   const found = new Set(
     agents.length ? (await db.agent.findMany({ where, select: { id: true } })).map(({ id }) => id) : [],
   )
-  const wrong = ADDED_AGENTS.find((field) => said[field]?.some((id) => !found.has(id)))
-  if (wrong) throw badRequest(`Invalid ${wrong}`)
+  for (const field of ADDED_AGENTS) requireAll(field, said[field] ?? [], found)
   const types = await typesOf(actor, db, mcps)
-  if (types.size !== mcps.length) throw badRequest('Invalid addMcps')
+  requireAll('addMcps', mcps, types)
   const skills = await findSkills(actor, db, ids)
-  if (skills.length !== ids.length) throw badRequest('Invalid addSkills')
+  requireAll('addSkills', ids, new Set(skills.map(({ id }) => id)))
   return { skills, types: [...types.values()] }
 }
 

@@ -259,7 +259,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const removed = removedBy(input)
   const { name, description, visibility, instructions } = input
   const permissions = input.permissions === null ? [] : input.permissions
-  if (visibility === 'private' && space.isDefault) throw badRequest('The default space cannot be private')
+  if (visibility === 'private' && space.isDefault)
+    throw badRequest('The default space cannot be private', { detail: 'Create another space for private work.' })
   const said = given({ name, description, visibility, instructions, permissions })
   if (isNews(space, said) || !isNothing(added) || !isNothing(removed)) {
     const now = deps.clock.now()
@@ -295,7 +296,10 @@ export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.o
 /** DELETE /spaces/{id}: archives it, which also hides its chats; executions stay. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const space = authorize(actor, await find(actor, deps, id))
-  if (space.isDefault) throw badRequest('The default space cannot be deleted')
+  if (space.isDefault)
+    throw badRequest('The default space cannot be deleted', {
+      detail: 'Every organization has one. Delete its files instead.',
+    })
   const now = deps.clock.now()
   await deps.db.$transaction((tx) => write(tx, actor, space, 'space.archive', { archivedAt: now, updatedAt: now }))
   return { message: 'Space deleted successfully' }

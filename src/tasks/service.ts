@@ -4,7 +4,7 @@ import { type Actor, isAdmin } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
+import { badReference, badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
 import { readableOf as findRuns, readable as readableRun } from '../executions/service.ts'
@@ -134,7 +134,7 @@ async function findAssignee(actor: Actor, deps: Deps, id: string | null): Promis
   const agent = await findAgent(actor, deps, id)
   if (agent) return agent
   const userId = await findMember(actor, deps, id)
-  if (!userId) throw badRequest('Invalid assignTo. Must be an agent or user id of this organization')
+  if (!userId) throw badReference('assignTo', id, 'Invalid assignTo. Must be an agent or user id of this organization')
   return toUser(userId)
 }
 
@@ -271,7 +271,12 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 function moveTo(from: Status, to: Status, now: Date) {
   // Completing a pending task by hand combines both transitions (contract-2.md section 1.15).
   const isBoth = from === 'pending' && to === 'completed'
-  if (!isBoth && !TRANSITIONS[from].includes(to)) throw badRequest(`Invalid status transition: ${from} to ${to}`)
+  if (!isBoth && !TRANSITIONS[from].includes(to)) {
+    const next = TRANSITIONS[from].join(' or ')
+    throw badRequest(`Invalid status transition: ${from} to ${to}`, {
+      detail: next ? `From ${from} a task can become ${next}.` : `A task that is ${from} stays so: create another one.`,
+    })
+  }
   // A run settles the task whose `executionId` it is, so a task started by hand has none.
   const begun = (to === 'in_progress' || isBoth) && { executionId: null }
   return { status: to, completedAt: to === 'completed' ? now : null, ...begun }
@@ -329,7 +334,8 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
   return { task: await shown(actor, deps, row) }
 }
 
-const alreadyAssigned = () => conflict('Task is already assigned')
+const alreadyAssigned = () =>
+  conflict('Task is already assigned', { detail: 'Take the assignee away with a PATCH of `assignTo: null` first.' })
 
 /**
  * POST /tasks/{id}/execute: runs its agent on the title and description. The task is `in_progress` meanwhile, then
@@ -338,7 +344,10 @@ const alreadyAssigned = () => conflict('Task is already assigned')
  */
 export async function execute(actor: Actor, deps: Deps, input: z.output<typeof ExecuteTask>, call: Call) {
   const task = await find(actor, deps, input.id)
-  if (!task.assignedAgentId) throw badRequest('Task is not assigned to an agent')
+  if (!task.assignedAgentId)
+    throw badRequest('Task is not assigned to an agent', {
+      detail: 'Assign an agent with a PATCH of `assignTo`, or with POST /tasks/{id}/claim.',
+    })
   const { background, idempotencyKey } = input
   const message = [task.title, task.description].filter(Boolean).join('\n\n')
   const run = {
@@ -361,17 +370,19 @@ export async function execute(actor: Actor, deps: Deps, input: z.output<typeof E
 /** Sets the task to running, in the transaction that accepts its run. Throws if the task is no longer pending. */
 async function begin(tx: Tx, actor: Actor, task: TaskRow, executionId: string, now: Date): Promise<void> {
   const moveFrom = (status: Status) => {
-    if (status === 'in_progress') throw conflict('Task is already running')
+    if (status === 'in_progress')
+      throw conflict('Task is already running', { detail: 'Wait until its run has ended, or cancel the task.' })
     return moveTo(status, 'in_progress', now)
   }
   if (await write(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) {
     // A run that was detached by hand is cancelled, but may not have stopped yet.
     const isRunning = await tx.execution.count({ where: { ...runsOf(task), id: { not: executionId } } })
-    if (isRunning) throw conflict('Task is already running')
+    if (isRunning)
+      throw conflict('Task is already running', { detail: 'Wait until its run has ended, or cancel the task.' })
     return
   }
   moveFrom((await find(actor, { db: tx }, task.id)).status)
-  throw conflict('The task was changed concurrently. Please retry.')
+  throw conflict('The task was changed concurrently. Please retry.', { detail: 'Get the task, and decide again.' })
 }
 
 const MAX_LAST_ERROR = 1_000

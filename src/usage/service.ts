@@ -116,8 +116,12 @@ function rangeOf(input: z.output<typeof GetUsage>, now: Date): Range {
   const end = input.end ?? dateOf(now.getTime())
   const start = input.start ?? dateOf(Date.parse(end) - (DEFAULT_DAYS - 1) * DAY)
   const days = (Date.parse(end) - Date.parse(start)) / DAY + 1
-  if (days < 1) throw badRequest('Invalid date range. start must not be after end')
-  if (days > MAX_DAYS) throw badRequest(`Invalid date range. At most ${MAX_DAYS} days`)
+  if (days < 1)
+    throw badRequest('Invalid date range. start must not be after end', { detail: 'Exchange `start` and `end`.' })
+  if (days > MAX_DAYS)
+    throw badRequest(`Invalid date range. At most ${MAX_DAYS} days`, {
+      detail: `This range has ${days} days: ask for it in parts.`,
+    })
   return { start, end }
 }
 

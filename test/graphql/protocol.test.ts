@@ -181,6 +181,7 @@ describe('an unexpected error', () => {
       statusCode: 500,
       statusMessage: 'Internal Server Error',
       code: 'internal',
+      detail: 'The log of the server has the cause: give its operator the requestId.',
     })
     expect(JSON.stringify(answer)).not.toContain('secret of the database')
     const logged = server.logs.filter((line) => line.includes('secret of the database'))

@@ -4,7 +4,7 @@ import type { Actor } from '../../../auth/actor.ts'
 import { audit } from '../../../auth/audit.ts'
 import { toColumn } from '../../../auth/scopes.ts'
 import type { Prisma, Tx } from '../../../db/client.ts'
-import { conflict, notFound } from '../../../errors.ts'
+import { conflict, notFound, sessionBusy } from '../../../errors.ts'
 import { type KeyClaim, take } from '../../../idempotency.ts'
 import { newSortableId, newTimedId } from '../../../lib/id.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
@@ -208,8 +208,6 @@ async function checkBranch(
     throw conflict('Chat has too many branches', { detail })
   }
 }
-
-const sessionBusy = () => conflict('Session is busy', { code: 'session_busy' })
 
 /** Makes the session the active branch. Sessions are locked before their root sessions. */
 const activate = (tx: Tx, rootSessionId: string, sessionId: string) =>

@@ -149,7 +149,8 @@ export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, no
       decidedAt: now,
     },
   })
-  if (!decided) throw conflict('Approval was already decided')
+  if (!decided)
+    throw conflict('Approval was already decided', { detail: 'Get the approval: it has the decision and who made it.' })
   if (await tx.approval.findFirst({ where: { executionId, status: 'pending' }, select: { id: true } })) return decided
   const where = { id: executionId, waitingFor: 'approval' as const }
   const { count } = await tx.execution.updateMany({ where, data: { waitingFor: null, updatedAt: now } })

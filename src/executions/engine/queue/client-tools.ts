@@ -83,7 +83,10 @@ export async function giveResults(
     where: { id: executionId, waitingFor: 'client_tool', status: 'pending', wantsCancel: false },
     data: { waitingFor: null, updatedAt: now },
   })
-  if (!count) throw conflict('The run does not wait for these results')
+  if (!count)
+    throw conflict('The run does not wait for these results', {
+      detail: 'Send a result for each call that the run waits for, and for no other.',
+    })
   for (const { step, position, content, isError } of results) {
     await tx.toolCall.updateMany({
       where: { executionId, step, position, completedAt: null },

@@ -75,7 +75,9 @@ export async function waitedBelow(db: Db, row: ExecutionRow, now: Date): Promise
  */
 export async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promise<void> {
   if (parent.depth >= MAX_DEPTH) {
-    throw badRequest(`Invalid parentExecutionId. Must be less than ${MAX_DEPTH} levels deep`)
+    throw badRequest(`Invalid parentExecutionId. Must be less than ${MAX_DEPTH} levels deep`, {
+      detail: 'Name a parent nearer to the first run, or none.',
+    })
   }
   const { count } = await tx.execution.updateMany({
     where: { id: parent.id, wantsCancel: false, status: { not: 'cancelled' } },
@@ -83,6 +85,8 @@ export async function holdParent(tx: Tx, parent: ExecutionRow, now: Date): Promi
   })
   if (!count) throw cancelled()
   if ((await tx.execution.count({ where: belowRoot(parent) })) >= MAX_FAMILY - 1) {
-    throw conflict(`Execution tree limit reached: a tree can have at most ${MAX_FAMILY} executions`)
+    throw conflict(`Execution tree limit reached: a tree can have at most ${MAX_FAMILY} executions`, {
+      detail: 'Start another tree: execute without `parentExecutionId`.',
+    })
   }
 }
