@@ -102,11 +102,11 @@ describe('a user who signs in at the provider', () => {
 describe('a subject', () => {
   it.each<[string, object]>([
     ['no e-mail address', {}],
-    ['an address that is said nothing of', { email: 'known@example.com' }],
-    ['an address that is not verified', { email: 'known@example.com', email_verified: false }],
+    ['an address without a verification', { email: 'known@example.com' }],
+    ['an unverified address', { email: 'known@example.com', email_verified: false }],
     ['an address whose verification is a word', { email: 'known@example.com', email_verified: 'yes' }],
     ['an address that looks like a known one (U+212A)', { email: '\u212Anown@example.com', email_verified: true }],
-    ['an address of nobody', { email: 'nobody@example.com', email_verified: true }],
+    ['an unknown address', { email: 'nobody@example.com', email_verified: true }],
     ['an address that is no text', { email: ['known@example.com'], email_verified: true }],
   ])('with %s is linked to no user', async (_, claims) => {
     const { organizationId, userId } = await server.member({ email: 'known@example.com' })
@@ -467,7 +467,7 @@ describe('the holder of an ID token', () => {
 
 it.each([
   ['an ID token', async () => oidc.sign(claimsOf('x')), INVALID],
-  ['what only looks like one', async () => 'a.b.c', INVALID],
+  ['a look-alike of an ID token', async () => 'a.b.c', INVALID],
   ['no token at all', async () => 'nothing', FORMAT],
   ['an unknown token', async () => newToken('mst'), INVALID],
 ])('without a provider, %s is refused', async (_, token, message) => {

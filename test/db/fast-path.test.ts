@@ -637,11 +637,11 @@ describe('a schema with features that the fast path lacks', () => {
 
 describe('calls without a fast path go to Prisma', () => {
   it.each<[what: string, call: () => Promise<unknown>]>([
-    ['every one of a relation', () => db.user.findMany({ where: { media: { every: { size: 1 } } } })],
-    ['so many of each one’s', () => db.user.findMany({ include: { media: { take: 1 } } })],
-    ['how many each one has', () => db.user.findMany({ include: { _count: { select: { media: true } } } })],
+    ['a condition on every related row', () => db.user.findMany({ where: { media: { every: { size: 1 } } } })],
+    ['a limit of related rows', () => db.user.findMany({ include: { media: { take: 1 } } })],
+    ['a count of related rows', () => db.user.findMany({ include: { _count: { select: { media: true } } } })],
     [
-      'what belongs to what is written',
+      'a write that returns related rows',
       () => db.media.update({ where: { id: 'm1' }, data: { size: 1 }, include: { user: true } }),
     ],
     ['a pattern', () => db.media.findMany({ where: { name: { startsWith: 'a' } } })],
@@ -649,7 +649,7 @@ describe('calls without a fast path go to Prisma', () => {
     ['a cursor', () => db.media.findMany({ cursor: { id: 'm3' }, take: 2, orderBy: { id: 'asc' } })],
     ['several negations', () => db.media.findMany({ where: { NOT: [{ size: 1 }, { size: 2 }] } })],
     [
-      'a change that is added to what is there',
+      'an increment in an upsert',
       () => {
         const create = { id: 'o1', name: 'o1', slug: 'o1', createdAt: TIMES[0]! }
         return db.organization.upsert({ where: { id: 'o1' }, create, update: { mediaBytes: { increment: 0 } } })

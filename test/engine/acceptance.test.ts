@@ -62,7 +62,7 @@ test.for([
 
 test.for([
   ['a child, whose parent may be cancelled', {}, (parent) => ({ parent })],
-  ['what else happens may fail', {}, () => ({ also: async () => {} })],
+  ['another write in the transaction may fail', {}, () => ({ also: async () => {} })],
   [
     'its Idempotency-Key may be taken',
     {},

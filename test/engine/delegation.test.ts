@@ -356,8 +356,8 @@ test('children that wait for an approval end with their parent, each audited onc
 })
 
 test.each([
-  ['for longer than it has', 3_200, 0],
-  ['and then goes on for so long that both are more than it has', 2_400, 600],
+  ['for longer than its time limit', 3_200, 0],
+  ['and then for a run that exceeds the limit in total', 2_400, 600],
 ])("a run's time stands still while its child waits for an approval: %s", async (_, waits, delay) => {
   await using short = await startEquipped({ EXECUTION_TIMEOUT: '3' })
   const sub = await short.agent({ name: 'Sub' }, [{ tool: 'echo', mode: 'ask' }])

@@ -93,14 +93,14 @@ describe('agents over GraphQL and tRPC', () => {
     ['an empty system prompt', { name: 'n', systemPrompt: '' }],
     ['a null system prompt', { name: 'n', systemPrompt: null }],
     ['a long system prompt', { name: 'n', systemPrompt: 'p'.repeat(100_001) }],
-    ['a visibility that there is not', { name: 'n', systemPrompt: 'p', visibility: 'secret' }],
+    ['an unknown visibility', { name: 'n', systemPrompt: 'p', visibility: 'secret' }],
     ['a null visibility', { name: 'n', systemPrompt: 'p', visibility: null }],
     ['tags that are no list', { name: 'n', systemPrompt: 'p', tags: { a: 1 } }],
     ['maxTurns of another type', { name: 'n', systemPrompt: 'p', maxTurns: 'many' }],
     ['maxTurns out of bounds', { name: 'n', systemPrompt: 'p', maxTurns: 501 }],
-    ['a subagent that there is not', { name: 'n', systemPrompt: 'p', subagentIds: ['nobody'] }],
-    ['a base that there is not', { name: 'n', basedOnAgentId: 'nobody' }],
-    ['a character that cannot be kept', { name: 'a\0b', systemPrompt: 'p' }],
+    ['an unknown subagent', { name: 'n', systemPrompt: 'p', subagentIds: ['nobody'] }],
+    ['an unknown base', { name: 'n', basedOnAgentId: 'nobody' }],
+    ['a character that cannot be stored', { name: 'a\0b', systemPrompt: 'p' }],
   ])('report %s with the same error', async (_, input) => {
     const expected = await refusal(callerOf(server).agents.create(input as never))
     const { message, errors } = await graphql(server, CREATE, { input })

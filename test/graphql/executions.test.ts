@@ -88,7 +88,7 @@ describe('executeAgent', () => {
     ['a null message', { message: null }],
     ['a blank message', { message: ' ' }],
     ['a message of another type', { message: 7 }],
-    ['an onBusy that there is not', { onBusy: 'wait' }],
+    ['an unknown onBusy', { onBusy: 'wait' }],
     ['an unknown agent', { id: 'nobody' }],
     ['an unknown space', { spaceId: 'nowhere' }],
     ['an unknown chat', { chatId: 'nothing' }],

@@ -154,19 +154,19 @@ describe('a query within the limits runs', () => {
       '{ agents(first: 1) { nodes { executions(first: 100) { nodes { id result } } } } }',
     ],
     [
-      'all that happened in a run',
+      'all events of a run',
       events(`__typename seq at ... on MetaEvent { chatId sessionId } ... on TextDeltaEvent { step text }
         ... on AssistantEvent { step content { ... on TextBlock { text } ... on ToolUseBlock { id name input } } }
         ... on ToolResultEvent { toolUseId output isError } ... on ApprovalEvent { approvalId toolUseId name }
         ... on ResultEvent { status usage { inputTokens outputTokens } } ... on ErrorEvent { status message }`),
     ],
     [
-      'a chat with the calls of tools',
+      'a chat with its tool calls',
       '{ chat(id: "x") { title messages(first: 100) { nodes { id role content toolCalls { id name input result isError } } } } }',
     ],
     ['a tree with its texts', '{ executionTree(id: "x") { executions { id status message result agent { name } } } }'],
     [
-      'all spaces with what is attached to them',
+      'all spaces with their attachments',
       '{ spaces { nodes { id name agentRefs { agentId } skillRefs { skillId } mcpRefs { mcpId } } } }',
     ],
     ['one of many operations', 'query A { agents { totalCount } } query B { models { defaultModel } }'],
@@ -208,9 +208,9 @@ describe("the limit of an answer's length", () => {
   const agents = (fields: string) => `agents(first: 10) { nodes { ${fields} } }`
 
   test.each([
-    ['that reads much', times(20, (i) => `a${i}: ${agents('systemPrompt')}`)],
-    ['that says the same again and again', agents(times(21, (i) => `a${i}: systemPrompt`))],
-    ['of what its rows refer to', times(20, (i) => `a${i}: chats(first: 10) { nodes { agent { systemPrompt } } }`)],
+    ['with many long rows', times(20, (i) => `a${i}: ${agents('systemPrompt')}`)],
+    ['with the same text many times', agents(times(21, (i) => `a${i}: systemPrompt`))],
+    ['with long related rows', times(20, (i) => `a${i}: chats(first: 10) { nodes { agent { systemPrompt } } }`)],
   ])('refuses an answer %s', async (_, fields) => {
     const options = { ...GRAPHQL, token: member.token }
     const { status, data, errors } = await graphql(server, `{ ${fields} }`, {}, options)

@@ -250,7 +250,7 @@ test('the server loads GraphQL at the first request to it', () => {
   expect(stdout).toBe('started\n')
 })
 
-test('schema.graphql is what the code gives', () => {
+test('schema.graphql equals the generated schema', () => {
   const check = spawnSync(process.execPath, ['.config/schema.ts', '--check'], { encoding: 'utf8' })
   expect(check).toMatchObject({ status: 0, stderr: '' })
 })

@@ -219,9 +219,9 @@ describe('a server whose list of tools', () => {
 it.each<[string, object]>([
   ['has no schema', { name: 'a' }],
   ['has a schema without a type', { name: 'a', inputSchema: {} }],
-  ['says null for what it does not have', { name: 'a', description: null, inputSchema: null, title: null }],
+  ['has null in its optional fields', { name: 'a', description: null, inputSchema: null, title: null }],
   [
-    'says null within its schema',
+    'has null within its schema',
     { name: 'a', inputSchema: { type: 'object', properties: null, required: null, additionalProperties: null } },
   ],
 ])('a tool that %s takes an object, and has no description', async (_, described) => {

@@ -178,7 +178,7 @@ describe('POST /agents', () => {
 
   it.each([
     ['of another organization, though public', () => create({ visibility: 'public' }, eve)],
-    ["somebody else's private", () => create({ visibility: 'private' }, ben)],
+    ['private to another user', () => create({ visibility: 'private' }, ben)],
     [
       'archived',
       async () => {

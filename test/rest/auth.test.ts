@@ -103,7 +103,7 @@ describe('the Authorization header', () => {
 
   const endedElsewhere: Ended[] = [
     ['revoked', revokeElsewhere, 401, 'invalid'],
-    ['of somebody who is no member any more', endMembership, 403, FORBIDDEN],
+    ["deprived of its user's membership", endMembership, 403, FORBIDDEN],
   ]
   it.each(onEachFace(endedElsewhere))(
     '%s: with a token that was %s by another process is refused soon',

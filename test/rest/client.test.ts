@@ -140,7 +140,7 @@ describe('a space is initialized', () => {
     ['null', { type: null }, 'Missing required field: type'],
     ['an empty type', { type: '' }, 'Missing required field: type'],
     ['a blank type', { type: ' \n' }, 'Missing required field: type'],
-    ['what is no text', { type: [] }, 'Invalid type. Must be: empty, git, readme, starterKit'],
+    ['a type that is no text', { type: [] }, 'Invalid type. Must be: empty, git, readme, starterKit'],
     ['another type', { type: 'README' }, 'Invalid type. Must be: empty, git, readme, starterKit'],
     ['a blank name', { type: 'empty', spaceName: ' ' }, 'Missing required field: spaceName'],
     [

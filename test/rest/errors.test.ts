@@ -676,18 +676,18 @@ describe('an internal failure', () => {
 
   it.each([
     [
-      'an error of its own',
+      'a thrown error',
       CANARY,
       () => {
         throw new Error(CANARY)
       },
     ],
     [
-      'what is stored and is no JSON, of which the log has no text',
+      'stored text that is no JSON, which the log omits',
       '"err":{"type":"SyntaxError","stack":"\\n    at JSON.parse',
       async () => JSON.parse(CANARY),
     ],
-    ['an answer that is none', 'Output validation failed', async () => [{ id: 5, provider: CANARY }]],
+    ['an invalid answer', 'Output validation failed', async () => [{ id: 5, provider: CANARY }]],
   ])('gives a 500 without details, and is logged with its request id: %s', async (_, told, list) => {
     await failing(list, async () => {
       for (const face of FACES) {

@@ -70,7 +70,7 @@ describe('a run that fails', () => {
     ['a broken connection', { tokens: ['Well, '], end: 'drop' }, /^The connection to the model broke/, 'Well, '],
     ['no end', { tokens: Array(200).fill('on '), delay: 20 }, 'timeout'],
     ['another protocol', { tokens: [Buffer.from('HELO\r\n\r\n')], end: 'cut' }, /./],
-    ['what cannot be read', { tokens: [Buffer.from('data: {"choices": 5}\n\n')] }, /cannot be read/],
+    ['an unreadable reply', { tokens: [Buffer.from('data: {"choices": 5}\n\n')] }, /cannot be read/],
   ]
 
   it.each(onEachFace(causes))('%s: gives a 500 with the reason if the model gives %s', async (...row) => {

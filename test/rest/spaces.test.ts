@@ -331,9 +331,9 @@ describe('a missing or invalid value gives a 400 that names it', () => {
   })
 
   it.each([
-    ["somebody else's private one", () => agent({ visibility: 'private' }, 'ben')],
+    ['private to another user', () => agent({ visibility: 'private' }, 'ben')],
     ["another organization's, though public", () => agent({ visibility: 'public' }, 'eve')],
-    ['an archived one', archivedAgent],
+    ['archived', archivedAgent],
   ])('including an agent that is %s', async (_, make) => {
     const [wrongId, good] = [await make(), await agent()]
     for (const face of FACES) {

@@ -301,9 +301,9 @@ describe('the content of a complete step', () => {
 
   it.each([
     ['is whole', '', {}, [text, call]],
-    ['is whole, if that was asked for', '?content=all', {}, [text, call]],
-    ['leaves out what was streamed, if that was asked for in the query', '?content=rest', {}, [call]],
-    ['leaves out what was streamed, if that was asked for in the body', '', { content: 'rest' }, [call]],
+    ['is whole on request', '?content=all', {}, [text, call]],
+    ['lacks the streamed text if the query asks for that', '?content=rest', {}, [call]],
+    ['lacks the streamed text if the body asks for that', '', { content: 'rest' }, [call]],
   ])('%s', async (_, query, fields, content) => {
     model.script(streamed)
     model.script({ tokens: ['None.'] })
@@ -547,9 +547,9 @@ describe('followers', () => {
   })
 
   it.each([
-    ['goes on', '', {}, 'completed'],
-    ['is cancelled, if that was asked for in the query', '?onDisconnect=cancel', {}, 'cancelled'],
-    ['is cancelled, if that was asked for in the body', '', { onDisconnect: 'cancel' }, 'cancelled'],
+    ['continues', '', {}, 'completed'],
+    ['is cancelled if the query asks for that', '?onDisconnect=cancel', {}, 'cancelled'],
+    ['is cancelled if the body asks for that', '', { onDisconnect: 'cancel' }, 'cancelled'],
   ])('may leave: the run %s', async (_, query, fields, status) => {
     const index = model.requests.length
     const reply = gated(['One ', 'two'])

@@ -243,11 +243,11 @@ describe('a missing or invalid value gives a 400 that names it', () => {
 
 describe('the space of a task', () => {
   const nowhere: [string, () => Promise<string>][] = [
-    ['that never was', async () => 'x'.repeat(22)],
-    ['without a name', async () => ''],
+    ['unknown', async () => 'x'.repeat(22)],
+    ['an empty id', async () => ''],
     ['of another organization', () => defaultSpace(eve)],
-    ["that is somebody else's private one", () => createSpace(ben)],
-    ['that is archived', () => createSpace(ann, { archivedAt: clock.now() })],
+    ['private to another user', () => createSpace(ben)],
+    ['archived', () => createSpace(ann, { archivedAt: clock.now() })],
   ]
   it.each(nowhere)('gives a 404 if it is %s, on create and in a PATCH', async (_, make) => {
     const spaceId = await make()
@@ -296,11 +296,11 @@ describe('an assignee', () => {
   })
 
   const nobodies: [string, () => Promise<string> | string][] = [
-    ['nobody', () => 'x'.repeat(22)],
-    ['without an id', () => ''],
+    ['unknown', () => 'x'.repeat(22)],
+    ['empty', () => ''],
     ["another organization's agent", () => createAgent({}, eve)],
     ["another organization's public agent", () => createAgent({ visibility: 'public' }, eve)],
-    ["somebody else's private agent", () => createAgent({ visibility: 'private' }, ben)],
+    ["another user's private agent", () => createAgent({ visibility: 'private' }, ben)],
     ['an archived agent', archivedAgent],
     ["another organization's member", () => eve.userId],
     ['the organization itself', () => ann.organizationId],
@@ -539,11 +539,11 @@ describe('POST /tasks/{id}/claim', () => {
   })
 
   it.each<[string, () => Promise<string> | string]>([
-    ['nobody', () => 'x'.repeat(22)],
-    ['without an id', () => ''],
+    ['unknown', () => 'x'.repeat(22)],
+    ['empty', () => ''],
     ['a member', () => ann.userId],
     ["another organization's, though public", () => createAgent({ visibility: 'public' }, eve)],
-    ["somebody else's private one", () => createAgent({ visibility: 'private' }, ben)],
+    ['private to another user', () => createAgent({ visibility: 'private' }, ben)],
     ['archived', archivedAgent],
   ])('gives a 404 for an agent that is %s', async (_, make) => {
     const task = await create()
@@ -552,7 +552,7 @@ describe('POST /tasks/{id}/claim', () => {
   })
 
   it.each<[string, () => Promise<Body>]>([
-    ["is somebody's", () => create({ assignTo: ben.userId })],
+    ["is another member's", () => create({ assignTo: ben.userId })],
     ["is the caller's", () => create({ assignTo: ann.userId })],
     ["is an agent's", async () => create({ assignTo: await createAgent() })],
     ...STATUSES.slice(1).map((status): [string, () => Promise<Body>] => [`is ${status}`, () => createIn(status)]),
@@ -715,7 +715,7 @@ describe('POST /tasks/{id}/execute', () => {
     ['cancelled', (id) => patch(id, { status: 'cancelled' }), 400, TRANSITION('cancelled', 'in_progress')],
     ['deleted', (id) => call('DELETE', `/tasks/${id}`), 404, 'Task not found'],
     [
-      'given to somebody else',
+      'reassigned',
       (id) => patch(id, { assignTo: ben.userId }),
       409,
       'The task was changed concurrently. Please retry.',
@@ -764,7 +764,7 @@ describe('POST /tasks/{id}/execute', () => {
 
   it.each<[string, (agentId: string) => Promise<Answer>]>([
     ['archived', (id) => call('DELETE', `/agents/${id}`)],
-    ["somebody else's private one", (id) => call('PATCH', `/agents/${id}`, { visibility: 'private' }, { who: ben })],
+    ['private to another user', (id) => call('PATCH', `/agents/${id}`, { visibility: 'private' }, { who: ben })],
   ])('gives a 404 for an agent that is %s by now', async (how, change) => {
     const assignTo = await createAgent({}, how === 'archived' ? ann : ben)
     const task = await create({ assignTo })

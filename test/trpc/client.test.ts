@@ -305,14 +305,14 @@ describe('the subscription to an execution', () => {
 
   it.each([
     ['unknown', 'Execution not found', 404],
-    ["somebody else's", 'Execution not found', 404],
-    ['asked for without a token', 'Authorization header required', 401],
-    ['asked for with a bad number', 'Invalid value for field: after. Expected at least 0', 400],
+    ['another organization’s', 'Execution not found', 404],
+    ['requested without a token', 'Authorization header required', 401],
+    ['requested with an invalid number', 'Invalid value for field: after. Expected at least 0', 400],
   ])('of a run that is %s is refused once, without a retry', async (what, message, statusCode) => {
     const seen: Seen[] = []
     const { executionId } = await begin(connect())
     const other = await server.member({ organization: 'Other' })
-    const token = what === "somebody else's" ? other.token : server.token
+    const token = what === 'another organization’s' ? other.token : server.token
     const client = connect({ url: server.url, token: what.includes('without') ? '' : token }, { seen })
     const id = what === 'unknown' ? 'exec-1-unknown' : executionId
     const error = await failure(
