@@ -12,7 +12,7 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['engine', /^src\/executions\/engine\//],
   [
     'resource service',
-    /^src\/\w+\/(service|tools)\.ts|^src\/\w+\/follow\.ts|^src\/chats\/branches\.ts|^src\/executions\/delegate\.ts|^src\/mcps\/(catalogue|client|content|listing|mend|message-size|naming|normalize|reasons|scrub|transport)\.ts|^src\/organizations\/(policy|former|members|details|invitations|service-accounts)\.ts|^src\/skills\/core\.ts|^src\/executions\/(start|again|assistant)\.ts|^src\/providers\/records\.ts|^src\/missions\/(runs|schedule|scheduler)\.ts|^src\/media\/(storage|drafts|s3|installation|leftovers)\.ts|^src\/spaces\/attachments\.ts|^src\/agents\/(known|search|slugs|characters|values)\.ts|^src\/client\/(?!router)|^src\/sessions\/(accept|sign-in-provider)\.ts|^src\/(bootstrap|installation)\.ts/,
+    /^src\/\w+\/(service|tools)\.ts|^src\/\w+\/follow\.ts|^src\/chats\/branches\.ts|^src\/executions\/delegate\.ts|^src\/mcps\/(catalogue|client|content|listing|mend|message-size|naming|normalize|reasons|scrub|transport)\.ts|^src\/organizations\/(policy|former|members|details|invitations|service-accounts)\.ts|^src\/skills\/core\.ts|^src\/executions\/(start|again|assistant)\.ts|^src\/providers\/records\.ts|^src\/missions\/(runs|schedule|scheduler)\.ts|^src\/media\/(storage|drafts|s3|installation|leftovers)\.ts|^src\/spaces\/attachments\.ts|^src\/agents\/(known|search|slugs|characters|values)\.ts|^src\/client\/(?!router)|^src\/sessions\/(accept|sign-in-provider)\.ts|^src\/web\/|^src\/(bootstrap|installation)\.ts/,
   ],
   ['procedure and type builders', /^src\/trpc\.ts|^src\/graphql\/(?!schema|server|requests)/],
   ['resource router and graphql', /^src\/\w+\/(router|graphql(-\w+)?)\.ts/],

@@ -297,6 +297,9 @@ export const Settings = z
     TOOL_TIMEOUT: seconds(60),
     APPROVAL_TIMEOUT: seconds(7 * 24 * 60 * 60, MAX_WAIT),
     CLIENT_TOOL_TIMEOUT: seconds(60 * 60),
+    SEARCH_PROVIDER: z.enum(['brave', 'tavily', 'searxng']).optional(),
+    SEARCH_API_KEY: z.string().trim().optional(),
+    SEARCH_URL: web.optional(),
     QUEUE_TIMEOUT: seconds(60 * 60, MAX_WAIT),
     LEASE_DURATION: seconds(15),
     SHUTDOWN_DELAY: duration(MAX_TIMER).min(0).default(0).transform(toMs),
@@ -362,6 +365,14 @@ export const Settings = z
   .refine((env) => !(env.S3_BUCKET && env.MEDIA_DIR), {
     path: ['MEDIA_DIR'],
     message: 'must not be set with S3_BUCKET: media are in one place',
+  })
+  .refine(({ SEARCH_PROVIDER, SEARCH_URL }) => SEARCH_PROVIDER !== 'searxng' || SEARCH_URL, {
+    path: ['SEARCH_URL'],
+    message: 'is required with SEARCH_PROVIDER=searxng: the address of the server, without /search',
+  })
+  .refine(({ SEARCH_PROVIDER: provider, SEARCH_API_KEY }) => !provider || provider === 'searxng' || SEARCH_API_KEY, {
+    path: ['SEARCH_API_KEY'],
+    message: 'is required with SEARCH_PROVIDER=brave and tavily',
   })
   .refine((env) => !env.S3_ACCESS_KEY_ID === !env.S3_SECRET_ACCESS_KEY, {
     path: ['S3_ACCESS_KEY_ID'],

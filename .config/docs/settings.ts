@@ -219,6 +219,15 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
       text: "Maximum time for which a run waits for its client to call the client's own tools (seconds). The run then fails.",
     },
     QUEUE_TIMEOUT: { text: 'Maximum time for which a run waits for capacity or for its session (seconds).' },
+    SEARCH_PROVIDER: {
+      text: 'Provider of the tool `web_search`: `brave`, `tavily` or `searxng`. Without it there is no such tool.',
+      fallback: 'none',
+    },
+    SEARCH_API_KEY: { text: 'Key of the search provider. Required for `brave` and `tavily`.', fallback: 'none' },
+    SEARCH_URL: {
+      text: 'Address of the SearXNG server, with `format=json` enabled there; or of a gateway to another provider.',
+      fallback: "the provider's",
+    },
   },
   'Uploaded files': {
     MEDIA_DIR: {

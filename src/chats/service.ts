@@ -432,3 +432,41 @@ function afterCursor(cursor: string): Prisma.MessageWhereInput {
     ],
   }
 }
+
+/** Number of latest chats whose messages are searched, and length of an excerpt around a match (characters). */
+const SEARCHED_CHATS = 500
+const EXCERPT = 400
+
+/**
+ * Searches the messages of the latest chats that the caller may see, newest first. The text is found as it is given, in
+ * lower case and capitalized, because the databases differ in what else they ignore case of.
+ */
+export async function searchMessages(actor: Actor, { db }: Deps, { query, limit }: { query: string; limit: number }) {
+  const chats = await db.chat.findMany({
+    where: reachable(actor),
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+    select: { id: true, title: true },
+    take: SEARCHED_CHATS,
+  })
+  if (!chats.length) return []
+  const lower = query.toLowerCase()
+  const forms = [...new Set([query, lower, lower.charAt(0).toUpperCase() + lower.slice(1)])]
+  const found = await db.message.findMany({
+    where: {
+      AND: [
+        { chatId: { in: chats.map(({ id }) => id) } },
+        listedMessages(actor),
+        { OR: forms.map((contains) => ({ content: { contains } })) },
+      ],
+    },
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+    select: { id: true, chatId: true, role: true, content: true, createdAt: true },
+    take: limit,
+  })
+  const titles = new Map(chats.map(({ id, title }) => [id, title]))
+  return found.map(({ content, createdAt, ...row }) => {
+    const at = Math.max(0, content.toLowerCase().indexOf(lower) - EXCERPT / 2)
+    const text = content.slice(at, at + EXCERPT).toWellFormed()
+    return { ...row, chatTitle: titles.get(row.chatId) ?? '', text, createdAt: createdAt.toISOString() }
+  })
+}

@@ -1,3 +1,4 @@
+import { chatTools } from '../chats/tools.ts'
 import type { Deps } from '../deps.ts'
 import { AppError } from '../errors.ts'
 import { fileTools } from '../files/tools.ts'
@@ -6,6 +7,7 @@ import { openMcpTools } from '../mcps/tools.ts'
 import { checkMode, readModes } from '../organizations/policy.ts'
 import { openSkills } from '../skills/tools.ts'
 import { taskTools } from '../tasks/tools.ts'
+import { webTools } from '../web/tools.ts'
 import { delegates } from './delegate.ts'
 import type { IsOffered, Tool, Toolbox, ToolUser } from './engine/run/tools.ts'
 
@@ -19,7 +21,7 @@ import type { IsOffered, Tool, Toolbox, ToolUser } from './engine/run/tools.ts'
 export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   const allowed = new Set(user.agent.allowedTools as string[])
   const disallowed = new Set(user.agent.disallowedTools as string[])
-  const builtIn = [...taskTools(deps, user), ...fileTools(deps, user)]
+  const builtIn = [...taskTools(deps, user), ...fileTools(deps, user), ...chatTools(deps, user), ...webTools(deps)]
   const allowedOthers = allowed.difference(new Set(builtIn.map(({ name }) => name)))
   const isOffered: IsOffered = (names) =>
     disallowed.isDisjointFrom(names) && (!allowed.size || !allowedOthers.isDisjointFrom(names))

@@ -7,6 +7,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, invalidCursor, invalidField, notFound } from '../errors.ts'
 import { MAX_ROWS } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
+import { cut } from '../lib/text.ts'
 import { find, mayChange, reachable } from '../spaces/service.ts'
 import {
   type FilePath,
@@ -169,6 +170,61 @@ export async function add(tx: Tx, actor: Actor, spaceId: string, files: NewFile[
   const data = added.map(({ path, content }) => ({ ...common, path, content, size: content.length }))
   for (const part of inParts(data, 100)) await tx.spaceFile.createMany({ data: part })
   return added.map(({ path }) => path)
+}
+
+/** A replacement in a file of a space. */
+type Edit = { id: string; path: string; find: string; replace: string; all: boolean }
+
+/**
+ * Replaces a text in a file, for users who may change the space. Of two concurrent edits the second sees the first.
+ * Throws 400 unless the text occurs exactly once, or at least once with `all`.
+ */
+export async function edit(actor: Actor, deps: Deps, { id: spaceId, path, find, replace, all }: Edit) {
+  const now = deps.clock.now()
+  return deps.db.$transaction(async (tx) => {
+    await lock(tx, actor, spaceId, now)
+    const row = await tx.spaceFile.findUnique({ where: { spaceId_path: { spaceId, path } }, select: { content: true } })
+    if (!row) throw notFound('File')
+    const { content, encoding } = toText(row.content)
+    if (encoding !== 'utf8') throw badRequest('The file is not text')
+    const parts = content.split(find)
+    const count = parts.length - 1
+    if (!count) throw badRequest('The text to replace is not in the file')
+    if (count > 1 && !all) throw badRequest(`The text to replace occurs ${count} times. Give more of it, or all: true`)
+    const changed = Buffer.from(parts.join(replace))
+    await store(tx, actor, spaceId, { path, content: changed }, now)
+    await audit(tx, actor, 'file.write', `${spaceId}/${path}`, now)
+    return { path, size: changed.length, count }
+  })
+}
+
+type Search = { id: string; query: string; path?: string | undefined; limit: number; signal: AbortSignal }
+
+/** Number of files that are searched at a time, and maximum length of a line that is returned (characters). */
+const FILES_AT_ONCE = 20
+const MAX_LINE = 300
+
+/** Returns the lines of a space's text files that contain a text, regardless of case, by path. */
+export async function search(actor: Actor, deps: Deps, { id, query, path = '', limit, signal }: Search) {
+  const { id: spaceId } = await find(actor, deps, id)
+  const rows = await deps.db.spaceFile.findMany({ where: { spaceId }, select: LISTED })
+  const wanted = query.toLowerCase()
+  const lines: { path: string; line: number; text: string }[] = []
+  for (const part of inParts(inOrder(rows, path, ''), FILES_AT_ONCE)) {
+    signal.throwIfAborted()
+    const where = { spaceId, path: { in: part.map((row) => row.path) } }
+    const files = await deps.db.spaceFile.findMany({ where, select: { path: true, content: true } })
+    for (const file of inOrder(files, '', '')) {
+      const { content, encoding } = toText(file.content)
+      if (encoding !== 'utf8' || !content.toLowerCase().includes(wanted)) continue
+      for (const [index, text] of content.split('\n').entries()) {
+        if (!text.toLowerCase().includes(wanted)) continue
+        if (lines.length === limit) return { lines, hasMore: true }
+        lines.push({ path: file.path, line: index + 1, text: cut(text.trim(), MAX_LINE) })
+      }
+    }
+  }
+  return { lines, hasMore: false }
 }
 
 /** DELETE /spaces/{id}/files/content, for users who may change the space. */

@@ -2,12 +2,10 @@ import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { defineTool, type Tool, type ToolUser } from '../executions/engine/run/tools.ts'
-import { endOf } from '../lib/text.ts'
+import { excerpt } from '../lib/excerpt.ts'
 import { FilePath, ListFiles, WriteFile } from './schema.ts'
-import { get, list, write } from './service.ts'
+import { edit, get, list, search, write } from './service.ts'
 
-/** Maximum length of a file section for a model (characters). */
-const MAX_TEXT = 50_000
 const MAX_ROWS = 200
 
 const { path } = FilePath.shape
@@ -37,6 +35,27 @@ const writeFile = defineTool(
   z.object({ path: WriteFile.shape.path, content: WriteFile.shape.content }),
 )
 
+const editFile = defineTool(
+  'edit_file',
+  'Replaces a text in a text file of the space. The text must occur exactly once, unless all is true.',
+  z.object({
+    path,
+    find: z.string().min(1).describe('The text to replace, exactly as it stands in the file'),
+    replace: z.string().describe('The new text'),
+    all: z.boolean().default(false).describe('Replace every occurrence'),
+  }),
+)
+
+const searchFiles = defineTool(
+  'search_files',
+  'Searches the text files of the space for a text, without regard to case. Returns the lines that contain it.',
+  z.object({
+    query: z.string().min(1).max(500),
+    path: ListFiles.shape.path,
+    limit: z.int().min(1).max(MAX_ROWS).default(50).describe('Maximum number of lines'),
+  }),
+)
+
 /** Creates the file tools, with the rights of the run's user within its scopes (contract.md sections 2 and 6). */
 export function fileTools(deps: Deps, { row, actor }: ToolUser): Tool[] {
   const { spaceId: id } = row
@@ -51,15 +70,10 @@ export function fileTools(deps: Deps, { row, actor }: ToolUser): Tool[] {
       const { path, size } = await write(await actor('spaces:write'), deps, { id, ...input })
       return `Wrote ${path}: ${size} bytes`
     }),
+    editFile(async (input) => {
+      const { path, size, count } = await edit(await actor('spaces:write'), deps, { id, ...input })
+      return `Changed ${path} in ${count} ${count === 1 ? 'place' : 'places'}: ${size} bytes`
+    }),
+    searchFiles(async (input, { signal }) => search(await actor('spaces:read'), deps, { id, signal, ...input })),
   ]
-}
-
-function excerpt(content: string, offset: number): string {
-  const length = z.core.util.codePointLength(content)
-  if (offset > length) throw badRequest(`Invalid offset. The file has ${length} characters`)
-  const start = endOf(content, offset)
-  const text = content.slice(start, endOf(content, MAX_TEXT, start))
-  const next = offset + MAX_TEXT
-  if (next < length) return `${text}\n[Cut off after ${next} of ${length} characters: continue with offset ${next}]`
-  return text || '[Nothing: the file ends here]'
 }

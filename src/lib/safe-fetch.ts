@@ -117,5 +117,9 @@ export function bounded(
     }),
   )
   const { status, statusText, headers } = response
-  return new Response(limited, { status, statusText, headers: [...headers] })
+  const { url } = response
+  // A response made here has no address of its own.
+  return Object.defineProperty(new Response(limited, { status, statusText, headers: [...headers] }), 'url', {
+    value: url,
+  })
 }

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 
-/** The built-in tools, which skills and agents request by name (see tasks/tools.ts, files/tools.ts). */
+/** The built-in tools, which skills and agents request by name (see the `tools.ts` of tasks, files, chats and web). */
 export const BUILT_IN_TOOLS = [
   'list_tasks',
   'create_task',
@@ -11,6 +11,12 @@ export const BUILT_IN_TOOLS = [
   'list_files',
   'read_file',
   'write_file',
+  'edit_file',
+  'search_files',
+  'search_chats',
+  'current_time',
+  'web_fetch',
+  'web_search',
 ] as const
 
 /**
@@ -30,6 +36,10 @@ const COMMON_NAMES: ReadonlyMap<string, (typeof BUILT_IN_TOOLS)[number]> = new M
   ['Write', 'write_file'],
   ['Glob', 'list_files'],
   ['LS', 'list_files'],
+  ['Edit', 'edit_file'],
+  ['Grep', 'search_files'],
+  ['WebFetch', 'web_fetch'],
+  ['WebSearch', 'web_search'],
 ])
 
 /** Returns the names that belong to no built-in tool. Skills store them, and runs ignore them. */
@@ -76,7 +86,7 @@ const optionalFields = {
     .nullish()
     .describe(
       `Tools of the service that it works with: runs that have the skill have them. There are: ${BUILT_IN_TOOLS.join(', ')}. ` +
-        'Read, Write, Glob and LS become the names of these. Other names are kept, and runs do without',
+        'Read, Write, Edit, Glob, Grep, LS, WebFetch and WebSearch become the names of these. Other names are kept, and runs do without',
     ),
   requiredMCPs: textList().nullish().describe('The types of MCP servers that must be there where it is attached'),
   visibility: SkillVisibility.optional().describe('Default: `organization`. `public` shows it to everybody'),

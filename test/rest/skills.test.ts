@@ -427,8 +427,8 @@ it('unknown built-in tools are stored with warnings, and common names are transl
   const { data } = await graphql(server, query, { id: made.body.id })
   expect(data).toEqual({ skill: { unknownTools: ['Bash', 'rm'] } })
   const path = `/api/v1/skills/${made.body.id}`
-  const changed = await request(server, 'PATCH', path, { body: { builtInTools: ['Write', 'WebFetch'], colour: 'red' } })
-  expect(changed.body.warnings).toEqual(['Unknown built-in tool: WebFetch', 'Unknown field: colour'])
+  const changed = await request(server, 'PATCH', path, { body: { builtInTools: ['Write', 'Bash'], colour: 'red' } })
+  expect(changed.body.warnings).toEqual(['Unknown built-in tool: Bash', 'Unknown field: colour'])
   expect(changed.headers.get('x-muster-warnings')).toBe('2')
   const { skill, ...rest } = (await request(server, 'PATCH', path, { body: { builtInTools: ['Write'] } })).body
   expect([skill.builtInTools, rest]).toEqual([['write_file'], { success: true }])

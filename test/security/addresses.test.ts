@@ -4,6 +4,7 @@ import { type AddressInfo, createServer as createTcpServer, type LookupFunction 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { isPublicAddress } from '../../src/lib/addresses.ts'
 import { createSafeFetch, type SafeFetchOptions } from '../../src/lib/safe-fetch.ts'
+import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
 
 /**
  * Stands for the public internet in these tests. It is on loopback too, but no other address of loopback is allowed.
@@ -62,53 +63,9 @@ async function get(url: string, options: Partial<SafeFetchOptions> = {}, init: R
 const redirecting = (to: string, status = 307) =>
   `http://${ALLOWED}:${outside.port}/to/${status}/${encodeURIComponent(to)}`
 
-/** Spellings of forbidden hosts: this machine, its neighbours, and the metadata services of clouds. */
-const HOSTS = [
-  // Loopback: plain, as numbers of every base and length, with a trailing dot.
-  ...['127.0.0.1', '127.1', '127.0.1', '127.0.0.1.', '127.255.255.254', '127.0.0.3', '127.000.000.001'],
-  ...['2130706433', '2130706433.', '0x7f000001', '0X7F000001', '0x7f.1', '0x7f.0.0.1', '0x7f.0x0.0x0.0x1'],
-  ...['017700000001', '0177.0.0.1', '0177.0.0.01', '00000177.1', '0x7f.0.1', '127.0x1', '0x0000000000007f000001'],
-  ...[
-    '%31%32%37.0.0.1',
-    '127%2e0%2e0%2e1',
-    '127。0。0。1',
-    '１２７.０.０.１',
-    '①②⑦.⓪.⓪.①',
-    '127．0．0．1',
-    '𝟏𝟐𝟕.𝟎.𝟎.𝟏',
-  ],
-  ...['localhost', 'LOCALHOST', 'localhost.', 'ⓛocalhost', 'ｌｏｃａｌｈｏｓｔ', 'local%68ost', 'lo\u00adcalhost'],
-  // "This" network, and its IPv6 counterpart.
-  ...['0.0.0.0', '0', '0x0', '00', '0.0', '0.0.0.1', '[::]', '[0:0:0:0:0:0:0:0]'],
-  ...['[::1]', '[0:0:0:0:0:0:0:1]', '[0000:0000:0000:0000:0000:0000:0000:0001]', '[::0001]', '[0::1]'],
-  // IPv4 in IPv6: mapped, compatible, translated (NAT64), 6to4, Teredo, ISATAP.
-  ...['[::ffff:127.0.0.1]', '[::ffff:7f00:1]', '[0:0:0:0:0:ffff:127.0.0.1]', '[::FFFF:7F00:0001]', '[::127.0.0.1]'],
-  ...['[::ffff:10.0.0.1]', '[::ffff:169.254.169.254]', '[::ffff:0:127.0.0.1]', '[::7f00:1]', '[::ffff:c0a8:1]'],
-  ...['[64:ff9b::127.0.0.1]', '[64:ff9b::7f00:1]', '[64:ff9b::a9fe:a9fe]', '[64:ff9b:1::127.0.0.1]'],
-  ...['[2002:7f00:1::]', '[2002:7f00:0001::1]', '[2002:a9fe:a9fe::]', '[2002:c0a8:0101::1]'],
-  ...['[2001::7f00:1]', '[2001:0:4136:e378:8000:63bf:80ff:fffe]', '[fe80::5efe:127.0.0.1]'],
-  // Private, shared and link-local, with the metadata services of clouds.
-  ...['10.0.0.1', '10.255.255.255', '012.0.0.1', '0xa.0.0.1', '167772161', '172.16.0.1', '172.31.255.255'],
-  ...['192.168.0.1', '192.168.1.1', '3232235777', '0xc0a80101', '0300.0250.1.1', '100.64.0.1', '100.100.100.200'],
-  ...['169.254.169.254', '169.254.170.2', '2852039166', '0xa9fea9fe', '0251.0376.0251.0376', '169.254.43518'],
-  ...['[fe80::1]', '[fe80::a9fe:a9fe]', '[fec0::1]', '[fc00::1]', '[fd00::1]', '[fd00:ec2::254]'],
-  // Multicast, broadcast, reserved, documentation, benchmarks.
-  ...['224.0.0.1', '239.255.255.250', '255.255.255.255', '4294967295', '240.0.0.1', '192.0.0.8', '192.0.2.1'],
-  ...[
-    '198.18.0.1',
-    '198.51.100.1',
-    '203.0.113.1',
-    '192.88.99.1',
-    '[ff02::1]',
-    '[2001:db8::1]',
-    '[3fff::1]',
-    '[100::1]',
-  ],
-]
-
 /** Whole URLs whose real host differs from the apparent one. */
 const addresses = () => [
-  ...HOSTS.map((host) => `http://${host}:${canary.port}/`),
+  ...FORBIDDEN_HOSTS.map((host) => `http://${host}:${canary.port}/`),
   `https://127.0.0.1:${canary.port}/`,
   `http://example.com@127.0.0.1:${canary.port}/`,
   `http://example.com:80@127.0.0.1:${canary.port}/`,

@@ -31,7 +31,7 @@ it('write_file writes the file that every API reads', async () => {
   const { content } = await lab.get(ann, `/api/v1/spaces/${spaceId}/files/content?path=docs/plan.md`)
   expect(content).toBe('# Plän')
   await call('write_file', { path: 'docs/plan.md', content: '' })
-  expect(await call('read_file', { path: 'docs/plan.md' })).toBe('[Nothing: the file ends here]')
+  expect(await call('read_file', { path: 'docs/plan.md' })).toBe('[Nothing: the text ends here]')
 })
 
 it('list_files lists by path, page by page', async () => {
@@ -67,7 +67,7 @@ it.each([
   ['read_file', { path: 'a\0b' }, 400, 'Invalid path'],
   ['read_file', { path: 'bin', offset: -1 }, 400, 'Invalid value for field: offset. Expected at least 0'],
   ['read_file', { path: 'bin' }, 400, 'The file is not text'],
-  ['read_file', { path: 'short.md', offset: 6 }, 400, 'Invalid offset. The file has 5 characters'],
+  ['read_file', { path: 'short.md', offset: 6 }, 400, 'Invalid offset. The text has 5 characters'],
   ['write_file', { path: '/etc/passwd', content: 'x' }, 400, 'Invalid path'],
   ['write_file', { path: 'a\\b', content: 'x' }, 400, 'Invalid path'],
   ['write_file', { path: 'a.md' }, 400, 'Missing required field: content'],
@@ -106,4 +106,51 @@ it.each([
   await expect(within(without)).rejects.toMatchObject({ status: 403, message })
   expect(await call('read_file', { path: 'scoped.md' })).toBe('old')
   await within(`agents:execute ${scope}`)
+})
+
+it('edit_file replaces a text that occurs once, or every occurrence', async () => {
+  await put('edit.txt', 'one two two')
+  expect(await call('edit_file', { path: 'edit.txt', find: 'one', replace: '$&1' })).toBe(
+    'Changed edit.txt in 1 place: 11 bytes',
+  )
+  await expect(call('edit_file', { path: 'edit.txt', find: 'two', replace: '2' })).rejects.toThrow('occurs 2 times')
+  await expect(call('edit_file', { path: 'edit.txt', find: 'ten', replace: '10' })).rejects.toThrow(
+    'is not in the file',
+  )
+  await call('edit_file', { path: 'edit.txt', find: 'two', replace: '2', all: true })
+  expect(await call('read_file', { path: 'edit.txt' })).toBe('$&1 2 2')
+  await put('binary', Buffer.from([0, 1]).toString('base64'), 'base64')
+  await expect(call('edit_file', { path: 'binary', find: 'a', replace: 'b' })).rejects.toThrow('not text')
+  await expect(call('edit_file', { path: 'none', find: 'a', replace: 'b' })).rejects.toThrow('File not found')
+})
+
+it('of concurrent edits of a file none is lost', async () => {
+  const words = Array.from({ length: 10 }, (_, index) => `word${index};`)
+  await put('race.txt', words.join(''))
+  await Promise.all(words.map((find) => call('edit_file', { path: 'race.txt', find, replace: '.' })))
+  expect(await call('read_file', { path: 'race.txt' })).toBe('.'.repeat(10))
+})
+
+it('search_files finds lines regardless of case, by path, up to a limit', async () => {
+  await put('search/a.md', 'Plan\nBuy MILK\n')
+  await put('search/b.md', `milk ${'x'.repeat(400)}\nmilk`)
+  await put('search/c.bin', Buffer.from('milk\0').toString('base64'), 'base64')
+  const found = await call('search_files', { query: 'milk', path: 'search/' })
+  expect(found).toMatchObject({
+    lines: [
+      { path: 'search/a.md', line: 2, text: 'Buy MILK' },
+      { path: 'search/b.md', line: 1 },
+      { path: 'search/b.md', line: 2, text: 'milk' },
+    ],
+    hasMore: false,
+  })
+  expect(found.lines[1].text.length).toBeLessThan(310)
+  expect(await call('search_files', { query: 'milk', path: 'search/', limit: 1 })).toMatchObject({ hasMore: true })
+  expect(await call('search_files', { query: 'none of it' })).toEqual({ lines: [], hasMore: false })
+})
+
+it('edit_file and search_files need their scopes', async () => {
+  const tools = await toolsOf(ann, 'agents:execute')
+  await expect(callTool(tools, 'edit_file', { path: 'a', find: 'a', replace: 'b' })).rejects.toThrow()
+  await expect(callTool(tools, 'search_files', { query: 'a' })).rejects.toThrow()
 })

@@ -1,8 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { chatTools } from '../../src/chats/tools.ts'
 import type { Tool } from '../../src/executions/engine/run/tools.ts'
 import { fileTools } from '../../src/files/tools.ts'
 import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
 import { taskTools } from '../../src/tasks/tools.ts'
+import { webTools } from '../../src/web/tools.ts'
 import type { Member } from '../support/server.ts'
 import { callTool, type Lab, startLab } from './lab.ts'
 
@@ -28,9 +30,11 @@ const task = async (fields: object = {}, who = ann) =>
 const refused = (name: string, input: unknown, status: number, message: string) =>
   expect(call(name, input)).rejects.toMatchObject({ status, message })
 
-it('the built-in tools are those of tasks and files, each with a complete schema', async () => {
+it('the built-in tools are those of tasks, files, chats and the web, each with a complete schema', async () => {
   const user = await lab.user(ann, agentId)
-  const all = [...tools, ...fileTools(lab.server.service.deps, user)]
+  const { deps } = lab.server.service
+  const searching = { ...deps, settings: { ...deps.settings, SEARCH_PROVIDER: 'brave' as const } }
+  const all = [...tools, ...fileTools(deps, user), ...chatTools(deps, user), ...webTools(searching)]
   expect(all.map(({ name }) => name)).toEqual([...BUILT_IN_TOOLS])
   for (const { inputSchema, description, mode } of all) {
     expect(inputSchema).toMatchObject({ type: 'object' })

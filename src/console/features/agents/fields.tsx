@@ -20,6 +20,12 @@ export const BUILT_IN = [
   'list_files',
   'read_file',
   'write_file',
+  'edit_file',
+  'search_files',
+  'search_chats',
+  'current_time',
+  'web_fetch',
+  'web_search',
 ]
 
 /** All fields of an agent, in parts that fold. */

@@ -1,0 +1,144 @@
+import { Worker } from 'node:worker_threads'
+import { badRequest } from '../errors.ts'
+import { isPublicAddress } from '../lib/addresses.ts'
+import { decodeText } from '../lib/file-type.ts'
+import { ForbiddenAddress } from '../lib/network.ts'
+import { createProxyFor } from '../lib/proxies.ts'
+import { BadAnswer, createSafeFetch, type SafeFetchOptions } from '../lib/safe-fetch.ts'
+import { asObject, asText } from '../lib/unknown.ts'
+import type { Settings } from '../settings.ts'
+
+/** Maximum size of a page (bytes), maximum duration of its transfer and of its conversion (ms). */
+const MAX_BYTES = 2 * 1024 * 1024
+const TIMEOUT = 20_000
+const MAX_CONVERSION = 10_000
+/** Maximum memory of a conversion (MiB). */
+const MAX_MEMORY = 256
+
+export type Page = {
+  /** The address after redirects. */
+  url: string
+  title: string
+  /** Markdown of an HTML page, or the text of another. */
+  text: string
+  isCut: boolean
+}
+
+export type PageRequest = { url: string; headers?: Record<string, string>; signal: AbortSignal }
+
+type Options = Pick<SafeFetchOptions, 'isAllowed' | 'lookup'>
+
+/**
+ * Fetches a page under the private-network rule and converts it to Markdown (contract-2.md section 2.11). Throws 400
+ * with the reason if the page cannot be read. Follows up to five redirects, each checked and pinned.
+ */
+export async function fetchPage(
+  settings: Settings,
+  { url: given, headers = {}, signal }: PageRequest,
+  options: Options = { isAllowed: settings.ALLOW_PRIVATE_NETWORK ? undefined : isPublicAddress },
+): Promise<Page> {
+  const url = URL.parse(given)
+  if (!url || !/^https?:$/.test(url.protocol)) throw badRequest('Invalid url. Expected an http or https address')
+  if (url.username || url.password) throw badRequest('Invalid url. An address with a password is not fetched')
+  const limit = AbortSignal.timeout(TIMEOUT)
+  const either = AbortSignal.any([signal, limit])
+  const safe = createSafeFetch({
+    ...options,
+    proxyFor: createProxyFor(settings),
+    maxResponse: Number.POSITIVE_INFINITY,
+    headersTimeout: TIMEOUT,
+    idleTimeout: TIMEOUT,
+  })
+  try {
+    const accept = 'text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1'
+    const request = { headers: { accept, 'user-agent': 'Muster web_fetch', ...headers }, signal: either }
+    const response = await safe.fetch(url, request)
+    if (!response.ok) throw badRequest(`The server answered HTTP ${response.status}`)
+    const { bytes, isCut } = await readBody(response)
+    const type = response.headers.get('content-type') ?? ''
+    const page = await toText(type, bytes, response.url || url.href, either)
+    return { url: response.url || url.href, isCut, ...page }
+  } catch (error) {
+    signal.throwIfAborted()
+    if (limit.aborted) throw badRequest(`The page did not arrive within ${TIMEOUT / 1000} s`)
+    throw asRefusal(error)
+  } finally {
+    await safe.close()
+  }
+}
+
+/** Reads the beginning of a body. */
+async function readBody({ body }: Response): Promise<{ bytes: Buffer; isCut: boolean }> {
+  const chunks: Uint8Array[] = []
+  let left = MAX_BYTES
+  for await (const chunk of body ?? []) {
+    chunks.push(chunk.subarray(0, left))
+    left -= chunk.byteLength
+    if (left < 0) break
+  }
+  return { bytes: Buffer.concat(chunks), isCut: left < 0 }
+}
+
+/** Returns a known failure as a 400 that the model can read. Never repeats anything from the server. */
+function asRefusal(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+    if (cause instanceof ForbiddenAddress) return badRequest('The address is not allowed')
+    if (cause instanceof BadAnswer) return badRequest(`The page was not read: ${cause.message}`)
+    const code = asText(asObject(cause).code)
+    if (/^(?:ENOTFOUND|EAI_AGAIN)$/.test(code)) return badRequest('The name of the server is unknown')
+    if (/^(?:ECONN|UND_ERR|HPE_|ERR_(?:TLS|SSL)|CERT|DEPTH|SELF|UNABLE|EHOST|ENET|EPIPE|ETIMEDOUT|Z_)/.test(code)) {
+      return badRequest(`The server could not be reached (${code})`)
+    }
+  }
+  return error
+}
+
+const CHARSET = /charset\s*=\s*["']?([\w-]+)/i
+
+/** Decodes a text in the encoding that the header or the page names. */
+function decode(type: string, bytes: Buffer): string {
+  const name = (CHARSET.exec(type) ?? CHARSET.exec(bytes.subarray(0, 2048).toString('latin1')))?.[1]
+  try {
+    return new TextDecoder(name ?? 'utf-8').decode(bytes)
+  } catch {
+    return new TextDecoder().decode(bytes)
+  }
+}
+
+async function toText(type: string, bytes: Buffer, url: string, signal: AbortSignal) {
+  const [kind = ''] = type.toLowerCase().split(';', 1)
+  const isHtml = /^(?:text\/html|application\/xhtml\+xml)$/.test(kind.trim())
+  const isGuessed = kind.trim() === '' && /^\s*<(?:!doctype html|html|head|body)\b/i.test(bytes.toString('latin1'))
+  if (isHtml || isGuessed) return toMarkdown(decode(type, bytes), url, signal)
+  const isText = /^text\/|[/+](?:json|xml|yaml|javascript)$|^application\/(?:x-)?(?:ndjson|toml|sh)$/.test(kind.trim())
+  if (!isText && decodeText(bytes) === null) {
+    throw badRequest(`The page is no text (${/^[\w.+/-]{1,100}$/.test(kind.trim()) ? kind.trim() : 'unknown type'})`)
+  }
+  return { title: '', text: decode(type, bytes).replaceAll('\0', '') }
+}
+
+/** Converts HTML in a thread of its own. Throws 400 if that takes too long or too much memory. */
+function toMarkdown(html: string, url: string, signal: AbortSignal): Promise<{ title: string; text: string }> {
+  return new Promise((resolve, reject) => {
+    const worker = new Worker(new URL('./markdown-thread.ts', import.meta.url), {
+      workerData: { html, url },
+      resourceLimits: { maxOldGenerationSizeMb: MAX_MEMORY, stackSizeMb: 8 },
+      stdout: true,
+      stderr: true,
+    })
+    const fail = () => end(() => reject(badRequest('The page could not be converted')))
+    const stop = () => end(() => reject(signal.reason))
+    const timer = setTimeout(fail, MAX_CONVERSION)
+    const end = (then: () => void) => {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', stop)
+      void worker.terminate()
+      then()
+    }
+    signal.addEventListener('abort', stop)
+    worker.once('message', ({ title, markdown }) => end(() => resolve({ title, text: markdown })))
+    worker.once('error', fail)
+    worker.once('exit', fail)
+  })
+}

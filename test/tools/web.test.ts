@@ -1,0 +1,274 @@
+import { once } from 'node:events'
+import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { gzipSync } from 'node:zlib'
+import { afterAll, beforeAll, describe, expect, it, test } from 'vitest'
+import type { Deps } from '../../src/deps.ts'
+import { isPublicAddress } from '../../src/lib/addresses.ts'
+import { readSettings, type Settings } from '../../src/settings.ts'
+import { fetchPage } from '../../src/web/page.ts'
+import { searchWeb } from '../../src/web/search.ts'
+import { webTools } from '../../src/web/tools.ts'
+import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
+import { callTool } from './lab.ts'
+
+// The tools that reach the web (contract-2.md section 2.11).
+
+type Handler = (response: ServerResponse, body: string, headers: IncomingHttpHeaders) => void
+
+let http: Server
+let origin = ''
+/** Stands for the public internet. No other loopback address is allowed. */
+const ALLOWED = '127.0.0.2'
+const isAllowed = (address: string) => address === ALLOWED || isPublicAddress(address)
+const pages = new Map<string, Handler>()
+const requests: { method: string; url: string; headers: IncomingHttpHeaders; body: string }[] = []
+
+beforeAll(async () => {
+  http = createServer(async (request, response) => {
+    let body = ''
+    for await (const chunk of request) body += chunk
+    const { method = '', url = '', headers } = request
+    requests.push({ method, url, headers, body })
+    const page = pages.get(url.replace(/\?.*/, ''))
+    if (page) page(response, body, headers)
+    else response.writeHead(404).end()
+  }).listen(0, '0.0.0.0')
+  await once(http, 'listening')
+  origin = `http://${ALLOWED}:${(http.address() as AddressInfo).port}`
+})
+afterAll(() => {
+  http.closeAllConnections()
+  http.close()
+})
+
+const settings = readSettings({ DATA_DIR: '/tmp' })
+const signal = new AbortController().signal
+const read = (path: string) =>
+  fetchPage(settings, { url: path.startsWith('http') ? path : origin + path, signal }, { isAllowed })
+
+/** Serves a page under a new path. */
+let count = 0
+function serve(content: string | Uint8Array, type = 'text/html; charset=utf-8', headers: object = {}): string {
+  const path = `/page-${++count}`
+  pages.set(path, (response) => response.writeHead(200, { 'content-type': type, ...headers }).end(content))
+  return path
+}
+
+const PROSE = 'Muster runs the agents of an organization. '.repeat(20)
+
+describe('web_fetch returns', () => {
+  test('the main text of a page as Markdown, without its navigation and scripts', async () => {
+    const path = serve(`<!doctype html><html><head><title>News – Site</title><script>alert(1)</script></head><body>
+      <nav><a href="/home">Home</a></nav>
+      <article><h1>News</h1><h2>First</h2><p>${PROSE}</p><p>See <a href="more?x=1">more</a>.</p>
+      <ul><li>one</li><li>two</li></ul><pre><code>let a = 1</code></pre></article>
+      <footer>Imprint</footer></body></html>`)
+    const { title, text, url, isCut } = await read(path)
+    expect([title, url, isCut]).toEqual(['News – Site', origin + path, false])
+    expect(text).toContain('## First')
+    expect(text).toContain(`[more](${origin}/more?x=1)`)
+    expect(text).toMatch(/- +one\n- +two/)
+    expect(text).toContain('```\nlet a = 1\n```')
+    expect(text).not.toMatch(/alert|<\w/)
+  })
+
+  test('a short page, or a fragment, as a whole', async () => {
+    expect((await read(serve('<p>Hello <b>world</b></p>'))).text).toBe('Hello **world**')
+    expect((await read(serve(''))).text).toBe('')
+  })
+
+  test('links that run scripts as plain text', async () => {
+    const { text } = await read(serve(`<p>${PROSE}<a href="javascript:alert(1)">click</a></p>`))
+    expect(text).toContain('click')
+    expect(text).not.toContain('javascript:')
+  })
+
+  test.each([
+    ['text/plain', 'Plain <b>'],
+    ['application/json', '{"a": 1}'],
+    ['application/vnd.api+json', '{"b": 2}'],
+    ['text/csv', 'a,b'],
+    ['', 'no type'],
+  ])('the text of %s as it is', async (type, content) => {
+    expect((await read(serve(content, type))).text).toBe(content)
+  })
+
+  test('pages in other encodings, compressed or not', async () => {
+    const latin = Buffer.from(`<html><body><p>Zürich</p></body></html>`, 'latin1')
+    expect((await read(serve(latin, 'text/html; charset=iso-8859-1'))).text).toBe('Zürich')
+    const named = Buffer.from(
+      '<html><head><meta charset="windows-1252"></head><body><p>Zürich</p></body></html>',
+      'latin1',
+    )
+    expect((await read(serve(named, 'text/html'))).text).toBe('Zürich')
+    expect((await read(serve(gzipSync('zipped'), 'text/plain', { 'content-encoding': 'gzip' }))).text).toBe('zipped')
+  })
+
+  test('the page behind a redirect, with its address', async () => {
+    const target = serve('There', 'text/plain')
+    pages.set('/from', (response) => response.writeHead(302, { location: target }).end())
+    expect(await read('/from')).toMatchObject({ url: origin + target, text: 'There' })
+  })
+
+  test('the first 2 MB of an endless page', async () => {
+    pages.set('/endless', (response) => {
+      response.writeHead(200, { 'content-type': 'text/plain' })
+      const more = () => {
+        while (!response.destroyed && response.write('x'.repeat(65_536)));
+      }
+      response.on('drain', more)
+      more()
+    })
+    const { text, isCut } = await read('/endless')
+    expect([text.length, isCut]).toEqual([2 * 1024 * 1024, true])
+  })
+
+  test('a compressed bomb only up to 2 MB', async () => {
+    const bomb = gzipSync(Buffer.alloc(200 * 1024 * 1024))
+    const { text, isCut } = await read(serve(bomb, 'text/plain', { 'content-encoding': 'gzip' }))
+    expect([text.length, isCut]).toEqual([0, true])
+  })
+})
+
+describe('web_fetch survives', () => {
+  test.each([
+    ['elements nested a hundred thousand deep', '<div>'.repeat(100_000)],
+    ['a million attributes', `<p ${'a '.repeat(500_000)}>x</p>`],
+    ['unclosed tags', '<a href="'.repeat(100_000)],
+    ['a table in a table in a table', '<table><tr><td>'.repeat(20_000)],
+    ['emphasis without an end', '<b><i>'.repeat(50_000)],
+    ['a million links', '<a href=/>x</a>'.repeat(100_000)],
+    ['broken entities', '&#xffffffff;&#0;&nope;'.repeat(50_000)],
+  ])(
+    '%s',
+    async (_, html) => {
+      const page = await read(serve(html)).catch((error) => error.message)
+      expect(page).toEqual(typeof page === 'string' ? 'The page could not be converted' : expect.anything())
+    },
+    60_000,
+  )
+})
+
+describe('web_fetch refuses', () => {
+  it.each([...new Set(FORBIDDEN_HOSTS)])('the private address %s', async (host) => {
+    const { port } = new URL(origin)
+    const before = requests.length
+    await expect(read(`http://${host}:${port}/`)).rejects.toThrow(
+      /not allowed|Invalid url|could not be reached|unknown/,
+    )
+    expect(requests).toHaveLength(before)
+  })
+
+  test('a redirect to a private address', async () => {
+    const { port } = new URL(origin)
+    for (const [index, host] of ['127.0.0.1', 'localhost', '[::1]', '2130706433'].entries()) {
+      pages.set(`/to-${index}`, (response) => response.writeHead(302, { location: `http://${host}:${port}/x` }).end())
+      await expect(read(`/to-${index}`)).rejects.toThrow('The address is not allowed')
+    }
+    expect(requests.some(({ url }) => url === '/x')).toBe(false)
+  })
+
+  test('a name that resolves to a private address at its second lookup', async () => {
+    const { port } = new URL(origin)
+    let lookups = 0
+    const lookup = (_: string, __: object, callback: (error: null, found: object[]) => void) => {
+      lookups++
+      callback(null, [{ address: lookups > 1 ? '127.0.0.1' : ALLOWED, family: 4 }])
+    }
+    pages.set('/again', (response) => response.writeHead(302, { location: '/secret', connection: 'close' }).end())
+    pages.set('/secret', (response) => response.end('secret'))
+    const url = `http://rebinding.example:${port}/again`
+    await expect(fetchPage(settings, { url, signal }, { isAllowed, lookup: lookup as never })).rejects.toThrow(
+      'The address is not allowed',
+    )
+  })
+
+  test.each([
+    ['file:///etc/passwd', 'Invalid url'],
+    ['ftp://example.com/', 'Invalid url'],
+    ['javascript:alert(1)', 'Invalid url'],
+    ['http://user:pw@example.com/', 'Invalid url'],
+    ['no address', 'Invalid url'],
+  ])('%s', async (url, message) => {
+    await expect(fetchPage(settings, { url, signal }, { isAllowed })).rejects.toThrow(message)
+  })
+
+  test('binary files, failed requests and endless redirects', async () => {
+    await expect(read(serve(Buffer.from([0, 1, 2]), 'application/octet-stream'))).rejects.toThrow('The page is no text')
+    await expect(read(serve(Buffer.from([0x25, 0, 1]), 'application/pdf'))).rejects.toThrow('(application/pdf)')
+    await expect(read('/nothing')).rejects.toThrow('The server answered HTTP 404')
+    pages.set('/loop', (response) => response.writeHead(302, { location: '/loop' }).end())
+    await expect(read('/loop')).rejects.toThrow('it redirects too often')
+  })
+
+  test('to go on after the call was stopped', async () => {
+    pages.set('/hang', () => {})
+    const stopped = new AbortController()
+    const page = fetchPage(settings, { url: `${origin}/hang`, signal: stopped.signal }, { isAllowed })
+    stopped.abort(new Error('stopped'))
+    await expect(page).rejects.toThrow('stopped')
+  })
+})
+
+describe('web_search', () => {
+  const searching = (provider: string, path: string): Settings =>
+    readSettings({ DATA_DIR: '/tmp', SEARCH_PROVIDER: provider, SEARCH_API_KEY: 'key-s', SEARCH_URL: origin + path })
+  const row = { title: 'T', url: 'https://example.com/' }
+
+  test.each([
+    ['brave', '/brave', { web: { results: [{ ...row, description: 'a <strong>b</strong>' }] } }],
+    ['tavily', '/tavily', { results: [{ ...row, content: 'a b', score: 1 }] }],
+    [
+      'searxng',
+      '/search',
+      {
+        results: [
+          { ...row, content: 'a b' },
+          { title: 'bad', url: 'x' },
+        ],
+      },
+    ],
+  ])('asks %s in its form', async (provider, path, answer) => {
+    pages.set(path, (response) => response.end(JSON.stringify(answer)))
+    const base = provider === 'searxng' ? '' : path
+    const results = await searchWeb(searching(provider, base), 'a & b', 3, signal)
+    expect(results).toEqual([{ ...row, text: 'a b' }])
+    const { method, url, headers, body } = requests.at(-1)!
+    const expected = {
+      brave: ['GET', '/brave?q=a+%26+b&count=3', ''],
+      tavily: ['POST', '/tavily', '{"query":"a & b","max_results":3}'],
+      searxng: ['GET', '/search?q=a+%26+b&format=json', ''],
+    }[provider]
+    expect([method, url, body]).toEqual(expected)
+    expect(headers[provider === 'brave' ? 'x-subscription-token' : 'authorization']).toContain('key-s')
+  })
+
+  test('says what is wrong with the provider, without its key', async () => {
+    pages.set('/bad', (response) => response.writeHead(401).end('key-s'))
+    await expect(searchWeb(searching('brave', '/bad'), 'x', 1, signal)).rejects.toThrow('HTTP 401')
+    pages.set('/html', (response) => response.end('<html>'))
+    await expect(searchWeb(searching('tavily', '/html'), 'x', 1, signal)).rejects.toThrow('JSON')
+    const away = { ...searching('tavily', ''), SEARCH_URL: 'http://127.0.0.1:1/' }
+    await expect(searchWeb(away, 'x', 1, signal)).rejects.toThrow('could not be reached')
+  })
+
+  test('exists when a provider is configured, which needs its key or address', () => {
+    const names = (of: Settings) => webTools({ settings: of } as Deps).map(({ name }) => name)
+    expect(names(settings)).toEqual(['current_time', 'web_fetch'])
+    expect(names(searching('brave', ''))).toContain('web_search')
+    expect(() => readSettings({ SEARCH_PROVIDER: 'brave' })).toThrow('SEARCH_API_KEY')
+    expect(() => readSettings({ SEARCH_PROVIDER: 'searxng' })).toThrow('SEARCH_URL')
+  })
+})
+
+test('current_time tells the time in a time zone', async () => {
+  const clock = { now: () => new Date('2026-07-01T12:00:00Z') }
+  const tools = webTools({ settings, clock } as Deps)
+  expect(await callTool(tools, 'current_time', { timezone: 'Europe/Berlin' })).toMatchObject({
+    utc: '2026-07-01T12:00:00.000Z',
+    local: expect.stringContaining('14:00:00'),
+  })
+  expect(await callTool(tools, 'current_time')).toMatchObject({ timezone: 'UTC' })
+  await expect(callTool(tools, 'current_time', { timezone: 'Mars' })).rejects.toThrow('Invalid timezone')
+})
