@@ -17,9 +17,9 @@ query Agents {
 const OPTIONS = { title: 'Muster', defaultQuery: FIRST_QUERY, shouldPersistHeaders: false }
 
 const BAR_STYLE = `
-#sign-in { display: none; gap: 0.75rem; align-items: center; padding: 0.75rem 1rem; font: 14px system-ui, sans-serif;
+:is(#sign-in, #place) { display: none; gap: 0.75rem; align-items: center; padding: 0.75rem 1rem; font: 14px system-ui, sans-serif;
   color: #fff; background: #3b4b68; }
-#sign-in.asking { display: flex; }
+:is(#sign-in, #place).asking { display: flex; }
 #sign-in input { flex: 1; max-width: 36rem; padding: 0.4rem; font: 13px ui-monospace, monospace; }
 body.no-focus-outline { display: flex; flex-direction: column; height: 100vh; margin: 0; }
 #root { flex: 1; min-height: 0; }
@@ -30,13 +30,17 @@ const BAR = `<form id="sign-in">
   <input id="token" type="password" autocomplete="off" spellcheck="false" placeholder="mst_…" required>
   <button>Load the schema</button>
   <span id="sign-in-reason" role="status"></span>
-</form>`
+</form>
+<div id="place"><label for="organization">Organization</label><select id="organization"></select></div>`
 
 // GraphiQL stores tabs, queries and headers in localStorage; this replaces it with a storage that ends with the page.
-// Requests wait for a token, so that the schema loads as soon as there is one, and wait again after a 401.
+// A person who has signed in needs no token. Requests of others wait for one, so that the schema loads as soon as there
+// is one, and wait again after a 401.
 const BAR_SCRIPT = `{
   const kept = new Map()
+  let chosen = null
   try {
+    chosen = localStorage.getItem('muster.organization')
     for (const name of Object.keys(localStorage)) if (name.startsWith('graphiql:')) localStorage.removeItem(name)
   } catch {}
   Object.defineProperty(window, 'localStorage', {
@@ -69,9 +73,28 @@ const BAR_SCRIPT = `{
     for (const resolve of waiting.splice(0)) resolve(token)
   })
   const { fetch } = window
+  const place = document.getElementById('organization')
+  const enter = ({ organizations }) => {
+    for (const { id, name } of organizations) place.add(new Option(name, id, false, id === chosen))
+    if (organizations.length > 1) document.getElementById('place').classList.add('asking')
+    return organizations.length > 0
+  }
+  let signedIn = fetch('api/auth/session').then(
+    async (response) => response.ok && enter(await response.json()),
+    () => false,
+  )
+  signedIn.then((isSignedIn) => isSignedIn || ask('It stays in this page until you close it'))
   window.fetch = async (resource, init) => {
     const headers = new Headers(init?.headers)
     if (headers.has('authorization')) return fetch(resource, init)
+    if (await signedIn) {
+      headers.set('x-muster-request', '1')
+      if (!headers.has('x-organization')) headers.set('x-organization', place.value)
+      const response = await fetch(resource, { ...init, headers })
+      if (response.status !== 401) return response
+      signedIn = false
+      ask('You are signed out: sign in and reload, or use a token')
+    }
     for (;;) {
       const tried = await given()
       headers.set('authorization', 'Bearer ' + tried)
@@ -80,7 +103,6 @@ const BAR_SCRIPT = `{
       if (token === tried) ask('The server does not accept this token')
     }
   }
-  ask('It stays in this page until you close it')
 }`
 
 const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
@@ -90,7 +112,7 @@ type Page = { html: string; policy: string }
 let page: Promise<Page> | undefined
 
 /**
- * Creates the page of GraphiQL, once. It asks for a token, loads the schema and stores nothing in the browser. Its
+ * Creates the page of GraphiQL, once. It asks for a token unless the browser has a session, loads the schema and stores nothing in the browser. Its
  * policy permits only these scripts and this server (contract.md section 0). Its editor, Monaco, writes styles at run
  * time and runs language services in blob workers.
  */

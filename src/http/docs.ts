@@ -21,6 +21,9 @@ html.dark-mode body { background: #1c2022; }
   display: none;
 }
 .swagger-ui .header-col { color: inherit; }
+#signed-in { max-width: 68rem; margin: 1rem auto 0; padding: 0 20px; font: 14px system-ui, sans-serif; }
+html.dark-mode #signed-in { color: #e6e9ef; }
+#signed-in[hidden] { display: none; }
 `
 
 // Requests go to the origin of the page, whatever PUBLIC_URL is, because the policy forbids any other.
@@ -29,9 +32,28 @@ const dark = matchMedia('(prefers-color-scheme: dark)')
 const paint = () => document.documentElement.classList.toggle('dark-mode', dark.matches)
 dark.addEventListener('change', paint)
 paint()
-const spec = await (await fetch('openapi.json')).json()
+const place = document.getElementById('organization')
+const ask = async (path) => {
+  const response = await fetch(path)
+  return response.ok ? response.json() : null
+}
+const [spec, session] = await Promise.all([ask('openapi.json'), ask('auth/session')])
+if (session) {
+  document.getElementById('person').textContent = session.user.email
+  const chosen = localStorage.getItem('muster.organization')
+  for (const { id, name } of session.organizations) place.add(new Option(name, id, false, id === chosen))
+  document.getElementById('signed-in').hidden = false
+}
+// Without a token, a request is that of the browser's session.
+const requestInterceptor = (request) => {
+  const { headers } = request
+  if (!session || headers.Authorization) return request
+  headers['X-Muster-Request'] = '1'
+  if (place.value) headers['X-Organization'] ??= place.value
+  return request
+}
 spec.servers = [{ url: new URL('..', location.href).pathname }]
-SwaggerUIBundle({ spec, dom_id: '#reference', deepLinking: true, defaultModelsExpandDepth: 0, validatorUrl: 'none' })
+SwaggerUIBundle({ spec, requestInterceptor, dom_id: '#reference', deepLinking: true, defaultModelsExpandDepth: 0, validatorUrl: 'none' })
 `
 
 const PAGE = `<!doctype html>
@@ -45,6 +67,8 @@ const PAGE = `<!doctype html>
 <style>${STYLE}</style>
 </head>
 <body>
+<p id="signed-in" hidden>Requests without a token act as <b id="person"></b> in
+<label>the organization <select id="organization"></select></label></p>
 <div id="reference"></div>
 <script src="docs/swagger-ui-bundle.js?${swaggerUi.version}"></script>
 <script type="module">${SCRIPT}</script>

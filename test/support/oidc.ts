@@ -6,6 +6,7 @@ import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JWTPayload, Si
 import Provider from 'oidc-provider'
 
 const REDIRECT = 'http://127.0.0.1/callback'
+const SIGN_IN_REDIRECT = 'http://127.0.0.1/api/auth/oidc/callback'
 export const AUDIENCE = 'muster-front-end'
 
 export type Person = { sub: string; email?: string; email_verified?: boolean }
@@ -24,6 +25,8 @@ export async function generateKey(alg = 'RS256') {
 export type Oidc = AsyncDisposable & {
   readonly issuer: string
   readonly key: Key
+  /** People who can sign in, by their login. */
+  readonly people: Map<string, Person>
   /** Signs a person in as a browser would. Returns the ID token. */
   signIn(person: Person): Promise<string>
   /** Creates a token of any content, by default signed with the issuer's key. */
@@ -60,7 +63,7 @@ export async function startOidc(): Promise<Oidc> {
         {
           client_id: AUDIENCE,
           client_secret: 'secret',
-          redirect_uris: [REDIRECT],
+          redirect_uris: [REDIRECT, SIGN_IN_REDIRECT],
           application_type: 'native',
           grant_types: ['authorization_code'],
           response_types: ['code'],
@@ -68,7 +71,7 @@ export async function startOidc(): Promise<Oidc> {
       ],
       jwks: { keys: keys.map(({ jwk }) => jwk) },
       cookies: { keys: ['cookie key'] },
-      claims: { openid: ['sub'], email: ['email', 'email_verified'] },
+      claims: { openid: ['sub'], email: ['email', 'email_verified'], profile: ['name'] },
       conformIdTokenClaims: false,
       ttl: { AccessToken: 600, Grant: 600, IdToken: 600, Interaction: 600, Session: 600 },
       pkce: { required: () => false },
@@ -118,6 +121,7 @@ export async function startOidc(): Promise<Oidc> {
     get key() {
       return keys[0]!
     },
+    people,
     signIn,
     sign: (claims, { key = keys[0]!, header = {} } = {}) =>
       new SignJWT(claims).setProtectedHeader({ alg: key.alg, kid: key.kid, ...header }).sign(key.privateKey),
