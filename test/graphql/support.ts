@@ -1,6 +1,6 @@
 import { toAppError } from '../../src/errors.ts'
 import { type Caller, createCaller } from '../../src/router.ts'
-import { credentialsOf } from '../support/rest.ts'
+import { credentialHeaders, credentialsOf } from '../support/rest.ts'
 import type { TestServer } from '../support/server.ts'
 
 type GraphQLAnswer = {
@@ -28,15 +28,15 @@ export async function graphql(
 }
 
 export const post = (
-  { url, token: first }: Pick<TestServer, 'url' | 'token'>,
+  server: Pick<TestServer, 'url' | 'token'>,
   body: unknown,
-  { token = first, headers = {} }: Options = {},
+  { token = server.token, headers = {} }: Options = {},
 ): Promise<Response> =>
-  fetch(`${url}/graphql`, {
+  fetch(`${server.url}/graphql`, {
     method: 'POST',
     headers: {
       'Content-Type': 'application/json',
-      ...(token !== null && { Authorization: `Bearer ${token}` }),
+      ...credentialHeaders(server, token),
       ...headers,
     },
     body: typeof body === 'string' ? body : JSON.stringify(body),
@@ -83,7 +83,7 @@ export async function* subscribe(
   const { token = server.token, signal, started } = options
   const response = await fetch(`${server.url}/graphql`, {
     method: 'POST',
-    headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream', Authorization: `Bearer ${token}` },
+    headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream', ...credentialHeaders(server, token) },
     body: JSON.stringify({ query, variables }),
     ...(signal && { signal }),
   })

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { oas31 } from 'zod-openapi'
 import { everything, type Ids, type Kind, kindsOf, neverWas } from '../security/fixtures.ts'
 import { arbitraryOf } from '../support/arbitrary.ts'
+import { signedIn } from '../support/browser-session.ts'
 import { procedures } from '../support/faces.ts'
 import { takesId } from '../support/inputs.ts'
 import { document, expectDocumented } from '../support/openapi.ts'
@@ -20,10 +21,13 @@ const SEED = Number(process.env.FUZZ_SEED ?? (process.env.FUZZ_RUNS ? Date.now()
 let server: TestServer
 let member: Member
 let own: Required<Ids>
+/** The headers of the same person's browser. */
+let browser: Record<string, string>
 beforeAll(async () => {
   server = await startServer()
   member = await server.member({ role: 'owner' })
   own = await everything(server, member, 'fuzz')
+  browser = (await signedIn(server, member.userId)).headers
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
@@ -99,6 +103,8 @@ type Request = {
   headers: Record<string, string>
   body: unknown
   raw?: string | Blob
+  /** Whether a browser sends it, with its cookie. */
+  isBrowsers: boolean
 }
 
 /** Values that the document allows. */
@@ -128,14 +134,16 @@ function requests(operation: Operation): Arbitrary<Request> {
       query: of('query'),
       headers: of('header'),
       body: body ? arbitraryOf(body, special) : fc.constant(undefined),
+      // Signing out would end the session.
+      isBrowsers: operation.path.startsWith('/api/auth/') ? fc.constant(false) : fc.boolean(),
     })
-    .map(({ inPath, query, headers, body }) => ({
+    .map(({ inPath, query, headers, body, isBrowsers }) => ({
       path: operation.path.replace(/{(\w+)}/g, (_, name: string) =>
         encodeURIComponent((inPath as Record<string, string>)[name]!),
       ),
       query: Object.entries(query as Record<string, string>),
       headers: headers as Record<string, string>,
-      body,
+      ...{ body, isBrowsers },
     }))
 }
 
@@ -300,14 +308,14 @@ const succeeded = new Set<string>()
 
 async function send(
   { method, path: template }: Operation,
-  { path, query, headers, body, raw }: Request,
+  { path, query, headers, body, raw, isBrowsers }: Request,
 ): Promise<void> {
   const said = new URLSearchParams(query).toString()
   const address = `${path}${said && `?${said}`}`
   const text = raw ?? (body === undefined ? undefined : JSON.stringify(body))
   const sends = method !== 'GET' && text !== undefined
   const given = new Headers({
-    Authorization: `Bearer ${member.token}`,
+    ...(isBrowsers ? browser : { Authorization: `Bearer ${member.token}` }),
     ...(sends && { 'Content-Type': 'application/json' }),
   })
   for (const [name, value] of Object.entries(headers)) if (isHeader(value)) given.set(name, value)

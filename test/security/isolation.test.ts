@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
 import { subscribe } from '../graphql/support.ts'
+import { signedIn } from '../support/browser-session.ts'
 import { type Face, faces, procedures } from '../support/faces.ts'
 import {
   callRoot,
@@ -18,6 +19,7 @@ import {
 } from '../support/graphql-face.ts'
 import { choicesOf, type Input, isList as isMany, shapeOf, takesId } from '../support/inputs.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
+import { asToken, credentialHeaders } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import {
   changesIn,
@@ -121,7 +123,7 @@ const CLOSED: Record<Foreigner, { who: string; of: readonly SetName[] }> = {
   colleague: { who: 'another member', of: ['ofAgent', 'inSpace', 'ofMission', 'inChat', 'own'] },
   outsider: { who: 'the owner of another organization', of: SETS },
   admin: { who: 'an admin, to whom private spaces alone are open', of: ['ofAgent', 'ofMission', 'inChat', 'own'] },
-  twofold: { who: 'the same user, with a token of another organization', of: SETS },
+  twofold: { who: 'the same user, in a browser, in another organization', of: SETS },
   revoked: { who: 'somebody whose membership has ended', of: ['shared', 'ofAgent'] },
 }
 /** To a database they differ only in the values of the same filters, so one inside and one outside suffice. */
@@ -201,6 +203,8 @@ async function build(): Promise<void> {
   const ofOthers = (place: string) => place.startsWith('Total ') && !place.includes(people.victim.organizationId)
   for (const place of (await rowsOf(server)).keys()) if (!ofOthers(place)) places.add(place)
   for (const foreigner of FOREIGNERS) owned[foreigner] = await everything(server, people[foreigner], `own-${foreigner}`)
+  const { secret } = await signedIn(server, people.twofold.userId)
+  people.twofold.token = asToken(secret, people.twofold.organizationId)
   const { organizationId, userId } = people.revoked
   await server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } })
 }
@@ -351,7 +355,7 @@ function openRoot(root: Root): ChangesStream['open'] {
 
 function openPath(path: string): ChangesStream['open'] {
   return async function* (token, signal) {
-    const { body } = await fetch(server.url + path, { headers: { Authorization: `Bearer ${token}` }, signal })
+    const { body } = await fetch(server.url + path, { headers: credentialHeaders(server, token), signal })
     yield* body!.pipeThrough(new TextDecoderStream())
   }
 }

@@ -19,6 +19,17 @@ export const ownPage = ({ url }: Pick<TestServer, 'url'>) => ({ 'X-Muster-Reques
 /** Paths that accept only requests of such a page. */
 const OF_OWN_PAGE = /^\/(api\/auth\/|trpc\/sessions\.)/
 
+/** Writes the session of a browser, in an organization, where a test has a token otherwise. */
+export const asToken = (secret: string, organization: string): string => `cookie ${secret} ${organization}`
+
+/** The headers of a token, or of a browser's session by {@link asToken}. */
+export function credentialHeaders(server: Pick<TestServer, 'url'>, token: string | null): Record<string, string> {
+  if (token === null) return {}
+  const [, secret, organization] = /^cookie (\S+) (\S+)$/.exec(token) ?? []
+  if (secret === undefined || organization === undefined) return { Authorization: `Bearer ${token}` }
+  return { ...ownPage(server), Cookie: `muster=${secret}`, 'X-Organization': organization }
+}
+
 export type RequestOptions = { body?: unknown; token?: string | null; headers?: Record<string, string> }
 
 /** The paths of the OpenAPI document: REST, and the health checks. */
@@ -33,7 +44,7 @@ export function toFetch(
   return {
     method,
     headers: {
-      ...(token !== null && { Authorization: `Bearer ${token}` }),
+      ...credentialHeaders(server, token),
       ...(body !== undefined && { 'Content-Type': 'application/json' }),
       ...headers,
     },

@@ -1,0 +1,270 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { setPassword, signedIn } from '../support/browser-session.ts'
+import { faces, procedures } from '../support/faces.ts'
+import { callRoot, rootsOf } from '../support/graphql-face.ts'
+import { type Input, leastOf, shapeOf } from '../support/inputs.ts'
+import { AUDIENCE, type Oidc, startOidc } from '../support/oidc.ts'
+import { document } from '../support/openapi.ts'
+import { ownPage, request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+/**
+ * The matrix of credentials: every kind on every procedure, over REST, tRPC, GraphQL and their streams, and on the routes
+ * of bytes. A route that is neither fails the test.
+ */
+
+const EXPIRED = 'Token expired'
+const SIGN_IN = 'Sign in required'
+const FORBIDDEN = "You don't have permission to access this resource"
+
+/** Routes that are no procedures, because their bodies are bytes or streams. */
+const BYTES: [method: string, path: string][] = [
+  ['POST', '/api/v1/media'],
+  ['POST', '/api/files/upload?spaceId=none'],
+  ['GET', '/api/v1/media/none/content'],
+  ['GET', '/api/v1/audit/export?since=never'],
+]
+
+let server: TestServer
+let oidc: Oidc
+let own: Member
+let other: Member
+/** Belongs to an organization no more. */
+let former: Member
+beforeAll(async () => {
+  oidc = await startOidc()
+  server = await startServer({ OIDC_ISSUER: oidc.issuer, OIDC_AUDIENCE: AUDIENCE })
+  own = await server.member({ organization: 'Own', role: 'owner' })
+  other = await server.member({ organization: 'Other', role: 'owner' })
+  former = await server.member({ organization: 'Own' })
+  const { organizationId, userId } = former
+  await db().membership.deleteMany({ where: { organizationId, userId } })
+  await setPassword(server, own.userId, 'eleven blue kettles sing')
+  const now = new Date()
+  for (const [subject, { userId }] of [
+    ['own', own],
+    ['former', former],
+  ] as const) {
+    await db().userIdentity.create({ data: { issuer: oidc.issuer, subject, userId, createdAt: now } })
+  }
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await oidc[Symbol.asyncDispose]()
+})
+// Those who try codes and passwords are not slowed down here.
+beforeEach(() => db().signInLimit.deleteMany({}))
+
+const db = () => server.service.deps.db
+
+type Sent = { token: string | null; headers?: Record<string, string> }
+const bearer = (token: string, organization?: string): Sent => ({
+  token,
+  ...(organization !== undefined && { headers: { 'X-Organization': organization } }),
+})
+
+async function idToken(sub: string, age = 0): Promise<string> {
+  const now = Math.floor(Date.now() / 1000) - age
+  return oidc.sign({ iss: oidc.issuer, aud: AUDIENCE, sub, iat: now, exp: now + 600 })
+}
+
+async function cookie(organization?: string, userId = own.userId): Promise<Sent & { id: string }> {
+  const { id, headers } = await signedIn(server, userId, organization)
+  return { token: null, headers, id }
+}
+
+async function token(change: (member: { id: string }) => Promise<unknown>): Promise<Sent> {
+  const { organizationId, userId } = own
+  const { email } = await db().user.findUniqueOrThrow({ where: { id: userId }, select: { email: true } })
+  const made = await server.member({ organization: 'Own', email, role: 'owner' })
+  expect(made.organizationId).toBe(organizationId)
+  await change({ id: made.tokenId })
+  await server.forgetActors()
+  return bearer(made.token)
+}
+
+const past = new Date(0)
+
+/** Each kind, and what it is answered: nothing where it is good. */
+const KINDS: [kind: string, make: () => Promise<Sent>, status?: number, message?: RegExp | string][] = [
+  ['a token', async () => bearer(own.token)],
+  ['an ID token', async () => bearer(await idToken('own'))],
+  ['a cookie', () => cookie()],
+  ['nothing', async () => ({ token: null }), 401, 'Authorization header required'],
+  ['an expired token', () => token((where) => db().token.update({ where, data: { expiresAt: past } })), 401, EXPIRED],
+  ['an expired ID token', async () => bearer(await idToken('own', 3600)), 401, EXPIRED],
+  [
+    'an expired session',
+    async () => {
+      const { id, ...sent } = await cookie()
+      await db().browserSession.update({ where: { id }, data: { expiresAt: past } })
+      return sent
+    },
+    401,
+    SIGN_IN,
+  ],
+  [
+    'a revoked token',
+    () => token((where) => db().token.update({ where, data: { revokedAt: past } })),
+    401,
+    /Invalid or expired token$/,
+  ],
+  ['an ID token of nobody', async () => bearer(await idToken('nobody')), 401, /Invalid or expired token$/],
+  [
+    'an ended session',
+    async () => {
+      const { id, ...sent } = await cookie()
+      await db().browserSession.deleteMany({ where: { id } })
+      return sent
+    },
+    401,
+    SIGN_IN,
+  ],
+  ['a token for another organization', async () => bearer(own.token, other.organizationId), 403, FORBIDDEN],
+  [
+    'an ID token for another organization',
+    async () => bearer(await idToken('own'), other.organizationId),
+    403,
+    FORBIDDEN,
+  ],
+  ['a cookie for another organization', () => cookie(other.organizationId), 403, FORBIDDEN],
+  ['a token of a former member', async () => bearer(former.token), 403, FORBIDDEN],
+  ['a cookie of a former member', () => cookie(undefined, former.userId), 403, FORBIDDEN],
+]
+
+const NAMES = Object.keys(procedures)
+const admits = (name: string) => procedures[name]!._def.meta.admits
+
+/** The least that a procedure takes: in the caller's organization, about nothing that there is. */
+function inputOf(name: string): Input {
+  const isOrganizations = name.startsWith('organizations.')
+  const place = { id: isOrganizations ? own.organizationId : 'none', orgId: own.organizationId }
+  const known = Object.entries({ ...place, spaceId: 'none', executionId: 'none' }).filter(
+    ([field]) => field in shapeOf(name),
+  )
+  return { ...leastOf(name), ...Object.fromEntries(known) }
+}
+
+type Result = { at: string; status: number; message: unknown }
+
+/** Calls a procedure on every API that has it. */
+async function callAll(name: string, { token, headers }: Sent): Promise<Result[]> {
+  const input = inputOf(name)
+  const sent = { token, headers: { ...ownPage(server), ...headers } }
+  const results: Result[] = []
+  for (const face of ['REST', 'tRPC'] as const) {
+    const { status, body } = await faces[face](server, name, input, sent)
+    results.push({ at: `${face} ${name}`, status, message: body?.message })
+  }
+  for (const root of rootsOf(name)) {
+    const { status, errors } = await callRoot(server, root, input, { ...sent, depth: 0 })
+    const [error] = errors ?? []
+    const { statusCode = status } = error?.extensions ?? {}
+    results.push({ at: `GraphQL ${root.field.name}`, status: statusCode as number, message: error?.message })
+  }
+  return results
+}
+
+/** Calls with a credential of its own where a call may end it. */
+async function callEach(names: readonly string[], make: () => Promise<Sent>): Promise<Result[]> {
+  const shared = await make()
+  const results: Result[] = []
+  for (let from = 0; from < names.length; from += 10) {
+    const some = names.slice(from, from + 10)
+    const called = some.map(async (name) => callAll(name, name.startsWith('sessions.') ? await make() : shared))
+    results.push(...(await Promise.all(called)).flat())
+  }
+  return results
+}
+
+/** Kinds that are sent to what is open to everybody. */
+const BESIDE_EVERYBODY: ReadonlySet<string> = new Set(['a token', 'an ID token', 'a cookie', 'an expired session'])
+
+const isRefused = ({ status }: Result) => status === 401 || status === 403
+
+/** What refuses a good credential for another reason: organizations are made by the operator here. */
+const FOR_NOBODY = /organizations\.create$|createOrganization$/
+/** About the person alone, wherever they belong. */
+const OF_PERSON = /sessions\.(list|end|changePassword)$/
+
+describe.each(KINDS)('%s', (kind, make, status, message) => {
+  it(`is ${status === undefined ? 'accepted' : `answered ${status}`} by every procedure`, async () => {
+    const names = NAMES.filter((name) => admits(name) !== 'everybody')
+    const results = await callEach(names, make)
+    const wrong = results.filter((result) => {
+      if (status === undefined) return isRefused(result) && !FOR_NOBODY.test(result.at)
+      // A session belongs to a person, who may belong to no organization.
+      if (status === 403 && OF_PERSON.test(result.at)) return result.status >= 500
+      if (status === 403 && result.at.endsWith('sessions.current')) return result.status >= 401 && result.status !== 403
+      const isMeant = typeof message === 'string' ? result.message === message : message!.test(String(result.message))
+      return result.status !== status || !isMeant
+    })
+    expect(wrong).toEqual([])
+  })
+
+  it.runIf(BESIDE_EVERYBODY.has(kind))('changes nothing for what is open to everybody', async () => {
+    const names = NAMES.filter((name) => admits(name) === 'everybody')
+    for (const name of names) {
+      await db().signInLimit.deleteMany({})
+      const [mine, nobodys] = [await callAll(name, await make()), await callAll(name, { token: null })]
+      expect(mine).toEqual(nobodys)
+      expect(mine.filter(({ status: of }) => of === 403 || of >= 500)).toEqual([])
+    }
+  })
+
+  it('counts the same on routes of bytes', async () => {
+    for (const [method, path] of BYTES) {
+      const answer = await request(server, method, path, await make())
+      if (status === undefined) expect([400, 404, 415], path).toContain(answer.status)
+      else expect([path, answer.status]).toEqual([path, status])
+    }
+  })
+})
+
+describe('a cookie that another site makes the browser send', () => {
+  it.each<[string, Record<string, string>]>([
+    ['from another origin', { Origin: 'https://evil.example' }],
+    ['without the header of our pages', { 'X-Muster-Request': '' }],
+  ])('%s writes nothing on any API, and reads', async (_, change) => {
+    const results = await callEach(NAMES, async () => {
+      const { headers } = await cookie()
+      return { token: null, headers: { ...ownPage(server), ...headers, ...change } }
+    })
+    const wrong = results.filter((result) => {
+      const [face = '', name = ''] = result.at.split(' ')
+      const { type, meta } = procedures[name]?._def ?? { type: 'mutation', meta: {} }
+      const isRead = face === 'REST' ? (meta.openapi?.method ?? 'GET') === 'GET' : type !== 'mutation'
+      return isRead ? isRefused(result) : result.status !== 403
+    })
+    expect(wrong).toEqual([])
+  })
+})
+
+it('every operation of the OpenAPI document is a procedure, a route of bytes, or open to everybody', () => {
+  const known = new Set([
+    ...Object.values(procedures).map(({ _def }) => `${_def.meta.openapi?.method} ${_def.meta.openapi?.path}`),
+    'GET /api/v1/executions/{id}/events',
+    'GET /api/v1/chats/{id}/events',
+    'GET /api/v1/tasks/events',
+    'GET /api/v1/approvals/events',
+    'GET /api/v1/media/{id}/content',
+  ])
+  const isOpen = (path: string) => /^\/(healthz|readyz|api\/health)/.test(path)
+  const bytes = new Set(BYTES.map(([method, path]) => `${method} ${path.split('?')[0]}`))
+  const missing = Object.entries(document.paths ?? {}).flatMap(([path, item]) =>
+    Object.keys(item as object)
+      .map((method) => `${method.toUpperCase()} ${path}`)
+      // An operation that streams is that of the same path without `/stream`.
+      .map((operation) => (operation.startsWith('POST') ? operation.replace(/\/stream$/, '') : operation))
+      .filter((operation) => !known.has(operation) && !bytes.has(operation) && !isOpen(path)),
+  )
+  expect(missing).toEqual([])
+})
+
+it('each good kind is its user, in their organization', async () => {
+  for (const [, make, status] of KINDS) {
+    if (status !== undefined) continue
+    const { body } = await request(server, 'GET', '/api/v1/profile', await make())
+    expect(body.profile).toMatchObject({ id: own.userId, organization: { id: own.organizationId } })
+  }
+})
