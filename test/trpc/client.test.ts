@@ -316,7 +316,7 @@ describe('the subscription to an execution', () => {
     const client = connect({ url: server.url, token: what.includes('without') ? '' : token }, { seen })
     const id = what === 'unknown' ? 'exec-1-unknown' : executionId
     const error = await failure(
-      subscribe(client, { executionId: id, ...(what.includes('bad') && { after: -1 }) }).ended,
+      subscribe(client, { executionId: id, ...(what.includes('invalid') && { after: -1 }) }).ended,
     )
     if (statusCode !== 401) expect(error).toMatchObject({ message, data: { statusCode } })
     expect(seen.length).toBe(1)
