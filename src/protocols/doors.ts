@@ -16,6 +16,7 @@ type Entry = {
 const DOORS: readonly Entry[] = [
   { pattern: /^\/openai\/v1(?:\/|$)/, open: () => import('./openai/door.ts') },
   { pattern: /^\/mcp(?:\/agents\/[^/]+)?\/?$/, open: () => import('./mcp/door.ts') },
+  { pattern: /^\/api\/v1\/agents\/[^/]+\/chat/, open: () => import('./ai-sdk/door.ts') },
 ]
 
 /** Matches the paths of all doors, for a fast refusal of any other. */

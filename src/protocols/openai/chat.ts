@@ -18,11 +18,12 @@ import { frame, writeFrames } from '../shared/frames.ts'
 import { type ClientCall, followParts, type Part } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { type Asked, startRun } from '../shared/runs.ts'
+import { readTools } from '../shared/tools.ts'
 import { createTurns, type Said } from '../shared/turns.ts'
 import { type Content, textOf } from './content.ts'
 import { toOpenAIError } from './errors.ts'
 import { conversationName } from './names.ts'
-import { outputOf, readSettings, readTools, SETTINGS } from './settings.ts'
+import { outputOf, readSettings, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/chat/completions'
 

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { methodNotAllowed, noSuchPath, toAppError } from '../../errors.ts'
 import type { Context } from '../../trpc.ts'
+import { decodePath } from '../shared/enter.ts'
 import { complete } from './chat.ts'
 import { sendOpenAIError } from './errors.ts'
 import { getModel, listModels } from './models.ts'
@@ -38,15 +39,7 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
     if (!found) continue
     const handler = handlers[method]
     if (!handler) throw methodNotAllowed(Object.keys(handlers))
-    return handler(context, req, res, decoded(found[1] ?? ''))
+    return handler(context, req, res, decodePath(found[1] ?? ''))
   }
   throw noSuchPath()
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
 }

@@ -37,7 +37,7 @@ export async function giveClientResults(
   const now = deps.clock.now()
   await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now))
   deps.engine.goOn(row)
-  return { row, after: row.seqReserved - 1 }
+  return { row: { ...row, waitingFor: null }, after: row.seqReserved - 1 }
 }
 
 const MISSING = 'Send the results of all calls of the last answer together.'

@@ -39,3 +39,12 @@ export function idempotencyOf(req: IncomingMessage, path: string): IdempotencyKe
   const key = req.headers['idempotency-key']
   return key === undefined ? null : readKey(String(key), 'POST', path)
 }
+
+/** Decodes a part of a path. Returns it as it is if it is malformed: nothing has such a name. */
+export function decodePath(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
+}

@@ -127,10 +127,13 @@ function refusal(
   if (!tool) return noSuchTool(name, tools)
   if (typeof input === 'string') return notJson(input)
   if (!isObject(input)) return `The arguments were valid JSON, but not an object: ${CALL_AGAIN}`
-  if (decision?.status === 'denied') return `A person denied this call${decision.reason ? `: ${decision.reason}` : ''}`
+  if (decision?.status === 'denied') return `${DENIED}${decision.reason ? `: ${decision.reason}` : ''}`
   if (decision?.status === 'expired') return 'The approval of this call expired before anyone decided'
   return null
 }
+
+/** Beginning of the result of a call that a person has denied. */
+export const DENIED = 'A person denied this call'
 
 const CALL_AGAIN = 'call the tool again with a complete JSON object'
 

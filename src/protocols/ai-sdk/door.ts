@@ -1,0 +1,158 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { z } from 'zod'
+import type { KnownAgent } from '../../agents/known.ts'
+import type { Actor } from '../../auth/actor.ts'
+import { methodNotAllowed, noSuchPath } from '../../errors.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import { Execute } from '../../executions/schema.ts'
+import { find } from '../../executions/service.ts'
+import type { Context } from '../../trpc.ts'
+import { findAgent } from '../shared/agents.ts'
+import { decideAll } from '../shared/approvals.ts'
+import { giveClientResults } from '../shared/client-tools.ts'
+import { decodePath, enter, enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
+import { frame, writeFrames } from '../shared/frames.ts'
+import { followParts } from '../shared/parts.ts'
+import { checkQuestion } from '../shared/questions.ts'
+import { findLatest, MAX_NAME, startRun } from '../shared/runs.ts'
+import { readTools } from '../shared/tools.ts'
+import { decisionsIn, readMessages, resultsIn, UIMessage } from './messages.ts'
+import { type Chunk, createChunkWriter } from './writer.ts'
+
+const PATH = /^\/api\/v1\/agents\/([^/]+)\/chat(?:\/([^/]+)\/stream)?\/?$/
+
+/** The body that `DefaultChatTransport` sends, with what a page may add to it. */
+const Request = z
+  .object({
+    id: z.string().min(1).max(MAX_NAME).nullish(),
+    messages: z.array(UIMessage).max(5_000).nullish(),
+    /** The last message alone: the service has the others. */
+    message: UIMessage.nullish(),
+    trigger: z.string().nullish(),
+    tools: z.array(z.unknown()).nullish(),
+    ...Execute.pick({ spaceId: true, model: true, modelSettings: true, fallbackModels: true, mediaIds: true }).shape,
+  })
+  .refine(({ messages, message }) => messages?.length || message, { error: 'Missing required field: messages' })
+
+/**
+ * Answers the requests of the AI SDK's `useChat` (contract-2.md section 6.3): `POST /agents/{id}/chat` runs the agent and
+ * streams the answer, `GET /agents/{id}/chat/{chatId}/stream` replays an answer that is being given.
+ */
+export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const path = (req.url ?? '').split('?', 1)[0] ?? ''
+  const [, id, chatId] = PATH.exec(path) ?? []
+  if (id === undefined) throw noSuchPath()
+  const wanted = decodePath(id)
+  if (chatId !== undefined) {
+    if (req.method !== 'GET') throw methodNotAllowed(['GET'])
+    return resume(context, res, wanted, decodePath(chatId))
+  }
+  if (req.method !== 'POST') throw methodNotAllowed(['POST'])
+  return chat(context, req, res, wanted, path.replace(/\/$/, ''))
+}
+
+async function chat(context: Context, req: IncomingMessage, res: ServerResponse, wanted: string, path: string) {
+  const actor = await enterToRun(context)
+  const body = await readBody(req, Request)
+  const agent = await findAgent(actor, context.deps, wanted)
+  const idempotency = idempotencyOf(req, path)
+  const { row, after } =
+    (await continued(actor, context, agent, body)) ?? (await begun(actor, context, agent, body, path, idempotency))
+  res.setHeader('X-Execution-Id', row.id)
+  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+  return stream(context, actor, res, row, after)
+}
+
+type Body = z.output<typeof Request>
+
+/** Continues the run whose calls the last message decides or answers. Returns null if it does neither. */
+async function continued(actor: Actor, { deps }: Context, agent: KnownAgent, { message, messages }: Body) {
+  const last = message ?? messages?.at(-1)
+  const decisions = decisionsIn(last)
+  if (decisions.length) return decideAll(actor, deps, decisions)
+  const results = resultsIn(last)
+  return results.length ? giveClientResults(actor, deps, agent, results) : null
+}
+
+async function begun(
+  actor: Actor,
+  { deps }: Context,
+  agent: KnownAgent,
+  body: Body,
+  path: string,
+  idempotency: ReturnType<typeof idempotencyOf>,
+) {
+  const { id, messages, message, trigger, tools, ...options } = body
+  const said = readMessages(message ? [message] : (messages ?? []))
+  const clientTools = readTools(tools)
+  const row = await startRun(
+    actor,
+    deps,
+    {
+      ...{ agent, protocol: 'ai-sdk', path, body, options },
+      message: checkQuestion(said.question, 'messages'),
+      name: id ?? null,
+      history: message ? null : said.history,
+      isAnew: trigger === 'regenerate-message',
+      client: {
+        ...(said.instructions !== undefined && { instructions: said.instructions }),
+        ...(clientTools.length && { clientTools }),
+      },
+    },
+    { idempotency, onAccepted: null },
+  )
+  return { row, after: 0 }
+}
+
+async function resume(context: Context, res: ServerResponse, wanted: string, chatId: string): Promise<void> {
+  const { deps } = context
+  const actor = await enter(context, 'agents:execute', 'executions:read')
+  const agent = await findAgent(actor, deps, wanted)
+  const latest = await findLatest(actor, deps, { agent, protocol: 'ai-sdk' }, chatId)
+  if (!latest || latest.terminalSeq !== null) return void res.writeHead(204).end()
+  await stream(context, actor, res, await find(actor, deps, latest.id), 0)
+}
+
+function stream(context: Context, actor: Actor, res: ServerResponse, row: ExecutionRow, after: number) {
+  return writeFrames(res, toFrames(context, actor, row, after), {
+    headers: { 'x-vercel-ai-ui-message-stream': 'v1' },
+    // Without the end of the stream the page knows that it has to come back.
+    onError: () => null,
+  })
+}
+
+const toText = (chunks: readonly Chunk[]): string => chunks.map((chunk) => frame(chunk)).join('')
+
+async function* toFrames(
+  { deps, streamTo }: Context,
+  actor: Actor,
+  row: ExecutionRow,
+  after: number,
+): AsyncGenerator<string> {
+  const write = createChunkWriter()
+  const done = frame('[DONE]')
+  // A continued answer begins as the one that the page has.
+  if (after) yield frame({ type: 'start', messageId: row.id })
+  // Other calls of the step are not decided yet.
+  if (after && row.waitingFor && row.seqReserved - 1 <= after) return yield `${frame({ type: 'finish' })}${done}`
+  for await (const parts of followParts(actor, deps, row, streamTo)) {
+    let isOver = false
+    let text = ''
+    for (const part of parts) {
+      const written = write(part)
+      // The page has what came before, and the writer goes on from there.
+      if (part.seq <= after) continue
+      text += toText(written.chunks)
+      isOver ||= written.isOver
+    }
+    // All approvals of a step come together. The page answers once the stream has ended.
+    const last = parts.at(-1)
+    const isAsked = last?.type === 'approval' && last.seq > after && (await isWaiting(deps, row))
+    if (isAsked) text += toText([{ type: 'finish-step' }, { type: 'finish', finishReason: 'tool-calls' }])
+    yield isOver || isAsked ? `${text}${done}` : text
+    if (isOver || isAsked) return
+  }
+}
+
+const isWaiting = async ({ db }: Context['deps'], { id }: ExecutionRow): Promise<boolean> =>
+  (await db.execution.findUnique({ where: { id }, select: { waitingFor: true } }))?.waitingFor === 'approval'
