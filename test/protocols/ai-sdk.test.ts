@@ -37,13 +37,13 @@ const transportTo = (id = agent, body: object = {}, token = server().token) =>
 /** A chat as `useChat` keeps it, without React. */
 class TestChat extends AbstractChat<UIMessage> {
   constructor(init: Omit<ConstructorParameters<typeof AbstractChat<UIMessage>>[0], 'state'>) {
-    super({ ...init, state: createState(init.messages) })
+    super({ ...init, state: createState() })
   }
 }
 
-function createState(messages: UIMessage[] = []): ChatState<UIMessage> {
+function createState(): ChatState<UIMessage> {
   const state: ChatState<UIMessage> = {
-    messages,
+    messages: [],
     status: 'ready' as ChatStatus,
     error: undefined,
     pushMessage(message) {
@@ -241,7 +241,12 @@ describe('the writer of chunks', () => {
     ]
       .flatMap(read)
       .flatMap((part) => write({ ...part, seq: 0 } as never).chunks) as UIMessageChunk[]
-    const stream = ReadableStream.from(chunks)
+    const stream = new ReadableStream<UIMessageChunk>({
+      start(controller) {
+        for (const chunk of chunks) controller.enqueue(chunk)
+        controller.close()
+      },
+    })
     const errors: unknown[] = []
     const messages = await Array.fromAsync(
       readUIMessageStream({ stream, terminateOnError: true, onError: (error) => errors.push(error) }),

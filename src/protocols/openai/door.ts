@@ -5,6 +5,7 @@ import { decodePath } from '../shared/enter.ts'
 import { complete } from './chat.ts'
 import { sendOpenAIError } from './errors.ts'
 import { getModel, listModels } from './models.ts'
+import { cancelResponse, createResponse, deleteResponse, getResponse, listInput } from './responses.ts'
 
 type Handler = (context: Context, req: IncomingMessage, res: ServerResponse, id: string) => Promise<void>
 
@@ -12,6 +13,10 @@ const ROUTES: readonly (readonly [path: RegExp, handlers: Readonly<Record<string
   [/^models$/, { GET: (context, _, res) => listModels(context, res) }],
   [/^models\/(.+)$/, { GET: (context, _, res, id) => getModel(context, res, id) }],
   [/^chat\/completions$/, { POST: complete }],
+  [/^responses$/, { POST: createResponse }],
+  [/^responses\/([^/]+)$/, { GET: getResponse, DELETE: deleteResponse }],
+  [/^responses\/([^/]+)\/cancel$/, { POST: cancelResponse }],
+  [/^responses\/([^/]+)\/input_items$/, { GET: listInput }],
 ]
 
 /** Answers the requests of OpenAI's clients under `/openai/v1` (contract-2.md section 6.2), errors in their form too. */

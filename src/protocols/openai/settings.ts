@@ -1,7 +1,9 @@
 import { z } from 'zod'
 import { badRequest, toAppError } from '../../errors.ts'
+import type { Execute } from '../../executions/schema.ts'
 import { type ModelSettings, NewModelSettings } from '../../lib/model-settings.ts'
-import { isObject } from '../../lib/unknown.ts'
+import { NewOutput } from '../../lib/output.ts'
+import { asObject, type Fields, isObject } from '../../lib/unknown.ts'
 
 /** The settings of a request, under the names of both APIs. */
 export const SETTINGS = {
@@ -55,9 +57,14 @@ export function readSettings(given: Given): ModelSettings | undefined {
   }
 }
 
-/** Refuses a format of the answer other than text. Throws 400. */
-export function outputOf(format: { readonly type?: unknown } | null | undefined): object {
+/** Returns the form of the answer that a request demands, in the words of execute. Throws 400 for an unknown one. */
+export function outputOf(format: Fields | null | undefined): Pick<z.output<typeof Execute>, 'output'> {
   if (!format || format.type === 'text') return {}
-  const detail = 'Ask for the form of the answer in the message.'
-  throw badRequest('Invalid value for field: response_format. Expected type text', { detail })
+  if (format.type === 'json_object') return { output: NewOutput.parse({ schema: { type: 'object' } }) }
+  if (format.type !== 'json_schema') {
+    throw badRequest('Invalid value for field: response_format. Expected type text, json_object or json_schema')
+  }
+  // Chat completions nest it.
+  const { schema, name } = asObject(format.json_schema ?? format)
+  return { output: NewOutput.parse({ schema, ...(typeof name === 'string' && { name }) }) }
 }

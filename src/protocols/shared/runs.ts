@@ -29,6 +29,8 @@ export type Asked = {
   name: string | null
   /** The session to continue. */
   sessionId?: string | null
+  /** The run to continue after: in its session if it is the last one there, else in a branch. */
+  behind?: ExecutionRow | null
   /** The messages before this one as the client has them; null if it leaves them to the service. */
   history: readonly GivenTurn[] | null
   /** Answers the message again, although a run may be answering it now. */
@@ -86,14 +88,21 @@ type Place = {
 /** Columns of a session that its continuation and its branches need. */
 const SESSION = {
   ...{ id: true, agentId: true, chatId: true, rootSessionId: true, activeBranchId: true },
-  ...{ parentSessionId: true, parentPosition: true, wasPrivate: true, chat: { select: { id: true, spaceId: true } } },
+  ...{
+    parentSessionId: true,
+    parentPosition: true,
+    wasPrivate: true,
+    lastQueueSeq: true,
+    chat: { select: { id: true, spaceId: true } },
+  },
 } as const
 
 type SessionRow = Prisma.SessionGetPayload<{ select: typeof SESSION }>
 
 /** Finds the place of a run. Throws 404 for a session or a space that the caller cannot reach. */
 async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place> {
-  const { name, sessionId = null, history } = asked
+  const { name, history, behind = null } = asked
+  const sessionId = behind?.sessionId ?? asked.sessionId ?? null
   const named = sessionId === null && name !== null ? await findName(actor, deps, asked, name) : null
   const session = await findSession(actor, deps, asked, sessionId ?? named?.sessionId)
   if (!session && sessionId !== null) throw notFound('Session')
@@ -107,6 +116,9 @@ async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place>
   }
   await checkHistory(actor, deps, session.chatId, session)
   const place = { spaceId: session.chat.spaceId, chatId: session.chatId }
+  if (behind && session.lastQueueSeq > behind.queueSeq) {
+    return { conversation: { ...place, branch: branchOf(session, behind.queueSeq + 1) } }
+  }
   if (!history) return { conversation: { ...place, sessionId: session.id }, onBusy: 'interrupt' }
   return { ...(await continued(actor, deps, asked, session, history, place)) }
 }
@@ -200,6 +212,11 @@ function naming({ organizationId, userId }: Actor, { agent, protocol }: Asked, n
     if (isThere) await tx.conversationName.updateMany({ where: key, data: { sessionId, updatedAt } })
     else await tx.conversationName.createMany({ data: { ...key, sessionId, createdAt: updatedAt, updatedAt } })
   }
+}
+
+/** Returns the id of a session of the agent that the caller can reach, or null. */
+export async function findSessionId(actor: Actor, deps: Deps, agent: KnownAgent, id: string): Promise<string | null> {
+  return (await findSession(actor, deps, { agent } as Asked, id))?.id ?? null
 }
 
 /** Returns the newest run of the conversation that a client names, or null if there is none that the caller can reach. */

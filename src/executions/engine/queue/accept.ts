@@ -10,6 +10,7 @@ import { newSortableId, newTimedId } from '../../../lib/id.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
 import { beginning, toTitle } from '../../../lib/text.ts'
+import type { Fields } from '../../../lib/unknown.ts'
 import { type ExecutionRow, META_SEQ } from '../events/events.ts'
 import { chatStatus } from './chat-status.ts'
 import { type AgentRow, begun, type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
@@ -103,6 +104,8 @@ export type Overrides = {
   output?: Output
   /** Texts of the client that follow the agent's prompt (contract-2.md section 6). */
   instructions?: string
+  /** What the client's protocol repeats of the request. */
+  echo?: Fields
   /** Function tools that the client calls itself. */
   clientTools?: ClientTool[]
 }

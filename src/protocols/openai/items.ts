@@ -1,0 +1,168 @@
+import type { Fields } from '../../lib/unknown.ts'
+import type { Part } from '../shared/parts.ts'
+
+/** An item of a response, as the Open Responses specification has it; the service's own kinds begin with `muster:`. */
+export type Item = { id: string; type: string } & Fields
+
+/** An event of a response without its number. */
+export type ItemEvent = { type: string } & Fields
+
+type Open = { item: Item; index: number; step: number; isVoid: boolean; isDone: boolean }
+
+/** Reads the parts of one response, in order. */
+export type ItemReader = {
+  /** Returns the events of a part. */
+  read(part: Part): ItemEvent[]
+  /** Returns the events that end what is still open, when the response ends. */
+  finish(): ItemEvent[]
+  /** Lists the items so far, without those of steps that began anew. */
+  output(): Item[]
+}
+
+const outputText = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] })
+const summaryText = (text: string) => ({ type: 'summary_text', text })
+
+/** Creates a reader of the items of a run. The ids and the order of the items are the same each time that it is read. */
+export function createItemReader(executionId: string): ItemReader {
+  const items: Open[] = []
+  const calls = new Map<string, Open>()
+  let current: Open | null = null
+  let text = ''
+  let step = 0
+  let resets = 0
+
+  const newId = (prefix: string, name: string) => `${prefix}_${executionId}_${name}${resets ? `_${resets}` : ''}`
+
+  function add(item: Item): { open: Open; events: ItemEvent[] } {
+    const open = { item, index: items.length, step, isVoid: false, isDone: false }
+    items.push(open)
+    return { open, events: [{ type: 'response.output_item.added', output_index: open.index, item }] }
+  }
+
+  function end(open: Open, fields: Fields = {}): ItemEvent[] {
+    open.item = { ...open.item, ...fields }
+    open.isDone = true
+    return [{ type: 'response.output_item.done', output_index: open.index, item: open.item }]
+  }
+
+  const place = ({ item, index }: Open) => ({ item_id: item.id, output_index: index })
+
+  function startText(id: string): ItemEvent[] {
+    const item = { id: newId('msg', id), type: 'message', status: 'in_progress', role: 'assistant', content: [] }
+    const { open, events } = add(item)
+    current = open
+    text = ''
+    const part = { ...place(open), content_index: 0, part: outputText('') }
+    return [...events, { type: 'response.content_part.added', ...part }]
+  }
+
+  function endText(open: Open): ItemEvent[] {
+    const at = { ...place(open), content_index: 0 }
+    return [
+      { type: 'response.output_text.done', ...at, text, logprobs: [] },
+      { type: 'response.content_part.done', ...at, part: outputText(text) },
+      ...end(open, { status: 'completed', content: [outputText(text)] }),
+    ]
+  }
+
+  function startReasoning(id: string): ItemEvent[] {
+    const { open, events } = add({ id: newId('rs', id), type: 'reasoning', summary: [] })
+    current = open
+    text = ''
+    const part = { ...place(open), summary_index: 0, part: summaryText('') }
+    return [...events, { type: 'response.reasoning_summary_part.added', ...part }]
+  }
+
+  function endReasoning(open: Open): ItemEvent[] {
+    const at = { ...place(open), summary_index: 0 }
+    return [
+      { type: 'response.reasoning_summary_text.done', ...at, text },
+      { type: 'response.reasoning_summary_part.done', ...at, part: summaryText(text) },
+      ...end(open, { summary: [summaryText(text)] }),
+    ]
+  }
+
+  function call({ id, name, input, isClients }: Extract<Part, { type: 'tool-call' }>): ItemEvent[] {
+    const written = JSON.stringify(input)
+    if (!isClients) {
+      const fields = { call_id: id, name, arguments: written, status: 'in_progress', output: null }
+      const { open, events } = add({ id: newId('tc', id.slice(-40)), type: 'muster:tool_call', ...fields })
+      calls.set(id, open)
+      return events
+    }
+    const fields = { call_id: id, name, arguments: '', status: 'in_progress' }
+    const { open, events } = add({ id: newId('fc', `${step}_${items.length}`), type: 'function_call', ...fields })
+    return [
+      ...events,
+      { type: 'response.function_call_arguments.delta', ...place(open), delta: written },
+      { type: 'response.function_call_arguments.done', ...place(open), name, arguments: written },
+      ...end(open, { arguments: written, status: 'completed' }),
+    ]
+  }
+
+  /** Ends the items of a step that begins anew, which are no part of the response. */
+  function reset(): ItemEvent[] {
+    const ended = items.filter((open) => open.step === step && !open.isVoid)
+    for (const open of ended) open.isVoid = true
+    resets++
+    current = null
+    return ended.flatMap((open) => (open.isDone ? [] : end(open, incomplete(open))))
+  }
+
+  const incomplete = ({ item }: Open): Fields => {
+    if (item.type === 'message') return { status: 'incomplete', content: [outputText(text)] }
+    return item.type === 'reasoning' ? { summary: [summaryText(text)] } : { status: 'incomplete' }
+  }
+
+  function read(part: Part): ItemEvent[] {
+    switch (part.type) {
+      case 'step-start':
+        step = part.step
+        return []
+      case 'text-start':
+        return startText(part.id)
+      case 'reasoning-start':
+        return startReasoning(part.id)
+      case 'text-delta':
+      case 'reasoning-delta': {
+        if (!current || !part.text) return []
+        text += part.text
+        if (part.type === 'reasoning-delta') {
+          const at = { ...place(current), summary_index: 0, delta: part.text }
+          return [{ type: 'response.reasoning_summary_text.delta', ...at }]
+        }
+        const at = { ...place(current), content_index: 0, delta: part.text, logprobs: [] }
+        return [{ type: 'response.output_text.delta', ...at }]
+      }
+      case 'text-end':
+      case 'reasoning-end': {
+        const ended = current
+        current = null
+        if (!ended) return []
+        return part.type === 'text-end' ? endText(ended) : endReasoning(ended)
+      }
+      case 'tool-call':
+        return call(part)
+      case 'tool-result': {
+        const open = calls.get(part.id)
+        return open ? end(open, { output: part.content, status: part.isError ? 'failed' : 'completed' }) : []
+      }
+      case 'approval': {
+        const { approvalId, id: callId, name, input } = part
+        const fields = { approval_id: approvalId, call_id: callId, name, arguments: JSON.stringify(input) }
+        const { open, events } = add({ id: `apr_${approvalId}`, type: 'muster:approval_request', ...fields })
+        return [...events, ...end(open)]
+      }
+      case 'reset':
+        return reset()
+      default:
+        return []
+    }
+  }
+
+  return {
+    read,
+    finish: () => items.flatMap((open) => (open.isDone ? [] : end(open, incomplete(open)))),
+    output: () => items.flatMap(({ item, isVoid }) => (isVoid ? [] : item)),
+  }
+}

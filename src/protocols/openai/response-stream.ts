@@ -1,0 +1,124 @@
+import type { Actor } from '../../auth/actor.ts'
+import type { Deps } from '../../deps.ts'
+import { metaEvent, readEvents, terminalEvent } from '../../executions/engine/events/events.ts'
+import { createPartReader, followParts, type Part } from '../shared/parts.ts'
+import { createItemReader, type ItemEvent } from './items.ts'
+import { type ResponseRef, type State, toResponse } from './response.ts'
+
+/** An event of a response. */
+export type ResponseEvent = ItemEvent & { sequence_number: number }
+
+/**
+ * Number of sequence numbers that one event of the log has, more than the events that it becomes. So a number names the
+ * same event each time that a response is read.
+ */
+const NUMBERS = 1024
+/** Numbers of the first events of a response that continues a run, after those of the event before it. */
+const CONTINUED = 1000
+
+const INCOMPLETE: Readonly<Record<string, string>> = {
+  max_tokens: 'max_output_tokens',
+  max_turns: 'max_turns',
+  budget: 'budget',
+  content_filter: 'content_filter',
+  refusal: 'content_filter',
+}
+
+/** Returns the state of a response that ends with a part, or null for any other part. */
+function endOf(part: Part, row: ResponseRef['row']): State | null {
+  switch (part.type) {
+    case 'client-tools': {
+      const usage = { input_tokens: row.inputTokens, output_tokens: row.outputTokens }
+      return { status: 'completed', usage }
+    }
+    case 'completed': {
+      const reason = INCOMPLETE[part.stopReason ?? '']
+      return { status: reason ? 'incomplete' : 'completed', reason, usage: part.usage }
+    }
+    case 'failed':
+    case 'cancelled': {
+      const message = part.detail ? `${part.message}: ${part.detail}` : part.message
+      return { status: part.type, error: { code: part.code, message } }
+    }
+    default:
+      return null
+  }
+}
+
+/** Reads a response: feeds the parts of its run, and returns its events and, at its end, its state. */
+export function createResponseReader(ref: ResponseRef) {
+  const { row, after } = ref
+  const items = createItemReader(row.id)
+  let state: State | null = null
+  let count = 0
+  let lastSeq = 0
+
+  const numbered = (seq: number, events: readonly ItemEvent[]): ResponseEvent[] => {
+    if (seq !== lastSeq) count = 0
+    lastSeq = seq
+    return events.map((event) => ({ ...event, sequence_number: seq * NUMBERS + count++ }))
+  }
+
+  const snapshot = (of: State) => toResponse(ref, items.output(), of)
+
+  function opening(): ItemEvent[] {
+    const response = toResponse(ref, [], { status: 'in_progress' })
+    return ['created', 'in_progress'].map((name) => ({ type: `response.${name}`, response }))
+  }
+
+  return {
+    state: () => state,
+    /** The response as far as it was read. */
+    snapshot: (of: State) => snapshot(state ?? of),
+    begin: (): ResponseEvent[] =>
+      after
+        ? opening().map((event, index) => ({ ...event, sequence_number: after * NUMBERS + CONTINUED + index }))
+        : [],
+    read(part: Part): ResponseEvent[] {
+      if (part.seq <= after || state) return []
+      if (part.type === 'start') return numbered(part.seq, opening())
+      const end = endOf(part, row)
+      if (!end) return numbered(part.seq, items.read(part))
+      const events = items.finish()
+      state = end
+      const name = end.status === 'cancelled' ? 'failed' : end.status
+      return numbered(part.seq, [...events, { type: `response.${name}`, response: snapshot(end) }])
+    },
+  }
+}
+
+/** Follows a response as events, in batches, up to its end. */
+export async function* followResponse(
+  actor: Actor,
+  deps: Deps,
+  ref: ResponseRef,
+  streamTo: (actor: Actor) => AbortSignal,
+): AsyncGenerator<ResponseEvent[]> {
+  const reader = createResponseReader(ref)
+  yield reader.begin()
+  for await (const parts of followParts(actor, deps, ref.row, streamTo)) {
+    if (parts.some(({ type, seq }) => type === 'client-tools' && seq > ref.after)) {
+      // The usage of the run is stored when it begins to wait.
+      const row = await deps.db.execution.findUniqueOrThrow({ where: { id: ref.row.id } })
+      Object.assign(ref.row, { inputTokens: row.inputTokens, outputTokens: row.outputTokens })
+    }
+    yield parts.flatMap((part) => reader.read(part))
+    if (reader.state()) return
+  }
+}
+
+/** Reads a response as it is stored now. */
+export async function readResponse({ db }: Pick<Deps, 'db'>, ref: ResponseRef) {
+  const { row } = ref
+  const toParts = createPartReader(row)
+  const reader = createResponseReader(ref)
+  const feed = (event: Parameters<typeof toParts>[0]) => {
+    for (const part of toParts(event)) reader.read({ ...part, seq: event.seq } as Part)
+  }
+  feed(metaEvent(row))
+  for await (const events of readEvents(db, row.id, 0)) for (const event of events) feed(event)
+  const terminal = terminalEvent(row)
+  if (terminal) feed(terminal)
+  const status = row.status === 'pending' && row.attempt === 0 ? 'queued' : 'in_progress'
+  return { response: reader.snapshot({ status }), state: reader.state() }
+}

@@ -1,0 +1,267 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { z } from 'zod'
+import type { KnownAgent } from '../../agents/known.ts'
+import type { Actor } from '../../auth/actor.ts'
+import type { Prisma } from '../../db/client.ts'
+import type { Deps } from '../../deps.ts'
+import { badRequest, chatFailed, notFound, toAppError } from '../../errors.ts'
+import { readEvents } from '../../executions/engine/events/events.ts'
+import type { Overrides } from '../../executions/engine/queue/accept.ts'
+import { cancel, find } from '../../executions/service.ts'
+import { sendJson } from '../../http/body.ts'
+import { asText, isObject } from '../../lib/unknown.ts'
+import type { Context } from '../../trpc.ts'
+import type { ErrorCode } from '../../wire.ts'
+import { findAgent } from '../shared/agents.ts'
+import { giveClientResults } from '../shared/client-tools.ts'
+import { enter, enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
+import { frame, writeFrames } from '../shared/frames.ts'
+import { createPartReader } from '../shared/parts.ts'
+import { checkQuestion } from '../shared/questions.ts'
+import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
+import { readTools } from '../shared/tools.ts'
+import { createTurns, type Said } from '../shared/turns.ts'
+import { type Content, textOf } from './content.ts'
+import { toOpenAIError } from './errors.ts'
+import { checkName, conversationName } from './names.ts'
+import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
+import { followResponse, readResponse } from './response-stream.ts'
+import { outputOf, readSettings, SETTINGS } from './settings.ts'
+
+const PATH = '/openai/v1/responses'
+
+const Request = z.object({
+  model: z.string().max(300),
+  input: z.union([z.string(), z.array(z.looseObject({ type: z.string().nullish(), role: z.string().nullish() }))]),
+  instructions: z.string().max(100_000).nullish(),
+  previous_response_id: z.string().max(200).nullish(),
+  conversation: z.union([z.string(), z.object({ id: z.string() })]).nullish(),
+  tools: z.array(z.unknown()).nullish(),
+  stream: z.boolean().nullish(),
+  background: z.boolean().nullish(),
+  metadata: z.record(z.string().max(64), z.string().max(512)).nullish(),
+  max_output_tokens: z.number().nullish(),
+  reasoning: z.object({ effort: z.string().nullish() }).nullish(),
+  text: z.object({ format: z.record(z.string(), z.unknown()).nullish() }).nullish(),
+  ...SETTINGS,
+})
+type Request = z.output<typeof Request>
+
+/** POST /openai/v1/responses (contract-2.md section 6.2). Throws the errors of `startRun`. */
+export async function createResponse(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const actor = await enterToRun(context)
+  const body = await readBody(req, Request)
+  const { deps } = context
+  const agent = await findAgent(actor, deps, body.model)
+  const said = readInput(body)
+  const idempotency = idempotencyOf(req, PATH)
+  const ref = said.results.length
+    ? await giveClientResults(actor, deps, agent, said.results)
+    : {
+        row: await startRun(actor, deps, await askedBy(actor, deps, req, agent, body, said), {
+          ...{ idempotency, onAccepted: null },
+        }),
+        after: 0,
+      }
+  res.setHeader('X-Execution-Id', ref.row.id)
+  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+  if (body.stream) return streamResponse(context, actor, res, ref, 0)
+  if (!body.background) await waitFor(context, actor, ref)
+  if (context.gone().aborted) return
+  const row = await find(actor, deps, ref.row.id)
+  const { response, state } = await readResponse(deps, { row, after: ref.after })
+  if (!body.background && state?.error) {
+    const code = state.error.code as ErrorCode
+    throw chatFailed({ code, detail: row.error ?? state.error.message, executionId: row.id })
+  }
+  sendJson(res, 200, response)
+}
+
+/** Waits until a response has ended, or its caller has gone. */
+async function waitFor({ deps, streamTo }: Context, actor: Actor, ref: ResponseRef): Promise<void> {
+  for await (const _ of followResponse(actor, deps, ref, streamTo));
+}
+
+/** Returns the run that a request asks for. Throws 400 for settings that no run can have, and 404 for what it continues. */
+async function askedBy(
+  actor: Actor,
+  deps: Deps,
+  req: IncomingMessage,
+  agent: KnownAgent,
+  body: Request,
+  said: Said,
+): Promise<Asked> {
+  const previousResponseId = body.previous_response_id ?? null
+  const conversation = typeof body.conversation === 'object' ? body.conversation?.id : body.conversation
+  if (previousResponseId !== null && conversation) {
+    const detail = 'Name the conversation, or the response before this one.'
+    throw badRequest('Invalid value for field: conversation. Expected none beside previous_response_id', { detail })
+  }
+  const behind = previousResponseId === null ? null : (await findResponse(actor, deps, previousResponseId)).row
+  if (behind && behind.agentId !== agent.id) throw notFound('Execution')
+  const sessionId = conversation ? await findSessionId(actor, deps, agent, conversation) : null
+  const name = conversation ? checkName(conversation, 'conversation') : conversationName(req)
+  const clientTools = readTools(body.tools)
+  const modelSettings = readSettings({ ...body, maxTokens: body.max_output_tokens, effort: body.reasoning?.effort })
+  const echo: Echo = {
+    ...{ model: body.model, metadata: body.metadata ?? {}, previousResponseId, background: body.background === true },
+  }
+  // What continues a conversation of the service has its new messages alone.
+  const isContinued = behind !== null || Boolean(conversation)
+  const question = isContinued ? questionsOf(said) : said.question
+  return {
+    ...{ agent, protocol: 'openai', path: PATH, body, sessionId, behind },
+    message: checkQuestion(question, 'input'),
+    name: sessionId === null && !behind ? name : null,
+    history: isContinued ? null : said.history,
+    options: {
+      ...(modelSettings && { modelSettings }),
+      ...outputOf(body.text?.format),
+      ...(body.background && { background: true }),
+    },
+    client: {
+      ...(said.instructions !== undefined && { instructions: said.instructions }),
+      ...(clientTools.length && { clientTools }),
+      echo,
+    },
+  }
+}
+
+/** Returns all new messages of the user as one. */
+function questionsOf({ history, question }: Said): string | null {
+  const all = [...history.map(({ message }) => message), question].filter((text) => text !== null)
+  return all.length ? all.join('\n\n') : null
+}
+
+/** Reads the input of a request as turns. */
+function readInput({ input, instructions }: Request): Said {
+  const turns = createTurns()
+  if (instructions) turns.instruct(instructions)
+  if (typeof input === 'string') turns.ask(input)
+  for (const item of typeof input === 'string' ? [] : input) {
+    if (item.type === 'function_call') {
+      turns.call(asText(item.call_id), asText(item.name), parsed(asText(item.arguments)))
+    } else if (item.type === 'function_call_output') {
+      const { output } = item
+      turns.result(asText(item.call_id), typeof output === 'string' ? output : textOf(output as Content, 'input'))
+    } else if (item.role) addMessage(turns, item.role, textOf(item.content as Content, 'input'))
+    // Reasoning, references and the service's own items say nothing that a run reads.
+  }
+  return turns.finish()
+}
+
+function addMessage(turns: ReturnType<typeof createTurns>, role: string, text: string): void {
+  if (role === 'user') turns.ask(text)
+  else if (role === 'assistant') turns.answer(text)
+  else if (role === 'system' || role === 'developer') turns.instruct(text)
+  else throw badRequest('Invalid value for field: input. Expected roles user, assistant, system or developer')
+}
+
+function parsed(text: string): unknown {
+  try {
+    const value: unknown = JSON.parse(text || '{}')
+    return isObject(value) ? value : { text }
+  } catch {
+    return { text }
+  }
+}
+
+/** Finds a response that the caller can read. Throws 404 for any other, and for a deleted one. */
+async function findResponse(actor: Actor, deps: Deps, id: string): Promise<ResponseRef> {
+  const read = readResponseId(id)
+  const row = read && (await find(actor, deps, read.executionId))
+  if (!row || echoOf(row).isDeleted) throw notFound('Execution')
+  return { row, after: read.after }
+}
+
+/** GET /openai/v1/responses/{id}, with `stream=true` as events, those after `starting_after` if it is given. */
+export async function getResponse(context: Context, req: IncomingMessage, res: ServerResponse, id: string) {
+  const actor = await enter(context, 'executions:read', 'agents:execute')
+  const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
+  const ref = await findResponse(actor, context.deps, id)
+  if (searchParams.get('stream') !== 'true') return sendJson(res, 200, (await readResponse(context.deps, ref)).response)
+  const after = searchParams.get('starting_after') ?? '0'
+  if (!/^\d{1,15}$/.test(after)) {
+    throw badRequest('Invalid value for parameter: starting_after. Expected a sequence_number')
+  }
+  await streamResponse(context, actor, res, ref, Number(after))
+}
+
+/** POST /openai/v1/responses/{id}/cancel. Throws 400 for a response that has ended otherwise. */
+export async function cancelResponse(context: Context, _: IncomingMessage, res: ServerResponse, id: string) {
+  const actor = await enter(context, 'executions:write', 'agents:execute')
+  const { deps } = context
+  const { row, after } = await findResponse(actor, deps, id)
+  await cancel(actor, deps, row.id, true)
+  sendJson(res, 200, (await readResponse(deps, { row: await find(actor, deps, row.id), after })).response)
+}
+
+/**
+ * DELETE /openai/v1/responses/{id}: cancels its run if that is active. The response is not found from then on; the
+ * execution and the chat stay.
+ */
+export async function deleteResponse(context: Context, _: IncomingMessage, res: ServerResponse, id: string) {
+  const actor = await enter(context, 'executions:write', 'agents:execute')
+  const { deps } = context
+  const ref = await findResponse(actor, deps, id)
+  if (ref.row.terminalSeq === null) await cancel(actor, deps, ref.row.id, true).catch(() => {})
+  else if (ref.row.userId !== actor.userId) throw notFound('Execution')
+  const overrides = { ...(ref.row.overrides as Overrides), echo: { ...echoOf(ref.row), isDeleted: true } }
+  await deps.db.execution.updateMany({
+    where: { id: ref.row.id },
+    data: { overrides: overrides as object as Prisma.InputJsonObject },
+  })
+  sendJson(res, 200, { id: toResponseId(ref), object: 'response', deleted: true })
+}
+
+/** GET /openai/v1/responses/{id}/input_items: the message that the run answers, or the results that continued it. */
+export async function listInput(context: Context, _: IncomingMessage, res: ServerResponse, id: string) {
+  const actor = await enter(context, 'executions:read', 'agents:execute')
+  const { row, after } = await findResponse(actor, context.deps, id)
+  const asked = {
+    ...{ id: `msg_${row.id}_input`, type: 'message', role: 'user', status: 'completed' },
+    content: [{ type: 'input_text', text: row.message }],
+  }
+  const data = after ? await resultsAfter(context.deps, row, after) : [asked]
+  const [first_id = null, last_id = null] = [data[0]?.id, data.at(-1)?.id]
+  sendJson(res, 200, { object: 'list', data, first_id, last_id, has_more: false })
+}
+
+/** Lists the results of the client's tools that came right after an event of a run. */
+async function resultsAfter({ db }: Deps, row: ResponseRef['row'], after: number) {
+  const toParts = createPartReader(row)
+  const items: { id: string; type: string; call_id: string; output: string; status: string }[] = []
+  for await (const events of readEvents(db, row.id, 0)) {
+    for (const event of events) {
+      for (const part of toParts(event)) {
+        if (event.seq <= after) continue
+        if (part.type !== 'tool-result') return items
+        const { id: call_id, content: output } = part
+        items.push({ id: `fco_${call_id}`, type: 'function_call_output', call_id, output, status: 'completed' })
+      }
+    }
+  }
+  return items
+}
+
+async function streamResponse(
+  { deps, streamTo }: Context,
+  actor: Actor,
+  res: ServerResponse,
+  ref: ResponseRef,
+  after: number,
+): Promise<void> {
+  async function* toFrames(): AsyncGenerator<string> {
+    for await (const events of followResponse(actor, deps, ref, streamTo)) {
+      const later = events.filter(({ sequence_number: number }) => number > after)
+      yield later.map((event) => frame(event, event.type)).join('')
+    }
+    yield frame('[DONE]')
+  }
+  await writeFrames(res, toFrames(), {
+    onError: (thrown) => {
+      const { error } = toOpenAIError(toAppError(thrown))
+      return frame({ ...error, type: 'error', sequence_number: Number.MAX_SAFE_INTEGER, error }, 'error')
+    },
+  })
+}
