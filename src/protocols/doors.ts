@@ -17,6 +17,7 @@ const DOORS: readonly Entry[] = [
   { pattern: /^\/openai\/v1(?:\/|$)/, open: () => import('./openai/door.ts') },
   { pattern: /^\/mcp(?:\/agents\/[^/]+)?\/?$/, open: () => import('./mcp/door.ts') },
   { pattern: /^\/api\/v1\/agents\/[^/]+\/chat/, open: () => import('./ai-sdk/door.ts') },
+  { pattern: /^\/api\/v1\/agents\/[^/]+\/ag-ui\/?$/, open: () => import('./ag-ui/door.ts') },
 ]
 
 /** Matches the paths of all doors, for a fast refusal of any other. */

@@ -8,7 +8,7 @@ import { Execute } from '../../executions/schema.ts'
 import { find } from '../../executions/service.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
-import { decideAll } from '../shared/approvals.ts'
+import { decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { decodePath, enter, enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
@@ -147,12 +147,9 @@ async function* toFrames(
     }
     // All approvals of a step come together. The page answers once the stream has ended.
     const last = parts.at(-1)
-    const isAsked = last?.type === 'approval' && last.seq > after && (await isWaiting(deps, row))
+    const isAsked = last?.type === 'approval' && last.seq > after && (await isWaitingForApproval(deps, row))
     if (isAsked) text += toText([{ type: 'finish-step' }, { type: 'finish', finishReason: 'tool-calls' }])
     yield isOver || isAsked ? `${text}${done}` : text
     if (isOver || isAsked) return
   }
 }
-
-const isWaiting = async ({ db }: Context['deps'], { id }: ExecutionRow): Promise<boolean> =>
-  (await db.execution.findUnique({ where: { id }, select: { waitingFor: true } }))?.waitingFor === 'approval'

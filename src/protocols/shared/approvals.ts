@@ -52,3 +52,7 @@ async function numberOf({ db }: Deps, { id }: ExecutionRow, approvalId: string):
   }
   return 0
 }
+
+/** Returns whether a run waits for a decision now. */
+export const isWaitingForApproval = async ({ db }: Pick<Deps, 'db'>, { id }: Pick<ExecutionRow, 'id'>) =>
+  (await db.execution.findUnique({ where: { id }, select: { waitingFor: true } }))?.waitingFor === 'approval'

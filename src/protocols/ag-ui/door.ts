@@ -1,0 +1,152 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { z } from 'zod'
+import type { KnownAgent } from '../../agents/known.ts'
+import type { Actor } from '../../auth/actor.ts'
+import { badRequest, invalidField, methodNotAllowed } from '../../errors.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import { asText, isObject } from '../../lib/unknown.ts'
+import type { Context } from '../../trpc.ts'
+import { findAgent } from '../shared/agents.ts'
+import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
+import { giveClientResults } from '../shared/client-tools.ts'
+import { decodePath, enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
+import { frame, writeFrames } from '../shared/frames.ts'
+import { followParts } from '../shared/parts.ts'
+import { checkQuestion } from '../shared/questions.ts'
+import { MAX_NAME, startRun } from '../shared/runs.ts'
+import { readTools } from '../shared/tools.ts'
+import { createTurns, type Said } from '../shared/turns.ts'
+import { type AgUiEvent, type AgUiMessage, createAgUiWriter } from './writer.ts'
+
+const content = z.union([z.string(), z.array(z.looseObject({ type: z.string() }))]).nullish()
+
+/** The input of a run (protocols.md section 4). State and forwarded properties are the client's own. */
+const RunAgentInput = z.object({
+  threadId: z.string().min(1).max(MAX_NAME),
+  runId: z.string().min(1).max(MAX_NAME),
+  messages: z.array(z.looseObject({ id: z.string(), role: z.string(), content })).max(5_000),
+  tools: z.array(z.looseObject({ name: z.string() })).nullish(),
+  context: z.array(z.object({ description: z.string(), value: z.string() })).nullish(),
+  resume: z
+    .array(z.object({ interruptId: z.string(), status: z.enum(['resolved', 'cancelled']), payload: z.unknown().optional() }))
+    .nullish(),
+})
+type Input = z.output<typeof RunAgentInput>
+
+/** POST /api/v1/agents/{id}/ag-ui: runs an agent for a client of AG-UI 1.0 (contract-2.md section 6.3). */
+export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const path = (req.url ?? '').split('?', 1)[0]?.replace(/\/$/, '') ?? ''
+  if (req.method !== 'POST') throw methodNotAllowed(['POST'])
+  const actor = await enterToRun(context)
+  const { deps } = context
+  const input = await readBody(req, RunAgentInput)
+  const agent = await findAgent(actor, deps, decodePath(path.split('/')[4] ?? ''))
+  const idempotency = idempotencyOf(req, path)
+  const { row, after } =
+    (await continued(actor, context, agent, input)) ?? (await begun(actor, context, agent, input, path, idempotency))
+  res.setHeader('X-Execution-Id', row.id)
+  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+  // Without its last event the client knows that the run goes on.
+  await writeFrames(res, toFrames(context, actor, input, row, after))
+}
+
+/** Continues the run that the input resumes, or whose tools it has called. Returns null if it does neither. */
+async function continued(actor: Actor, { deps }: Context, agent: KnownAgent, input: Input) {
+  if (input.resume?.length) return decideAll(actor, deps, input.resume.map(toDecision))
+  const { results } = readMessages(input)
+  return results.length ? giveClientResults(actor, deps, agent, results) : null
+}
+
+function toDecision({ interruptId: approvalId, status, payload }: NonNullable<Input['resume']>[number]): Decision {
+  if (status === 'cancelled') return { approvalId, isApproved: false }
+  const { approved, reason, input } = isObject(payload) ? payload : {}
+  if (typeof approved !== 'boolean') throw invalidField('resume.payload.approved', 'true or false')
+  if (input !== undefined && input !== null && !isObject(input)) throw invalidField('resume.payload.input', 'object')
+  return {
+    ...{ approvalId, isApproved: approved },
+    ...(typeof reason === 'string' && { reason }),
+    ...(isObject(input) && { input }),
+  }
+}
+
+async function begun(
+  actor: Actor,
+  { deps }: Context,
+  agent: KnownAgent,
+  input: Input,
+  path: string,
+  idempotency: ReturnType<typeof idempotencyOf>,
+) {
+  const { instructions, history, question } = readMessages(input)
+  const clientTools = readTools(input.tools?.map((tool) => ({ ...tool, type: 'function' })))
+  const row = await startRun(
+    actor,
+    deps,
+    {
+      ...{ agent, protocol: 'ag-ui', path, body: input, history, name: input.threadId },
+      message: checkQuestion(question, 'messages'),
+      client: { ...(instructions !== undefined && { instructions }), ...(clientTools.length && { clientTools }) },
+    },
+    { idempotency, onAccepted: null },
+  )
+  return { row, after: 0 }
+}
+
+/** Reads the messages of an input as turns, and its context as instructions. */
+function readMessages({ messages, context }: Input): Said {
+  const turns = createTurns()
+  for (const message of messages) {
+    const text = textOf(message.content)
+    if (message.role === 'system' || message.role === 'developer') turns.instruct(text)
+    else if (message.role === 'user') turns.ask(text)
+    else if (message.role === 'tool') turns.result(asText(message.toolCallId), text, Boolean(message.error))
+    else if (message.role === 'assistant') {
+      if (text) turns.answer(text)
+      for (const call of Array.isArray(message.toolCalls) ? message.toolCalls : []) addCall(turns, call)
+    }
+  }
+  for (const { description, value } of context ?? []) turns.instruct(`${description}: ${value}`)
+  return turns.finish()
+}
+
+function addCall(turns: ReturnType<typeof createTurns>, call: unknown): void {
+  if (!isObject(call) || !isObject(call.function)) throw invalidField('messages', 'tool calls with a function')
+  let input: unknown
+  try {
+    input = JSON.parse(asText(call.function.arguments) || '{}')
+  } catch {
+    input = { text: call.function.arguments }
+  }
+  turns.call(asText(call.id), asText(call.function.name), input)
+}
+
+function textOf(given: z.output<typeof content>): string {
+  if (typeof given === 'string') return given
+  return (given ?? [])
+    .map((part) => {
+      if (part.type === 'text') return asText(part.text)
+      const detail = 'Upload files with POST /api/v1/media, and attach them with execute.'
+      throw badRequest('Invalid value for field: messages. Expected content of type text', { detail })
+    })
+    .join('')
+}
+
+async function* toFrames(
+  { deps, streamTo }: Context,
+  actor: Actor,
+  input: Input,
+  row: ExecutionRow,
+  after: number,
+): AsyncGenerator<string> {
+  const toText = (events: readonly AgUiEvent[]) => events.map((event) => frame(event)).join('')
+  const writer = createAgUiWriter({ ...input, messages: input.messages as AgUiMessage[] }, row.id)
+  yield toText([writer.begin()])
+  for await (const parts of followParts(actor, deps, row, streamTo, after)) {
+    const written = parts.map(writer.write)
+    const events = written.flatMap((one) => one.events)
+    const isOver = written.some((one) => one.isOver)
+    const isAsked = parts.at(-1)?.type === 'approval' && (await isWaitingForApproval(deps, row))
+    yield toText(isAsked ? [...events, ...writer.interrupt()] : events)
+    if (isOver || isAsked) return
+  }
+}

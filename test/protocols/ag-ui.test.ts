@@ -1,0 +1,144 @@
+import { HttpAgent } from '@ag-ui/client'
+import { EventSchema } from '@ag-ui/core/schemas'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createAgUiWriter } from '../../src/protocols/ag-ui/writer.ts'
+import { createPartReader, type Part } from '../../src/protocols/shared/parts.ts'
+import { call, type Equipped, startEquipped } from '../engine/equipped.ts'
+
+let equipped: Equipped
+let agent: string
+beforeAll(async () => {
+  equipped = await startEquipped()
+  agent = (await equipped.agent()).id
+})
+afterAll(() => equipped[Symbol.asyncDispose]())
+
+const server = () => equipped.lab.server
+const model = () => equipped.lab.model
+
+const connect = (id = agent, token = server().token) =>
+  new HttpAgent({
+    url: `${server().url}/api/v1/agents/${id}/ag-ui`,
+    headers: { Authorization: `Bearer ${token}` },
+    threadId: crypto.randomUUID(),
+  })
+
+type Event = { type: string } & Record<string, unknown>
+type Input = Parameters<HttpAgent['runAgent']>[0]
+
+/** Runs an agent, and returns the events, each of which fits the protocol's schema. */
+async function run(client: HttpAgent, text: string | null, input: Input = {}): Promise<Event[]> {
+  if (text !== null) client.addMessage({ id: crypto.randomUUID(), role: 'user', content: text })
+  const events: Event[] = []
+  await client.runAgent(input, { onEvent: ({ event }) => void events.push(event as Event) })
+  for (const event of events) expect(EventSchema.safeParse(event).error).toBeUndefined()
+  return events
+}
+
+const texts = ({ messages }: HttpAgent) =>
+  messages.flatMap(({ role, content }) => (typeof content === 'string' && content ? `${role}: ${content}` : []))
+
+describe('a client of AG-UI', () => {
+  it('runs an agent, and keeps one thread', async () => {
+    const client = connect()
+    model().script({ tokens: ['Good ', 'day.'] }, { tokens: 'Good night.' })
+    const events = await run(client, 'Hello')
+    expect(events.map(({ type }) => type)).toEqual([
+      ...['RUN_STARTED', 'STEP_STARTED', 'TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT', 'TEXT_MESSAGE_CONTENT'],
+      ...['TEXT_MESSAGE_END', 'STEP_FINISHED', 'RUN_FINISHED'],
+    ])
+    await run(client, 'Bye')
+    expect(texts(client)).toEqual(['user: Hello', 'assistant: Good day.', 'user: Bye', 'assistant: Good night.'])
+    const sessions = await server().service.deps.db.conversationName.findMany({ where: { name: client.threadId } })
+    expect(sessions).toHaveLength(1)
+    const { sessionId } = sessions[0]!
+    expect(await server().service.deps.db.execution.count({ where: { sessionId } })).toBe(2)
+  })
+
+  it('gets reasoning, calls of tools and their results', async () => {
+    const client = connect()
+    model().script(
+      { tokens: ['<think>', 'Hm.', '</think>', 'Wait.'], toolCalls: [call('echo', { text: 'x' })] },
+      { tokens: 'Done.' },
+    )
+    const types = (await run(client, 'Hello')).map(({ type }) => type)
+    expect(types).toEqual(expect.arrayContaining(['REASONING_MESSAGE_CONTENT', 'TOOL_CALL_ARGS', 'TOOL_CALL_RESULT']))
+    expect(texts(client).at(-1)).toBe('assistant: Done.')
+  })
+
+  it.each([true, false])(
+    'is interrupted by an approval, and goes on with the decision (approved: %s)',
+    async (approved) => {
+      const client = connect((await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])).id)
+      model().script({ tokens: 'May I?', toolCalls: [call('echo', { text: 'x' })] }, { tokens: 'Done.' })
+      const events = await run(client, 'Hello')
+      const { outcome } = events.at(-1) as unknown as { outcome: { type: string; interrupts: { id: string }[] } }
+      expect(outcome).toMatchObject({ type: 'interrupt', interrupts: [{ reason: 'approval' }] })
+      const payload = { approved, reason: 'So be it', ...(approved && { input: { text: 'y' } }) }
+      const resume = [{ interruptId: outcome.interrupts[0]!.id, status: 'resolved' as const, payload }]
+      const rest = await run(client, null, { resume })
+      expect(rest.at(-1)).toMatchObject({ type: 'RUN_FINISHED', outcome: { type: 'success' } })
+      const result = rest.find(({ type }) => type === 'TOOL_CALL_RESULT')
+      expect(result?.content).toContain(approved ? '{"text":"y"}' : 'So be it')
+      expect(texts(client).at(-1)).toBe('assistant: Done.')
+    },
+  )
+
+  it('calls its own tools', async () => {
+    const client = connect()
+    const tools = [{ name: 'weather', description: 'Weather', parameters: { type: 'object', properties: {} } }]
+    model().script({ toolCalls: [call('client__weather', { city: 'Rome' })] }, { tokens: 'Warm.' })
+    const events = await run(client, 'Hello', { tools })
+    const { outcome } = events.at(-1) as unknown as { outcome: { pendingToolCallIds: string[] } }
+    const [toolCallId = ''] = outcome.pendingToolCallIds
+    expect(events.find(({ type }) => type === 'TOOL_CALL_START')).toMatchObject({ toolCallName: 'weather', toolCallId })
+    client.addMessage({ id: crypto.randomUUID(), role: 'tool', toolCallId, content: '21 degrees' })
+    await run(client, null, { tools })
+    expect(texts(client).at(-1)).toBe('assistant: Warm.')
+    expect(model().requests.at(-1)?.body.messages.at(-1)).toMatchObject({ role: 'tool', content: '21 degrees' })
+  })
+
+  it('gets the context of its page to the agent, and the reason of a failure', async () => {
+    const client = connect()
+    model().script({ error: { status: 400, message: 'No such thing' } })
+    const events = await run(client, 'Hello', { context: [{ description: 'Page', value: 'Orders' }] })
+    expect(events.at(-1)).toMatchObject({ type: 'RUN_ERROR', message: expect.stringContaining('No such thing') })
+    expect(model().requests.at(-1)?.body.messages[0]?.content).toMatch(/Page: Orders$/)
+  })
+
+  it.each([
+    ['no message', { messages: [] }, 400],
+    ['no thread', { threadId: '' }, 400],
+    ['an unknown interrupt', { resume: [{ interruptId: 'x', status: 'cancelled' }] }, 404],
+    ['a decision without a word', { resume: [{ interruptId: 'x', status: 'resolved' }] }, 400],
+  ])('is refused with %s', async (_, fields, status) => {
+    const body = { threadId: 't', runId: 'r', messages: [], tools: [], context: [], ...fields }
+    const response = await fetch(`${server().url}/api/v1/agents/${agent}/ag-ui`, {
+      ...{ method: 'POST', body: JSON.stringify(body) },
+      headers: { authorization: `Bearer ${server().token}`, 'content-type': 'application/json' },
+    })
+    expect(response.status).toBe(status)
+    expect(await response.json()).toMatchObject({ error: true, statusCode: status })
+  })
+})
+
+describe('the writer of events', () => {
+  it('takes back the messages of a step that begins anew', () => {
+    const at = new Date()
+    const read = createPartReader({ id: 'exec-1-a', overrides: {} })
+    const user = { id: '1', role: 'user', content: 'Hi' }
+    const writer = createAgUiWriter({ threadId: 't', runId: 'r', messages: [user] }, 'exec-1-a')
+    const delta = (text: string) => ({
+      ...{ seq: 2, at, event: 'message' as const },
+      data: { messageType: 'stream_event' as const, step: 1, delta: { type: 'text_delta' as const, text } },
+    })
+    const resumed = { seq: 3, at, event: 'message' as const, data: { messageType: 'resumed' as const, step: 1 } }
+    const events = [delta('Voi'), resumed, delta('Anew')]
+      .flatMap(read)
+      .flatMap((part) => writer.write({ ...part, seq: 1 } as Part).events)
+    for (const event of events) expect(EventSchema.safeParse(event).error).toBeUndefined()
+    expect(events.find(({ type }) => type === 'MESSAGES_SNAPSHOT')).toMatchObject({ messages: [user] })
+    const ids = events.flatMap(({ type, messageId }) => (type === 'TEXT_MESSAGE_START' ? messageId : []))
+    expect(new Set(ids).size).toBe(2)
+  })
+})

@@ -1,0 +1,207 @@
+import { createOpenResponses } from '@ai-sdk/open-responses'
+import { generateText, streamText } from 'ai'
+import OpenAI from 'openai'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { call, type Equipped, startEquipped } from '../engine/equipped.ts'
+import { request } from '../support/rest.ts'
+import type { Member } from '../support/server.ts'
+import { misfit, misfits } from './open-responses.ts'
+
+let equipped: Equipped
+let agent: string
+let eve: Member
+beforeAll(async () => {
+  equipped = await startEquipped()
+  agent = (await equipped.agent()).id
+  eve = await server().member({ organization: 'Other' })
+})
+afterAll(() => equipped[Symbol.asyncDispose]())
+
+const server = () => equipped.lab.server
+const model = () => equipped.lab.model
+
+const clientOf = (token = server().token) =>
+  new OpenAI({ baseURL: `${server().url}/openai/v1`, apiKey: token, maxRetries: 0 })
+
+const create = (fields: object = {}) =>
+  clientOf().responses.create({
+    model: agent,
+    input: 'Hello',
+    ...fields,
+  } as OpenAI.Responses.ResponseCreateParamsNonStreaming)
+
+type Event = OpenAI.Responses.ResponseStreamEvent
+
+const eventsOf = async (stream: AsyncIterable<Event>): Promise<Event[]> => {
+  const events = await Array.fromAsync(stream)
+  expect(misfits(events)).toEqual([])
+  return events
+}
+
+const asked = () =>
+  model()
+    .requests.at(-1)
+    ?.body.messages.map(({ role, content }) => `${role}: ${content}`)
+
+const status = (work: Promise<unknown>) =>
+  work.then(
+    () => 200,
+    (error) => error.status,
+  )
+
+describe('a response', () => {
+  it('has every key of the specification, and the items of the run', async () => {
+    model().script(
+      { tokens: ['<think>', 'Hm.', '</think>', 'Wait.'], toolCalls: [call('echo', { text: 'x' })] },
+      { tokens: ['Good ', 'day.'], usage: { input: 17, output: 5 } },
+    )
+    const response = await create({ metadata: { a: 'b' }, temperature: 0.5, instructions: 'Be brief.' })
+    expect(misfit(response)).toBeNull()
+    expect(response).toMatchObject({
+      ...{ status: 'completed', model: agent, metadata: { a: 'b' }, temperature: 0.5, instructions: 'Be brief.' },
+      output_text: 'Wait.Good day.',
+    })
+    expect(response.output.map(({ type }) => type)).toEqual(['reasoning', 'message', 'muster:tool_call', 'message'])
+    expect(asked()?.[0]).toMatch(/Be brief\.$/)
+    const { output_text: _, ...again } = await clientOf().responses.retrieve(response.id)
+    expect({ ...again, output_text: response.output_text }).toEqual(response)
+  })
+
+  it('is streamed as events that the specification has, and again after any of them', async () => {
+    model().script(
+      { tokens: ['<think>', 'Hm.', '</think>', 'Wait.'], toolCalls: [call('echo', { text: 'x' })] },
+      { tokens: ['Good ', 'day.'] },
+    )
+    const stream = await clientOf().responses.create({ model: agent, input: 'Hello', stream: true })
+    const events = await eventsOf(stream)
+    expect(events[0]?.type).toBe('response.created')
+    const last = events.at(-1)
+    expect(last).toMatchObject({ type: 'response.completed', response: { status: 'completed' } })
+    const numbers = events.map((event) => event.sequence_number)
+    expect(numbers).toEqual([...new Set(numbers)].sort((a, b) => a - b))
+    const { id } = (last as OpenAI.Responses.ResponseCompletedEvent).response
+    for (const position of [0, 7, events.length - 2]) {
+      const after = { stream: true as const, starting_after: events[position]!.sequence_number }
+      expect(await eventsOf(await clientOf().responses.retrieve(id, after))).toEqual(events.slice(position + 1))
+    }
+  })
+
+  it('is accumulated by the client to the same items', async () => {
+    model().script({ tokens: ['Good ', 'day.'] })
+    const final = await clientOf().responses.stream({ model: agent, input: 'Hello' }).finalResponse()
+    expect(final.output_text).toBe('Good day.')
+  })
+
+  it('runs in the background, and can be cancelled and deleted', async () => {
+    const gate = Promise.withResolvers<void>()
+    model().script({ tokens: ['Slow', gate.promise] })
+    const asked = model().requests.length
+    const response = await create({ background: true })
+    await model().request(asked)
+    expect(misfit(response)).toBeNull()
+    expect(['queued', 'in_progress']).toContain(response.status)
+    expect(response.background).toBe(true)
+    const cancelled = await clientOf().responses.cancel(response.id)
+    gate.resolve()
+    expect(cancelled.status).toBe('cancelled')
+    expect((await clientOf().responses.cancel(response.id)).status).toBe('cancelled')
+    await clientOf().responses.delete(response.id)
+    expect(await status(clientOf().responses.retrieve(response.id))).toBe(404)
+    expect(await status(create({ previous_response_id: response.id }))).toBe(404)
+  })
+
+  it('continues the response before it, in a branch if that is not the last one', async () => {
+    model().script({ tokens: 'One.' }, { tokens: 'Two.' }, { tokens: 'Other.' })
+    const first = await create({ input: 'First' })
+    const second = await create({ input: 'Second', previous_response_id: first.id })
+    expect(second.previous_response_id).toBe(first.id)
+    expect(asked()?.slice(1)).toEqual(['user: First', 'assistant: One.', 'user: Second'])
+    await create({ input: 'Else', previous_response_id: first.id })
+    expect(asked()?.slice(1)).toEqual(['user: First', 'assistant: One.', 'user: Else'])
+  })
+
+  it('belongs to a conversation that the client names', async () => {
+    const name = `conv_${crypto.randomUUID()}`
+    model().script({ tokens: 'One.' }, { tokens: 'Two.' }, { tokens: 'Three.' })
+    const first = await create({ input: 'First', conversation: name })
+    await create({ input: 'Second', conversation: { id: name } })
+    expect(asked()?.slice(1)).toEqual(['user: First', 'assistant: One.', 'user: Second'])
+    await create({ input: 'Third', conversation: first.conversation?.id })
+    expect(asked()?.slice(-1)).toEqual(['user: Third'])
+    expect(asked()).toHaveLength(6)
+  })
+
+  it('lists the message that it answers', async () => {
+    const response = await create({ input: [{ role: 'user', content: [{ type: 'input_text', text: 'Hi there' }] }] })
+    const { data } = await clientOf().responses.inputItems.list(response.id)
+    expect(data).toMatchObject([{ type: 'message', role: 'user', content: [{ type: 'input_text', text: 'Hi there' }] }])
+  })
+
+  it('waits for the results of function tools, which continue the same run', async () => {
+    const tools = [
+      ...[{ type: 'function', name: 'weather', parameters: { type: 'object', properties: {} }, strict: false }],
+    ]
+    model().script(
+      { tokens: 'Let me see.', toolCalls: [call('client__weather', { city: 'Rome' })] },
+      { tokens: 'Warm.' },
+    )
+    const first = await create({ tools })
+    expect(misfit(first)).toBeNull()
+    const made = first.output.find((item) => item.type === 'function_call')
+    expect(made).toMatchObject({ name: 'weather', arguments: '{"city":"Rome"}' })
+    const input = [{ type: 'function_call_output', call_id: made!.call_id, output: '21 degrees' }]
+    const second = await create({ input, previous_response_id: first.id, tools })
+    expect(misfit(second)).toBeNull()
+    expect(second.output_text).toBe('Warm.')
+    expect(second.id.startsWith(first.id)).toBe(true)
+    expect((await clientOf().responses.retrieve(first.id)).output_text).toBe('Let me see.')
+    const { data } = await clientOf().responses.inputItems.list(second.id)
+    expect(data).toMatchObject([{ type: 'function_call_output', output: '21 degrees' }])
+  })
+
+  it('answers in JSON that fits a schema', async () => {
+    model().script({ tokens: '{"city":"Rome"}' })
+    const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] }
+    const response = await create({ text: { format: { type: 'json_schema', name: 'place', schema } } })
+    expect(misfit(response)).toBeNull()
+    expect(JSON.parse(response.output_text)).toEqual({ city: 'Rome' })
+  })
+
+  it('is found by those who can read the run alone', async () => {
+    const response = await create()
+    const other = clientOf(eve.token)
+    expect(await status(other.responses.retrieve(response.id))).toBe(404)
+    expect(await status(other.responses.cancel(response.id))).toBe(404)
+    expect(await status(other.responses.delete(response.id))).toBe(404)
+    expect(await status(other.responses.inputItems.list(response.id))).toBe(404)
+    expect(await status(create({ previous_response_id: 'resp_unknown' }))).toBe(404)
+    const weak = await server().member({ scopes: ['tasks:read'] })
+    expect(await status(clientOf(weak.token).responses.retrieve(response.id))).toBe(403)
+  })
+
+  it('says why a run failed', async () => {
+    const refusal = { error: { status: 400, message: 'No such thing' } }
+    model().script(refusal, refusal)
+    await expect(create()).rejects.toMatchObject({ status: 500, message: expect.stringContaining('No such thing') })
+    const events = await eventsOf(await clientOf().responses.create({ model: agent, input: 'Hi', stream: true }))
+    expect(events.at(-1)).toMatchObject({ type: 'response.failed', response: { status: 'failed' } })
+  })
+
+  it('serves the provider of Open Responses in the AI SDK', async () => {
+    const provider = createOpenResponses({
+      ...{ name: 'muster', url: `${server().url}/openai/v1/responses`, apiKey: server().token },
+    })
+    model().script({ tokens: 'Good day.' }, { tokens: ['<think>', 'Hm.', '</think>', 'Good night.'] })
+    expect((await generateText({ model: provider(agent), prompt: 'Hello' })).text).toBe('Good day.')
+    const result = streamText({ model: provider(agent), prompt: 'Bye' })
+    expect(await result.text).toBe('Good night.')
+    expect(await result.reasoningText).toBe('Hm.')
+  })
+
+  it('is a run of the service like any other', async () => {
+    const response = await create({ input: 'Look me up' })
+    const id = response.id.replace('resp_', '')
+    const { body } = await request(server(), 'GET', `/api/v1/executions/${id}`, { token: server().token })
+    expect(body.execution).toMatchObject({ message: 'Look me up', status: 'completed' })
+  })
+})
