@@ -74,9 +74,33 @@ function requestRow(name: Name, what: string, goal?: NonNullable<Row['goal']>): 
   }
 }
 
+/** Processor time of a chat completion, and of the same run over REST. */
+const chatCompletions: Row = {
+  name: 'chat-completions',
+  what: 'chat completion, offline model',
+  unit: 'µs of CPU',
+  reference: 'execute over REST',
+  goal: { of: 'ratio', atMost: 1.1 },
+  async prepare(lab) {
+    const { service, workloads } = await pairOf(lab)
+    const { execute } = workloads
+    const model = execute.path.split('/')[4]
+    const body = { model, messages: [{ role: 'user', content: 'Where is the atlas?' }] }
+    const chat = { ...execute, path: '/openai/v1/chat/completions', body }
+    await call(service, 'POST', chat.path, body)
+    return async ({ seconds }) => {
+      const theirs = await load({ ...execute, program: service }, seconds)
+      const ours = await load({ ...chat, program: service }, seconds)
+      if (ours.cpu === null || theirs.cpu === null) throw new Error('The processor time of a process is unknown here')
+      return { value: ours.cpu, reference: theirs.cpu, cpu: [ours.cpu, theirs.cpu] }
+    }
+  },
+}
+
 export const requestRows: Row[] = [
   requestRow('get', 'get an agent', { of: 'ratio', atLeast: 0.36 }),
   requestRow('list', 'list 10 agents', { of: 'ratio', atLeast: 0.3 }),
   requestRow('create', 'create an agent'),
   requestRow('execute', 'execute, offline model'),
+  chatCompletions,
 ]

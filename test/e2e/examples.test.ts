@@ -56,6 +56,13 @@ test('the GraphQL client starts a run, follows it and reads it', async () => {
   expect(await run('graphql.ts')).toBe('A reply of the test model.\nAda: completed\n')
 })
 
+test.each(['openai.ts', 'ai-sdk.ts', 'ag-ui.ts'])(
+  '%s runs an agent with a client of another protocol',
+  async (name) => {
+    expect((await run(name)).split('\n')[0]).toBe('A reply of the test model.')
+  },
+)
+
 /** The reason why a program cannot run on this machine, or an empty string. */
 const missing = (program: string, ...args: string[]): string =>
   spawnSync(program, args).status === 0 ? '' : `${[program, ...args].join(' ')} fails on this machine`

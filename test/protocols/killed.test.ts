@@ -1,0 +1,65 @@
+import { DefaultChatTransport, readUIMessageStream, type UIMessage } from 'ai'
+import OpenAI from 'openai'
+import { expect, test } from 'vitest'
+import { createSubject } from '../soak/service.ts'
+import { misfits } from './open-responses.ts'
+
+// Each test kills and restarts the real process.
+
+/** A run whose first step has called a tool goes on after a restart: an unknown tool has its result at once. */
+const STEP = { tokens: 'Wait. ', toolCalls: [{ id: 'a', name: 'unknown', input: {} }] }
+const many = (end: 'hang' | 'finish') => ({ tokens: Array.from({ length: 60 }, (_, index) => `t${index} `), end })
+
+test('a background response is streamed on behind its last event after kill -9, and ends once', async () => {
+  await using subject = await createSubject()
+  subject.model.script(STEP, many('hang'), { tokens: ['A', 'new', '.'] })
+  const connect = () => new OpenAI({ baseURL: `${subject.url}/openai/v1`, apiKey: subject.token, maxRetries: 0 })
+  const stream = await connect().responses.create({
+    ...{ model: subject.agentId, input: 'Hello', background: true, stream: true },
+  })
+  const seen: OpenAI.Responses.ResponseStreamEvent[] = []
+  for await (const event of stream) {
+    seen.push(event)
+    if (seen.length === 60) break
+  }
+  const created = seen[0] as OpenAI.Responses.ResponseCreatedEvent
+  await subject.kill()
+  await subject.start()
+  const rest = await Array.fromAsync(
+    await connect().responses.retrieve(created.response.id, {
+      ...{ stream: true, starting_after: seen.at(-1)!.sequence_number },
+    }),
+  )
+  const events = [...seen, ...rest]
+  expect(misfits(events)).toEqual([])
+  const numbers = events.map((event) => event.sequence_number)
+  expect(numbers).toEqual([...new Set(numbers)].sort((a, b) => a - b))
+  const added = events.flatMap((event) => (event.type === 'response.output_item.added' ? event.output_index : []))
+  const done = events.flatMap((event) => (event.type === 'response.output_item.done' ? event.output_index : []))
+  expect(done.sort((a, b) => a - b)).toEqual(added)
+  const last = events.at(-1) as OpenAI.Responses.ResponseCompletedEvent
+  expect(last.type).toBe('response.completed')
+  const { output } = await connect().responses.retrieve(created.response.id)
+  expect(last.response.output).toEqual(output)
+  expect(output.map(({ type }) => type as string)).toEqual(['message', 'muster:tool_call', 'message'])
+  expect(JSON.stringify(output.at(-1))).toContain('"Anew."')
+}, 60_000)
+
+test("an answer of the AI SDK's chat is the same after kill -9 in its middle", async () => {
+  await using subject = await createSubject()
+  subject.model.script(STEP, many('hang'), { tokens: ['A', 'new', '.'] })
+  const api = () => `${subject.url}/api/v1/agents/${subject.agentId}/chat`
+  const connect = () => new DefaultChatTransport({ api: api(), headers: { authorization: `Bearer ${subject.token}` } })
+  const messages: UIMessage[] = [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'Hello' }] }]
+  const cut = await connect().sendMessages({
+    ...{ chatId: 'chat', messages, trigger: 'submit-message', messageId: undefined, abortSignal: undefined },
+  })
+  const reader = cut.getReader()
+  for (let count = 0; count < 40; count++) await reader.read()
+  await subject.kill()
+  await reader.cancel().catch(() => {})
+  await subject.start()
+  const replay = await connect().reconnectToStream({ chatId: 'chat' })
+  const seen = replay ? (await Array.fromAsync(readUIMessageStream({ stream: replay }))).at(-1) : null
+  expect(seen?.parts.flatMap((part) => (part.type === 'text' ? part.text : []))).toEqual(['Wait. ', 'Anew.'])
+}, 60_000)
