@@ -28,7 +28,9 @@ const RunAgentInput = z.object({
   tools: z.array(z.looseObject({ name: z.string() })).nullish(),
   context: z.array(z.object({ description: z.string(), value: z.string() })).nullish(),
   resume: z
-    .array(z.object({ interruptId: z.string(), status: z.enum(['resolved', 'cancelled']), payload: z.unknown().optional() }))
+    .array(
+      z.object({ interruptId: z.string(), status: z.enum(['resolved', 'cancelled']), payload: z.unknown().optional() }),
+    )
     .nullish(),
 })
 type Input = z.output<typeof RunAgentInput>
