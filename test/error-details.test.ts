@@ -12,7 +12,7 @@ import { type Input, leastOf, shapeOf } from './support/inputs.ts'
 import { ownPage, request } from './support/rest.ts'
 import { type Member, startServer, type TestServer } from './support/server.ts'
 
-// contract-2.md section 1.1: every error that callers can cause has a code, and a detail that says what to do.
+// contract-2.md section 1.1: every error that callers can cause has a code, and a detail with the remedy.
 
 let server: TestServer
 let owner: Member
@@ -28,7 +28,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 type Failure = { status: number; code?: string; detail?: string; message?: string }
 
-/** Describes an error that does not say what to do. Returns nothing for a success. */
+/** Describes an error without a remedy. Returns nothing for a success. */
 function faultOf({ status, code, detail, message }: Failure, wanted: RegExp = /\w/): string[] {
   if (status < 400) return []
   const isKnown = (ERROR_CODES as readonly string[]).includes(code ?? '')
@@ -84,14 +84,14 @@ function tooMuch(schema: z.ZodType): { value: unknown; limit: number; size: numb
 }
 
 describe.each(['REST', 'tRPC'] as const)('%s', (face) => {
-  it('says what to do about every mistake in the input of every procedure', async () => {
+  it('names the remedy for every mistake in the input of every procedure', async () => {
     const faults: string[] = []
     let count = 0
     for (const procedure of NAMES.filter(isLastingFor)) {
       const mistakes = mistakesOf(procedure).map(async ({ what, input, detail }) => {
         const answer = await ask(face, procedure, input)
         if (answer.status >= 400) count++
-        // Another mistake may be found first: a path takes any text, and what is not there has no limits.
+        // Another mistake may be found first: a path accepts any text, and missing fields have no limits.
         const isLimit = answer.status === 400 && detail && /Expected at most/.test(answer.message ?? '')
         faults.push(...faultOf(answer, isLimit ? detail : undefined).map((fault) => `${procedure}, ${what}: ${fault}`))
       })
@@ -101,7 +101,7 @@ describe.each(['REST', 'tRPC'] as const)('%s', (face) => {
     expect(count).toBeGreaterThan(300)
   })
 
-  it('says what to do about a missing, unknown or expired token, or a missing scope', async () => {
+  it('names the remedy for a missing, unknown or expired token, or a missing scope', async () => {
     const faults: string[] = []
     for (const procedure of NAMES.filter((name) => procedures[name]!._def.meta.admits !== 'everybody')) {
       const [scope] = procedures[procedure]!._def.meta.scopes ?? []
@@ -120,7 +120,7 @@ describe.each(['REST', 'tRPC'] as const)('%s', (face) => {
   })
 })
 
-it('REST says what to do about a wrong method, parameter, content type, body or key', async () => {
+it('REST names the remedy for a wrong method, parameter, content type, body or key', async () => {
   const faults: string[] = []
   const { token } = owner
   for (const procedure of NAMES) {
@@ -153,11 +153,11 @@ it('REST says what to do about a wrong method, parameter, content type, body or 
   expect(faults).toEqual([])
 })
 
-/** A GraphQL error as the other APIs have it. */
+/** Converts a GraphQL error to the form of the other APIs. */
 const failuresOf = ({ status, errors = [] }: { status: number; errors?: any[] | undefined }): Failure[] =>
   errors.map(({ message, extensions }) => ({ status: Math.max(status, 400), message, ...extensions }))
 
-/** Returns a fault for errors of documents too, whose codes are those of GraphQL's own. */
+/** Returns a fault also for errors of documents, whose codes are those of GraphQL's own. */
 const faultsIn = (answer: { status: number; errors?: any[] | undefined }): string[] =>
   failuresOf(answer).flatMap((failure) =>
     faultOf(
@@ -166,7 +166,7 @@ const faultsIn = (answer: { status: number; errors?: any[] | undefined }): strin
   )
 
 describe('GraphQL', () => {
-  it('says what to do about every mistake in the input of every field', async () => {
+  it('names the remedy for every mistake in the input of every field', async () => {
     const faults: string[] = []
     for (const root of ROOTS) {
       if (root.operation === 'subscription' || (root.procedure && !isLastingFor(root.procedure))) continue
@@ -191,7 +191,7 @@ describe('GraphQL', () => {
     expect(faults).toEqual([])
   })
 
-  it('says what to do about mistakes in a document, a token or a scope', async () => {
+  it('names the remedy for mistakes in a document, a token or a scope', async () => {
     const faults: string[] = []
     const deep = `{ agents { nodes ${'{ chats { nodes '.repeat(12)} { id } ${'} }'.repeat(12)} } }`
     const documents = [
@@ -215,11 +215,14 @@ describe('GraphQL', () => {
   })
 })
 
-/** Errors that have a message only: a model reads them as the result of a tool, or a foreign protocol has no place. */
+/**
+ * Errors with a message only: a model reads them as the result of a tool, or a foreign protocol has no field for a
+ * detail.
+ */
 const MESSAGE_ONLY =
   /^src\/(protocols\/.*|executions\/(delegate|engine\/run\/tools)|mcps\/tools|files\/tools|organizations\/policy)\.ts$/
 
-it('every place that makes a 4xx gives it a detail', () => {
+it('every 4xx in the code has a detail', () => {
   const root = join(import.meta.dirname, '..')
   const files = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.ts') && !file.startsWith('console'))
@@ -255,7 +258,7 @@ it('a body that is too long names the limit and its size', async () => {
   expect(answer.body).toMatchObject({ code: 'too_large', detail: expect.stringMatching(/1048576 .* 1100011/) })
 })
 
-it('a bad reference names the field and repeats the id, unknown or foreign alike', async () => {
+it('an invalid reference names the field and repeats the id, unknown or foreign alike', async () => {
   const other = await server.member({ organization: 'Elsewhere', role: 'owner' })
   const foreign = (
     await request(server, 'POST', '/api/v1/agents', { token: other.token, body: { name: 'A', systemPrompt: 'x' } })
@@ -284,7 +287,7 @@ it('a field beyond its limit names the limit and the actual size', async () => {
   expect(page.body.detail).toBe('The limit of `limit` is 1000, and this one is 5000.')
 })
 
-it('a sign-in without the header of an own page says which header is missing', async () => {
+it("a sign-in without the header of the service's pages names the missing header", async () => {
   const answer = await request(server, 'POST', '/api/auth/login', {
     token: null,
     headers: { ...ownPage(server), 'X-Muster-Request': '' },

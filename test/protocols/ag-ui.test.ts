@@ -26,7 +26,7 @@ const connect = (id = agent, token = server().token) =>
 type Event = { type: string } & Record<string, unknown>
 type Input = Parameters<HttpAgent['runAgent']>[0]
 
-/** Runs an agent, and returns the events, each of which fits the protocol's schema. */
+/** Runs an agent. Returns the events, each of which must fit the protocol's schema. */
 async function run(client: HttpAgent, text: string | null, input: Input = {}): Promise<Event[]> {
   if (text !== null) client.addMessage({ id: crypto.randomUUID(), role: 'user', content: text })
   const events: Event[] = []
@@ -39,7 +39,7 @@ const texts = ({ messages }: HttpAgent) =>
   messages.flatMap(({ role, content }) => (typeof content === 'string' && content ? `${role}: ${content}` : []))
 
 describe('a client of AG-UI', () => {
-  it('runs an agent, and keeps one thread', async () => {
+  it('runs an agent, and continues one thread', async () => {
     const client = connect()
     model().script({ tokens: ['Good ', 'day.'] }, { tokens: 'Good night.' })
     const events = await run(client, 'Hello')
@@ -55,7 +55,7 @@ describe('a client of AG-UI', () => {
     expect(await server().service.deps.db.execution.count({ where: { sessionId } })).toBe(2)
   })
 
-  it('gets reasoning, calls of tools and their results', async () => {
+  it('gets reasoning, tool calls and their results', async () => {
     const client = connect()
     model().script(
       { tokens: ['<think>', 'Hm.', '</think>', 'Wait.'], toolCalls: [call('echo', { text: 'x' })] },
@@ -67,7 +67,7 @@ describe('a client of AG-UI', () => {
   })
 
   it.each([true, false])(
-    'is interrupted by an approval, and goes on with the decision (approved: %s)',
+    'is interrupted by an approval, and continues with the decision (approved: %s)',
     async (approved) => {
       const client = connect((await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])).id)
       model().script({ tokens: 'May I?', toolCalls: [call('echo', { text: 'x' })] }, { tokens: 'Done.' })
@@ -123,7 +123,7 @@ describe('a client of AG-UI', () => {
 })
 
 describe('the writer of events', () => {
-  it('takes back the messages of a step that begins anew', () => {
+  it('withdraws the messages of a step that starts again', () => {
     const at = new Date()
     const read = createPartReader({ id: 'exec-1-a', overrides: {} })
     const user = { id: '1', role: 'user', content: 'Hi' }

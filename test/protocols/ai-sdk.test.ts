@@ -34,7 +34,7 @@ const transportTo = (id = agent, body: object = {}, token = server().token) =>
     body,
   })
 
-/** A chat as `useChat` keeps it, without React. */
+/** A chat as `useChat` manages it, without React. */
 class TestChat extends AbstractChat<UIMessage> {
   constructor(init: Omit<ConstructorParameters<typeof AbstractChat<UIMessage>>[0], 'state'>) {
     super({ ...init, state: createState() })
@@ -63,7 +63,7 @@ function createState(): ChatState<UIMessage> {
 const startChat = (id: string, options: object = {}, to = agent, body = {}) =>
   new TestChat({ id, transport: transportTo(to, body), ...options })
 
-/** The parts of a message that people see, without what only programs read. */
+/** The visible parts of a message, without those for programs. */
 type Metadata = { executionId: string; chatId: string; sessionId: string }
 
 const metadataOf = ({ lastMessage }: TestChat) => (lastMessage?.metadata ?? {}) as Metadata
@@ -80,7 +80,7 @@ const executions = async () =>
   (await request(server(), 'GET', '/api/v1/executions?limit=2', { token: server().token })).body.executions
 
 describe('a chat of the AI SDK', () => {
-  it('streams an answer and keeps one session', async () => {
+  it('streams an answer and continues one session', async () => {
     const chat = startChat(crypto.randomUUID())
     model().script({ tokens: ['Good ', 'day.'] }, { tokens: 'Good night.' })
     await chat.sendMessage({ text: 'Hello' })
@@ -106,7 +106,7 @@ describe('a chat of the AI SDK', () => {
     expect(after.sessionId).not.toBe(before.sessionId)
   })
 
-  it('shows reasoning, calls of tools and their results', async () => {
+  it('shows reasoning, tool calls and their results', async () => {
     const chat = startChat(crypto.randomUUID())
     model().script(
       { tokens: ['<think>', 'Hm.', '</think>', 'Wait.'], toolCalls: [call('echo', { text: 'x' }), call('fail')] },
@@ -122,14 +122,14 @@ describe('a chat of the AI SDK', () => {
     ])
   })
 
-  it('says why a run failed', async () => {
+  it('shows why a run failed', async () => {
     const chat = startChat(crypto.randomUUID())
     model().script({ error: { status: 400, message: 'No such thing' } })
     await chat.sendMessage({ text: 'Hello' })
     expect(chat.error?.message).toContain('No such thing')
   })
 
-  it('replays an answer that is being given, and nothing once it was given', async () => {
+  it('replays an answer in progress, and nothing after its end', async () => {
     const id = crypto.randomUUID()
     const chat = startChat(id)
     const gate = Promise.withResolvers<void>()
@@ -148,7 +148,7 @@ describe('a chat of the AI SDK', () => {
   it.each([
     [true, 'output-available', 'Done.'],
     [false, 'output-denied', 'Without.'],
-  ])('waits for an approval and goes on with the decision (approved: %s)', async (approved, state, end) => {
+  ])('waits for an approval and continues with the decision (approved: %s)', async (approved, state, end) => {
     const asking = (await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])).id
     const sendAutomaticallyWhen = lastAssistantMessageIsCompleteWithApprovalResponses
     const id = crypto.randomUUID()
@@ -188,7 +188,7 @@ describe('a chat of the AI SDK', () => {
     expect(model().requests.at(-1)?.body.messages.at(-1)).toMatchObject({ role: 'tool', content: '{"degrees":21}' })
   })
 
-  it('refuses a request without a message, and one of somebody who may not run the agent', async () => {
+  it('refuses a request without a message, and one without permission to run the agent', async () => {
     const eve = await server().member({ organization: 'Other' })
     const messages: UIMessage[] = [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'Hi' }] }]
     const send = (to: ReturnType<typeof transportTo>, given: UIMessage[]) =>
@@ -227,7 +227,7 @@ describe('the writer of chunks', () => {
     { messageType: 'assistant', step: 2, text: 'Lost fragments', content: [{ type: 'text', text: 'Lost fragments' }] },
   ]
 
-  it('makes a message of every kind of event that the AI SDK reads, also after a restart', async () => {
+  it('makes a message of every kind of event for the AI SDK, also after a restart', async () => {
     const read = createPartReader({ id: 'exec-1-a', overrides: {} })
     const write = createChunkWriter()
     const usage = { input_tokens: 1, output_tokens: 2 }

@@ -6,11 +6,11 @@ import { misfits } from './open-responses.ts'
 
 // Each test kills and restarts the real process.
 
-/** A run whose first step has called a tool goes on after a restart: an unknown tool has its result at once. */
+/** A run with a tool call in its first step continues after a restart. An unknown tool has its result at once. */
 const STEP = { tokens: 'Wait. ', toolCalls: [{ id: 'a', name: 'unknown', input: {} }] }
 const many = (end: 'hang' | 'finish') => ({ tokens: Array.from({ length: 60 }, (_, index) => `t${index} `), end })
 
-test('a background response is streamed on behind its last event after kill -9, and ends once', async () => {
+test('a background response resumes behind its last event after kill -9, and ends once', async () => {
   await using subject = await createSubject()
   subject.model.script(STEP, many('hang'), { tokens: ['A', 'new', '.'] })
   const connect = () => new OpenAI({ baseURL: `${subject.url}/openai/v1`, apiKey: subject.token, maxRetries: 0 })

@@ -81,7 +81,7 @@ describe('the skills extension', () => {
 })
 
 describe('a subscription', () => {
-  it('hears of changed skills and files of its own organization', async () => {
+  it('reports changed skills and files of its own organization', async () => {
     await using client = await connect()
     const heard: string[] = []
     client.setNotificationHandler('notifications/prompts/list_changed', () => void heard.push('prompts'))

@@ -40,7 +40,7 @@ beforeEach(() => {
 
 type Answer = { action: 'accept' | 'decline' | 'cancel'; content?: Record<string, string> }
 
-/** Connects the official client, whose user gives an answer to each question. */
+/** Connects the official client, whose user answers each question as given. */
 async function connect(answer: Answer | null, { token } = ann, era: '2025' | '2026' = '2026') {
   const questions: string[] = []
   const options: ClientOptions = {
@@ -79,7 +79,7 @@ async function send(method: string, params: Fields, capabilities: Fields, { toke
 }
 
 describe('an approval', () => {
-  it('is a question to the person at the client, whose answer lets the run go on', async () => {
+  it('is a question to the person at the client, whose answer continues the run', async () => {
     await using client = await connect({ action: 'accept', content: { decision: 'approve', reason: 'Fine' } })
     const result = await client.callTool(call())
     expect(result.structuredContent).toMatchObject({ status: 'completed', result: 'It said: Hi' })
@@ -98,7 +98,7 @@ describe('an approval', () => {
     expect(mcp.calls).toEqual([])
   })
 
-  it.each(['2025', '2026'] as const)('is a link for a client of %s that cannot ask anybody', async (era) => {
+  it.each(['2025', '2026'] as const)('is a link for a client of %s without questions', async (era) => {
     await using client = await connect(null, ann, era)
     const { structuredContent, content } = await client.callTool(call())
     const approvalsUrl = expect.stringMatching(/^http:.+\/app\/approvals$/)
@@ -181,7 +181,7 @@ describe('a task', () => {
     await until(task.taskId, 'cancelled')
   })
 
-  it('is nothing to another organization, and to a client that declared no tasks', async () => {
+  it('is unknown to another organization, and to a client that declared no tasks', async () => {
     const eve = await server.member({ organization: 'Other' })
     const { result: task } = await send('tools/call', call(), capabilities)
     const { taskId } = task

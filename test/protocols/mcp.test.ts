@@ -52,7 +52,7 @@ describe.each(ERAS)('the official client of %s', (era) => {
     expect((listed.structuredContent as { tasks: { id: string }[] }).tasks.map((task) => task.id)).toContain(id)
   })
 
-  it('runs an agent, hears of its progress, and continues the conversation', async () => {
+  it('runs an agent, gets its progress, and continues the conversation', async () => {
     model.script({ tokens: ['Good ', 'day.'] }, { tokens: ['Again.'] })
     await using client = await connect(era)
     const progress: string[] = []
@@ -68,7 +68,7 @@ describe.each(ERAS)('the official client of %s', (era) => {
     expect(second.structuredContent).toMatchObject({ sessionId, result: 'Again.' })
   })
 
-  it('asks the one agent of an address', async () => {
+  it("asks the only agent of an agent's own address", async () => {
     model.script({ tokens: ['42'] }, { tokens: ['Because.'] })
     await using client = await connect(era, ann, `/mcp/agents/${agent}`)
     const { tools } = await client.listTools()
@@ -79,7 +79,7 @@ describe.each(ERAS)('the official client of %s', (era) => {
     expect(second.structuredContent).toMatchObject({ sessionId: session, result: 'Because.' })
   })
 
-  it('gets an error that says what to do as the result of the tool', async () => {
+  it('gets an error with the remedy as the result of the tool', async () => {
     await using client = await connect(era)
     const unknown = await client.callTool({ name: 'get_agent', arguments: { id: 'nobody' } })
     expect(unknown).toMatchObject({ isError: true, _meta: { 'muster/error': { statusCode: 404, code: 'not_found' } } })
@@ -148,7 +148,7 @@ describe('the tools', () => {
     expect(refused.headers.get('www-authenticate')).toBe('Bearer error="insufficient_scope", scope="tasks:write"')
   })
 
-  it('are the ones of the contract', () => {
+  it('are those of the contract', () => {
     expect([...toolsByName().keys()].sort()).toMatchInlineSnapshot(`
       [
         "cancel_execution",
@@ -185,25 +185,25 @@ describe('the address', () => {
   const rpc = { jsonrpc: '2.0', id: 1, method: 'tools/list' }
   const headers = { Accept: 'application/json, text/event-stream' }
 
-  it('refuses whoever has no token, and says how to send one', async () => {
+  it('refuses requests without a token, with an instruction to send one', async () => {
     const { status, headers: sent } = await request(server, 'POST', '/mcp', { body: rpc, headers, token: null })
     expect(status).toBe(401)
     expect(sent.get('www-authenticate')).toBe('Bearer')
   })
 
-  it('refuses pages of other origins, and lets its own in', async () => {
+  it('refuses pages of other origins, and accepts its own', async () => {
     const of = (Origin: string) =>
       request(server, 'POST', '/mcp', { body: rpc, headers: { ...headers, Origin }, token: ann.token })
     expect((await of('https://evil.example')).status).toBe(403)
     expect((await of(server.url)).status).toBe(200)
   })
 
-  it('takes no session of a browser', async () => {
+  it('accepts no session of a browser', async () => {
     const cookie = { ...headers, Cookie: 'muster=anything' }
     expect((await request(server, 'POST', '/mcp', { body: rpc, headers: cookie, token: null })).status).toBe(401)
   })
 
-  it('answers GET and DELETE with 405, and bad JSON with a parse error', async () => {
+  it('answers GET and DELETE with 405, and invalid JSON with a parse error', async () => {
     expect((await request(server, 'GET', '/mcp', { headers, token: ann.token })).status).toBe(405)
     expect((await request(server, 'DELETE', '/mcp', { headers, token: ann.token })).status).toBe(405)
     const bad = await request(server, 'POST', '/mcp', { body: '{', headers, token: ann.token })

@@ -1,6 +1,6 @@
 import { Ajv2020 } from 'ajv/dist/2020.js'
 
-// What the Open Responses specification of 2026-04-24 demands of responses and of their events (protocols.md section 2).
+// The rules of the Open Responses specification of 2026-04-24 for responses and events (protocols.md section 2).
 
 const nullable = (schema: object) => ({ anyOf: [schema, { type: 'null' }] })
 const text = { type: 'string' }
@@ -112,12 +112,12 @@ const checks = new Map(
   ]),
 )
 
-/** Says where a response does not fit the specification; null if it does. */
+/** Returns the place where a response violates the specification; null if there is none. */
 export function misfit({ output_text: _, ...response }: object & { output_text?: unknown }): string | null {
   return checkResponse(response) ? null : ajv.errorsText(checkResponse.errors)
 }
 
-/** Lists where events do not fit the specification. */
+/** Lists the places where events violate the specification. */
 export const misfits = (events: readonly { type: string }[]): string[] =>
   events.flatMap((event: { type: string }) => {
     const check = checks.get(event.type)

@@ -38,7 +38,7 @@ const clientOf = ({ token } = ann, headers: Record<string, string> = {}) =>
 
 const text = ({ choices: [choice] }: OpenAI.Chat.ChatCompletion) => choice?.message.content
 
-/** What the model was asked last, as `role: content`. */
+/** The messages of the last request to the model, as `role: content`. */
 const asked = () => model.requests.at(-1)?.body.messages.map(({ role, content }) => `${role}: ${content}`)
 
 const failureOf = async (work: Promise<unknown>): Promise<APIError> => {
@@ -84,7 +84,7 @@ describe('models', () => {
     expect(error).toMatchObject({ status: 400, message: expect.stringContaining('Several agents have this name') })
   })
 
-  it('answers the same for an unknown agent and for one of another organization', async () => {
+  it('answers equally for an unknown agent and for one of another organization', async () => {
     const errors = await Promise.all(
       [agent, 'A'.repeat(22), `acme/${slug}`, 'acme/nobody'].map((model) =>
         failureOf(clientOf(eve).chat.completions.create({ model, messages: [user('Hi')] })),
@@ -128,7 +128,7 @@ describe('chat completions', () => {
     expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: 22 } })
   })
 
-  it('puts the system texts after the prompt and gives the messages as the history of a new session', async () => {
+  it("appends system texts to the prompt, and uses the messages as a new session's history", async () => {
     const { data, response } = await clientOf()
       .chat.completions.create({
         model: agent,
@@ -191,7 +191,7 @@ describe('chat completions', () => {
     expect(error.message).toMatch(/\w/)
   })
 
-  it('says why a run failed, in an answer and in a stream', async () => {
+  it('shows why a run failed, in an answer and in a stream', async () => {
     const refusal = { error: { status: 400, message: 'No such thing' } }
     model.script(refusal, refusal)
     const body = { model: agent, messages: [user('Hi')] }
@@ -202,7 +202,7 @@ describe('chat completions', () => {
     expect((await failureOf(Array.fromAsync(stream))).message).toContain('No such thing')
   })
 
-  it('requires a token with the scope, and takes no cookie', async () => {
+  it('requires a token with the scope, and accepts no cookie', async () => {
     const weak = await server.member({ organization: 'Acme', scopes: ['tasks:read'] })
     const body = { model: agent, messages: [user('Hi')] }
     expect(await failureOf(clientOf(weak).chat.completions.create(body))).toMatchObject({
@@ -255,7 +255,7 @@ describe('a named conversation', () => {
     ])
   })
 
-  it('branches where the history was edited, and goes on in that branch', async () => {
+  it('branches at an edited message, and continues in that branch', async () => {
     const name = crypto.randomUUID()
     const first = await say(name, user('One'))
     const second = await say(name, user('One'), assistant(first.text), user('Two'))
@@ -273,7 +273,7 @@ describe('a named conversation', () => {
     expect(other.chatId).toBe(first.chatId)
   })
 
-  it('keeps a request for a title beside the conversation', async () => {
+  it('separates a request for a title from the conversation', async () => {
     const name = crypto.randomUUID()
     const first = await say(name, user('One'))
     const title = await say(name, user('Write a title for: One'))
@@ -284,7 +284,7 @@ describe('a named conversation', () => {
     expect(second.sessionId).toBe(first.sessionId)
   })
 
-  it('joins the active run of a request that is repeated', async () => {
+  it('joins the active run of a repeated request', async () => {
     const name = crypto.randomUUID()
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: ['Slow', gate.promise, ' answer'] })
@@ -297,7 +297,7 @@ describe('a named conversation', () => {
     expect((await two).sessionId).toBe((await one).sessionId)
   })
 
-  it('is one conversation for each user and agent', async () => {
+  it('is separate for each user and agent', async () => {
     const name = crypto.randomUUID()
     const ben = await server.member({ organization: 'Acme' })
     const mine = await say(name, user('One'))
@@ -310,7 +310,7 @@ describe('a named conversation', () => {
     expect(names.map(({ sessionId }) => sessionId)).toContain(mine.sessionId)
   })
 
-  it('begins again after its chat was deleted', async () => {
+  it('starts again after its chat was deleted', async () => {
     const name = crypto.randomUUID()
     const first = await say(name, user('One'))
     await request(server, 'DELETE', `/api/v1/chats/${first.chatId}`, { token: ann.token })
@@ -366,7 +366,7 @@ describe('function tools of the client', () => {
     expect(model.requests.length).toBe(count)
   })
 
-  it('take results from nobody else, and all of a step together', async () => {
+  it('accept results only from their own user, and all of a step together', async () => {
     const calls = ['Rome', 'Oslo'].map((city, index) => ({
       ...{ id: `call_${index}`, name: 'client__get_weather', input: { city } },
     }))

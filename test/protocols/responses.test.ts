@@ -67,7 +67,7 @@ describe('a response', () => {
     expect({ ...again, output_text: response.output_text }).toEqual(response)
   })
 
-  it('is streamed as events that the specification has, and again after any of them', async () => {
+  it('is streamed as events of the specification, and again after any of them', async () => {
     model().script(
       { tokens: ['<think>', 'Hm.', '</think>', 'Wait.'], toolCalls: [call('echo', { text: 'x' })] },
       { tokens: ['Good ', 'day.'] },
@@ -110,7 +110,7 @@ describe('a response', () => {
     expect(await status(create({ previous_response_id: response.id }))).toBe(404)
   })
 
-  it('continues the response before it, in a branch if that is not the last one', async () => {
+  it('continues the previous response, in a branch if that is not the last one', async () => {
     model().script({ tokens: 'One.' }, { tokens: 'Two.' }, { tokens: 'Other.' })
     const first = await create({ input: 'First' })
     const second = await create({ input: 'Second', previous_response_id: first.id })
@@ -167,7 +167,7 @@ describe('a response', () => {
     expect(JSON.parse(response.output_text)).toEqual({ city: 'Rome' })
   })
 
-  it('is found by those who can read the run alone', async () => {
+  it('is found only by callers who can read the run', async () => {
     const response = await create()
     const other = clientOf(eve.token)
     expect(await status(other.responses.retrieve(response.id))).toBe(404)
@@ -179,7 +179,7 @@ describe('a response', () => {
     expect(await status(clientOf(weak.token).responses.retrieve(response.id))).toBe(403)
   })
 
-  it('says why a run failed', async () => {
+  it('shows why a run failed', async () => {
     const refusal = { error: { status: 400, message: 'No such thing' } }
     model().script(refusal, refusal)
     await expect(create()).rejects.toMatchObject({ status: 500, message: expect.stringContaining('No such thing') })

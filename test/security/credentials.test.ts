@@ -9,8 +9,8 @@ import { ownPage, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 /**
- * The matrix of credentials: every kind on every procedure, over REST, tRPC, GraphQL and their streams, and on the routes
- * of bytes. A route that is neither fails the test.
+ * The matrix of credentials: every kind on every procedure, over REST, tRPC, GraphQL and their streams, and on the
+ * routes of bytes. A route that is neither fails the test.
  */
 
 const EXPIRED = 'Token expired'
@@ -29,7 +29,7 @@ let server: TestServer
 let oidc: Oidc
 let own: Member
 let other: Member
-/** Belongs to an organization no more. */
+/** A former member of the organization. */
 let former: Member
 beforeAll(async () => {
   oidc = await startOidc()
@@ -52,7 +52,7 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]()
   await oidc[Symbol.asyncDispose]()
 })
-// Those who try codes and passwords are not slowed down here.
+// Disables the limits of attempts to sign in.
 beforeEach(() => db().signInLimit.deleteMany({}))
 
 const db = () => server.service.deps.db
@@ -85,7 +85,7 @@ async function token(change: (member: { id: string }) => Promise<unknown>): Prom
 
 const past = new Date(0)
 
-/** Each kind, and what it is answered: nothing where it is good. */
+/** Each kind with its expected status, or none if it is valid. */
 const KINDS: [kind: string, make: () => Promise<Sent>, status?: number, message?: RegExp | string][] = [
   ['a token', async () => bearer(own.token)],
   ['an ID token', async () => bearer(await idToken('own'))],
@@ -135,7 +135,7 @@ const KINDS: [kind: string, make: () => Promise<Sent>, status?: number, message?
 const NAMES = Object.keys(procedures)
 const admits = (name: string) => procedures[name]!._def.meta.admits
 
-/** The least that a procedure takes: in the caller's organization, about nothing that there is. */
+/** The smallest input of a procedure, in the caller's organization, with ids of missing rows. */
 function inputOf(name: string): Input {
   const isOrganizations = name.startsWith('organizations.')
   const place = { id: isOrganizations ? own.organizationId : 'none', orgId: own.organizationId }
@@ -165,7 +165,7 @@ async function callAll(name: string, { token, headers }: Sent): Promise<Result[]
   return results
 }
 
-/** Calls with a credential of its own where a call may end it. */
+/** Uses a separate credential if the call may end it. */
 async function callEach(names: readonly string[], make: () => Promise<Sent>): Promise<Result[]> {
   const shared = await make()
   const results: Result[] = []
@@ -177,14 +177,14 @@ async function callEach(names: readonly string[], make: () => Promise<Sent>): Pr
   return results
 }
 
-/** Kinds that are sent to what is open to everybody. */
+/** Kinds that are also sent to open procedures. */
 const BESIDE_EVERYBODY: ReadonlySet<string> = new Set(['a token', 'an ID token', 'a cookie', 'an expired session'])
 
 const isRefused = ({ status }: Result) => status === 401 || status === 403
 
-/** What refuses a good credential for another reason: organizations are made by the operator here. */
+/** Procedures that refuse a valid credential for another reason: only the operator creates organizations here. */
 const FOR_NOBODY = /organizations\.create$|createOrganization$/
-/** About the person alone, wherever they belong. */
+/** Procedures about the person, independent of an organization. */
 const OF_PERSON = /sessions\.(list|end|changePassword)$/
 
 describe.each(KINDS)('%s', (kind, make, status, message) => {
@@ -202,7 +202,7 @@ describe.each(KINDS)('%s', (kind, make, status, message) => {
     expect(wrong).toEqual([])
   })
 
-  it.runIf(BESIDE_EVERYBODY.has(kind))('changes nothing for what is open to everybody', async () => {
+  it.runIf(BESIDE_EVERYBODY.has(kind))('changes nothing for open procedures', async () => {
     const names = NAMES.filter((name) => admits(name) === 'everybody')
     for (const name of names) {
       await db().signInLimit.deleteMany({})
@@ -212,7 +212,7 @@ describe.each(KINDS)('%s', (kind, make, status, message) => {
     }
   })
 
-  it('counts the same on routes of bytes', async () => {
+  it('has the same effect on routes of bytes', async () => {
     for (const [method, path] of BYTES) {
       const answer = await request(server, method, path, await make())
       if (status === undefined) expect([400, 404, 415], path).toContain(answer.status)
@@ -240,7 +240,7 @@ describe('a cookie that another site makes the browser send', () => {
   })
 })
 
-it('every operation of the OpenAPI document is a procedure, a route of bytes, or open to everybody', () => {
+it('every operation of the OpenAPI document is a procedure, a route of bytes, or open', () => {
   const known = new Set([
     ...Object.values(procedures).map(({ _def }) => `${_def.meta.openapi?.method} ${_def.meta.openapi?.path}`),
     'GET /api/v1/executions/{id}/events',
@@ -254,14 +254,14 @@ it('every operation of the OpenAPI document is a procedure, a route of bytes, or
   const missing = Object.entries(document.paths ?? {}).flatMap(([path, item]) =>
     Object.keys(item as object)
       .map((method) => `${method.toUpperCase()} ${path}`)
-      // An operation that streams is that of the same path without `/stream`.
+      // A streaming operation belongs to the procedure of the path without `/stream`.
       .map((operation) => (operation.startsWith('POST') ? operation.replace(/\/stream$/, '') : operation))
       .filter((operation) => !known.has(operation) && !bytes.has(operation) && !isOpen(path)),
   )
   expect(missing).toEqual([])
 })
 
-it('each good kind is its user, in their organization', async () => {
+it('each valid kind acts as its user, in their organization', async () => {
   for (const [, make, status] of KINDS) {
     if (status !== undefined) continue
     const { body } = await request(server, 'GET', '/api/v1/profile', await make())

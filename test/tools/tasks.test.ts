@@ -30,7 +30,7 @@ const task = async (fields: object = {}, who = ann) =>
 const refused = (name: string, input: unknown, status: number, message: string) =>
   expect(call(name, input)).rejects.toMatchObject({ status, message })
 
-it('the built-in tools are those of tasks, files, chats and the web, each with a complete schema', async () => {
+it('the built-in tools are those of tasks, files, chats and the web, with complete schemas', async () => {
   const user = await lab.user(ann, agentId)
   const { deps } = lab.server.service
   const searching = { ...deps, settings: { ...deps.settings, SEARCH_PROVIDER: 'brave' as const } }
