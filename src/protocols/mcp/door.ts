@@ -64,7 +64,7 @@ function checkTaskName({ headers }: IncomingMessage, message: unknown): object |
     method,
     params,
   } = (message ?? {}) as { id?: unknown; method?: unknown; params?: { taskId?: unknown } }
-  if (typeof method !== 'string' || !method.startsWith('tasks/')) return null
+  if (typeof method !== 'string' || !/^tasks\/(get|update|cancel)$/.test(method)) return null
   if (headers['mcp-name'] === String(params?.taskId)) return null
   const text = 'The header Mcp-Name must be the taskId of the request'
   return { jsonrpc: '2.0', id, error: { code: -32_020, message: text } }

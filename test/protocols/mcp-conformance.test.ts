@@ -1,0 +1,184 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { createServer, type RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createApp } from '../../src/app.ts'
+import { toAppError, toBody } from '../../src/errors.ts'
+import { readBody, sendJson } from '../../src/http/body.ts'
+import { createHostCheck } from '../../src/http/hosts.ts'
+import { serve } from '../../src/protocols/mcp/door.ts'
+import { checkOrigin } from '../../src/protocols/mcp/http.ts'
+import { type Tool, toolsByName } from '../../src/protocols/mcp/tools.ts'
+import type { Context } from '../../src/trpc.ts'
+import { createMcp } from '../engine/equipped.ts'
+import { createFixtures } from '../support/mcp-fixtures.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+// The official conformance tests: all scenarios against fixtures behind this service's handler, and those without fixtures
+// against /mcp itself.
+
+let model: ModelServer
+let mcp: McpTestServer
+let server: TestServer
+let ann: Member
+beforeAll(async () => {
+  model = await startModelServer()
+  mcp = await startMcpServer()
+  server = await startServer({
+    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test', ALLOW_PRIVATE_NETWORK: 'true' },
+  })
+  ann = await server.member({ organization: 'Acme' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+  await mcp[Symbol.asyncDispose]()
+})
+
+const PROGRAM = fileURLToPath(import.meta.resolve('@modelcontextprotocol/conformance/dist/index.js'))
+
+/** Serves on loopback while the tests of a revision run. Returns the failed checks by scenario, null for none. */
+async function conform(listener: RequestListener, revision: string): Promise<Record<string, string[]>> {
+  const http = createServer(listener).listen(0, '127.0.0.1')
+  await once(http, 'listening')
+  const folder = await mkdtemp(join(tmpdir(), 'muster-conformance-'))
+  try {
+    const url = `http://localhost:${(http.address() as AddressInfo).port}/mcp`
+    const options = ['server', '--url', url, '--requirements', revision, '--output-dir', folder]
+    const program = spawn(process.execPath, [PROGRAM, ...options], { stdio: 'ignore' })
+    await once(program, 'close')
+    return await failuresIn(folder)
+  } finally {
+    http.closeAllConnections()
+    http.close()
+    await rm(folder, { recursive: true })
+  }
+}
+
+async function failuresIn(folder: string): Promise<Record<string, string[]>> {
+  const failures: Record<string, string[]> = {}
+  for (const name of await readdir(folder)) {
+    const checks: { id: string; status: string }[] = JSON.parse(
+      await readFile(join(folder, name, 'checks.json'), 'utf8'),
+    )
+    const scenario = name.replace(/^server-/, '').replace(/-\d{4}-\d\d-\d\dT.*$/, '')
+    failures[scenario] = checks.filter(({ status }) => status === 'FAILURE').map(({ id }) => id)
+  }
+  return failures
+}
+
+/** The whole service, for a client that sends no token. */
+const real: RequestListener = (req, res) => {
+  req.headers.authorization = `Bearer ${ann.token}`
+  void createApp(server.service.deps, async () => ({}))(req, res)
+}
+
+/** The handler of /mcp with the fixtures. */
+const fixtures: RequestListener = async (req, res) => {
+  const { deps } = server.service
+  try {
+    createHostCheck(deps.settings).check(req)
+    checkOrigin(deps.settings, req)
+    const body = await readBody(req, 1024 * 1024)
+    const gone = new AbortController()
+    res.on('close', () => gone.abort())
+    const context = { deps, requestId: 'x', streamTo: () => gone.signal } as unknown as Context
+    const { organizationId } = ann
+    const door = { context, actor: { organizationId } as never, tools: new Map(), agentId: undefined, message: null }
+    const create = () => createFixtures(() => deps.bus.publish('skill', [organizationId]))
+    await serve(door, body, req, res, create)
+  } catch (error) {
+    sendJson(res, toAppError(error).status, toBody(toAppError(error), 'x'))
+  }
+}
+
+/** Makes tools that the scenarios of tasks call: each runs an agent, whose model does what the arguments say. */
+async function addTaskTools(): Promise<void> {
+  const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.', mcpInstanceIds: [mcpId] }
+  const { id } = (await request(server, 'POST', '/api/v1/agents', { body, token: ann.token })).body
+  const tools = toolsByName() as Map<string, Tool>
+  const runAgent = tools.get('run_agent')!
+  const add = (name: string, waits: boolean, call: Tool['call']) =>
+    tools.set(name, {
+      ...{ waits, scopes: [], call },
+      definition: { ...runAgent.definition, name, inputSchema: { type: 'object' }, outputSchema: { type: 'object' } },
+    })
+  add('greet', false, async (_, __, { name }) => ({ greeting: `Hello, ${name}!` }))
+  for (const name of ['slow_compute', 'failing_job', 'confirm_delete']) {
+    add(name, true, (context, actor, args, options) =>
+      runAgent.call(context, actor, { id, message: JSON.stringify({ name, ...args }) }, options),
+    )
+  }
+  model.fallback = ({ body: { messages } }) => {
+    if (messages.at(-1)?.role === 'tool') return { tokens: 'Done' }
+    const { name, seconds = 0 } = JSON.parse(String(messages.at(-1)?.content))
+    if (name === 'slow_compute') return { tokens: ['Done'], delay: seconds * 1000 }
+    if (name === 'failing_job') return { error: { status: 400 } }
+    return { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Delete?' } }] }
+  }
+}
+
+/**
+ * Scenarios of the tasks extension, with the checks that do not apply: runs fail as tools do. Those with questions expect
+ * other ones than approvals.
+ */
+const OF_TASKS: Record<string, string[]> = {
+  'tasks-lifecycle': ['sep-2663-tasks-get-status-failed'],
+  'tasks-capability-negotiation': [],
+  'tasks-wire-fields': [],
+  'tasks-request-state-removal': [],
+  // Results here are JSON.
+  'tasks-request-headers': ['tasks-headers-tolerate-mcp-method-on-tools-call'],
+  'tasks-dispatch-and-envelope': [],
+  'tasks-status-notifications': [],
+}
+
+const WITHOUT_FIXTURES = [
+  ...['tools-list', 'resources-list', 'prompts-list', 'caching', 'dns-rebinding-protection', 'http-header-validation'],
+  ...['server-sse-multiple-streams', 'sep-2164-resource-not-found', 'input-required-result-missing-input-response'],
+  ...['input-required-result-unsupported-methods', 'input-required-result-ignore-extra-params'],
+  'input-required-result-validate-input',
+]
+
+/** Scenarios of fixtures that belong to optional parts, which the service does not have. */
+const LEFT_OUT = /^(tasks-|json-schema-2020-12$|http-custom-header-server-validation$)/
+
+/** Scenarios of 2025-11-25 that need a session: requests of the server to the client, and subscriptions to a resource. */
+const OF_SESSIONS = [
+  ...['tools-call-sampling', 'tools-call-elicitation', 'elicitation-sep1034-defaults', 'elicitation-sep1330-enums'],
+  ...['resources-subscribe', 'resources-unsubscribe'],
+]
+
+/** Returns the scenarios with failed checks, apart from some. */
+const failed = (failures: Record<string, string[]>, isLeftOut: (scenario: string) => boolean) =>
+  Object.fromEntries(Object.entries(failures).filter(([name, checks]) => checks.length && !isLeftOut(name)))
+
+describe('the conformance tests', () => {
+  it('of 2026-07-28 pass with their fixtures', async () => {
+    const failures = await conform(fixtures, '2026-07-28')
+    expect(Object.keys(failures).length).toBeGreaterThan(36)
+    expect(failed(failures, (name) => LEFT_OUT.test(name))).toEqual({})
+  }, 120_000)
+
+  it('of 2026-07-28 pass at /mcp: those that need no fixtures, and those of tasks', async () => {
+    await addTaskTools()
+    const failures = await conform(real, '2026-07-28')
+    for (const scenario of WITHOUT_FIXTURES) expect(failures[scenario], scenario).toEqual([])
+    for (const [scenario, others] of Object.entries(OF_TASKS)) expect(failures[scenario], scenario).toEqual(others)
+  }, 120_000)
+
+  it('of 2025-11-25 pass, apart from what needs a session', async () => {
+    const failures = await conform(fixtures, '2025-11-25')
+    expect(Object.keys(failures).length).toBeGreaterThan(30)
+    expect(failed(failures, (name) => LEFT_OUT.test(name) || OF_SESSIONS.includes(name))).toEqual({})
+  }, 120_000)
+})
