@@ -39,7 +39,7 @@ const MAX_BODY = 1024 * 1024
 /** Number of unsent bytes of one response that triggers a check of all unread responses (1 MiB). */
 const LARGE = 1024 * 1024
 /** Paths whose answers depend on the caller, so that no shared cache may store them. */
-const OF_CALLER = /^\/(?:api\/(?!docs|openapi|health)|trpc\/|graphql|openai\/|mcp|a2a\/)/
+const OF_CALLER = /^\/(?:api\/(?!docs|openapi|health|version)|trpc\/|graphql|openai\/|mcp|a2a\/)/
 const PROBES: ReadonlySet<string> = new Set(['/healthz', '/readyz', '/api/health'])
 
 /** Body of `/readyz` besides its status; null while the server is not ready. */
@@ -73,6 +73,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   const signIn = () => import('./http/sign-in.ts')
   const welcome = () => import('./http/welcome.ts')
   const console = () => import('./http/console.ts')
+  const discovery = () => import('./http/discovery.ts')
   const graphql = once(async () => (await import('./graphql/server.ts')).createGraphql(settings))
 
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -102,6 +103,13 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       }
       case '/api/openapi.json':
         return sendTagged(req, res, await openapi())
+      case '/api/version':
+        return sendJson(res, 200, (await discovery()).version())
+      case '/.well-known/muster.json':
+        return sendJson(res, 200, (await discovery()).describeService(settings))
+      case '/llms.txt':
+        res.writeHead(200, { 'Content-Type': 'text/markdown; charset=utf-8' })
+        return void res.end((await discovery()).llmsText(settings))
       case '/api/docs':
         return (await docs()).sendDocs(res)
       default:

@@ -208,6 +208,7 @@ POST /api/files/upload
 GET /api/usage/organization/{orgId}
 GET /healthz
 GET /readyz
+GET /api/version
 GET /api/health
 `
   .trim()
@@ -256,7 +257,7 @@ test('every operation of the OpenAPI document is a procedure, a health check or 
   const known = new Set(NAMES.map(pathOf))
   // A path that ends with `/stream` belongs to the procedure of the path before it.
   const others = OPERATIONS.filter(
-    (operation) => !known.has(operation.replace(/\/stream$/, '')) && !/health|readyz/.test(operation),
+    (operation) => !known.has(operation.replace(/\/stream$/, '')) && !/health|readyz|version$/.test(operation),
   )
   const only = Object.keys(EXCEPTIONS).filter((path) => EXCEPTIONS[path]!.only.join() === 'REST')
   expect(others.sort()).toEqual(only.sort())

@@ -6,6 +6,7 @@ import { ChatEventData, ChatId } from '../chats/schema.ts'
 import { FileUploaded, UploadFile } from '../client/schema.ts'
 import * as errors from '../errors.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
+import { ok } from '../lib/fields.ts'
 import { MediaCreated, MediaId } from '../media/schema.ts'
 import { FollowTasks, TaskEventData } from '../tasks/schema.ts'
 import { ERROR_CODES } from '../wire.ts'
@@ -289,6 +290,11 @@ const Ready = Alive.extend({
     .describe('With PostgreSQL: whether this server hears of what others do, or looks for itself four times a second'),
 })
 
+const Version = ok({
+  name: z.literal('muster').describe('Name of the service'),
+  version: z.string().describe('Version of the service'),
+})
+
 const health = (operationId: string, summary: string, canFail: boolean): { get: ZodOpenApiOperationObject } => ({
   get: {
     operationId,
@@ -461,4 +467,23 @@ export const PATHS: ZodOpenApiPathsObject = {
   '/healthz': health('isAlive', 'Is the process alive?', false),
   '/readyz': health('isReady', 'Can it serve requests?', true),
   '/api/health': health('isHealthy', 'The same as /readyz', true),
+  '/api/version': {
+    get: {
+      operationId: 'getVersion',
+      summary: 'Get the version of the service',
+      description: 'Needs no token.',
+      tags: ['health'],
+      security: [],
+      responses: {
+        200: {
+          description: 'Success',
+          headers: headers(),
+          content: {
+            'application/json': { schema: Version, example: { success: true, name: 'muster', version: '1.2.0' } },
+          },
+        },
+        default: errorReference('default'),
+      },
+    },
+  },
 }

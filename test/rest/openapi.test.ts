@@ -91,6 +91,7 @@ describe('the document', () => {
       'GET /healthz',
       'GET /readyz',
       'GET /api/health',
+      'GET /api/version',
     )
     expect(operations.map(({ method, path }) => `${method} ${path}`).sort()).toEqual(expected.sort())
   })
