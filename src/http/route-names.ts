@@ -10,6 +10,9 @@ const OTHERS: ReadonlySet<string> = new Set([
   '/api/health',
   '/api/openapi.json',
   '/api/docs',
+  '/api/version',
+  '/.well-known/muster.json',
+  '/llms.txt',
   '/api/auth/oidc/start',
   '/api/auth/oidc/callback',
 ])
@@ -22,6 +25,8 @@ const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
   ].map((path) => [paths.patternOf(path, '[^/]+'), path] as const),
   [/^\/api\/docs\//, '/api/docs/*'],
   [/^\/app\//, '/app/*'],
+  [/^\/a2a\/agents\/[^/]+\/?$/, '/a2a/agents/{id}'],
+  [/^\/a2a\/agents\/[^/]+\/\.well-known\/agent(?:-card)?\.json$/, '/a2a/agents/{id}/.well-known/agent-card.json'],
   [/^\/mcp\/agents\/[^/]+\/?$/, '/mcp/agents/{id}'],
 ]
 

@@ -18,6 +18,10 @@ const DOORS: readonly Entry[] = [
   { pattern: /^\/mcp(?:\/agents\/[^/]+)?\/?$/, open: () => import('./mcp/door.ts') },
   { pattern: /^\/api\/v1\/agents\/[^/]+\/chat/, open: () => import('./ai-sdk/door.ts') },
   { pattern: /^\/api\/v1\/agents\/[^/]+\/ag-ui\/?$/, open: () => import('./ag-ui/door.ts') },
+  {
+    pattern: /^\/a2a\/agents\/[^/]+(?:\/\.well-known\/agent(?:-card)?\.json)?\/?$/,
+    open: () => import('./a2a/door.ts'),
+  },
 ]
 
 /** Matches the paths of all doors, for a fast refusal of any other. */

@@ -1,6 +1,8 @@
-import { toAppError, toBody } from '../../errors.ts'
-import type { Context } from '../../trpc.ts'
-import { fromTRPCError } from '../../trpc.ts'
+import type { z } from 'zod'
+import { AppError, toAppError, toBody } from '../../errors.ts'
+import type { Executed } from '../../executions/schema.ts'
+import { type Context, fromTRPCError } from '../../trpc.ts'
+import type { Run } from '../shared/wait.ts'
 
 /** A result of a tool. */
 export type ToolResult = {
@@ -28,4 +30,22 @@ export function toErrorResult({ deps, requestId }: Context, thrown: unknown): To
     isError: true,
     _meta: { 'muster/error': toBody(error, requestId) },
   }
+}
+
+/** Returns the result of a run that has ended. Throws the error of one that failed or was cancelled. */
+export function resultOf(execution: Run): ToolResult {
+  const { id: executionId, status, chatId, sessionId, error, errorCode, warnings, stopReason } = execution
+  if (status === 'cancelled') {
+    throw new AppError(409, 'Execution was cancelled', { code: 'cancelled', executionId })
+  }
+  if (status === 'failed') {
+    throw new AppError(500, 'Chat execution failed', {
+      code: (errorCode ?? 'internal') as AppError['code'],
+      ...(error !== undefined && { detail: error }),
+      executionId,
+    })
+  }
+  const result = execution.result ?? ''
+  const executed = { success: true as const, executionId, chatId, sessionId, status, result, warnings, stopReason }
+  return toResult(executed satisfies z.output<typeof Executed>, result)
 }

@@ -9,9 +9,9 @@ import { z } from 'zod'
 import type { AppError } from '../../errors.ts'
 import { createCaller } from '../../router.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
+import type { Run } from '../shared/wait.ts'
 import { decideBy, pendingOf, questionsFor } from './approvals.ts'
-import { toErrorResult } from './results.ts'
-import { type Run, resultOf } from './run.ts'
+import { resultOf, toErrorResult } from './results.ts'
 
 // The tasks extension (protocols.md section 1): a task is an execution.
 

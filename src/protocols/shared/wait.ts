@@ -1,13 +1,12 @@
 import type { z } from 'zod'
 import type { Actor } from '../../auth/actor.ts'
-import { AppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
-import type { Executed, Execution } from '../../executions/schema.ts'
+import type { Execution } from '../../executions/schema.ts'
 import { get } from '../../executions/service.ts'
 import type { Context } from '../../trpc.ts'
-import { followParts, type Part } from '../shared/parts.ts'
-import { type ToolResult, toResult } from './results.ts'
+import { followParts, type Part } from './parts.ts'
 
+/** An execution as the API shows it. */
 export type Run = z.input<typeof Execution>
 
 /** Tells the client what a run does. */
@@ -42,7 +41,7 @@ export async function waitForRun(
 }
 
 /** Returns a sentence for the parts of a run that a person wants to know of. */
-function messageOf(part: Part): string | null {
+export function messageOf(part: Part): string | null {
   switch (part.type) {
     case 'start':
       return `Execution ${part.executionId} is accepted`
@@ -57,22 +56,4 @@ function messageOf(part: Part): string | null {
     default:
       return null
   }
-}
-
-/** Returns the result of a run that has ended. Throws the error of one that failed or was cancelled. */
-export function resultOf(execution: Run): ToolResult {
-  const { id: executionId, status, chatId, sessionId, error, errorCode, warnings, stopReason } = execution
-  if (status === 'cancelled') {
-    throw new AppError(409, 'Execution was cancelled', { code: 'cancelled', executionId })
-  }
-  if (status === 'failed') {
-    throw new AppError(500, 'Chat execution failed', {
-      code: (errorCode ?? 'internal') as AppError['code'],
-      ...(error !== undefined && { detail: error }),
-      executionId,
-    })
-  }
-  const result = execution.result ?? ''
-  const executed = { success: true as const, executionId, chatId, sessionId, status, result, warnings, stopReason }
-  return toResult(executed satisfies z.output<typeof Executed>, result)
 }

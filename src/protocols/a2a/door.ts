@@ -1,0 +1,95 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { A2A_VERSION_HEADER } from '@a2a-js/sdk'
+import { LegacyJsonRpcTransportHandler } from '@a2a-js/sdk/compat/v0_3/server'
+import { JsonRpcTransportHandler, ServerCallContext, validateVersion } from '@a2a-js/sdk/server'
+import { findKnown, type KnownAgent } from '../../agents/known.ts'
+import { requireScope } from '../../auth/actor.ts'
+import { methodNotAllowed, notFound } from '../../errors.ts'
+import { readJson, sendJson } from '../../http/body.ts'
+import { asRequested, type Context } from '../../trpc.ts'
+import { findAgent } from '../shared/agents.ts'
+import { enterToRun } from '../shared/enter.ts'
+import { frame, writeFrames } from '../shared/frames.ts'
+import { cardOf, toJson } from './card.ts'
+import { createHandler } from './handler.ts'
+
+const PATH = /^\/a2a\/agents\/([^/?]+)(\/\.well-known\/agent(?:-card)?\.json)?\/?(?:\?|$)/
+
+/** Methods that start a run, of both versions. */
+const SENDS: ReadonlySet<unknown> = new Set(['SendMessage', 'SendStreamingMessage', 'message/send', 'message/stream'])
+
+/**
+ * Serves an agent by the Agent2Agent protocol (contract-2.md section 6.4): its card, and JSON-RPC for clients of versions 1.0
+ * and 0.3. Throws 401, 403, 404 and 405.
+ */
+export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const { deps } = context
+  const [, wanted = '', isCard] = PATH.exec(req.url ?? '') ?? []
+  if (isCard) {
+    if (req.method !== 'GET' && req.method !== 'HEAD') throw methodNotAllowed(['GET', 'HEAD'])
+    const agent = await findForCard(context, decoded(wanted), req.headers.authorization !== undefined)
+    return sendJson(res, 200, toJson(cardOf(deps.settings, agent)))
+  }
+  if (req.method !== 'POST') throw methodNotAllowed(['POST'])
+  const actor = asRequested(context, await context.authenticate())
+  requireScope(actor, 'agents:execute', 'executions:read')
+  const agent = await findAgent(actor, deps, decoded(wanted))
+  const body = await readJson(req)
+  if (SENDS.has(body.method)) await enterToRun(context)
+
+  const header = req.headers[A2A_VERSION_HEADER.toLowerCase()]
+  const requestedVersion = (Array.isArray(header) ? header[0] : header) || '0.3'
+  const isLegacy = requestedVersion === '0.3'
+  const handler = createHandler(context, actor, agent)
+  const { id = null } = body
+  const toError = (error: unknown) => ({
+    ...{ jsonrpc: '2.0', id },
+    error: isLegacy
+      ? LegacyJsonRpcTransportHandler.mapToLegacyJSONRPCError(error)
+      : JsonRpcTransportHandler.mapToJSONRPCError(error),
+  })
+  try {
+    validateVersion(requestedVersion, cardOf(deps.settings, agent), 'JSONRPC')
+    const transport = isLegacy ? new LegacyJsonRpcTransportHandler(handler) : new JsonRpcTransportHandler(handler)
+    const answer = await transport.handle(body, new ServerCallContext({ requestedVersion }))
+    if (!(Symbol.asyncIterator in answer)) return sendJson(res, 200, answer)
+    const events = answer[Symbol.asyncIterator]()
+    // An error before the first event is a plain answer.
+    const first = await events.next()
+    const onError = (error: unknown) => frame(toError(error))
+    return await writeFrames(res, toFrames(first, events), { onError })
+  } catch (error) {
+    if (res.headersSent) throw error
+    sendJson(res, 200, toError(error))
+  }
+}
+
+async function* toFrames(
+  first: IteratorResult<object, void>,
+  rest: AsyncIterator<object, void>,
+): AsyncGenerator<string> {
+  try {
+    for (let event = first; !event.done; event = await rest.next()) yield frame(event.value)
+  } finally {
+    await rest.return?.()
+  }
+}
+
+/** Finds the agent of a card: without a token a public one, where PUBLIC_DIRECTORY is set. */
+async function findForCard(context: Context, wanted: string, hasToken: boolean): Promise<KnownAgent> {
+  const { deps } = context
+  if (!hasToken && deps.settings.PUBLIC_DIRECTORY) {
+    const agent = await findKnown(deps, wanted, { visibility: 'public', archivedAt: null })
+    if (agent) return agent
+  }
+  return findAgent(await context.authenticate(), deps, wanted)
+}
+
+/** Decodes a name in an address. Throws 404 for one that is malformed. */
+function decoded(name: string): string {
+  try {
+    return decodeURIComponent(name)
+  } catch {
+    throw notFound('Agent')
+  }
+}

@@ -1,0 +1,244 @@
+import type {
+  CancelTaskRequest,
+  GetTaskRequest,
+  ListTasksRequest,
+  ListTasksResponse,
+  Message,
+  Part,
+  SendMessageRequest,
+  StreamResponse,
+  SubscribeToTaskRequest,
+  Task,
+} from '@a2a-js/sdk'
+import { Role, TaskState } from '@a2a-js/sdk'
+import {
+  A2AError,
+  ContentTypeNotSupportedError,
+  PushNotificationNotSupportedError,
+  RequestMalformedError,
+  TaskNotCancelableError,
+  TaskNotFoundError,
+  UnsupportedOperationError,
+} from '@a2a-js/sdk/errors'
+import type { A2ARequestHandler } from '@a2a-js/sdk/server'
+import type { KnownAgent } from '../../agents/known.ts'
+import type { Actor } from '../../auth/actor.ts'
+import { type AppError, toAppError } from '../../errors.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import { Execute } from '../../executions/schema.ts'
+import { find as findRun } from '../../executions/service.ts'
+import { readKey } from '../../idempotency.ts'
+import { checkInput, IDEMPOTENCY_KEY } from '../../lib/fields.ts'
+import { createCaller } from '../../router.ts'
+import { publicAddress } from '../../settings.ts'
+import { type Context, fromTRPCError } from '../../trpc.ts'
+import { followParts } from '../shared/parts.ts'
+import { MAX_NAME, startRun } from '../shared/runs.ts'
+import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
+import { cardOf } from './card.ts'
+import { artifactUpdate, STATUSES, stateOf, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
+
+/** A session's id, which is told apart from a client's own name of a context. */
+const SESSION_ID = /^\w{31}$/
+
+/** Number of tasks on a page, unless the client asks for another. */
+const PAGE = 50
+const MAX_PAGE = 100
+
+/** Creates the handler of one request, for the SDK's transports. */
+export function createHandler(context: Context, actor: Actor, agent: KnownAgent): A2ARequestHandler {
+  const { deps } = context
+  const caller = createCaller(context)
+  const approvalsUrl = `${publicAddress(deps.settings)}/app/approvals`
+  const noPush = async (): Promise<never> => {
+    throw new PushNotificationNotSupportedError()
+  }
+
+  /** Finds a run of this agent. Throws TaskNotFoundError for any other. */
+  async function find(id: string): Promise<Run> {
+    if (!id.trim()) throw new RequestMalformedError('The id of the task is missing')
+    const { execution } = await translated(context, () => caller.executions.get({ id }), 'task')
+    if (execution.agentId !== agent.id) throw new TaskNotFoundError()
+    return execution as Run
+  }
+
+  /** Returns the context of a session: the name that the client gave to it, or its id. */
+  async function contextOf(sessionId: string): Promise<string> {
+    const { organizationId, userId } = actor
+    const where = { organizationId, userId, agentId: agent.id, protocol: 'a2a', sessionId }
+    return (await deps.db.conversationName.findFirst({ where, select: { name: true } }))?.name ?? sessionId
+  }
+
+  const show = async (run: Run, historyLength?: number) =>
+    toTask(run, { contextId: await contextOf(run.sessionId), approvalsUrl, historyLength })
+
+  /** Starts the run of a message, or joins that of a repeated one. */
+  async function send({ message }: SendMessageRequest): Promise<ExecutionRow> {
+    if (!message?.messageId) throw new RequestMalformedError('The message has no messageId')
+    if (message.taskId) await refuseTask(message)
+    const { contextId } = message
+    if (contextId.length > MAX_NAME) throw new RequestMalformedError(`A contextId has at most ${MAX_NAME} characters`)
+    const content = message.parts.map(textOf).join('\n\n')
+    return translated(context, async () => {
+      checkInput([content, contextId, message.messageId])
+      const isId = SESSION_ID.test(contextId)
+      const path = `/a2a/agents/${agent.id}`
+      const asked = {
+        ...{ agent, protocol: 'a2a' as const, path, body: { content, contextId }, history: null },
+        message: Execute.shape.message.parse(content),
+        ...{ name: isId ? null : contextId || null, sessionId: isId ? contextId : null },
+        options: { background: true },
+      }
+      const key = IDEMPOTENCY_KEY.test(message.messageId) ? readKey(message.messageId, 'POST', path) : null
+      return startRun(actor, deps, asked, { idempotency: key, onAccepted: context.onAccepted })
+    })
+  }
+
+  /** Refuses a message to a task, because a run takes no further messages: a conversation continues in its context. */
+  async function refuseTask({ taskId }: Message): Promise<never> {
+    const run = await find(taskId)
+    throw new UnsupportedOperationError(
+      run.waitingFor
+        ? `The task waits for a person, who decides at ${approvalsUrl}`
+        : `The task takes no further messages. Continue the conversation with contextId ${await contextOf(run.sessionId)}`,
+    )
+  }
+
+  /** Streams a run: the task, fragments of the answer, and changes of the state, until it ends or waits for a person. */
+  async function* stream(row: ExecutionRow): AsyncGenerator<StreamResponse, void, undefined> {
+    const task = await show(await find(row.id))
+    const place = { taskId: row.id, contextId: task.contextId }
+    yield { payload: { $case: 'task', value: { ...task, artifacts: [] } } }
+    const working = { state: TaskState.TASK_STATE_WORKING, message: undefined, timestamp: undefined }
+    let shown = ''
+    let isAppended = false
+    for await (const parts of followParts(actor, deps, row, context.streamTo)) {
+      for (const part of parts) {
+        if (part.type === 'step-start' || part.type === 'reset') isAppended = false
+        if (part.type === 'text-delta') {
+          shown = isAppended ? shown + part.text : part.text
+          yield artifactUpdate(place, part.text, isAppended)
+          isAppended = true
+        }
+        const note = part.type === 'start' || part.type === 'approval' ? null : messageOf(part)
+        if (note)
+          yield statusUpdate(place, {
+            ...working,
+            message: toMessage(place, Role.ROLE_AGENT, `${row.id}-${part.seq}`, note),
+          })
+      }
+      const run = parts.some(({ type }) => type === 'approval') ? await find(row.id) : null
+      if (run?.waitingFor) return yield statusUpdate(place, statusOf(run, place, approvalsUrl))
+    }
+    const ended = await find(row.id)
+    if (ended.status === 'completed') {
+      const isWhole = shown === (ended.result ?? '')
+      yield artifactUpdate(place, isWhole ? '' : (ended.result ?? ''), isWhole && isAppended, true)
+    }
+    // Not if the server stops, or the caller has lost access.
+    if (ended.completedAt) yield statusUpdate(place, statusOf(ended, place, approvalsUrl))
+  }
+
+  return {
+    getAgentCard: async () => cardOf(deps.settings, agent),
+    getAuthenticatedExtendedAgentCard: async () => {
+      throw new UnsupportedOperationError('The card says everything already')
+    },
+    async sendMessage(params) {
+      const { returnImmediately = false, historyLength } = params.configuration ?? {}
+      const row = await send(params)
+      if (returnImmediately) return show(await find(row.id), historyLength)
+      return show(await translated(context, () => waitForRun(context, actor, row, null)), historyLength)
+    },
+    async *sendMessageStream(params) {
+      yield* stream(await send(params))
+    },
+    getTask: async ({ id, historyLength }: GetTaskRequest) => show(await find(id), historyLength),
+    async *resubscribe({ id }: SubscribeToTaskRequest) {
+      const run = await find(id)
+      if (run.completedAt) throw new UnsupportedOperationError('The task has ended: get it instead')
+      yield* stream(await translated(context, () => findRun(actor, deps, id), 'task'))
+    },
+    async cancelTask({ id }: CancelTaskRequest) {
+      await find(id)
+      const cancel = () => caller.executions.cancel({ id })
+      const { execution } = await translated(context, cancel, 'cancel')
+      return show(execution as Run)
+    },
+    async listTasks(params: ListTasksRequest): Promise<ListTasksResponse> {
+      return listTasks(params)
+    },
+    createTaskPushNotificationConfig: noPush,
+    getTaskPushNotificationConfig: noPush,
+    listTaskPushNotificationConfigs: noPush,
+    deleteTaskPushNotificationConfig: noPush,
+  }
+
+  async function listTasks(params: ListTasksRequest): Promise<ListTasksResponse> {
+    const { contextId, status, pageToken, historyLength, statusTimestampAfter, includeArtifacts } = params
+    const pageSize = Math.min(Math.max(params.pageSize ?? PAGE, 1), MAX_PAGE)
+    const none = { tasks: [], nextPageToken: '', pageSize, totalSize: 0 }
+    const session = contextId ? await findSession(contextId) : null
+    if (contextId && !session) return none
+    const wanted = status === TaskState.TASK_STATE_UNSPECIFIED ? undefined : STATUSES[status]
+    if (status !== TaskState.TASK_STATE_UNSPECIFIED && !wanted) return none
+    const filter = {
+      ...{ agentId: agent.id, limit: pageSize, count: true },
+      ...(wanted && { status: wanted }),
+      ...(session && { chatId: session.chatId }),
+      ...(pageToken && { cursor: pageToken }),
+      ...(statusTimestampAfter && { since: statusTimestampAfter }),
+    }
+    const page = await translated(context, () => caller.executions.list(filter))
+    const runs = (page.executions as Run[]).filter(
+      (run) => (!session || run.sessionId === session.id) && (!wanted || stateOf(run) === status),
+    )
+    const whole = includeArtifacts ? await Promise.all(runs.map(({ id }) => find(id))) : runs
+    const tasks: Task[] = []
+    for (const run of whole) tasks.push(await show(run, historyLength ?? 0))
+    return { tasks, nextPageToken: page.nextCursor ?? '', pageSize, totalSize: page.total ?? tasks.length }
+  }
+
+  /** Finds the session of a context. */
+  async function findSession(contextId: string) {
+    const { organizationId, userId } = actor
+    const select = { id: true, chatId: true } as const
+    if (SESSION_ID.test(contextId)) {
+      return deps.db.session.findFirst({ where: { id: contextId, organizationId, agentId: agent.id }, select })
+    }
+    const key = { organizationId, userId, agentId: agent.id, protocol: 'a2a', name: contextId }
+    const named = await deps.db.conversationName.findUnique({
+      where: { organizationId_userId_agentId_protocol_name: key },
+      select: { sessionId: true },
+    })
+    return named && deps.db.session.findFirst({ where: { id: named.sessionId, organizationId }, select })
+  }
+}
+
+/** Returns the text of a part. Throws ContentTypeNotSupportedError for a file. */
+function textOf({ content, mediaType }: Part): string {
+  switch (content?.$case) {
+    case 'text':
+      return content.value
+    case 'data':
+      return JSON.stringify(content.value)
+    default:
+      throw new ContentTypeNotSupportedError(`A part of type ${mediaType || 'file'} cannot be read: send text or data`)
+  }
+}
+
+/** Converts the errors of services and procedures to those of the protocol. Unexpected ones are logged. */
+async function translated<T>({ deps, requestId }: Context, work: () => Promise<T>, of?: 'task' | 'cancel'): Promise<T> {
+  try {
+    return await work()
+  } catch (thrown) {
+    const error: AppError = toAppError(fromTRPCError(thrown))
+    const text = [error.message, error.detail].filter(Boolean).join('. ')
+    if (error.status === 404 && of) throw new TaskNotFoundError()
+    if (error.status === 400 && of === 'cancel') throw new TaskNotCancelableError(error.message)
+    if (error.status === 409) throw new UnsupportedOperationError(text)
+    if (error.status < 500) throw new RequestMalformedError(text)
+    if (error.cause) deps.log.error({ requestId, err: error.cause }, error.message)
+    throw new A2AError(text)
+  }
+}

@@ -1,0 +1,100 @@
+import { type Artifact, type Message, type Part, Role, type StreamResponse, type Task, TaskState } from '@a2a-js/sdk'
+import type { Run } from '../shared/wait.ts'
+
+// A task is an execution, its context the session (contract-2.md section 6.4).
+
+const ARTIFACT = 'result'
+
+const text = (value: string): Part => ({
+  ...{ content: { $case: 'text', value }, metadata: undefined, filename: '', mediaType: 'text/plain' },
+})
+
+/** Returns an artifact with the answer of a run, or a fragment of it. */
+export const artifactOf = (answer: string): Artifact => ({
+  ...{
+    artifactId: ARTIFACT,
+    name: 'Answer',
+    description: '',
+    parts: [text(answer)],
+    metadata: undefined,
+    extensions: [],
+  },
+})
+
+type Place = { taskId: string; contextId: string }
+
+export const messageOf = ({ taskId, contextId }: Place, role: Role, id: string, content: string): Message => ({
+  ...{ messageId: id, contextId, taskId, role, parts: [text(content)] },
+  ...{ metadata: undefined, extensions: [], referenceTaskIds: [] },
+})
+
+/** Returns the state of a run as that of a task. */
+export function stateOf({ status, waitingFor }: Pick<Run, 'status' | 'waitingFor'>): TaskState {
+  if (waitingFor) return TaskState.TASK_STATE_INPUT_REQUIRED
+  switch (status) {
+    case 'pending':
+      return TaskState.TASK_STATE_SUBMITTED
+    case 'running':
+      return TaskState.TASK_STATE_WORKING
+    case 'completed':
+      return TaskState.TASK_STATE_COMPLETED
+    case 'failed':
+      return TaskState.TASK_STATE_FAILED
+    case 'cancelled':
+      return TaskState.TASK_STATE_CANCELED
+  }
+}
+
+/** The statuses of runs by the state of a task. */
+export const STATUSES: { [State in TaskState]?: Run['status'] } = {
+  [TaskState.TASK_STATE_SUBMITTED]: 'pending',
+  [TaskState.TASK_STATE_INPUT_REQUIRED]: 'pending',
+  [TaskState.TASK_STATE_WORKING]: 'running',
+  [TaskState.TASK_STATE_COMPLETED]: 'completed',
+  [TaskState.TASK_STATE_FAILED]: 'failed',
+  [TaskState.TASK_STATE_CANCELED]: 'cancelled',
+}
+
+/** Returns what the client is told beside the state: why a run failed, or where a person decides. */
+function noteOf({ status, error, waitingFor }: Run, approvalsUrl: string): string | null {
+  if (waitingFor) return `A person has to approve a call of a tool at ${approvalsUrl}`
+  if (status === 'failed') return error ?? 'Chat execution failed'
+  return status === 'cancelled' ? 'Execution was cancelled' : null
+}
+
+export function statusOf(run: Run, place: Place, approvalsUrl: string): NonNullable<Task['status']> {
+  const note = noteOf(run, approvalsUrl)
+  return {
+    state: stateOf(run),
+    message: note === null ? undefined : messageOf(place, Role.ROLE_AGENT, `${run.id}-status`, note),
+    timestamp: run.updatedAt,
+  }
+}
+
+type Options = { contextId: string; approvalsUrl: string; historyLength?: number | undefined }
+
+/** Returns a run as a task. */
+export function toTask(run: Run, { contextId, approvalsUrl, historyLength }: Options): Task {
+  const place = { taskId: run.id, contextId }
+  const asked = messageOf(place, Role.ROLE_USER, `${run.id}-message`, run.message)
+  return {
+    id: run.id,
+    contextId,
+    status: statusOf(run, place, approvalsUrl),
+    artifacts: run.status === 'completed' && run.result ? [artifactOf(run.result)] : [],
+    history: historyLength === 0 || !run.message ? [] : [asked],
+    metadata: undefined,
+  }
+}
+
+export const statusUpdate = (place: Place, status: NonNullable<Task['status']>): StreamResponse => ({
+  payload: { $case: 'statusUpdate', value: { ...place, status, metadata: undefined } },
+})
+
+/** Returns a fragment of the answer. `append`: the artifact goes on, and does not begin anew. */
+export const artifactUpdate = (place: Place, fragment: string, append: boolean, lastChunk = false): StreamResponse => ({
+  payload: {
+    $case: 'artifactUpdate',
+    value: { ...place, artifact: artifactOf(fragment), append, lastChunk, metadata: undefined },
+  },
+})

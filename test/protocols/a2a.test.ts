@@ -1,0 +1,292 @@
+import { randomUUID } from 'node:crypto'
+import { type Message, Role, type SendMessageRequest, type StreamResponse, type Task, TaskState } from '@a2a-js/sdk'
+import {
+  ClientFactory,
+  ClientFactoryOptions,
+  DefaultAgentCardResolver,
+  JsonRpcTransportFactory,
+} from '@a2a-js/sdk/client'
+import { LegacyJsonRpcTransport } from '@a2a-js/sdk/compat/v0_3/client'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { createMcp } from '../engine/equipped.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let model: ModelServer
+let mcp: McpTestServer
+let server: TestServer
+let ann: Member
+let eve: Member
+let agent: string
+beforeAll(async () => {
+  model = await startModelServer()
+  mcp = await startMcpServer()
+  server = await startServer({
+    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' },
+    ...{ ALLOW_PRIVATE_NETWORK: 'true', PUBLIC_DIRECTORY: 'true' },
+  })
+  ann = await server.member({ organization: 'Acme' })
+  eve = await server.member({ organization: 'Other' })
+  agent = await create({ role: 'Mathematician' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+  await mcp[Symbol.asyncDispose]()
+})
+beforeEach(() => {
+  model.fallback = { tokens: ['Good ', 'day.'] }
+})
+
+async function create(fields: object): Promise<string> {
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }
+  const { status, body: answer } = await request(server, 'POST', '/api/v1/agents', { body, token: ann.token })
+  expect(status, JSON.stringify(answer)).toBe(200)
+  return answer.id
+}
+
+const fetchAs =
+  ({ token }: { token: string }): typeof fetch =>
+  (url, init) => {
+    const headers = new Headers(init?.headers)
+    headers.set('Authorization', `Bearer ${token}`)
+    // The card has the public address.
+    return fetch(String(url).replace(/^http:\/\/localhost:0/, server.url), { ...init, headers })
+  }
+
+/** Connects the SDK's client to an agent by its card; or its client of version 0.3. */
+async function connect(version: '1.0' | '0.3', who = ann, id = agent) {
+  const fetchImpl = fetchAs(who)
+  if (version === '0.3')
+    return new LegacyJsonRpcTransport({ endpoint: `${server.url}/a2a/agents/${id}`, fetchImpl } as never)
+  const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
+    transports: [new JsonRpcTransportFactory({ fetchImpl })],
+    cardResolver: new DefaultAgentCardResolver({ fetchImpl }),
+  })
+  return new ClientFactory(options).createFromUrl(`${server.url}/a2a/agents/${id}/.well-known/agent-card.json`, '')
+}
+
+function say(text: string, fields: Partial<Message> = {}, configuration: object = {}): SendMessageRequest {
+  const part = { content: { $case: 'text' as const, value: text }, metadata: undefined, filename: '', mediaType: '' }
+  const none = { contextId: '', taskId: '', metadata: undefined, extensions: [], referenceTaskIds: [] }
+  return {
+    message: { ...none, messageId: randomUUID(), role: Role.ROLE_USER, parts: [part], ...fields },
+    configuration: {
+      acceptedOutputModes: [],
+      taskPushNotificationConfig: undefined,
+      returnImmediately: false,
+      ...configuration,
+    },
+    metadata: undefined,
+    tenant: '',
+  }
+}
+
+const answerOf = ({ artifacts }: Task) =>
+  artifacts
+    .flatMap(({ parts }) => parts.map(({ content }) => (content?.$case === 'text' ? content.value : '')))
+    .join('')
+
+async function collect(stream: AsyncIterable<StreamResponse>) {
+  const events: StreamResponse[] = []
+  for await (const event of stream) events.push(event)
+  return events
+}
+
+/** The answer that the fragments of a stream make. */
+function streamed(events: StreamResponse[]): string {
+  let text = ''
+  for (const { payload } of events) {
+    if (payload?.$case !== 'artifactUpdate') continue
+    const { artifact, append } = payload.value
+    const [part] = artifact?.parts ?? []
+    const value = part?.content?.$case === 'text' ? part.content.value : ''
+    text = append ? text + value : value
+  }
+  return text
+}
+
+const stateOf = (event: StreamResponse | undefined) =>
+  event?.payload?.$case === 'statusUpdate' ? event.payload.value.status?.state : undefined
+
+describe.each(['1.0', '0.3'] as const)('the client of version %s', (version) => {
+  it('sends a message and gets the task with its answer', async () => {
+    const client = await connect(version)
+    const task = (await client.sendMessage(say('Hello'))) as Task
+    expect(task.id).toMatch(/^exec-/)
+    expect(task.status?.state).toBe(TaskState.TASK_STATE_COMPLETED)
+    expect(answerOf(task)).toBe('Good day.')
+    const got = await client.getTask({ id: task.id, tenant: '' })
+    expect(got).toEqual(task)
+  })
+
+  it('streams the answer and the end', async () => {
+    const client = await connect(version)
+    const events = await collect(client.sendMessageStream(say('Hello')))
+    expect(events[0]?.payload).toMatchObject({ $case: 'task', value: { id: expect.stringMatching(/^exec-/) } })
+    expect(streamed(events)).toBe('Good day.')
+    expect(stateOf(events.at(-1))).toBe(TaskState.TASK_STATE_COMPLETED)
+  })
+
+  it('continues a context of its own name', async () => {
+    const client = await connect(version)
+    const contextId = `of ${version}`
+    const first = (await client.sendMessage(say('One', { contextId }))) as Task
+    const second = (await client.sendMessage(say('Two', { contextId }))) as Task
+    expect([first.contextId, second.contextId]).toEqual([contextId, contextId])
+    expect(model.requests.at(-1)?.body.messages.map(({ content }) => content)).toEqual(
+      expect.arrayContaining(['One', 'Good day.', 'Two']),
+    )
+    const third = (await client.sendMessage(say('Three'))) as Task
+    const fourth = (await client.sendMessage(say('Four', { contextId: third.contextId }))) as Task
+    expect(fourth.contextId).toBe(third.contextId)
+  })
+
+  it('runs a repeated message once', async () => {
+    const client = await connect(version)
+    const message = say('Once', { messageId: `once-${version}` })
+    const first = (await client.sendMessage(message)) as Task
+    expect(((await client.sendMessage(message)) as Task).id).toBe(first.id)
+  })
+
+  it('cancels a task, and not twice', async () => {
+    model.fallback = { tokens: ['Wait'], end: 'hang' }
+    const client = await connect(version)
+    const task = (await client.sendMessage(say('Hello', {}, { returnImmediately: true }))) as Task
+    const cancel = () => client.cancelTask({ id: task.id, tenant: '', metadata: undefined })
+    expect(['', TaskState.TASK_STATE_CANCELED]).toContain((await cancel()).status?.state)
+    await expect
+      .poll(async () => (await client.getTask({ id: task.id, tenant: '' })).status?.state)
+      .toBe(TaskState.TASK_STATE_CANCELED)
+    await expect(cancel()).rejects.toThrow(/cancel/i)
+  })
+
+  it('follows a task that runs', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    model.fallback = { tokens: ['Good ', promise, 'day.'] }
+    const client = await connect(version)
+    const task = (await client.sendMessage(say('Hello', {}, { returnImmediately: true }))) as Task
+    const events: StreamResponse[] = []
+    for await (const event of client.resubscribeTask({ id: task.id, tenant: '' })) {
+      events.push(event)
+      resolve()
+    }
+    expect(streamed(events)).toBe('Good day.')
+    expect(stateOf(events.at(-1))).toBe(TaskState.TASK_STATE_COMPLETED)
+  })
+
+  it('gets a failed task with its reason', async () => {
+    model.fallback = { error: { status: 400, message: 'no' } }
+    const client = await connect(version)
+    const task = (await client.sendMessage(say('Hello'))) as Task
+    expect(task.status?.state).toBe(TaskState.TASK_STATE_FAILED)
+    expect(task.status?.message?.parts[0]?.content?.value).toMatch(/\w/)
+  })
+
+  it('waits for a person whose approval the run needs', async () => {
+    model.fallback = { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }
+    const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+    const client = await connect(version, ann, await create({ mcpInstanceIds: [mcpId] }))
+    const task = (await client.sendMessage(say('Hello'))) as Task
+    expect(task.status?.state).toBe(TaskState.TASK_STATE_INPUT_REQUIRED)
+    expect(task.status?.message?.parts[0]?.content?.value).toMatch(/\/app\/approvals$/)
+    await expect(client.sendMessage(say('Yes', { taskId: task.id }))).rejects.toThrow(/person/)
+    const events = await collect(client.sendMessageStream(say('Hello')))
+    expect(stateOf(events.at(-1))).toBe(TaskState.TASK_STATE_INPUT_REQUIRED)
+  })
+
+  it('finds no task of another organization', async () => {
+    const task = (await (await connect(version)).sendMessage(say('Hello'))) as Task
+    const mine = await (async () => {
+      const body = { name: 'Eve', systemPrompt: 'x' }
+      return (await request(server, 'POST', '/api/v1/agents', { body, token: eve.token })).body.id
+    })()
+    const client = await connect(version, eve, mine)
+    await expect(client.getTask({ id: task.id, tenant: '' })).rejects.toThrow(/not found/i)
+    await expect(client.sendMessage(say('Hello', { contextId: task.contextId }))).rejects.toThrow()
+  })
+})
+
+describe('a list of tasks', () => {
+  it('has those of the agent and the context, page by page', async () => {
+    const client = (await connect('1.0')) as Exclude<Awaited<ReturnType<typeof connect>>, LegacyJsonRpcTransport>
+    const contextId = 'listed'
+    const ids: string[] = []
+    for (const text of ['One', 'Two', 'Three'])
+      ids.unshift(((await client.sendMessage(say(text, { contextId }))) as Task).id)
+    const none = {
+      tenant: '',
+      contextId,
+      status: TaskState.TASK_STATE_UNSPECIFIED,
+      pageToken: '',
+      statusTimestampAfter: undefined,
+    }
+    const first = await client.listTasks({ ...none, pageSize: 2, includeArtifacts: true })
+    expect(first.tasks.map(({ id }) => id)).toEqual(ids.slice(0, 2))
+    expect(answerOf(first.tasks[0]!)).toBe('Good day.')
+    const second = await client.listTasks({ ...none, pageSize: 2, pageToken: first.nextPageToken })
+    expect(second.tasks.map(({ id, artifacts }) => [id, artifacts])).toEqual([[ids[2], []]])
+    const failed = await client.listTasks({ ...none, status: TaskState.TASK_STATE_FAILED })
+    expect(failed.tasks).toEqual([])
+  })
+})
+
+describe('the card', () => {
+  const card = (id: string, token: string | null) =>
+    request(server, 'GET', `/a2a/agents/${id}/.well-known/agent-card.json`, { token })
+
+  it('has what clients of both versions need', async () => {
+    const { status, body } = await card(agent, ann.token)
+    expect(status).toBe(200)
+    expect(body).toMatchObject({
+      ...{ name: 'Ada', description: 'Mathematician', version: '1', protocolVersion: '0.3.0' },
+      url: expect.stringMatching(new RegExp(`/a2a/agents/${agent}$`)),
+      supportedInterfaces: [{ protocolBinding: 'JSONRPC', protocolVersion: '1.0' }, { protocolVersion: '0.3' }],
+      capabilities: { streaming: true, pushNotifications: false },
+      securitySchemes: { bearer: { type: 'http', scheme: 'bearer', httpAuthSecurityScheme: { scheme: 'Bearer' } } },
+      skills: [{ id: 'ask', name: 'Ada' }],
+    })
+  })
+
+  it('is there without a token for public agents only', async () => {
+    const shown = await create({ visibility: 'public' })
+    expect((await card(shown, null)).status).toBe(200)
+    for (const id of [agent, 'nobody']) expect((await card(id, null)).status).toBe(401)
+    expect((await card(agent, eve.token)).status).toBe(404)
+    const hidden = await create({ visibility: 'private' })
+    const ben = await server.member({ organization: 'Acme' })
+    expect((await card(hidden, ben.token)).status).toBe(404)
+  })
+})
+
+describe('the address', () => {
+  const post = (
+    body: unknown,
+    headers: Record<string, string> = { 'A2A-Version': '1.0' },
+    token: string | null = ann.token,
+  ) => request(server, 'POST', `/a2a/agents/${agent}`, { body, headers, token })
+  const rpc = (method: string, params: object = {}) => ({ jsonrpc: '2.0', id: 1, method, params })
+
+  it('refuses other versions, methods and types with the errors of the protocol', async () => {
+    const codeOf = async (answer: ReturnType<typeof post>) => (await answer).body.error?.code
+    expect(await codeOf(post(rpc('GetTask', { id: 'x' }), { 'A2A-Version': '2.0' }))).toBe(-32009)
+    expect(await codeOf(post(rpc('Nothing')))).toBe(-32601)
+    expect(await codeOf(post(rpc('GetTask', { id: 'x' })))).toBe(-32001)
+    expect(await codeOf(post(rpc('CreateTaskPushNotificationConfig', { taskId: 'x', url: 'http://x' })))).toBe(-32003)
+    const file = { messageId: 'm', role: 'ROLE_USER', parts: [{ raw: 'AAAA', mediaType: 'image/png' }] }
+    expect(await codeOf(post(rpc('SendMessage', { message: file })))).toBe(-32005)
+    const empty = { messageId: 'm', role: 'ROLE_USER', parts: [{ text: ' ' }] }
+    expect(await codeOf(post(rpc('SendMessage', { message: empty })))).toBe(-32602)
+  })
+
+  it('takes only tokens with the scopes', async () => {
+    expect((await post(rpc('GetTask'), {}, null)).status).toBe(401)
+    const reader = await server.member({ organization: 'Acme', scopes: ['executions:read'] })
+    const message = { messageId: 'm', role: 'ROLE_USER', parts: [{ text: 'Hi' }] }
+    const answer = await post(rpc('SendMessage', { message }), { 'A2A-Version': '1.0' }, reader.token)
+    expect(answer.status).toBe(403)
+    expect((await request(server, 'GET', `/a2a/agents/${agent}`, { token: ann.token })).status).toBe(405)
+  })
+})
