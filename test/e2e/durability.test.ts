@@ -44,6 +44,48 @@ test('a stream cut by kill -9 resumes after the restart without a gap, to a late
   expect(await violations(subject.db)).toEqual([])
 }, 60_000)
 
+test('a subscriber of a chat gets each word once, though the server is killed twice with kill -9', async () => {
+  await using subject = await createSubject()
+  const words = Array.from({ length: 120 }, (_, index) => `w${index} `)
+  subject.model.script({ tokens: words, end: 'hang' })
+  // The queued run of the same chat is asked before the second kill, and again after it.
+  subject.model.script({ end: 'hang' })
+  subject.model.script({ tokens: ['Second ', 'answer.'] })
+  const { chatId, executionId, sessionId } = (await execute(subject, { message: 'First', background: true })).body
+  const queued = await execute(subject, { message: 'Second', background: true, chatId, sessionId })
+  const seen: StreamEvent[] = []
+  const follow = () =>
+    openStream(subject, `/api/v1/chats/${chatId}/events`, {
+      headers: seen.length ? { 'Last-Event-ID': seen.at(-1)!.lastEventId } : {},
+    })
+  const readUntil = async (holds: () => boolean) => {
+    const stream = await follow()
+    while (!holds()) seen.push((await stream.next())!)
+    return stream
+  }
+  const textOf = (id: string) =>
+    seen.flatMap(({ data }) => (data.executionId === id ? (data.delta?.text ?? []) : [])).join('')
+  const isOver = (id: string) =>
+    seen.some(({ event, data }) => /^(result|error)$/.test(event) && data.executionId === id)
+
+  let stream = await readUntil(() => textOf(executionId).includes('w90 '))
+  await subject.kill()
+  await stream.rest().catch(() => {})
+  await subject.start()
+  stream = await readUntil(() => isOver(executionId))
+  expect(words.join('').startsWith(textOf(executionId))).toBe(true)
+  expect(textOf(executionId).length).toBeGreaterThan(words.slice(0, 90).join('').length)
+
+  await subject.model.request(1)
+  await subject.kill()
+  await stream.rest().catch(() => {})
+  await subject.start()
+  await using _last = await readUntil(() => isOver(queued.body.executionId))
+  expect(textOf(queued.body.executionId)).toBe('Second answer.')
+  const ids = seen.map(({ lastEventId, event, data }) => `${lastEventId} ${event} ${data.status ?? ''}`)
+  expect(ids).toEqual([...new Set(ids)])
+}, 60_000)
+
 test("after kill -9 the organization's count is right again, and pending runs start", async () => {
   await using subject = await createSubject({ MAX_RUNNING_PER_ORGANIZATION: '2' })
   const running = async () => (await subject.db.organization.findFirstOrThrow()).running
