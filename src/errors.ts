@@ -108,7 +108,7 @@ export const invalidCursor = (name = 'cursor', cursor = 'a nextCursor') =>
 /** Returns the 400 for an id that refers to nothing that the caller can reach, foreign or unknown. */
 export const badReference = (field: string, id: string | undefined, message = `Invalid ${field}`) =>
   badRequest(message, {
-    detail: `\`${field}\` names ${toPrintable(id ?? '')}: there is none with this id, or none that you can reach.`,
+    detail: `\`${field}\` names ${toPrintable(id ?? '') || 'an empty id'}: there is none with this id, or none that you can reach.`,
   })
 /** Throws the 400 for the first of some ids that was not found. */
 export function requireAll(field: string, ids: readonly string[], found: { has(id: string): boolean }): void {

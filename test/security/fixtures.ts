@@ -264,6 +264,13 @@ export function maker(server: TestServer, who: Member) {
       const { id: message } = await db.message.findFirstOrThrow({ where: { executionId } })
       return { execution: executionId, chat: chatId, session: sessionId, approval: id, message }
     },
+    /** The name that another protocol's client gave a session. */
+    async conversation({ canary }: Marks, agentId: string, sessionId: string): Promise<void> {
+      const { organizationId, userId } = who
+      const times = { createdAt: clock.now(), updatedAt: clock.now() }
+      const data = { organizationId, userId, agentId, protocol: 'openai', name: `${canary} conversation`, sessionId }
+      await db.conversationName.create({ data: { ...data, ...times }, select: { name: true } })
+    },
   }
 }
 
@@ -282,6 +289,7 @@ export async function everything(server: TestServer, who: Member, canary: string
   const space = await make.space(marks, { addAgents: [agent], addSkills: [skill], addMcps: [mcp] })
   await make.does('files.write', { id: space, path: 'kept.txt', content: canary })
   const run = await make.run(marks, { id: agent, spaceId: space, mediaIds: [media] })
+  await make.conversation(marks, agent, run.session)
   const mission = await make.mission(marks, { agentId: agent, spaceId: space })
   const task = await make.task(marks, { spaceId: space })
   const { service, serviceKey } = await make.service(marks)

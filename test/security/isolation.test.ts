@@ -454,7 +454,7 @@ test.skipIf(onPostgres).each(ALL_FACES)(
       const ask = async (id: string) => {
         const input = inputWith(procedure, field, id, owned.outsider)
         const answers = await call(face, procedure, input, people.outsider.token, field)
-        return answers.map((answer) => plain(answer, never))
+        return answers.map((answer) => plain(answer, never).replace('an empty id', '<id>'))
       }
       const [empty, nobodys] = [await ask(''), await ask(never)]
       for (const [index, said] of empty.entries()) {
