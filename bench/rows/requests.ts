@@ -97,9 +97,48 @@ const chatCompletions: Row = {
   },
 }
 
+/** Signs an admin in, as a browser does. Returns the headers of its requests. */
+async function signIn(service: Service): Promise<Record<string, string>> {
+  type Profile = { profile: { organization: { id: string } } }
+  const { profile } = await call<Profile>(service, 'GET', '/api/v1/profile')
+  const path = `/api/v1/organizations/${profile.organization.id}/invitations`
+  const email = `${crypto.randomUUID()}@example.com`
+  const { url } = await call<{ url: string }>(service, 'POST', path, { email, role: 'admin' })
+  const response = await fetch(`${service.url}/api/auth/accept`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', 'X-Muster-Request': '1', Origin: service.url },
+    body: JSON.stringify({ code: url.split('#')[1], name: 'Ada' }),
+  })
+  const [cookie = ''] = response.headers.getSetCookie()
+  return { Cookie: cookie.split(';', 1)[0]! }
+}
+
+/** Measures a request with the cookie of a browser beside the same with a token. */
+function cookieRow(name: 'list' | 'get', what: string): Row {
+  return {
+    name: `${name}-cookie`,
+    what: `${what}, by cookie`,
+    unit: 'requests/s',
+    reference: 'by token',
+    goal: { of: 'ratio', atLeast: 0.9 },
+    async prepare(lab) {
+      const { service, workloads } = await pairOf(lab)
+      const byToken = { ...workloads[name], program: service }
+      const byCookie = { ...byToken, headers: await signIn(service) }
+      return async ({ seconds }) => {
+        const theirs = await load(byToken, seconds)
+        const ours = await load(byCookie, seconds)
+        return { value: ours.rate, reference: theirs.rate, cpu: [ours.cpu, theirs.cpu] }
+      }
+    },
+  }
+}
+
 export const requestRows: Row[] = [
   requestRow('get', 'get an agent', { of: 'ratio', atLeast: 0.36 }),
   requestRow('list', 'list 10 agents', { of: 'ratio', atLeast: 0.3 }),
+  cookieRow('get', 'get an agent'),
+  cookieRow('list', 'list 10 agents'),
   requestRow('create', 'create an agent'),
   requestRow('execute', 'execute, offline model'),
   chatCompletions,

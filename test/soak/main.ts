@@ -14,6 +14,7 @@ import { startCluster } from '../support/cluster.ts'
 import { createFolder } from '../support/folder.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { crash } from './crash.ts'
+import { enumeration } from './enumeration.ts'
 import { killedKeys, parallelKeys } from './keys.ts'
 import { mutations } from './mutations.ts'
 import { readers } from './readers.ts'
@@ -142,6 +143,15 @@ const PROOFS: Proof[] = [
     name: 'fuzz',
     what: 'requests generated from the OpenAPI document, 300 of each operation',
     run: () => tests('test/rest/fuzz.test.ts', 'still answers|answers as documented', { FUZZ_RUNS: '300' }),
+  },
+  {
+    name: 'enumeration',
+    what: `wrong passwords of accounts and of unknown addresses, ${rounds * 2} of each`,
+    async run() {
+      const { medians, percent, ms } = await enumeration(rounds * 2)
+      const each = Object.entries(medians).map(([name, time]) => `${name} ${time.toFixed(2)} ms`)
+      return `medians: ${each.join(', ')}; they differ by ${percent.toFixed(1)} % and ${ms.toFixed(2)} ms`
+    },
   },
   {
     name: 'mutations',
