@@ -107,6 +107,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('9 Two filters per resource', '/adr/0009-two-filters-per-resource'),
       item('10 One definition', '/adr/0010-one-definition-for-three-apis'),
       item('11 No deletion by absence', '/adr/0011-nothing-is-deleted-by-absence'),
+      item('12 Browser sessions', '/adr/0012-sessions-in-the-database'),
     ],
   },
   {

@@ -4,6 +4,7 @@ import { networkOf } from '../../src/auth/sign-in-limits.ts'
 import { newLink as makeLink, setPassword, signedIn } from '../support/browser-session.ts'
 import { expectError } from '../support/faces.ts'
 import { freePort } from '../support/postgres.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { ownPage, type RequestOptions, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -110,6 +111,18 @@ describe('signing in with a password', () => {
     const statuses = (await Promise.all(tries)).map(({ status }) => status)
     expect(statuses.filter((status) => status === 401)).toHaveLength(20)
     expect((await login(email, PASSWORD)).status).toBe(429)
+  })
+
+  it.runIf(onPostgres)('is refused after five failures on two servers together, on both', async () => {
+    const { email } = await person()
+    await using other = await startServer({ ...server.databaseEnv, DATA_DIR: server.folder }, { folder: server.folder })
+    const there = async (password: string) => {
+      const options = { body: { email, password }, token: null }
+      return (await request(other, 'POST', '/api/auth/login', options)).status
+    }
+    const statuses = await Promise.all([1, 2, 3, 4].map((n) => there(`wrong ${n}`)))
+    expect([...statuses, (await login(email, 'wrong')).status]).toEqual(Array(5).fill(401))
+    expect([await there(PASSWORD), (await login(email, PASSWORD)).status]).toEqual([429, 429])
   })
 
   it('ignores successes in its limits', async () => {
