@@ -87,6 +87,8 @@ export type ResourceName =
   | 'Member'
   | 'Invitation'
   | 'Service account'
+  | 'Webhook'
+  | 'Delivery'
 
 /** Returns a 400. A missing field explains itself; any other message needs a `detail`. */
 export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' | 'detail'> = {}) => {
@@ -190,6 +192,12 @@ export const methodNotAllowed = (allowed: readonly string[]) =>
 /** Returns the 412 of a change to a resource that differs from the caller's version (contract-2.md section 1.17). */
 export const hasChanged = (detail = 'Get the resource again, and repeat the change with its new ETag or version') =>
   new AppError(412, 'The resource has changed', { detail })
+/** Returns the 410 of a place in the event feed whose events were removed (contract-2.md section 5.4). */
+export const gone = (oldest: string) =>
+  new AppError(410, 'Events behind this cursor were removed', {
+    code: 'not_found',
+    detail: `Events are stored for 30 days. The oldest cursor is ${oldest}`,
+  })
 /** Returns the 416 of an unsatisfiable range. */
 export const rangeNotSatisfiable = (size: number) =>
   new AppError(416, 'Range not satisfiable', {

@@ -249,9 +249,14 @@ function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
   return JSON.parse(answer)
 }
 
-/** A token, or a link, is returned once: the stored response, and so the repetition, has null instead. */
+/** A token, a link, or a secret is returned once: the stored response, and so the repetition, has null instead. */
 export const store = (tx: Tx, { id }: KeyClaim, answer: object, createdAt?: Date) => {
-  const shown = { ...answer, ...('token' in answer && { token: null }), ...('url' in answer && { url: null }) }
+  const shown = {
+    ...answer,
+    ...('token' in answer && { token: null }),
+    ...('url' in answer && { url: null }),
+    ...('secret' in answer && { secret: null }),
+  }
   const data = { answer: JSON.stringify(shown), leaseUntil: null }
   return tx.idempotencyRecord.updateMany({ where: { id, ...(createdAt && { createdAt }) }, data })
 }

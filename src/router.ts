@@ -3,6 +3,7 @@ import { approvals } from './approvals/router.ts'
 import { audit } from './audit/router.ts'
 import { chats } from './chats/router.ts'
 import { client } from './client/router.ts'
+import { events } from './events/router.ts'
 import { executions } from './executions/router.ts'
 import { files } from './files/router.ts'
 import { keys } from './keys/router.ts'
@@ -21,6 +22,7 @@ import { spaces } from './spaces/router.ts'
 import { tasks } from './tasks/router.ts'
 import { createCallerFactory, router } from './trpc.ts'
 import { usage } from './usage/router.ts'
+import { webhooks } from './webhooks/router.ts'
 
 export const appRouter = router({
   agents,
@@ -28,6 +30,7 @@ export const appRouter = router({
   audit,
   chats,
   client,
+  events,
   executions,
   files,
   keys,
@@ -45,6 +48,7 @@ export const appRouter = router({
   spaces,
   tasks,
   usage,
+  webhooks,
 })
 
 /** Type for typed clients: `createTRPCClient<AppRouter>`. */

@@ -14,6 +14,7 @@ import type { PostgresBus } from './bus/postgres.ts'
 import { removeStaleClones } from './client/git.ts'
 import { deriveKey, openMasterKey } from './crypto/secrets.ts'
 import { type Db, databaseFile, openDatabase } from './db/client.ts'
+import { continueEvents } from './db/events.ts'
 import { STATEMENT_TIMEOUT } from './db/limits.ts'
 import { openDatabaseClock } from './db/postgresql/clock.ts'
 import { lockDatabase } from './db/sqlite/file-lock.ts'
@@ -43,6 +44,7 @@ import type { Settings } from './settings.ts'
 import { settle as settleTask } from './tasks/service.ts'
 import { startTelemetry } from './telemetry/start.ts'
 import { count as countUsage } from './usage/service.ts'
+import { createDeliverer, type Deliverer } from './webhooks/deliverer.ts'
 
 export type Service = {
   deps: Deps
@@ -101,6 +103,7 @@ export async function startService(
   const masterKey = await openMasterKey(database, settings, clock.now())
   const installation = installationId(masterKey)
   if (file) await countStart(database, settings, { installation, isReplaced, now: clock.now() })
+  await continueEvents(db, settings)
   const pause = cleanup.adopt(await openPause(settings, db, log), (opened) => opened.stop())
   const storage = await openStorage(settings, installation, file !== null)
   // A paused server may use the folder of another database, whose uploads are in progress.
@@ -209,6 +212,8 @@ export async function startService(
   await listen(server, settings)
   cleanup.defer(() => close(server))
   let scheduler: Scheduler | null = null
+  let deliverer: Deliverer | null = null
+  cleanup.defer(() => deliverer?.stop())
   // From here on new runs are rejected, including those of missions; the next server starts them.
   cleanup.defer(async () => {
     await Promise.all([scheduler?.stop(), engine.drain()])
@@ -224,6 +229,7 @@ export async function startService(
   isStarted = true
   if (settings.ROLE !== 'api') {
     scheduler = createScheduler(deps)
+    deliverer = createDeliverer(deps)
     // A failure is reported to its user later.
     const preload = () => models.preload().catch(() => {})
     const timer = setTimeout(preload, PRELOAD_AFTER)

@@ -110,6 +110,24 @@ const file = (text: string) => {
   return form
 }
 
+const hook = { url: 'https://hooks.invalid/', events: ['agent.archived'] }
+
+/** Creates a webhook. Returns its path. */
+async function webhook(): Promise<string> {
+  const { body } = await post('/api/v1/webhooks', null, { body: hook })
+  return `/api/v1/webhooks/${body.webhook.id}`
+}
+
+/** Creates a failed delivery. Returns its path. */
+async function delivery(): Promise<string> {
+  const path = await webhook()
+  const now = lab.clock.now()
+  const data = { organizationId: lab.actor.organizationId, webhookId: path.split('/').at(-1)!, createdAt: now }
+  const event = { position: 0, sequence: 0, event: 'webhook.test', subjectId: 'x', status: 'failed' } as const
+  const { id } = await lab.db.webhookDelivery.create({ data: { id: newKey().replace(' ', ''), ...data, ...event } })
+  return `${path}/deliveries/${id}`
+}
+
 /** Every POST route. A missing case fails below. */
 const CASES: Record<string, Case> = {
   'agents.create': async () => ({
@@ -239,6 +257,15 @@ const CASES: Record<string, Case> = {
     body: {},
     other: { background: true },
   }),
+  'webhooks.create': async () => ({ path: '/api/v1/webhooks', body: hook, other: { ...hook, format: 'slack' } }),
+  'webhooks.rotate': async () => ({ path: `${await webhook()}/rotate` }),
+  'webhooks.test': async () => ({ path: `${await webhook()}/test` }),
+  'webhooks.replayDelivery': async () => ({ path: `${await delivery()}/replay` }),
+  'webhooks.replay': async () => ({
+    path: `${await webhook()}/replay`,
+    body: { since: '2026-11-24T00:00:00Z' },
+    other: { since: '2026-11-25T00:00:00Z' },
+  }),
 }
 
 /** Sends the request of a case as JSON, or as a form. */
@@ -276,11 +303,12 @@ describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
     expect(done).toBeGreaterThan(before)
     const second = await send(path, key, body)
     expect([second.status, isReplay(second)]).toEqual([200, true])
-    const { token = null, url = null, ...rest } = plain(first.body)
+    const { token = null, url = null, secret = null, ...rest } = plain(first.body)
     expect(plain(second.body)).toEqual({
       ...rest,
       ...(url !== null && { url: null }),
       ...(token !== null && { token: null }),
+      ...(secret !== null && { secret: null }),
     })
     if (other) {
       const refused = await send(path, key, other)
@@ -447,6 +475,11 @@ const NAMING_NOTHING = [
   'organizations.takeOver',
   'secrets.setEnv',
   'skills.create',
+  'webhooks.create',
+  'webhooks.replay',
+  'webhooks.replayDelivery',
+  'webhooks.rotate',
+  'webhooks.test',
 ]
 
 test('every POST that names something is tried after that is hidden', () => {

@@ -38,6 +38,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('MCP servers', '/guides/mcp-servers'),
       item('Delegation', '/guides/delegation'),
       item('Missions at night', '/guides/missions'),
+      item('Webhooks and events', '/guides/webhooks'),
       item('Models and retries', '/guides/models'),
       item('Structured output', '/guides/structured-output'),
       item('Attachments', '/guides/attachments'),
@@ -108,6 +109,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('10 One definition', '/adr/0010-one-definition-for-three-apis'),
       item('11 No deletion by absence', '/adr/0011-nothing-is-deleted-by-absence'),
       item('12 Browser sessions', '/adr/0012-sessions-in-the-database'),
+      item('13 Events by triggers', '/adr/0013-events-written-by-triggers'),
     ],
   },
   {

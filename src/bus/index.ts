@@ -20,6 +20,8 @@ export type Notices = {
   skill: string
   /** Organizations in whose spaces a file was changed. */
   file: string
+  /** Organizations whose webhooks were changed, or have something to send. */
+  webhook: string
 }
 
 /** Receives ids, or null if notifications may have been missed and everything must be checked. Must not throw. */

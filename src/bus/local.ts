@@ -18,6 +18,7 @@ export function createLocalBus(): LocalBus {
     provider: new Set(),
     skill: new Set(),
     file: new Set(),
+    webhook: new Set(),
   }
   return {
     publish(channel, ids) {

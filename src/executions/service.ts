@@ -194,6 +194,23 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { executions: rows.map(show), nextCursor, ...total }
 }
 
+/** Returns the executions with these ids that the caller can reach, as in a list, or with their readable texts. */
+export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[], { isWhole = false } = {}) {
+  const where = { AND: [{ id: { in: [...ids] } }, reachable(actor)] }
+  const rows: readonly (ListedRow & Partial<ExecutionRow>)[] = isWhole
+    ? await db.execution.findMany({ where })
+    : await db.execution.findMany({ where, omit: PREVIEW_COLUMNS })
+  const closed = await closedOf(actor, db, rows)
+  return rows.map((row) => {
+    const texts = {
+      message: row.message ?? row.preview,
+      result: row.result ?? null,
+      resultObject: row.resultObject ?? null,
+    }
+    return show(actor, { row: { ...row, ...texts }, isReadable: !closed.has(row.id) })
+  })
+}
+
 /** A visible run, and whether its texts are readable. */
 type Seen = { row: ExecutionRow; isReadable: boolean }
 

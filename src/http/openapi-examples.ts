@@ -14,6 +14,7 @@ const MISSION = 't4Nq9wBz2RkVy7HsLd5XgJ'
 const SKILL = 'b6Xw3fTn8MzQk1VsHr9LpD'
 const MCP = 'z1Ky5vRd7TgNp4WmCj8QbS'
 const MEDIA = 'q8Lm2tGx5BvRz9KwNs3YdF'
+const WEBHOOK = 'r4Tn8wKp2ZsVx6QyLd3HmB'
 const TIME = '2026-11-25T10:00:00.000Z'
 
 /** Marks a field without a sample, for the test of the document. */
@@ -217,6 +218,34 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   'Thing.name': 'Ada',
   'MissionSchedule.type': 'cron',
   'MissionSchedule.value': '0 8 * * *',
+  'Notifications.missions': true,
+  'NotificationsChange.missions': true,
+  'OrganizationEvent.id': `evt-${ORGANIZATION}-4021-4021`,
+  'OrganizationEvent.type': 'task.completed',
+  'OrganizationEvent.data': { id: TASK, title: 'Write the release notes', status: 'completed' },
+  'Event.cursor': 'NDAyMS40MDIxLjE3OTU2MDAwMDAwMDA',
+  'Webhook.id': WEBHOOK,
+  'Webhook.url': 'https://example.com/hooks/muster',
+  'Webhook.description': 'Tells the team of failures',
+  'Webhook.events': ['task.*', 'execution.failed'],
+  'Webhook.disabledReason': null,
+  'Webhook.failingSince': null,
+  'Webhook.format': 'standard',
+  'Webhook.secret': 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwBuG3GDhF7Ts=',
+  'Webhook.message': 'Webhook deleted successfully',
+  'Webhook.since': '2026-11-24T00:00:00Z',
+  'Webhook.status': 'failed',
+  'Webhook.count': 3,
+  'WebhookDelivery.id': '0mww8jdfoVGyHBOriN4RbXpWf1EVk74',
+  'WebhookDelivery.webhookId': WEBHOOK,
+  'WebhookDelivery.event': 'task.completed',
+  'WebhookDelivery.eventId': `evt-${ORGANIZATION}-4021-4021`,
+  'WebhookDelivery.subjectId': TASK,
+  'WebhookDelivery.status': 'delivered',
+  'WebhookDelivery.nextAttemptAt': null,
+  'DeliveryAttempt.status': 200,
+  'DeliveryAttempt.error': 'The answer has the status 500',
+  'DeliveryAttempt.response': 'ok',
   'Model.id': 'anthropic/claude-sonnet-4-5',
   'Model.provider': 'anthropic',
   'Profile.id': USER,

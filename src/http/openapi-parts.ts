@@ -5,6 +5,7 @@ import { AuditEvent, ExportAudit } from '../audit/schema.ts'
 import { ChatEventData, ChatId } from '../chats/schema.ts'
 import { FileUploaded, UploadFile } from '../client/schema.ts'
 import * as errors from '../errors.ts'
+import { ListEvents, OrganizationEvent } from '../events/schema.ts'
 import { EventData, Execute, ExecutionId, FollowExecution } from '../executions/schema.ts'
 import { ok } from '../lib/fields.ts'
 import { MediaCreated, MediaId } from '../media/schema.ts'
@@ -16,6 +17,7 @@ import {
   CHAT_EVENTS_PATH,
   CONTENT_PATH,
   EVENTS_PATH,
+  FEED_STREAM_PATH,
   MEDIA_PATH,
   SPACE_UPLOAD_PATH,
   TASK_CHANGES_PATH,
@@ -137,6 +139,7 @@ const ERRORS: Record<string, [name: string, description: string, example?: error
   404: ['NotFound', 'There is no such thing, or none that you can see', errors.notFound('Agent')],
   405: ['MethodNotAllowed', 'The path has other methods', errors.methodNotAllowed(['GET', 'HEAD', 'POST'])],
   409: ['Conflict', 'Its state, or what others do to it, does not allow it', errors.sessionBusy()],
+  410: ['Gone', 'The events behind the cursor were removed', errors.gone('NDAyMS40MDIxLjE3OTU2MDAwMDAwMDA')],
   412: ['PreconditionFailed', 'The resource is not as If-Match says', errors.hasChanged()],
   413: ['BodyTooLarge', 'The body is larger than 1 MiB', errors.bodyTooLarge()],
   415: ['UnsupportedContentType', 'The body is not JSON', errors.unsupportedType()],
@@ -232,6 +235,15 @@ const ChatEvent = z
 const CHAT_EXAMPLE = {
   ...{ type: 'status' as const, executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d' },
   ...{ status: 'working' as const, at: '2026-11-25T10:00:00.000Z' },
+}
+
+const FEED_EXAMPLE: z.output<typeof OrganizationEvent> = {
+  type: 'task.completed',
+  id: 'evt-b7Kd9sWq2LmXz7PvTy5RbC-4021-4021',
+  timestamp: '2026-11-25T10:00:00.000Z',
+  sequence: 4021,
+  organizationId: 'b7Kd9sWq2LmXz7PvTy5RbC',
+  data: { id: 'task-1795600000000-f3Kd9sWq2LmXz7PvTy5RbC', title: 'Write the release notes', status: 'completed' },
 }
 
 const AUDIT_EXAMPLE: z.output<typeof AuditEvent> = {
@@ -398,6 +410,26 @@ export const PATHS: ZodOpenApiPathsObject = {
         200: {
           description: CHANGES,
           content: { 'text/event-stream': { schema: ApprovalEvent, example: APPROVAL_EXAMPLE } },
+        },
+      },
+    },
+  },
+  [FEED_STREAM_PATH]: {
+    get: {
+      summary: 'Follow the events of your organization',
+      description:
+        'The events that you can see, from now on or behind a cursor. `GET /api/v1/events` answers the same with ' +
+        '`Accept: text/event-stream`. A client that reconnects with the id of the last event misses none.',
+      requestParams: {
+        query: ListEvents.pick({ since: true, types: true }),
+        header: z.object({
+          'Last-Event-ID': z.string().optional().describe('The id of the last event, as reconnecting clients send it'),
+        }),
+      },
+      responses: {
+        200: {
+          description: 'An event stream. The name of each event is its type; the schema is that of its `data`.',
+          content: { 'text/event-stream': { schema: OrganizationEvent, example: FEED_EXAMPLE } },
         },
       },
     },

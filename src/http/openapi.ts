@@ -16,6 +16,7 @@ import {
   CHAT_EVENTS_PATH,
   CONTENT_PATH,
   EVENTS_PATH,
+  FEED_STREAM_PATH,
   MEDIA_PATH,
   SPACE_UPLOAD_PATH,
   streamPathOf,
@@ -50,6 +51,8 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   organizations: 'Your organization, and what it allows in its runs.',
   limits: 'Your rate limits.',
   audit: 'The log of changes in your organization, for its admins.',
+  events: 'What happens in your organization: the feed of what webhooks announce.',
+  webhooks: 'Addresses that receive the events of your organization, for its admins.',
   profile: 'Who you are, and the organizations you belong to.',
   client: 'For client libraries. They take an ID token of your identity provider, too.',
   providers: 'Model providers with keys of your organization: what runs use in place of those of the server.',
@@ -63,6 +66,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
 const BRIDGES: Record<string, { method: string; path: string }> = {
   'approvals.changes': { method: 'GET', path: APPROVAL_CHANGES_PATH },
   'chats.events': { method: 'GET', path: CHAT_EVENTS_PATH },
+  'events.follow': { method: 'GET', path: FEED_STREAM_PATH },
   'executions.events': { method: 'GET', path: EVENTS_PATH },
   'tasks.changes': { method: 'GET', path: TASK_CHANGES_PATH },
 }

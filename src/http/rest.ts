@@ -4,6 +4,8 @@ import type { Actor } from '../auth/actor.ts'
 import { batchesOf as chatBatchesOf } from '../chats/router.ts'
 import { UploadFile } from '../client/schema.ts'
 import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
+import { batchesOf as feedBatchesOf } from '../events/router.ts'
+import type { FeedEvent } from '../events/service.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { batchesOf, isOver } from '../executions/router.ts'
 import type { Execute } from '../executions/schema.ts'
@@ -22,6 +24,8 @@ import {
   CHAT_EVENTS_PATH,
   CONTENT_PATH,
   EVENTS_PATH,
+  FEED_PATH,
+  FEED_STREAM_PATH,
   MEDIA_PATH,
   patternOf,
   SPACE_UPLOAD_PATH,
@@ -35,6 +39,8 @@ const EVENTS = patternOf(EVENTS_PATH)
 const CHAT_EVENTS = patternOf(CHAT_EVENTS_PATH)
 const TASK_CHANGES = patternOf(TASK_CHANGES_PATH)
 const APPROVAL_CHANGES = patternOf(APPROVAL_CHANGES_PATH)
+const FEED = patternOf(FEED_PATH)
+const FEED_STREAM = patternOf(FEED_STREAM_PATH)
 const MEDIA_CONTENT = patternOf(CONTENT_PATH)
 const MEDIA = patternOf(MEDIA_PATH)
 const AUDIT_EXPORT = patternOf(AUDIT_EXPORT_PATH)
@@ -99,6 +105,8 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   if (method === 'GET' && APPROVAL_CHANGES.test(path)) {
     return sendChanges(context, req, res, ['executionId'], (caller, input) => caller.approvals.changes(input))
   }
+  const wantsFeed = FEED_STREAM.test(path) || (FEED.test(path) && /text\/event-stream/i.test(req.headers.accept ?? ''))
+  if (wantsFeed && method === 'GET') return sendFeed(context, req, res)
   const [, mediaId] = MEDIA_CONTENT.exec(path) ?? []
   if (mediaId && method === 'GET') {
     await checkQuery(context, req.url ?? '', [])
@@ -260,4 +268,21 @@ async function* oneByOne(events: AsyncIterable<ServerSentEvent>) {
 
 async function* numbered(batches: AsyncIterable<readonly ChatEvent[]>) {
   for await (const events of batches) yield events.map(({ id: seq, event, data }) => ({ seq, event, data }))
+}
+
+/** The subscription `events.follow` as the documented stream. It ends with the connection. */
+async function sendFeed(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  await checkQuery(context, req.url ?? '', ['since', 'types'])
+  const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
+  const [since, types] = ['since', 'types'].map((name) => searchParams.get(name) ?? undefined)
+  const lastEventId = req.headers['last-event-id'] || undefined
+  const events = await createCaller(context).events.follow({ since, types, lastEventId } as never)
+  if (req.method !== 'HEAD') return writeEvents(res, named(feedBatchesOf(events)), () => false)
+  await events[Symbol.asyncIterator]().return?.()
+  res.writeHead(200, EVENT_STREAM).end()
+}
+
+async function* named(batches: AsyncIterable<readonly FeedEvent[]>) {
+  for await (const events of batches)
+    yield events.map(({ id: seq, event: { type: event, ...data } }) => ({ seq, event, data }))
 }

@@ -20,7 +20,13 @@ const OTHERS: ReadonlySet<string> = new Set([
 /** Routes besides the procedures, for any id. */
 const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
   ...[
-    ...[paths.EVENTS_PATH, paths.CHAT_EVENTS_PATH, paths.TASK_CHANGES_PATH, paths.APPROVAL_CHANGES_PATH],
+    ...[
+      paths.EVENTS_PATH,
+      paths.CHAT_EVENTS_PATH,
+      paths.FEED_STREAM_PATH,
+      paths.TASK_CHANGES_PATH,
+      paths.APPROVAL_CHANGES_PATH,
+    ],
     ...[paths.CONTENT_PATH, paths.MEDIA_PATH, paths.SPACE_UPLOAD_PATH],
   ].map((path) => [paths.patternOf(path, '[^/]+'), path] as const),
   [/^\/api\/docs\//, '/api/docs/*'],

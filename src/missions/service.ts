@@ -158,6 +158,12 @@ async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promi
   return authorize(actor, await find(actor, { db: tx }, id))
 }
 
+/** Returns the missions with these ids that the caller can reach, archived ones too. */
+export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
+  const { archivedAt: _, ...where } = reachable(actor)
+  return toMissions(actor, db, await db.mission.findMany({ where: { AND: [{ id: { in: [...ids] } }, where] } }))
+}
+
 /** GET /missions/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
   return { mission: await shown(actor, deps, await find(actor, deps, id)) }

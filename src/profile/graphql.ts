@@ -8,7 +8,13 @@ import { profile } from './router.ts'
 import * as schema from './schema.ts'
 
 objectFromZod('Membership', schema.Membership, 'An organization that you belong to')
+objectFromZod('Notifications', schema.Notifications, 'Your mail notifications')
 const Profile = objectFromZod('Profile', schema.Profile, 'You')
+inputFromZod(
+  'NotificationsInput',
+  schema.NotificationsChange,
+  'Changes of mail notifications; absent ones are unchanged',
+)
 const UpdateInput = inputFromZod('UpdateProfileInput', schema.UpdateProfile, 'What to change of your profile')
 
 builder.queryField('profile', (t) =>

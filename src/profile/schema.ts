@@ -1,5 +1,22 @@
 import { z } from 'zod'
-import { image, ok, requiredText } from '../lib/fields.ts'
+import { bool, image, ok, requiredText } from '../lib/fields.ts'
+
+/** Mail notifications of a member (contract-2.md section 5.5). */
+export const Notifications = z
+  .object({
+    approvals: z.boolean().describe('Whether approvals that you can decide are announced'),
+    missions: z
+      .boolean()
+      .describe('Whether failed runs of missions are announced: of yours, for admins of all visible ones'),
+  })
+  .meta({ id: 'Notifications', description: 'Your mail notifications' })
+
+export const NotificationsChange = z
+  .object({
+    approvals: bool().optional().describe('Whether approvals that you can decide are announced'),
+    missions: bool().optional().describe('Whether failed runs of missions are announced'),
+  })
+  .meta({ id: 'NotificationsChange', description: 'Changes of mail notifications; absent ones are unchanged' })
 
 export const UpdateProfile = z
   .object({
@@ -8,6 +25,7 @@ export const UpdateProfile = z
       .nullable()
       .optional()
       .describe('Your picture: http(s) address, id of a media, or `data:image/…;base64,`'),
+    notifications: NotificationsChange.optional().describe('Mail notifications in this organization'),
   })
   .meta({ examples: [{ name: 'Ada Lovelace' }] })
 
@@ -28,6 +46,7 @@ export const Profile = z
     email: z.string().describe('Your e-mail address'),
     name: z.string().describe('Your name'),
     image: z.string().nullable().describe('Address of a picture'),
+    notifications: Notifications.describe('Your mail notifications in this organization'),
     organization: Membership.describe('The one that the token is of'),
     organizations: z.array(Membership).describe('All of them'),
   })

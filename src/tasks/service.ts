@@ -111,6 +111,11 @@ async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<TaskR
   return row
 }
 
+/** Returns the tasks with these ids that the caller can reach. */
+export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
+  return toTasks(actor, db, await db.task.findMany({ where: { id: { in: [...ids] }, ...reachable(actor) } }))
+}
+
 /** GET /tasks/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
   return { task: await shown(actor, deps, await find(actor, deps, id)) }

@@ -147,6 +147,19 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
   ]) {
     await ask('audit.list', filter)
   }
+  const { webhook } = await ask('webhooks.create', { url: 'https://hooks.invalid/', events: ['task.created'] })
+  await ask('tasks.create', { title: 'Announced' })
+  for (const procedure of ['webhooks.get', 'webhooks.rotate', 'webhooks.test']) await ask(procedure, { id: webhook.id })
+  await ask('webhooks.list')
+  for (const filter of [{}, { status: 'failed' }, { event: 'task.created' }])
+    await ask('webhooks.deliveries', { id: webhook.id, ...filter })
+  const { deliveries } = await ask('webhooks.deliveries', { id: webhook.id })
+  await ask('webhooks.replayDelivery', { id: webhook.id, deliveryId: deliveries[0].id })
+  await ask('webhooks.replay', { id: webhook.id, since: now })
+  await ask('webhooks.update', { id: webhook.id, url: 'https://hooks.invalid/other' })
+  await ask('webhooks.delete', { id: webhook.id })
+  for (const filter of [{}, { types: 'task.*' }]) await ask('events.list', filter)
+  await ask('profile.update', { notifications: { approvals: true } })
   await ask('organizations.updatePolicy', { id: orgId, attachments: 'latest' })
   await ask('providers.list', { orgId })
   await ask('missions.preview', { schedule: { type: 'cron', value: '0 5 * * *' } })
@@ -191,6 +204,7 @@ test('no statement of a REST route scans rows that the caller did not ask for', 
     ...['client.deleteFile', 'client.listTokens', 'client.publicAgents', 'client.readFile', 'client.revokeToken'],
     ...['client.writeFile', 'executions.create', 'executions.rerun', 'mcps.catalogue'],
     ...['organizations.create', 'organizations.updateMember', 'organizations.removeMember'],
+    'events.follow',
     'organizations.members',
     'organizations.listServiceAccounts',
     'organizations.deleteServiceAccount',

@@ -10,7 +10,7 @@ import type { Member, TestServer } from '../support/server.ts'
 export const MANY = 102
 
 /** The hub of each type: a row that many rows refer to. */
-export type Hubs = Record<'Agent' | 'Chat' | 'Execution' | 'Mission' | 'Space' | 'Task', string>
+export type Hubs = Record<'Agent' | 'Chat' | 'Execution' | 'Mission' | 'Space' | 'Task' | 'Webhook', string>
 
 /**
  * Fills a member's organization with many rows of every kind. Each refers to rows of its own; as many older ones all
@@ -199,5 +199,29 @@ export async function fill(server: TestServer, { organizationId, userId }: Membe
   const [Agent, Chat, Execution, Mission, Space, Task] = [agent, chat, execution, mission, space, task].map((list) =>
     of(list, 0),
   ) as [string, string, string, string, string, string]
-  return { Agent, Chat, Execution, Mission, Space, Task, few }
+  const webhook = ids()
+  const bytes = new Uint8Array(1)
+  const place = { position: 0, sequence: 0 }
+  await db.webhook.createMany({
+    data: indexes.map((i) => ({
+      ...{ id: of(webhook, i), ...mine, ownerId: of(user, i), url: bytes, shownUrl: 'x', description: 'd' },
+      ...{
+        events: [],
+        enabled: false,
+        format: 'standard',
+        includeContent: false,
+        secret: bytes,
+        ...place,
+        ...times(i),
+      },
+    })),
+  })
+  const Webhook = of(webhook, 0)
+  await db.webhookDelivery.createMany({
+    data: [...indexes.map(() => Webhook), ...webhook].map((webhookId, i) => ({
+      ...{ id: newId(), ...mine, webhookId, ...place, event: 'task.created', subjectId: 'x' },
+      ...{ status: 'delivered', createdAt: at(i) },
+    })),
+  })
+  return { Agent, Chat, Execution, Mission, Space, Task, Webhook, few }
 }

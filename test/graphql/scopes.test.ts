@@ -46,7 +46,7 @@ const ROOTS: RootField[] = (['query', 'mutation', 'subscription'] as const).flat
   const root = schema.getRootType(operation as OperationTypeNode)!
   return Object.values(root.getFields()).map((field) => {
     const args = field.args.flatMap(({ name, type }) =>
-      isNonNullType(type) || (operation === 'subscription' && ['id', 'executionId'].includes(name))
+      isNonNullType(type) || (operation === 'subscription' && ['id', 'executionId', 'since'].includes(name))
         ? `${name}: ${literal(getNullableType(type), name)}`
         : [],
     )

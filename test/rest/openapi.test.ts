@@ -39,6 +39,7 @@ const find = (method: string, path: string) =>
 const schemas = document.components?.schemas as Record<string, oas31.SchemaObject>
 const bodyOf = (body: Operation['requestBody']) => body as oas31.RequestBodyObject | undefined
 const EVENTS = '/api/v1/executions/{id}/events'
+const FEED = '/api/v1/events/stream'
 const CHAT_EVENTS = '/api/v1/chats/{id}/events'
 const CHANGES = ['/api/v1/tasks/events', '/api/v1/approvals/events']
 /** Streaming paths, whose path without the last segment answers JSON. */
@@ -84,6 +85,7 @@ describe('the document', () => {
       ...STREAMS.map((path) => `POST ${path}`),
       'GET /api/v1/chats/{id}/events',
       ...CHANGES.map((path) => `GET ${path}`),
+      `GET ${FEED}`,
       'POST /api/v1/media',
       'POST /api/files/upload',
       'GET /api/v1/media/{id}/content',
@@ -215,7 +217,7 @@ describe('the document', () => {
     for (const { method, path, responses = {} } of operations) {
       const types = Object.keys(responses[200]?.content ?? {})
       expect([method, path, types.length]).toEqual([method, path, 1])
-      const isStream = [EVENTS, CHAT_EVENTS, ...CHANGES, ...STREAMS].includes(path)
+      const isStream = [EVENTS, CHAT_EVENTS, FEED, ...CHANGES, ...STREAMS].includes(path)
       expect([path, types[0] === 'text/event-stream']).toEqual([path, isStream])
     }
   })

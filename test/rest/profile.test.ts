@@ -23,7 +23,14 @@ describe('GET /profile', () => {
     const beta = await server.member({ email, organization: 'Beta & Co' })
     const own = { id: ann.organizationId, name: 'Acme', slug: 'acme', role: 'admin' }
     const other = { id: beta.organizationId, name: 'Beta & Co', slug: 'beta-co', role: 'member' }
-    const profile = { id: ann.userId, email, name: 'ann', image: null, organizations: [own, other] }
+    const profile = {
+      id: ann.userId,
+      email,
+      name: 'ann',
+      image: null,
+      notifications: { approvals: false, missions: false },
+      organizations: [own, other],
+    }
     expect((await get(ann)).body).toEqual({ success: true, profile: { ...profile, organization: own } })
     expect((await get(beta)).body).toEqual({ success: true, profile: { ...profile, organization: other } })
   })

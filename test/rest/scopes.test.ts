@@ -47,6 +47,8 @@ const NEEDED: Record<string, string[]> = {
   'client.readFile': ['spaces:read'],
   'client.writeFile': ['spaces:write'],
   'client.deleteFile': ['spaces:write'],
+  'events.list': ['webhooks:read'],
+  'events.follow': ['webhooks:read'],
   'executions.create': ['agents:execute'],
   'executions.list': ['executions:read'],
   'executions.get': ['executions:read', 'agents:execute'],
@@ -149,6 +151,16 @@ const NEEDED: Record<string, string[]> = {
   'tasks.claim': ['tasks:write'],
   'tasks.execute': ['tasks:write'],
   'usage.get': ['usage:read'],
+  'webhooks.list': ['webhooks:read'],
+  'webhooks.create': ['webhooks:write'],
+  'webhooks.get': ['webhooks:read'],
+  'webhooks.update': ['webhooks:write'],
+  'webhooks.delete': ['webhooks:write'],
+  'webhooks.rotate': ['webhooks:write'],
+  'webhooks.test': ['webhooks:write'],
+  'webhooks.deliveries': ['webhooks:read'],
+  'webhooks.replayDelivery': ['webhooks:write'],
+  'webhooks.replay': ['webhooks:write'],
 }
 
 /** Routes of byte streams, which are no procedures. */
@@ -200,6 +212,8 @@ beforeAll(async () => {
   for (const name of ['listThings', 'takeOver']) inputs[`organizations.${name}`] = { id: nothing.orgId, userId: 'none' }
   inputs['organizations.updatePolicy'] = { id: nothing.orgId }
   for (const name of ['get', 'cancel', 'tree', 'logs']) inputs[`executions.${name}`] = { id: executionId }
+  // A stream from now on has no first event.
+  inputs['events.follow'] = { since: 'an-example' }
   inputs['executions.events'] = { executionId }
   inputs['approvals.changes'] = { executionId: 'none' }
 })

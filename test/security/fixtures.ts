@@ -14,6 +14,7 @@ export type Kind =
   | 'approval'
   | 'browser'
   | 'chat'
+  | 'delivery'
   | 'execution'
   | 'invitation'
   | 'key'
@@ -29,6 +30,7 @@ export type Kind =
   | 'space'
   | 'task'
   | 'user'
+  | 'webhook'
 
 /** Ids of one member's things, one of each kind. */
 export type Ids = Partial<Record<Kind, string>>
@@ -49,6 +51,7 @@ const OF_ROUTER: Record<string, Kind> = {
   skills: 'skill',
   spaces: 'space',
   tasks: 'task',
+  webhooks: 'webhook',
 }
 
 const OF_FIELD: Record<string, Kind[]> = {
@@ -65,6 +68,7 @@ const OF_FIELD: Record<string, Kind[]> = {
   assignTo: ['agent', 'user'],
   assignedTo: ['agent', 'user'],
   chatId: ['chat'],
+  deliveryId: ['delivery'],
   executionId: ['execution'],
   invitationId: ['invitation'],
   keyId: ['key'],
@@ -110,6 +114,7 @@ const ALSO: Record<string, (own: Ids) => Input> = {
   'chats.send': () => ({ background: true, message: 'an-example' }),
   'client.execute': ({ space }) => ({ background: true, spaceId: space }),
   'executions.rerun': () => ({ background: true }),
+  'webhooks.create': () => ({ url: 'https://example.com/', events: ['*'] }),
   'missions.create': ({ agent }) => ({ agentId: agent }),
   'skills.create': () => ({ name: `skill-${newId().toLowerCase()}` }),
   'tasks.execute': () => ({ background: true }),
@@ -232,6 +237,27 @@ export function maker(server: TestServer, who: Member) {
         return { service: userId, serviceKey: row.id }
       })
     },
+    /** A webhook with a delivery, which members cannot make themselves. */
+    async webhook({ canary }: Marks): Promise<{ webhook: string; delivery: string }> {
+      const now = clock.now()
+      const [id, delivery] = [newId(), newId()]
+      const { organizationId } = who
+      const place = { position: 0n, sequence: 0n }
+      const address = { url: new Uint8Array(1), shownUrl: `https://${canary}.example.com/`, secret: new Uint8Array(1) }
+      const data = { id, organizationId, ownerId: who.userId, description: canary, events: ['task.*'], ...address }
+      const membership = { organizationId_userId: { organizationId, userId: who.userId } }
+      const { role } = await db.membership.findUniqueOrThrow({ where: membership })
+      // The server disables a webhook whose owner is no admin, and queues no event that stands before its place.
+      const rest = { format: 'standard', includeContent: false, enabled: role !== 'member' } as const
+      const end = { position: Number.MAX_SAFE_INTEGER, sequence: 0 }
+      await db.webhook.create({ data: { ...data, ...rest, ...end, createdAt: now, updatedAt: now } })
+      const notified = { organizationId, userId: who.userId, approvals: true, missions: true, ...place }
+      await db.mailNotifications.createMany({ data: notified })
+      const attempts = [{ at: now.toISOString(), status: 500, durationMs: 1, error: canary, response: canary }]
+      const event = { event: 'task.created', subjectId: newId(), status: 'failed', attempts, createdAt: now } as const
+      await db.webhookDelivery.create({ data: { id: delivery, organizationId, webhookId: id, ...place, ...event } })
+      return { webhook: id, delivery }
+    },
     async media({ canary }: Marks): Promise<string> {
       const body = new FormData()
       body.set('file', new File([`${canary} content`], `${canary} media.txt`))
@@ -294,6 +320,7 @@ export async function everything(server: TestServer, who: Member, canary: string
   const task = await make.task(marks, { spaceId: space })
   const { service, serviceKey } = await make.service(marks)
   const invitation = await make.invitation(marks)
+  const { webhook, delivery } = await make.webhook(marks)
   await make.does('agents.update', { id: agent, skillIds: [skill], mcpInstanceIds: [mcp] })
   const { organizationId: organization, userId: user } = who
   return {
@@ -311,6 +338,8 @@ export async function everything(server: TestServer, who: Member, canary: string
     invitation,
     service,
     serviceKey,
+    webhook,
+    delivery,
     ...run,
   }
 }

@@ -277,7 +277,7 @@ async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: str
 }
 
 /** Lists for admins. The audit log names the targets of all changes, by their ids only. */
-const OF_ADMINS: ReadonlySet<string> = new Set(['audit.list'])
+const OF_ADMINS: ReadonlySet<string> = new Set(['audit.list', 'webhooks.list'])
 
 /** Whether every field is optional. */
 const isList = (procedure: string) => Object.values(shapeOf(procedure)).every((field) => field.isOptional())

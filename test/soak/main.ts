@@ -19,6 +19,7 @@ import { killedKeys, parallelKeys } from './keys.ts'
 import { mutations } from './mutations.ts'
 import { readers } from './readers.ts'
 import { killed, rollingRestart, type ServersReport } from './servers.ts'
+import { killedWebhooks, sharedWebhooks } from './webhooks.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const VITEST = join(ROOT, 'node_modules', 'vitest', 'vitest.mjs')
@@ -127,6 +128,22 @@ const PROOFS: Proof[] = [
       const restarts = { seconds: rounds, ends: 2, inFlight: 50, pause: 2_000 }
       const report = await rollingRestart({ cluster, transitions, ...restarts })
       return `no request failed, none was repeated<br>${tell(report)}`
+    },
+  },
+  {
+    name: 'webhooks',
+    what: `\`kill -9\` while events are made and delivered, ${2 * rounds} rounds on each database; two servers, 500 events`,
+    async run() {
+      await using postgres = await startPostgres()
+      const counts: string[] = []
+      for (const url of [null, await postgres.createDatabase()]) {
+        const { committed, received, missing, invented } = await killedWebhooks(2 * rounds, url)
+        if (missing.length + invented.length) throw new Error(`missing: ${missing}; invented: ${invented}`)
+        counts.push(`${url ? 'PostgreSQL' : 'SQLite'}: ${committed} changes, all delivered, by ${received} requests`)
+      }
+      const times = await sharedWebhooks(500, await postgres.createDatabase())
+      if (times.some((count) => count !== 1)) throw new Error('two servers delivered an event twice, or not at all')
+      return `${counts.join('<br>')}<br>two servers delivered each of ${times.length} events once`
     },
   },
   {

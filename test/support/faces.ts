@@ -27,6 +27,7 @@ export const procedures = appRouter._def.procedures as unknown as Record<string,
 const BRIDGES: Record<string, Route> = {
   'approvals.changes': { method: 'GET', path: '/api/v1/approvals/events' },
   'chats.events': { method: 'GET', path: '/api/v1/chats/{id}/events' },
+  'events.follow': { method: 'GET', path: '/api/v1/events/stream' },
   'executions.events': { method: 'GET', path: '/api/v1/executions/{executionId}/events' },
   'tasks.changes': { method: 'GET', path: '/api/v1/tasks/events' },
 }

@@ -33,6 +33,7 @@ const texts = [
   'https://example.com/',
   'notes.txt',
   'anthropic',
+  'task.*',
   '2030-01-01',
   '2030-01-01T00:00:00.000Z',
 ]

@@ -59,7 +59,8 @@ export function checkDocumented(method: string, path: string, response: Response
 }
 
 /** Streams that end with the connection. */
-const ENDLESS = /\/(chats\/[^/]+|tasks|approvals)\/events|\/trpc\/(chats\.events|\w+\.changes)/
+const ENDLESS =
+  /\/(chats\/[^/]+|tasks|approvals)\/events|\/events\/stream|\/trpc\/(chats\.events|events\.follow|\w+\.changes)/
 
 /** Silence after which an endless stream counts as one without events (ms). */
 const SILENCE = 300

@@ -1,0 +1,114 @@
+import type { Settings } from '../settings.ts'
+import { databaseFile, Prisma, type Tx } from './client.ts'
+
+/** An event to announce. */
+export type NewEvent = {
+  organizationId: string
+  type: string
+  /** Id of the changed thing. */
+  subjectId: string
+  at: Date
+  /** Data of the thing that may be different when the event is read. */
+  data: object
+}
+
+/**
+ * Writes an event for webhooks and the event feed in the transaction of its change. Most events need no call: triggers
+ * of the tables write them (migration `webhooks`).
+ */
+export const announce = (tx: Tx, { organizationId, type, subjectId, at, data }: NewEvent) =>
+  tx.$executeRaw(Prisma.sql`
+    INSERT INTO "NewEvent" ("organizationId", "type", "subjectId", "data", "at")
+    VALUES (${organizationId}, ${type}, ${subjectId}, ${JSON.stringify(data)}, ${at})`)
+
+/** A place in the feed of an organization: behind an event. */
+export type Place = { position: number; sequence: number }
+
+export type EventRow = Place & {
+  type: string
+  subjectId: string
+  data: string | null
+  at: Date
+}
+
+type RawRow = Record<keyof EventRow, unknown>
+
+const BASE = Prisma.sql`coalesce((SELECT "eventBase" FROM "Installation" WHERE "id" = 1), 0)`
+
+/**
+ * Returns the condition that keeps readers below every open transaction: its events are not visible yet and will stand
+ * before later ones. SQLite has one writer, whose events are in the order of their commits.
+ */
+export const settledEvents = (settings: Source, table = 'OrganizationEvent'): Prisma.Sql =>
+  databaseFile(settings) === null
+    ? Prisma.sql`${Prisma.raw(`"${table}"`)}."position" < ${BASE} + pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
+    : Prisma.sql`true`
+
+type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
+
+/** Reads the events of an organization behind a place, oldest first. */
+export async function readEvents(
+  db: Tx,
+  settings: Source,
+  organizationId: string,
+  { position, sequence }: Place,
+  limit: number,
+): Promise<EventRow[]> {
+  const rows = await db.$queryRaw<RawRow[]>(Prisma.sql`
+    SELECT "position", "sequence", "type", "subjectId", "data", "at" FROM "OrganizationEvent"
+    WHERE "organizationId" = ${organizationId} AND ("position", "sequence") > (${position}, ${sequence})
+      AND ${settledEvents(settings)}
+    ORDER BY "position", "sequence" LIMIT ${limit}`)
+  return rows.map(toEvent)
+}
+
+/** Finds an event by its place. */
+export async function findEvent(
+  db: Tx,
+  organizationId: string,
+  { position, sequence }: Place,
+): Promise<EventRow | null> {
+  const [row] = await db.$queryRaw<RawRow[]>(Prisma.sql`
+    SELECT "position", "sequence", "type", "subjectId", "data", "at" FROM "OrganizationEvent"
+    WHERE "organizationId" = ${organizationId} AND "position" = ${position} AND "sequence" = ${sequence}`)
+  return row ? toEvent(row) : null
+}
+
+/** Returns the place behind all present events of an organization. Later events stand behind it. */
+export async function endOfEvents(db: Tx, settings: Source, organizationId: string): Promise<Place> {
+  const [row] = await db.$queryRaw<RawRow[]>(Prisma.sql`
+    SELECT "position", "sequence" FROM "OrganizationEvent"
+    WHERE "organizationId" = ${organizationId} AND ${settledEvents(settings)}
+    ORDER BY "position" DESC, "sequence" DESC LIMIT 1`)
+  return { position: Number(row?.position ?? 0), sequence: Number(row?.sequence ?? 0) }
+}
+
+const toEvent = (row: RawRow): EventRow => ({
+  position: Number(row.position),
+  sequence: Number(row.sequence),
+  type: row.type as string,
+  subjectId: row.subjectId as string,
+  data: row.data as string | null,
+  at: new Date(row.at as string | number | Date),
+})
+
+/** Margin above the positions of a copy, whose newest events may not be the ones with the highest position. */
+const MARGIN = 1_000_000
+
+/**
+ * Lets the positions and numbers of new events continue behind the stored ones after the database was copied into
+ * another PostgreSQL cluster, whose transaction ids may be lower.
+ */
+export async function continueEvents(db: Tx, settings: Source): Promise<void> {
+  if (databaseFile(settings) !== null) return
+  await db.$executeRaw(Prisma.sql`
+    UPDATE "Installation" SET "eventBase" = "newest"."position" + ${MARGIN}
+    FROM (SELECT max("position") AS "position", max("sequence") AS "sequence"
+      FROM (SELECT "position", "sequence" FROM "OrganizationEvent" ORDER BY "at" DESC LIMIT 1000) AS "last") AS "newest"
+    WHERE "id" = 1 AND "newest"."position" > "eventBase" + pg_current_xact_id()::text::bigint`)
+  await db.$queryRaw(Prisma.sql`
+    SELECT setval('"OrganizationEvent_sequence_seq"', "newest")
+    FROM (SELECT max("sequence") AS "newest"
+      FROM (SELECT "sequence" FROM "OrganizationEvent" ORDER BY "at" DESC LIMIT 1000) AS "last") AS "found"
+    WHERE "newest" > (SELECT "last_value" FROM "OrganizationEvent_sequence_seq")`)
+}

@@ -1,0 +1,35 @@
+import { tracked } from '@trpc/server'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import type { FeedEvent } from './service.ts'
+import * as service from './service.ts'
+
+export const events = router({
+  list: token('webhooks:read')
+    .meta(
+      rest('GET', '/api/v1/events', 'List the events of the last 30 days, oldest first', {
+        410: 'Events behind the cursor were removed; the detail has the oldest cursor',
+      }),
+    )
+    .input(schema.ListEvents.prefault({}))
+    .output(schema.EventsResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  /** A stream without side effects, which clients repeat when they reconnect. */
+  follow: token('webhooks:read')
+    .input(schema.FollowEvents.prefault({}))
+    .subscription(async ({ ctx, input: { lastEventId, ...input } }) => {
+      const since = lastEventId ?? input.since
+      const batches = await service.follow(ctx.actor, ctx.deps, { ...input, ...(since && { since }) }, ctx.streamTo)
+      return { batches, [Symbol.asyncIterator]: () => trackEach(batches) }
+    }),
+})
+
+/** Returns the batches of the caller's `follow` for the other APIs. */
+export const batchesOf = (followed: AsyncIterable<unknown>) =>
+  (followed as unknown as { batches: AsyncIterable<readonly FeedEvent[]> }).batches
+
+/** Adds the ids that tRPC needs to resume. */
+async function* trackEach(batches: AsyncIterable<readonly FeedEvent[]>) {
+  for await (const found of batches) for (const { id, event } of found) yield tracked(id, event)
+}

@@ -1,0 +1,143 @@
+import { toAgent } from '../agents/known.ts'
+import { reachable as reachableAgent } from '../agents/service.ts'
+import { findMany as findApprovals } from '../approvals/service.ts'
+import { type Actor, isAdmin } from '../auth/actor.ts'
+import { findMany as findChats } from '../chats/service.ts'
+import type { EventRow } from '../db/events.ts'
+import type { Deps } from '../deps.ts'
+import { findMany as findExecutions } from '../executions/service.ts'
+import { beginning } from '../lib/text.ts'
+import { asText } from '../lib/unknown.ts'
+import { findMany as findMissions } from '../missions/service.ts'
+import { findMany as findTasks } from '../tasks/service.ts'
+
+/** An event as a reader gets it. */
+export type ShownEvent = {
+  id: string
+  type: string
+  timestamp: string
+  sequence: number
+  organizationId: string
+  data: Data
+}
+
+type Data = Readonly<Record<string, unknown>>
+type Kind = {
+  find: (actor: Actor, deps: Deps, ids: readonly string[], options: { isWhole: boolean }) => Promise<readonly Data[]>
+  content: string[]
+}
+
+/** Fields of a run that it has only once it has ended. */
+const ENDED = [
+  'result',
+  'resultObject',
+  'error',
+  'errorCode',
+  'stopReason',
+  'warnings',
+  'completedAt',
+  'executionTime',
+  'waitingFor',
+]
+const DECIDED = ['editedInput', 'editedBy', 'reason', 'decidedBy', 'decidedAt']
+
+/** How the things of each kind are found, and their fields with content: prompts, results, inputs and the like. */
+const KINDS: Readonly<Record<string, Kind>> = {
+  execution: { find: findExecutions, content: ['message', 'result', 'resultObject', 'mediaIds', 'warnings'] },
+  approval: { find: findApprovals, content: ['input', 'editedInput', 'description', 'reason'] },
+  chat: { find: findChats, content: ['lastMessage'] },
+  task: { find: findTasks, content: ['description', 'result', 'lastError'] },
+  mission: { find: findMissions, content: ['goal', 'lastError'] },
+  agent: { find: findAgents, content: ['systemPrompt', 'description', 'initialGreeting', 'modelSettings'] },
+  webhook: { find: async () => [], content: [] },
+}
+
+/** Finds the agents that the caller can reach, archived ones too. */
+async function findAgents(actor: Actor, { db }: Deps, ids: readonly string[]): Promise<readonly Data[]> {
+  const { archivedAt: _, ...reachable } = reachableAgent(actor)
+  const rows = await db.agent.findMany({ where: { AND: [{ id: { in: [...ids] } }, reachable] } })
+  // References to other things are filtered for each viewer, so that an event has none.
+  return rows.map((row) => without(toAgent(row), REFERENCES))
+}
+
+const REFERENCES = ['skillIds', 'skillRefs', 'mcpInstanceIds', 'subagentIds', 'image']
+
+const kindOf = (type: string): string => type.split('.', 1)[0] ?? ''
+
+/** Kinds whose events everybody in the organization, or every admin, can see even when the thing is gone. */
+const isOpen = (actor: Actor, kind: string): boolean => kind === 'task' || (kind === 'webhook' && isAdmin(actor))
+
+/** Maximum length of an error (characters), which may be an answer of a provider. */
+const MAX_ERROR = 500
+
+/**
+ * Returns the events as the caller may see them at this moment, null for each that the caller cannot see: at most a few
+ * statements for each kind of thing. Things without content unless `includeContent`.
+ */
+export async function show(
+  actor: Actor,
+  deps: Deps,
+  rows: readonly EventRow[],
+  { includeContent = false } = {},
+): Promise<(ShownEvent | null)[]> {
+  const things = new Map<string, ReadonlyMap<string, Data>>()
+  for (const [kind, some] of Map.groupBy(rows, ({ type }) => kindOf(type))) {
+    const found = await KINDS[kind]?.find(actor, deps, [...new Set(some.map(({ subjectId }) => subjectId))], {
+      isWhole: includeContent,
+    })
+    things.set(kind, new Map(found?.map((thing) => [thing.id as string, thing])))
+  }
+  return rows.map((row) => {
+    const kind = kindOf(row.type)
+    const thing = things.get(kind)?.get(row.subjectId)
+    if (!thing && !isOpen(actor, kind)) return null
+    return {
+      id: `evt-${actor.organizationId}-${row.position}-${row.sequence}`,
+      type: row.type,
+      timestamp: row.at.toISOString(),
+      sequence: row.sequence,
+      organizationId: actor.organizationId,
+      data: dataOf(
+        row,
+        thing ?? { id: row.subjectId, ...(kind === 'task' && { deleted: true }) },
+        KINDS[kind]?.content ?? [],
+        includeContent,
+      ),
+    }
+  })
+}
+
+/** Returns the data of an event: the thing as it was at that moment, as far as that was stored or is known. */
+function dataOf(row: EventRow, thing: Data, content: readonly string[], includeContent: boolean): Data {
+  const stored = row.data === null ? {} : (JSON.parse(row.data) as Data)
+  const { error, ...then } = { ...before(row.type, thing), ...stored }
+  return {
+    ...(includeContent ? then : without(then, content)),
+    ...(typeof error === 'string' && { error: includeContent ? error : beginning(error, MAX_ERROR) }),
+  }
+}
+
+/** Returns a thing as it was when an event of this type happened: it may have moved on. */
+function before(type: string, thing: Data): Data {
+  switch (type) {
+    case 'execution.started':
+      return { ...without(thing, ENDED), status: 'running', stopReason: null, usage: NO_USAGE }
+    case 'execution.waiting':
+      return { ...without(thing, ENDED), status: 'pending', waitingFor: 'approval', stopReason: null }
+    case 'approval.created':
+      return { ...without(thing, DECIDED), status: 'pending' }
+    case 'chat.needs_attention':
+      return { ...thing, status: 'needs_attention' }
+    default:
+      return thing
+  }
+}
+
+const NO_USAGE = { input_tokens: 0, output_tokens: 0 }
+
+const without = (thing: Data, names: readonly string[]): Data =>
+  Object.fromEntries(Object.entries(thing).filter(([name]) => !names.includes(name)))
+
+/** Returns the title of the thing of an event, empty if it has none. */
+export const titleOf = ({ data }: ShownEvent): string =>
+  asText(data.title ?? data.name ?? data.agentName ?? data.tool ?? data.shownUrl)

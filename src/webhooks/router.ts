@@ -1,0 +1,105 @@
+import { once } from '../idempotency.ts'
+import { rest, router, token } from '../trpc.ts'
+import * as schema from './schema.ts'
+import * as service from './service.ts'
+
+const WEBHOOK = '/api/v1/webhooks/{id}'
+const DELIVERIES = `${WEBHOOK}/deliveries`
+const DISABLED = { 409: 'The webhook is disabled' }
+
+export const webhooks = router({
+  list: token('webhooks:read')
+    .meta(rest('GET', '/api/v1/webhooks', 'List the webhooks of your organization'))
+    .input(schema.ListWebhooks.prefault({}))
+    .output(schema.WebhooksResponse)
+    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+
+  create: token('webhooks:write')
+    .meta(rest('POST', '/api/v1/webhooks', 'Create a webhook; the answer has its secret, this once'))
+    .input(schema.CreateWebhook)
+    .output(schema.WebhookSecret)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.check(ctx.actor, input),
+        (deps) => service.create(ctx.actor, deps, input),
+      ),
+    ),
+
+  get: token('webhooks:read')
+    .meta(rest('GET', WEBHOOK, 'Get a webhook'))
+    .input(schema.WebhookId)
+    .output(schema.WebhookResponse)
+    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+
+  update: token('webhooks:write')
+    .meta(rest('PATCH', WEBHOOK, 'Change a webhook'))
+    .input(schema.UpdateWebhook)
+    .output(schema.WebhookResponse)
+    .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
+
+  delete: token('webhooks:write')
+    .meta(rest('DELETE', WEBHOOK, 'Delete a webhook and its deliveries'))
+    .input(schema.WebhookId)
+    .output(schema.WebhookDeleted)
+    .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
+
+  rotate: token('webhooks:write')
+    .meta(rest('POST', `${WEBHOOK}/rotate`, 'Replace the secret of a webhook; both sign for 24 hours'))
+    .input(schema.WebhookId)
+    .output(schema.WebhookSecret)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.get(ctx.actor, ctx.deps, input.id),
+        (deps) => service.rotate(ctx.actor, deps, input.id),
+      ),
+    ),
+
+  test: token('webhooks:write')
+    .meta(rest('POST', `${WEBHOOK}/test`, 'Send a test event to a webhook', DISABLED))
+    .input(schema.WebhookId)
+    .output(schema.DeliveryResponse)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.get(ctx.actor, ctx.deps, input.id),
+        (deps) => service.test(ctx.actor, deps, input.id),
+      ),
+    ),
+
+  deliveries: token('webhooks:read')
+    .meta(rest('GET', DELIVERIES, 'List the deliveries of the last 30 days of a webhook'))
+    .input(schema.ListDeliveries)
+    .output(schema.DeliveriesResponse)
+    .query(({ ctx, input }) => service.deliveries(ctx.actor, ctx.deps, input)),
+
+  replayDelivery: token('webhooks:write')
+    .meta(rest('POST', `${DELIVERIES}/{deliveryId}/replay`, 'Send an event to a webhook again', DISABLED))
+    .input(schema.DeliveryId)
+    .output(schema.DeliveryResponse)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.get(ctx.actor, ctx.deps, input.id),
+        (deps) => service.replay(ctx.actor, deps, input),
+      ),
+    ),
+
+  replay: token('webhooks:write')
+    .meta(rest('POST', `${WEBHOOK}/replay`, 'Send all failed events since a moment again', DISABLED))
+    .input(schema.ReplayDeliveries)
+    .output(schema.DeliveriesReplayed)
+    .mutation(({ ctx, input }) =>
+      once(
+        ctx,
+        input,
+        () => service.get(ctx.actor, ctx.deps, input.id),
+        (deps) => service.replayAll(ctx.actor, deps, input),
+      ),
+    ),
+})

@@ -1,0 +1,162 @@
+import { z } from 'zod'
+import { isPattern, PATTERN_DETAIL } from '../events/schema.ts'
+import { bool, inRange, MAX_ITEMS, moment, ok, text, timestamp } from '../lib/fields.ts'
+import { nextCursor, pageInput } from '../lib/page.ts'
+
+/** Maximum number of webhooks of an organization. */
+export const MAX_WEBHOOKS = 100
+
+const BAD_URL = 'Invalid url. Must be an http or https address, without user and password'
+
+const address = z
+  .string()
+  .max(2_000)
+  .refine(
+    (text) => {
+      const url = URL.parse(text)
+      return url !== null && /^https?:$/.test(url.protocol) && !url.username && !url.password
+    },
+    { error: ({ input }) => (typeof input === 'string' && input.trim() ? BAD_URL : undefined) },
+  )
+
+const patterns = z
+  .array(
+    z.string().refine(isPattern, {
+      error: 'Invalid events. Must be patterns of events',
+      params: { detail: PATTERN_DETAIL },
+    }),
+  )
+  .min(1)
+  .max(MAX_ITEMS)
+  .transform((items) => [...new Set(items)])
+
+export const WebhookFormat = z
+  .enum(['standard', 'slack', 'discord', 'teams'], {
+    error: 'Invalid format. Must be: standard, slack, discord, teams',
+  })
+  .meta({ id: 'WebhookFormat', description: 'What is sent: a Standard Webhooks body, or a message of a chat service' })
+
+/** An address that receives events (contract-2.md section 5.1). */
+export const Webhook = z
+  .object({
+    id: z.string().describe('Id of the webhook'),
+    organizationId: z.string().describe('The organization whose events it receives'),
+    ownerId: z.string().describe('The user who made it. It receives the events that this user can see'),
+    url: z
+      .string()
+      .describe('Where events are sent. Of a chat service, whose address is a secret: origin and last four characters'),
+    description: z.string().describe('What it is for'),
+    events: z.array(z.string()).describe('Patterns of events: `task.completed`, `task.*` or `*`'),
+    enabled: z.boolean().describe('Whether events are sent'),
+    disabledReason: z.string().nullable().describe('Why the service disabled it; null if it did not'),
+    failingSince: timestamp.nullable().describe('Since when no attempt has succeeded; null if the last one did'),
+    format: WebhookFormat.describe('What is sent'),
+    includeContent: z.boolean().describe('Whether prompts, results and inputs are sent too'),
+    createdAt: timestamp.describe('Creation time'),
+    updatedAt: timestamp.describe('Time of the last change'),
+  })
+  .meta({ id: 'Webhook', description: 'An address that receives the events of the organization' })
+
+export const ListWebhooks = z.object(pageInput)
+export const WebhookId = z.object({ id: z.string().describe('Id of the webhook') })
+
+const SAID = {
+  url: 'Where events are sent: http or https',
+  description: 'What it is for',
+  events: 'Patterns of events: `task.completed`, `task.*` or `*`',
+  enabled: 'Whether events are sent',
+  format: 'What is sent. Default: `standard`',
+  includeContent: 'Whether prompts, results and inputs are sent too. Needs the scopes to read them',
+}
+
+/** POST /webhooks. */
+export const CreateWebhook = z
+  .object({
+    url: address.describe(SAID.url),
+    events: patterns.describe(SAID.events),
+    description: text(1_000).nullish().describe(SAID.description),
+    enabled: bool().nullish().describe(SAID.enabled),
+    format: WebhookFormat.nullish().describe(SAID.format),
+    includeContent: bool().nullish().describe(SAID.includeContent),
+  })
+  .meta({ examples: [{ url: 'https://example.com/hooks/muster', events: ['task.*', 'execution.failed'] }] })
+
+/** PATCH /webhooks/{id}. */
+export const UpdateWebhook = z
+  .object({
+    ...WebhookId.shape,
+    url: address.optional().describe(SAID.url),
+    events: patterns.optional().describe(SAID.events),
+    description: text(1_000).nullish().describe(SAID.description),
+    enabled: bool().optional().describe(SAID.enabled),
+    format: WebhookFormat.optional().describe(`${SAID.format}. A change needs the url again`),
+    includeContent: bool().optional().describe(SAID.includeContent),
+  })
+  .meta({ examples: [{ description: 'Tells the team of failures' }] })
+
+export const WebhooksResponse = ok({ webhooks: z.array(Webhook).describe('Newest first'), nextCursor })
+export const WebhookResponse = ok({ webhook: Webhook.describe('The webhook') })
+export const WebhookDeleted = ok({ message: z.string().describe('What was done') })
+export const WebhookSecret = ok({
+  webhook: Webhook.describe('The webhook'),
+  secret: z
+    .string()
+    .nullable()
+    .describe('The signing secret, this once: `whsec_` and base64. Null in the answer to a repeated request'),
+})
+
+export const DeliveryStatus = z
+  .enum(['pending', 'delivered', 'failed'], { error: 'Invalid status. Must be: pending, delivered, failed' })
+  .meta({ id: 'DeliveryStatus', description: 'State of a delivery' })
+
+/** One try to deliver an event. */
+export const DeliveryAttempt = z
+  .object({
+    at: timestamp.describe('When it began'),
+    status: z.int().nullable().describe('HTTP status of the answer; null if there was none'),
+    durationMs: z.int().describe('How long it took (ms)'),
+    error: z.string().optional().describe('Why it failed'),
+    response: z.string().describe('The first KB of the answer'),
+  })
+  .meta({ id: 'DeliveryAttempt', description: 'One try to deliver an event' })
+
+/** An event on its way to a webhook (contract-2.md section 5.1). */
+export const WebhookDelivery = z
+  .object({
+    id: z.string().describe('Id of the delivery'),
+    webhookId: z.string().describe('The webhook'),
+    event: z.string().describe('Type of the event'),
+    eventId: z.string().describe('Id of the event, sent as `webhook-id`'),
+    subjectId: z.string().describe('Id of the thing that the event is about'),
+    status: DeliveryStatus.describe('State of the delivery'),
+    attempts: z.array(DeliveryAttempt).describe('Attempts, oldest first'),
+    nextAttemptAt: timestamp.nullable().describe('When it is tried again; null once it has ended'),
+    createdAt: timestamp.describe('Time of the event'),
+  })
+  .meta({ id: 'WebhookDelivery', description: 'An event on its way to a webhook' })
+
+/** GET /webhooks/{id}/deliveries. */
+export const ListDeliveries = z.object({
+  ...WebhookId.shape,
+  status: DeliveryStatus.optional().describe('Only deliveries in this state'),
+  event: z.string().max(100).optional().describe('Only deliveries of this type of event'),
+  ...pageInput,
+})
+
+export const DeliveryId = z.object({
+  ...WebhookId.shape,
+  deliveryId: z.string().describe('Id of the delivery'),
+})
+
+/** POST /webhooks/{id}/replay. */
+export const ReplayDeliveries = z
+  .object({
+    ...WebhookId.shape,
+    since: moment.check(inRange).describe('Deliveries of events since this moment'),
+    status: DeliveryStatus.nullish().describe('Only deliveries in this state. Default: `failed`'),
+  })
+  .meta({ examples: [{ since: '2026-11-24T00:00:00Z', status: 'failed' }] })
+
+export const DeliveriesResponse = ok({ deliveries: z.array(WebhookDelivery).describe('Newest first'), nextCursor })
+export const DeliveryResponse = ok({ delivery: WebhookDelivery.describe('The delivery') })
+export const DeliveriesReplayed = ok({ count: z.int().describe('How many deliveries will be sent again') })

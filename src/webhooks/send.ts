@@ -1,0 +1,111 @@
+import { request } from 'undici'
+import { isPublicAddress } from '../lib/addresses.ts'
+import type { Clock } from '../lib/clock.ts'
+import { type Network, openNetwork } from '../lib/network.ts'
+import { createProxyFor } from '../lib/proxies.ts'
+import type { Settings } from '../settings.ts'
+
+/** Maximum time until a receiver has answered (ms). */
+const TIMEOUT = 15_000
+/** Maximum part of an answer that is read (bytes). */
+const MAX_RESPONSE = 1024
+const MAX_HEADERS = 16 * 1024
+
+/** Result of an attempt. */
+export type Sent = {
+  status: number | null
+  durationMs: number
+  error?: string
+  response: string
+  /** Time that the receiver wants to pass before the next attempt (ms). */
+  retryAfter: number
+}
+
+export type Sender = {
+  send(url: string, headers: Readonly<Record<string, string>>, body: string, signal: AbortSignal): Promise<Sent>
+  close(): Promise<void>
+}
+
+/**
+ * Creates the sender of webhooks. Each attempt opens a connection of its own: it resolves the name again and connects to
+ * exactly the checked addresses. No redirect is followed, and at most 1 KB of an answer is read.
+ */
+export function createSender(settings: Settings, clock: Clock): Sender {
+  let network: Network | undefined
+  const open = () =>
+    (network ??= openNetwork({
+      proxyFor: createProxyFor(settings),
+      allowH2: false,
+      ...(!settings.ALLOW_PRIVATE_NETWORK && { guard: { isAllowed: isPublicAddress } }),
+      headersTimeout: TIMEOUT,
+      bodyTimeout: TIMEOUT,
+      maxHeaderSize: MAX_HEADERS,
+      connections: null,
+      pipelining: 0,
+    }))
+
+  return {
+    async send(url, headers, body, signal) {
+      const begun = performance.now()
+      const duration = () => Math.round(performance.now() - begun)
+      const timeout = AbortSignal.timeout(TIMEOUT)
+      try {
+        const answer = await request(url, {
+          dispatcher: open().dispatcher,
+          method: 'POST',
+          headers: { ...headers, 'content-type': 'application/json', 'user-agent': 'Muster-Webhooks/1' },
+          body,
+          signal: AbortSignal.any([signal, timeout]),
+          reset: true,
+        })
+        const { statusCode: status } = answer
+        // A receiver that has accepted the event may take its time with the rest of the answer.
+        const response = await readStart(answer.body).catch(() => '')
+        const retryAfter = toDelay(answer.headers['retry-after'], clock.now())
+        if (status >= 200 && status < 300) return { status, durationMs: duration(), response, retryAfter: 0 }
+        const error =
+          status >= 300 && status < 400 ? 'Redirects are not followed' : `The answer has the status ${status}`
+        return { status, durationMs: duration(), error, response, retryAfter }
+      } catch (error) {
+        const late = timeout.aborted ? `No answer within ${TIMEOUT / 1000} s` : null
+        return { status: null, durationMs: duration(), error: late ?? reasonOf(error), response: '', retryAfter: 0 }
+      }
+    },
+    close: async () => network?.close(),
+  }
+}
+
+/** Reads the beginning of an answer and drops the connection with the rest. */
+async function readStart(body: AsyncIterable<Buffer> & { destroy(): unknown }): Promise<string> {
+  const parts: Buffer[] = []
+  let size = 0
+  try {
+    for await (const part of body) {
+      parts.push(part)
+      size += part.byteLength
+      if (size >= MAX_RESPONSE) break
+    }
+  } finally {
+    body.destroy()
+  }
+  // PostgreSQL stores no NUL.
+  return Buffer.concat(parts).subarray(0, MAX_RESPONSE).toString().replaceAll('\0', '\uFFFD')
+}
+
+/** Longest delay that a receiver can ask for (ms). */
+const MAX_DELAY = 24 * 60 * 60 * 1000
+
+/** Reads a Retry-After in seconds or as a date; 0 for none. */
+function toDelay(value: string | string[] | undefined, now: Date): number {
+  if (typeof value !== 'string') return 0
+  const delay = /^\d+$/.test(value) ? Number(value) * 1000 : Date.parse(value) - now.getTime()
+  return Number.isFinite(delay) ? Math.min(Math.max(delay, 0), MAX_DELAY) : 0
+}
+
+/** Returns why there was no answer: the innermost cause that has a message. */
+function reasonOf(error: unknown): string {
+  const { message, code, cause, errors } = error as NodeJS.ErrnoException & { cause?: unknown; errors?: unknown[] }
+  const inner = cause ?? errors?.[0]
+  if (inner) return reasonOf(inner)
+  return message || code || 'The connection failed'
+}

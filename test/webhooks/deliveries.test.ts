@@ -1,0 +1,347 @@
+import { Webhook } from 'standardwebhooks'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { readSettings } from '../../src/settings.ts'
+import { createDeliverer } from '../../src/webhooks/deliverer.ts'
+import { createSender } from '../../src/webhooks/send.ts'
+import { movableClock } from '../support/clock.ts'
+import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
+import { type Receiver, startReceiver } from '../support/receiver.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const MINUTE = 60_000
+const HOUR = 60 * MINUTE
+
+let server: TestServer
+let receiver: Receiver
+let ann: Member
+let bob: Member
+const clock = movableClock()
+beforeAll(async () => {
+  receiver = await startReceiver()
+  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' }, { clock })
+  ann = await server.member({ organization: 'Acme', role: 'admin' })
+  bob = await server.member({ organization: 'Acme', role: 'admin' })
+})
+afterEach(async () => {
+  receiver.answer = null
+  await server.service.deps.db.webhook.deleteMany({ where: { organizationId: ann.organizationId } })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await receiver[Symbol.asyncDispose]()
+})
+
+const call = (method: string, path: string, body?: object, { token } = ann) =>
+  request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
+
+let paths = 0
+/** A webhook with a path of its own. */
+async function hook(fields: object = {}, who = ann) {
+  const path = `/${++paths}`
+  const body = { url: receiver.url + path, events: ['*'], ...fields }
+  const answer = await call('POST', '/webhooks', body, who)
+  expect(answer.status).toBe(200)
+  return { path, id: answer.body.webhook.id as string, secret: answer.body.secret as string }
+}
+
+const task = async (fields: object = {}, who = ann) =>
+  (await call('POST', '/tasks', { title: 'Write', ...fields }, who)).body.task as { id: string }
+const deliveries = async (id: string, query = '') =>
+  (await call('GET', `/webhooks/${id}/deliveries${query}`)).body.deliveries
+
+describe('A delivery', () => {
+  it('is signed for an independent verifier, and has the thing without its content', async () => {
+    const { path, id, secret } = await hook({ events: ['task.created'] })
+    const { id: taskId } = await task({ description: 'A secret description' })
+    await expect.poll(() => receiver.at(path).length).toBe(1)
+    const [{ headers, text }] = receiver.at(path) as [Receiver['received'][number]]
+    const body = new Webhook(secret).verify(text, headers as Record<string, string>) as any
+    expect(body).toMatchObject({ type: 'task.created', organizationId: ann.organizationId })
+    expect(body.data).toMatchObject({ id: taskId, title: 'Write', status: 'pending' })
+    expect(text).not.toContain('A secret description')
+    expect(headers['webhook-id']).toBe(body.id)
+    await expect
+      .poll(() => deliveries(id))
+      .toMatchObject([
+        { status: 'delivered', event: 'task.created', eventId: body.id, subjectId: taskId, nextAttemptAt: null },
+      ])
+    expect((await deliveries(id))[0].attempts).toMatchObject([{ status: 204, response: '' }])
+  })
+
+  it('carries the signatures of both secrets for a day after a rotation', async () => {
+    const { path, id, secret } = await hook({ events: ['task.created'] })
+    const rotated = (await call('POST', `/webhooks/${id}/rotate`)).body
+    expect(rotated.secret).not.toBe(secret)
+    await task()
+    await expect.poll(() => receiver.at(path).length).toBe(1)
+    const { text, headers } = receiver.at(path)[0]!
+    expect(String(headers['webhook-signature']).split(' ')).toHaveLength(2)
+    const verify = (key: string, of: Receiver['received'][number]) =>
+      new Webhook(key).verify(of.text, of.headers as Record<string, string>)
+    for (const key of [secret, rotated.secret]) expect(verify(key, { text, headers } as never)).toMatchObject({})
+    clock.advance(25 * HOUR)
+    await task()
+    await expect.poll(() => receiver.at(path).length).toBe(2)
+    expect(String(receiver.at(path)[1]!.headers['webhook-signature']).split(' ')).toHaveLength(1)
+  })
+
+  it('is tried again by the schedule until its receiver accepts it, with the same id', async () => {
+    const { path, id } = await hook({ events: ['task.created'] })
+    receiver.answer = (response) => response.writeHead(500).end('Broken')
+    await task()
+    const attempts = async () => (await deliveries(id))[0]?.attempts ?? []
+    await expect.poll(async () => (await attempts()).length).toBe(1)
+    for (const [count, delay] of [6_000, 6 * MINUTE, 34 * MINUTE, 2.3 * HOUR].entries()) {
+      clock.advance(delay)
+      await expect.poll(async () => (await attempts()).length).toBe(count + 2)
+    }
+    expect((await attempts())[0]).toMatchObject({
+      status: 500,
+      response: 'Broken',
+      error: 'The answer has the status 500',
+    })
+    receiver.answer = null
+    clock.advance(6 * HOUR)
+    await expect.poll(() => deliveries(id)).toMatchObject([{ status: 'delivered' }])
+    expect(new Set(receiver.at(path).map(({ headers }) => headers['webhook-id'])).size).toBe(1)
+  })
+
+  it('waits for the time that Retry-After asks for', async () => {
+    const { path, id } = await hook({ events: ['task.created'] })
+    receiver.answer = (response) => response.writeHead(429, { 'Retry-After': '3600' }).end()
+    await task()
+    await expect.poll(async () => (await deliveries(id))[0]?.attempts.length).toBe(1)
+    const [{ nextAttemptAt }] = await deliveries(id)
+    expect(Date.parse(nextAttemptAt) - clock.now().getTime()).toBeGreaterThan(59 * MINUTE)
+    receiver.answer = null
+    clock.advance(61 * MINUTE)
+    await expect.poll(() => receiver.at(path).length).toBe(2)
+  })
+
+  it('follows no redirect, and reads no more than 1 KB of an answer without end', async () => {
+    const { id, path } = await hook({ events: ['task.created'] })
+    receiver.answer = (response) => response.writeHead(302, { Location: `${receiver.url}/elsewhere` }).end()
+    await task()
+    await expect
+      .poll(async () => (await deliveries(id))[0]?.attempts)
+      .toMatchObject([{ status: 302, error: 'Redirects are not followed' }])
+    expect(receiver.at('/elsewhere')).toEqual([])
+    let written = 0
+    receiver.answer = (response) => {
+      response.writeHead(500)
+      const more = () => {
+        while (!response.destroyed && response.write('x'.repeat(64 * 1024))) written += 64 * 1024
+      }
+      response.on('drain', more).on('error', () => {})
+      more()
+    }
+    clock.advance(MINUTE)
+    await expect.poll(async () => (await deliveries(id))[0]?.attempts.length).toBe(2)
+    expect((await deliveries(id))[0].attempts[1].response).toBe('x'.repeat(1024))
+    expect(written).toBeLessThan(16 * 1024 * 1024)
+    expect(receiver.at(path)).toHaveLength(2)
+  })
+
+  it('fails for a receiver that closes the connection or cannot be reached, and the reason is stored', async () => {
+    const { id } = await hook({ events: ['task.created'] })
+    receiver.answer = (response) => response.socket?.destroy()
+    await task()
+    await expect
+      .poll(async () => (await deliveries(id))[0]?.attempts)
+      .toMatchObject([{ status: null, error: expect.stringMatching(/./) }])
+    const unreachable = await hook({ url: 'http://127.0.0.1:1/', events: ['task.created'] })
+    await task()
+    await expect
+      .poll(async () => (await deliveries(unreachable.id))[0]?.attempts)
+      .toMatchObject([{ status: null, error: expect.stringMatching(/ECONNREFUSED|bad port/) }])
+  })
+
+  it('is sent at most four at a time, and a receiver that hangs delays no other', async () => {
+    const hanging = await hook({ events: ['task.created'] })
+    const other = await hook({ events: ['task.created'] })
+    const open: (() => void)[] = []
+    receiver.answer = (response, { path }) =>
+      path === hanging.path ? void open.push(() => response.writeHead(204).end()) : response.writeHead(204).end()
+    for (let left = 6; left; left--) await task()
+    await expect.poll(() => receiver.at(other.path).length).toBe(6)
+    await expect.poll(() => receiver.at(hanging.path).length).toBe(4)
+    receiver.answer = null
+    for (const end of open) end()
+    await expect.poll(() => receiver.at(hanging.path).length).toBe(6)
+  })
+
+  it('has the content of the thing if the webhook asks for it', async () => {
+    const { path } = await hook({ events: ['task.created'], includeContent: true })
+    await task({ description: 'All of it' })
+    await expect.poll(() => receiver.at(path).length).toBe(1)
+    expect(receiver.at(path)[0]!.body.data.description).toBe('All of it')
+  })
+
+  it('is never made of private things of somebody else', async () => {
+    const { path } = await hook({ events: ['agent.*', 'task.created'], includeContent: true })
+    await call('POST', '/agents', { name: 'Private', systemPrompt: 'x', visibility: 'private' }, bob)
+    await call('POST', '/agents', { name: 'Shared', systemPrompt: 'x' }, bob)
+    await task()
+    await expect.poll(() => receiver.at(path).length).toBe(2)
+    expect(
+      receiver
+        .at(path)
+        .map(({ body }) => body.data.name ?? body.data.title)
+        .sort(),
+    ).toEqual(['Shared', 'Write'])
+  })
+
+  it('can be replayed, one or all failed ones, with the same id', async () => {
+    const { path, id } = await hook({ events: ['task.created'] })
+    await task()
+    await expect.poll(() => deliveries(id)).toMatchObject([{ status: 'delivered' }])
+    const [{ id: deliveryId, createdAt, eventId }] = await deliveries(id)
+    expect((await call('POST', `/webhooks/${id}/deliveries/${deliveryId}/replay`)).status).toBe(200)
+    await expect.poll(() => receiver.at(path).length).toBe(2)
+    await expect.poll(async () => (await deliveries(id))[0].attempts.length).toBe(2)
+    await server.service.deps.db.webhookDelivery.updateMany({
+      where: { id: deliveryId },
+      data: { status: 'failed', nextAttemptAt: null },
+    })
+    const replay = await call('POST', `/webhooks/${id}/replay`, { since: createdAt, status: 'failed' })
+    expect(replay.body.count).toBe(1)
+    await expect.poll(() => receiver.at(path).length).toBe(3)
+    expect(new Set(receiver.at(path).map(({ headers }) => headers['webhook-id']))).toEqual(new Set([eventId]))
+  })
+})
+
+describe('A webhook', () => {
+  const disabled = (id: string) => expect.poll(async () => (await call('GET', `/webhooks/${id}`)).body.webhook)
+
+  it('is disabled by 410, and an event tells the others', async () => {
+    const { id } = await hook({ events: ['task.created'] })
+    const other = await hook({ events: ['webhook.*'] })
+    receiver.answer = (response, { path }) => response.writeHead(path === other.path ? 204 : 410).end()
+    await task()
+    await disabled(id).toMatchObject({ enabled: false, disabledReason: 'It answered 410 Gone' })
+    await expect.poll(() => receiver.at(other.path).length).toBe(1)
+    expect(receiver.at(other.path)[0]!.body).toMatchObject({ type: 'webhook.disabled', data: { id } })
+    expect(await deliveries(id)).toMatchObject([{ status: 'failed', nextAttemptAt: null }])
+    expect((await call('POST', `/webhooks/${id}/test`)).status).toBe(409)
+  })
+
+  it('is disabled once it has failed for five days', async () => {
+    const { id, path } = await hook({ events: ['task.created'] })
+    receiver.answer = (response) => response.writeHead(500).end()
+    await task()
+    await expect.poll(async () => (await call('GET', `/webhooks/${id}`)).body.webhook.failingSince).toBeTruthy()
+    clock.advance(4 * 24 * HOUR)
+    await expect.poll(() => receiver.at(path).length).toBe(2)
+    await expect.poll(async () => (await deliveries(id))[0].attempts.length).toBe(2)
+    expect((await call('GET', `/webhooks/${id}`)).body.webhook.enabled).toBe(true)
+    clock.advance(25 * HOUR)
+    await disabled(id).toMatchObject({ enabled: false, disabledReason: 'It has failed for 5 days' })
+  })
+
+  it('is disabled when its owner is no admin any more, and taken over by the admin who enables it', async () => {
+    const { id } = await hook({ events: ['task.created'] }, bob)
+    const { db } = server.service.deps
+    const membership = { organizationId_userId: { organizationId: bob.organizationId, userId: bob.userId } }
+    await db.membership.update({ where: membership, data: { role: 'member' } })
+    await disabled(id).toMatchObject({ enabled: false, ownerId: bob.userId })
+    await db.membership.update({ where: membership, data: { role: 'admin' } })
+    const { body } = await call('PATCH', `/webhooks/${id}`, { enabled: true })
+    expect(body.webhook).toMatchObject({ enabled: true, disabledReason: null, ownerId: ann.userId })
+  })
+
+  it('gets a test, and nothing that happened while it was disabled', async () => {
+    const { id, path } = await hook({ events: ['task.created'], enabled: false })
+    await task({ title: 'Missed' })
+    await call('PATCH', `/webhooks/${id}`, { enabled: true })
+    await call('POST', `/webhooks/${id}/test`)
+    await task({ title: 'Sent' })
+    await expect.poll(() => receiver.at(path).length).toBe(2)
+    expect(
+      receiver
+        .at(path)
+        .map(({ body }) => body.type)
+        .sort(),
+    ).toEqual(['task.created', 'webhook.test'])
+    expect(JSON.stringify(receiver.at(path))).not.toContain('Missed')
+  })
+
+  it.each([
+    ['slack', (body: any) => [body.text, body.blocks[1].elements[0].url]],
+    ['discord', (body: any) => [body.content, body.embeds[0].url, body.allowed_mentions]],
+    ['teams', (body: any) => [body.attachments[0].content.body[1].text, body.attachments[0].content.actions[0].url]],
+  ])('of %s gets messages that link to the console, and does not show its address', async (format, read) => {
+    const { id, path } = await hook({ events: ['task.created'], format })
+    await task({ title: '<!channel> *Hi*' })
+    await expect.poll(() => receiver.at(path).length).toBe(1)
+    const expected: Record<string, unknown[]> = {
+      slack: ['Task created: &lt;!channel&gt; *Hi*', expect.stringMatching(/\/app\/tasks$/)],
+      discord: ['**Task created**: \\<!channel\\> \\*Hi\\*', expect.stringMatching(/\/app\/tasks$/), { parse: [] }],
+      teams: ['\\<!channel\\> \\*Hi\\*', expect.stringMatching(/\/app\/tasks$/)],
+    }
+    expect(read(receiver.at(path)[0]!.body)).toEqual(expected[format])
+    const shown = (await call('GET', `/webhooks/${id}`)).body.webhook.url
+    expect(shown).toBe(`${receiver.url}/…${(receiver.url + path).slice(-4)}`)
+  })
+
+  it('is for admins, and another organization cannot see it', async () => {
+    const { id } = await hook()
+    const member = await server.member({ organization: 'Acme' })
+    const eve = await server.member({ organization: 'Elsewhere', role: 'owner' })
+    const paths = ['/webhooks', `/webhooks/${id}`, `/webhooks/${id}/deliveries`]
+    for (const path of paths) expect((await call('GET', path, undefined, member)).status).toBe(403)
+    for (const path of paths.slice(1)) expect((await call('GET', path, undefined, eve)).status).toBe(404)
+    expect((await call('GET', '/webhooks', undefined, eve)).body.webhooks).toEqual([])
+    expect((await call('POST', '/webhooks', { url: receiver.url, events: ['*'] }, member)).status).toBe(403)
+  })
+
+  it('needs the scopes of the content that it is to send', async () => {
+    const token = await server.member({ organization: 'Acme', role: 'admin', scopes: ['webhooks:write'] })
+    const body = { url: receiver.url, events: ['*'] }
+    expect((await call('POST', '/webhooks', { ...body, includeContent: true }, token)).status).toBe(403)
+    expect((await call('POST', '/webhooks', body, token)).status).toBe(200)
+  })
+
+  it('changes its owner with its address, so that nobody gets what another can see', async () => {
+    const { id } = await hook()
+    const described = await call('PATCH', `/webhooks/${id}`, { description: 'Ours' }, bob)
+    expect(described.body.webhook.ownerId).toBe(ann.userId)
+    const moved = await call('PATCH', `/webhooks/${id}`, { url: `${receiver.url}/bob` }, bob)
+    expect(moved.body.webhook.ownerId).toBe(bob.userId)
+    expect((await call('PATCH', `/webhooks/${id}`, { format: 'slack' })).status).toBe(400)
+  })
+
+  it.each([
+    [{ url: 'ftp://example.com/', events: ['*'] }],
+    [{ url: 'http://user:secret@example.com/', events: ['*'] }],
+    [{ url: 'https://example.com/', events: ['task.gone'] }],
+    [{ url: 'https://example.com/', events: [] }],
+    [{ url: 'https://example.com/', events: ['*'], format: 'irc' }],
+  ])('%j is refused', async (body) => {
+    expect((await call('POST', '/webhooks', body)).status).toBe(400)
+  })
+})
+
+describe('Nothing is sent', () => {
+  it('by a paused server', async () => {
+    await using paused = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', PAUSED: 'true' })
+    const post = (path: string, body: object) => request(paused, 'POST', `/api/v1${path}`, { body })
+    const { id } = (await post('/webhooks', { url: `${receiver.url}/paused`, events: ['*'] })).body.webhook
+    await post('/tasks', { title: 'T' })
+    await post(`/webhooks/${id}/test`, {})
+    const deliverer = createDeliverer(paused.service.deps)
+    await deliverer.tick()
+    await deliverer.stop()
+    expect(receiver.at('/paused')).toEqual([])
+  })
+
+  it.each(FORBIDDEN_HOSTS)('to the private host %s', async (host) => {
+    const sender = createSender(readSettings({ NODE_ENV: 'test' }), clock)
+    const before = receiver.received.length
+    const { port } = new URL(receiver.url)
+    const sent = await sender.send(`http://${host}:${port}/`, {}, '{}', new AbortController().signal)
+    expect(sent).toMatchObject({ status: null, error: expect.any(String) })
+    expect(receiver.received).toHaveLength(before)
+    await sender.close()
+  })
+})

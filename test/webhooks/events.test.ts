@@ -1,0 +1,237 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createDeliverer } from '../../src/webhooks/deliverer.ts'
+import { createMcp } from '../engine/equipped.ts'
+import { movableClock } from '../support/clock.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+const DAY = 24 * 60 * 60_000
+
+let server: TestServer
+let model: ModelServer
+let mcp: McpTestServer
+let ann: Member
+let bob: Member
+const clock = movableClock()
+beforeAll(async () => {
+  model = await startModelServer()
+  mcp = await startMcpServer()
+  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' }, { clock })
+  ann = await server.member({ organization: 'Acme', role: 'admin' })
+  bob = await server.member({ organization: 'Acme' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+  await mcp[Symbol.asyncDispose]()
+})
+
+const call = (method: string, path: string, body?: object, { token } = ann) =>
+  request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
+
+const feed = async (query = '', who = ann) => (await call('GET', `/events?${query}`, undefined, who)).body
+
+/** Where the feed ends at this moment. */
+async function end(): Promise<string> {
+  for (let since = ''; ; ) {
+    const { cursor, hasMore } = await feed(`limit=1000${since}`)
+    if (!hasMore) return cursor
+    since = `&since=${cursor}`
+  }
+}
+
+/** The events of a thing since a cursor, once there are as many. */
+async function eventsOf(since: string, id: string, count: number) {
+  const found = async () =>
+    (await feed(`since=${since}&limit=1000`)).events.filter((event: any) => event.data.id === id)
+  await expect.poll(async () => (await found()).length).toBe(count)
+  return (await found()) as any[]
+}
+const typesOf = (events: any[]) => events.map(({ type }) => type).sort()
+
+const agent = async (fields: object = {}, who = ann): Promise<string> =>
+  (await call('POST', '/agents', { name: 'Ada', systemPrompt: 'A secret prompt', ...fields }, who)).body.id
+
+describe('The feed has', () => {
+  it('the events of a task, with what it was when they happened', async () => {
+    const since = await end()
+    const { id } = (await call('POST', '/tasks', { title: 'Write', description: 'Words' })).body.task
+    await call('PATCH', `/tasks/${id}`, { assignTo: ann.userId })
+    await call('PATCH', `/tasks/${id}`, { status: 'in_progress' })
+    await call('PATCH', `/tasks/${id}`, { status: 'completed' })
+    const events = await eventsOf(since, id, 8)
+    expect(typesOf(events)).toEqual([
+      ...['task.assigned', 'task.completed', 'task.created', 'task.status_changed', 'task.status_changed'],
+      ...['task.updated', 'task.updated', 'task.updated'],
+    ])
+    expect(events[0]).toMatchObject({
+      type: 'task.created',
+      data: { title: 'Write', status: 'pending', assignedTo: null },
+    })
+    expect(events.filter(({ type }) => type === 'task.status_changed').map(({ data }) => data)).toMatchObject([
+      { previousStatus: 'pending', status: 'in_progress' },
+      { previousStatus: 'in_progress', status: 'completed' },
+    ])
+    expect(JSON.stringify(events)).not.toContain('Words')
+    expect(new Set(events.map(({ sequence }) => sequence)).size).toBe(8)
+    await call('DELETE', `/tasks/${id}`)
+    expect(await eventsOf(since, id, 8)).toMatchObject([
+      { data: { title: 'Write', deleted: true } },
+      ...Array(7).fill({}),
+    ])
+  })
+
+  it('the events of an agent, without its prompt', async () => {
+    const since = await end()
+    const id = await agent()
+    await call('PATCH', `/agents/${id}`, { name: 'Bea' })
+    await call('DELETE', `/agents/${id}`)
+    const events = await eventsOf(since, id, 3)
+    expect(events).toMatchObject([
+      { type: 'agent.created' },
+      { type: 'agent.updated', data: { version: 2 } },
+      { type: 'agent.archived', data: { version: 3, archived: true } },
+    ])
+    expect(JSON.stringify(events)).not.toContain('secret')
+  })
+
+  it('the start and the end of a run, without its message and result', async () => {
+    model.fallback = () => ({ tokens: 'A secret answer' })
+    const since = await end()
+    const body = { message: 'A secret question' }
+    const { executionId } = (await call('POST', `/agents/${await agent()}/execute`, body)).body
+    const events = await eventsOf(since, executionId, 2)
+    expect(events).toMatchObject([
+      { type: 'execution.started', data: { status: 'running', stopReason: null } },
+      { type: 'execution.completed', data: { status: 'completed', stopReason: 'end_turn' } },
+    ])
+    expect(JSON.stringify(events)).not.toContain('secret')
+  })
+
+  it('a run that waits, its approval and its chat', async () => {
+    model.fallback = ({ body }) =>
+      body.messages.at(-1)?.role === 'tool'
+        ? { tokens: 'Done.' }
+        : { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'A secret input' } }] }
+    const since = await end()
+    const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+    const id = await agent({ mcpInstanceIds: [mcpId] })
+    const run = (await call('POST', `/agents/${id}/execute`, { message: 'Hello', background: true })).body
+    const [, waiting] = await eventsOf(since, run.executionId, 2)
+    expect(waiting).toMatchObject({ type: 'execution.waiting', data: { status: 'pending', waitingFor: 'approval' } })
+    expect(await eventsOf(since, run.chatId, 1)).toMatchObject([
+      { type: 'chat.needs_attention', data: { status: 'needs_attention' } },
+    ])
+    const [approval] = (await call('GET', `/approvals?executionId=${run.executionId}`)).body.approvals
+    await call('POST', `/approvals/${approval.id}/approve`)
+    const events = await eventsOf(since, approval.id, 2)
+    expect(events).toMatchObject([
+      { type: 'approval.created', data: { status: 'pending', tool: 'echo' } },
+      { type: 'approval.decided', data: { status: 'approved' } },
+    ])
+    expect(JSON.stringify(events)).not.toContain('secret')
+    await eventsOf(since, run.executionId, 3)
+  })
+
+  it('a mission that fails, is paused, and skips a run', async () => {
+    model.fallback = { error: { status: 400 } }
+    const since = await end()
+    const agentId = await agent()
+    const schedule = { type: 'cron', value: '0 0 1 1 *', catchUp: 'skip' }
+    const { id } = (await call('POST', '/missions', { title: 'News', goal: 'A secret goal', agentId, schedule })).body
+    await call('POST', `/missions/${id}/run`)
+    await eventsOf(since, id, 1)
+    await server.service.deps.db.mission.update({
+      where: { id },
+      data: { nextRunAt: new Date(clock.now().getTime() - 600_000) },
+    })
+    await eventsOf(since, id, 2)
+    await call('POST', `/missions/${id}/pause`)
+    const events = await eventsOf(since, id, 3)
+    expect(events).toMatchObject([
+      { type: 'mission.run_failed', data: { lastStatus: 'failed', failureCount: 1 } },
+      { type: 'mission.skipped', data: { skipped: 1 } },
+      { type: 'mission.paused', data: { status: 'paused' } },
+    ])
+    expect(JSON.stringify(events)).not.toContain('secret')
+  })
+})
+
+/** Removes what is too old, as the server does every minute. */
+async function forget(): Promise<void> {
+  const deliverer = createDeliverer(server.service.deps)
+  await deliverer.forget()
+  await deliverer.stop()
+}
+
+describe('The feed', () => {
+  it('shows no event of a private thing of somebody else', async () => {
+    const since = await end()
+    const own = await agent({ visibility: 'private' }, bob)
+    await eventsOf(await end(), await agent(), 1)
+    expect(JSON.stringify(await feed(`since=${since}`))).not.toContain(own)
+    expect(JSON.stringify(await feed(`since=${since}`, bob))).toContain(own)
+  })
+
+  it('lists only the wanted types, and goes on behind its cursor', async () => {
+    const since = await end()
+    const ids: string[] = []
+    for (let left = 3; left; left--) ids.push((await call('POST', '/tasks', { title: 'T' })).body.task.id)
+    const id = await agent()
+    await eventsOf(since, id, 1)
+    const found: string[] = []
+    let page = await feed(`since=${since}&types=task.created&limit=2`)
+    expect(page.events).toHaveLength(2)
+    for (; ; page = await feed(`since=${page.cursor}&types=task.created&limit=2`)) {
+      found.push(...page.events.map((event: any) => event.data.id))
+      if (!page.hasMore) break
+    }
+    expect(found).toEqual(ids)
+    expect((await call('GET', '/events?types=task.nothing')).status).toBe(400)
+    expect((await call('GET', '/events?since=nothing')).status).toBe(400)
+  })
+
+  it('streams events from now on, and behind the id of the last one', async () => {
+    const stream = (headers: Record<string, string> = {}, path = '/events') =>
+      fetch(`${server.url}/api/v1${path}`, {
+        headers: { Authorization: `Bearer ${ann.token}`, Accept: 'text/event-stream', ...headers },
+      })
+    const first = async (response: Response) => {
+      const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+      let text = ''
+      for (let part = await reader.read(); !part.done; part = await reader.read()) {
+        text += part.value
+        if (text.includes('\n\n')) break
+      }
+      await reader.cancel()
+      const [, id, type, data] = /^id: (.*)\nevent: (.*)\ndata: (.*)$/m.exec(text) ?? []
+      return { id: id!, type, data: JSON.parse(data ?? '{}') }
+    }
+    const live = await stream({}, '/events/stream?types=task.created')
+    expect(live.headers.get('content-type')).toMatch('text/event-stream')
+    const a = (await call('POST', '/tasks', { title: 'A' })).body.task
+    const told = await first(live)
+    expect(told).toMatchObject({ type: 'task.created', data: { type: 'task.created', data: { id: a.id } } })
+    const b = (await call('POST', '/tasks', { title: 'B' })).body.task
+    const later = await first(await stream({ 'Last-Event-ID': told.id }, '/events?types=task.created'))
+    expect(later.data.data.id).toBe(b.id)
+  })
+
+  it('answers 410 with the oldest cursor once events behind a cursor were removed', async () => {
+    const since = await end()
+    const { id } = (await call('POST', '/tasks', { title: 'Old' })).body.task
+    await eventsOf(since, id, 1)
+    clock.advance(31 * DAY)
+    await forget()
+    // The newest event stays, so that its reader misses nothing.
+    expect((await call('GET', `/events?since=${await end()}`)).status).toBe(200)
+    await eventsOf(await end(), await agent(), 1)
+    await forget()
+    const { status, body } = await call('GET', `/events?since=${since}`)
+    expect([status, body.message]).toEqual([410, 'Events behind this cursor were removed'])
+    const oldest = body.detail.split(' ').at(-1)
+    expect((await feed(`since=${oldest}`)).events.length).toBeGreaterThan(0)
+  })
+})

@@ -1,0 +1,95 @@
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { SMTPServer } from 'smtp-server'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { createMcp } from '../engine/equipped.ts'
+import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Receiver, startReceiver } from '../support/receiver.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+let server: TestServer
+let model: ModelServer
+let mcp: McpTestServer
+let receiver: Receiver
+let smtp: SMTPServer
+const mails: { to: string; text: string }[] = []
+let ann: Member
+let bob: Member
+beforeAll(async () => {
+  smtp = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS'],
+    onData(stream, session, done) {
+      let text = ''
+      stream.on('data', (chunk: Buffer) => {
+        text += chunk
+      })
+      stream.on('end', () => {
+        for (const { address } of session.envelope.rcptTo)
+          mails.push({ to: address, text: text.replaceAll('=\r\n', '') })
+        done()
+      })
+    },
+  })
+  const listening = smtp.listen(0, '127.0.0.1')
+  await once(listening, 'listening')
+  model = await startModelServer()
+  mcp = await startMcpServer()
+  receiver = await startReceiver()
+  server = await startServer({
+    OPENAI_BASE_URL: model.baseUrl,
+    ALLOW_PRIVATE_NETWORK: 'true',
+    SMTP_URL: `smtp://127.0.0.1:${(listening.address() as AddressInfo).port}`,
+  })
+  ann = await server.member({ organization: 'Acme', email: 'ann@example.com' })
+  bob = await server.member({ organization: 'Acme', email: 'bob@example.com', role: 'admin' })
+  await server.member({ organization: 'Acme', email: 'carl@example.com' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await model.close()
+  await mcp[Symbol.asyncDispose]()
+  await receiver[Symbol.asyncDispose]()
+  await new Promise<void>((resolve) => smtp.close(resolve))
+})
+
+const call = async (method: string, path: string, { token }: Member, body?: object) =>
+  (await request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })).body
+const receiversOf = (word: string) =>
+  mails
+    .filter(({ text }) => text.includes(word))
+    .map(({ to }) => to)
+    .sort()
+
+it('members who want it get mail of approvals that they can decide, and of failed missions', async () => {
+  const notifications = { approvals: true }
+  expect((await call('PATCH', '/profile', ann, { notifications })).profile.notifications).toEqual({
+    approvals: true,
+    missions: false,
+  })
+  await call('PATCH', '/profile', bob, { notifications: { approvals: true, missions: true } })
+  model.fallback = () => ({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'A secret input' } }] })
+  const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+  const asking = { name: 'Asker', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
+  const { id } = await call('POST', '/agents', ann, asking)
+  await call('POST', `/agents/${id}/execute`, ann, { message: 'Hello', background: true })
+  await expect.poll(() => receiversOf('Asker waits for your approval')).toEqual(['ann@example.com', 'bob@example.com'])
+  await call('PATCH', '/profile', ann, { notifications: { approvals: false } })
+  // A run of bob's concerns no other member.
+  model.fallback = { error: { status: 400 } }
+  const { id: agentId } = await call('POST', '/agents', bob, { name: 'Broken', systemPrompt: 'x' })
+  const mission = await call('POST', '/missions', bob, { title: 'Morning news', goal: 'x', agentId })
+  await call('POST', `/missions/${mission.id}/run`, bob)
+  await expect.poll(() => receiversOf('The mission Morning news failed')).toEqual(['bob@example.com'])
+  expect(JSON.stringify(mails)).not.toContain('secret')
+})
+
+it('the owner of a webhook gets mail when it is disabled', async () => {
+  receiver.answer = (response) => response.writeHead(410).end()
+  const { webhook } = await call('POST', '/webhooks', bob, { url: receiver.url, events: ['task.created'] })
+  await call('POST', '/tasks', ann, { title: 'T' })
+  await expect.poll(() => receiversOf('Webhook disabled')).toEqual(['bob@example.com'])
+  expect((await call('GET', `/webhooks/${webhook.id}`, bob)).webhook.enabled).toBe(false)
+})
