@@ -10,7 +10,7 @@ import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import type { AppRouter } from '../router.ts'
 import type { ErrorShape } from '../wire.ts'
 
-/** The path that the service is mounted at: empty, or `/muster`. */
+/** The path below which the service is mounted: empty, or `/muster`. */
 export const BASE = document.documentElement.dataset.base ?? ''
 
 export type Inputs = inferRouterInputs<AppRouter>
@@ -29,13 +29,13 @@ export type Output<Name extends Path> = At<Outputs, Name>
 
 const KEY = 'muster.organization'
 
-/** Remembers which organization the person looks at. The server checks the membership at every request. */
+/** Remembers the organization that the person has selected. The server checks the membership at every request. */
 export const chosenOrganization = {
   get: (): string | null => localStorage.getItem(KEY),
   set: (id: string) => localStorage.setItem(KEY, id),
 }
 
-/** The headers of every request: the organization, and the proof that a page of ours sends it. */
+/** The headers of every request: the organization, and the mark of a page of this service. */
 const headers = (): Record<string, string> => {
   const organization = chosenOrganization.get()
   return { 'X-Muster-Request': '1', ...(organization && { 'X-Organization': organization }) }
@@ -47,7 +47,7 @@ export const client = createTRPCUntypedClient<AppRouter>({
   links: [
     splitLink({
       condition: ({ type }) => type === 'subscription',
-      // An EventSource sends no header of ours, so the address names the organization.
+      // An EventSource cannot send custom headers, so the URL names the organization.
       true: httpSubscriptionLink({
         url: () => `${url}?organization=${encodeURIComponent(chosenOrganization.get() ?? '')}`,
       }),
@@ -68,10 +68,10 @@ export const ask = <Name extends Path>(name: Name, input: Input<Name>, signal?: 
 export const tell = <Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> =>
   client.mutation(name, input) as Promise<Output<Name>>
 
-/** What a failure says: what failed, what to do, and its status (0 without a connection). */
+/** Describes a failure: the problem, the remedy, and the status (0 without a connection). */
 export type Failure = { message: string; detail: string | null; status: number; code: string | null }
 
-/** Reads any error that a request or a page throws. */
+/** Converts any error of a request or a page. */
 export function toFailure(error: unknown): Failure {
   if (error instanceof TRPCClientError) {
     const data = error.data as ErrorShape['data'] | undefined

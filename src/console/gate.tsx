@@ -5,7 +5,7 @@ import { Problem } from './components/page.tsx'
 import { sessionQuery, signIn } from './session.ts'
 import { texts } from './texts.ts'
 
-/** Lets a person in who has a session, and leads others to the sign-in page. */
+/** Admits a person with a session, and redirects others to the sign-in page. */
 export function Gate({ children }: { children: ReactNode }) {
   const { data, error, refetch } = useQuery(sessionQuery)
   const isRefused = !!error && toFailure(error).status === 401

@@ -7,7 +7,7 @@ import { Gate } from './gate.tsx'
 import { queryClient } from './queries.ts'
 import { router } from './router.tsx'
 
-// A page that was open while the server was updated asks for parts that are gone.
+// A page from before an update of the server requests files that no longer exist.
 window.addEventListener('vite:preloadError', () => location.reload())
 
 const root = document.getElementById('root')

@@ -14,7 +14,7 @@ import { signIn } from './session.ts'
 
 const hasNoUse = (status: number) => status >= 400 && status < 500 && status !== 429
 
-/** Leads a person whose session has ended to the sign-in page. */
+/** Redirects a person whose session has ended to the sign-in page. */
 const onRefused = (error: unknown) => {
   if (toFailure(error).status === 401) signIn()
 }
@@ -36,7 +36,7 @@ export const query = <Name extends Path>(name: Name, input: Input<Name>) =>
     queryFn: ({ signal }) => ask(name, input, signal),
   })
 
-/** The same for a list that is read page by page. */
+/** Like {@link useQuery}, for a list in pages. */
 export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit = 50) =>
   infiniteQueryOptions<
     Output<Name>,
@@ -53,9 +53,7 @@ export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit =
     placeholderData: keepPreviousData,
   })
 
-/**
- * An action of the person: makes what has changed be read again (by the first words of query keys), and says what failed.
- */
+/** An action of the person. Reloads changed queries (by the first words of their keys), and shows a failure. */
 export function useAction<Given, Answer>(
   run: (given: Given) => Promise<Answer>,
   options: {

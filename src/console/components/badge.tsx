@@ -22,7 +22,7 @@ export const Badge = ({ kind = 'plain', children }: { kind?: BadgeKind; children
   </span>
 )
 
-/** The colours of states, of runs, chats, tasks and missions alike. */
+/** The colours of states: of runs, chats, tasks and missions alike. */
 const STATES: Readonly<Record<string, BadgeKind>> = {
   running: 'accent',
   working: 'accent',
@@ -45,7 +45,7 @@ const SIZES = {
   large: 'size-10 text-sm',
 } as const
 
-/** The first letters of a name on the colour that the name has. */
+/** The initials of a name on a colour derived from the name. */
 export function Avatar({ name, size = 'medium' }: { name: string; size?: keyof typeof SIZES }) {
   let hue = 0
   for (const letter of name) hue = (hue * 31 + (letter.codePointAt(0) ?? 0)) % 360

@@ -35,7 +35,7 @@ export function Button({ kind = 'plain', icon: Icon, busy, small, className, chi
   )
 }
 
-/** A button that is an icon only. Its label is read aloud, and appears on hover. */
+/** An icon button. Its label is read aloud, and appears on hover. */
 export function IconButton({
   label,
   icon: Icon,
@@ -58,5 +58,5 @@ export function IconButton({
   )
 }
 
-/** What a link has to look like a button. */
+/** Class names that make a link look like a button. */
 export const buttonClass = (kind: keyof typeof KINDS = 'plain') => cn(BASE, 'min-h-8 px-3 text-sm', KINDS[kind])

@@ -23,7 +23,7 @@ export function CopyButton({ text, label = texts.copy }: { text: string; label?:
   )
 }
 
-/** Code or data, as it is, with a button that copies it. */
+/** Code or data with a button that copies it. */
 export function Code({ text, language, className }: { text: string; language?: string; className?: string }) {
   return (
     <div className={`group relative overflow-hidden rounded-lg border border-line bg-panel ${className ?? ''}`}>

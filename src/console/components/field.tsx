@@ -1,7 +1,7 @@
 import { type ComponentProps, type ReactNode, useId } from 'react'
 import { cn } from '../lib/class-names.ts'
 
-/** A label, what it labels, and a word of help. */
+/** A label, its control, and a help text. */
 export function Field({
   label,
   help,
@@ -79,7 +79,7 @@ export function Select({
   )
 }
 
-/** A list of things to tick. */
+/** A list of checkboxes. */
 export function Ticks({
   label,
   help,

@@ -12,13 +12,13 @@ import {
 } from 'react'
 import { cn } from '../lib/class-names.ts'
 
-// A menu as WAI-ARIA wants it, in the browser's own popover. A library for it would be 25 KB of the first load.
+// A menu by WAI-ARIA in the browser's own popover. A library would add 25 KB to the first load.
 
 const Close = createContext<() => void>(() => {})
 
 const GAP = 4
 
-/** Puts a box under, or over, what it belongs to, within the window. */
+/** Places a box below or above its anchor, within the window. */
 function place(box: HTMLElement, anchor: DOMRect, align: 'start' | 'end'): void {
   const { offsetWidth: width, offsetHeight: height } = box
   const left = align === 'start' ? anchor.left : anchor.right - width
@@ -97,7 +97,7 @@ type ItemProps = {
   onSelect: () => void
   icon?: LucideIcon
   danger?: boolean
-  /** Makes it one of several, of which one is chosen. */
+  /** Makes it one of several exclusive choices. */
   checked?: boolean
   disabled?: boolean
 }

@@ -4,7 +4,7 @@ import { Button } from './button.tsx'
 
 type Paged = { hasNextPage: boolean; isFetchingNextPage: boolean; fetchNextPage: () => unknown }
 
-/** Reads the next page when the end of a list comes into view; a button for everybody else. */
+/** Loads the next page when the end of a list comes into view; keyboards and screen readers get a button. */
 export function More({ query: { hasNextPage, isFetchingNextPage, fetchNextPage } }: { query: Paged }) {
   const end = useRef<HTMLDivElement>(null)
   useEffect(() => {

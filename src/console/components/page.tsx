@@ -6,7 +6,7 @@ import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
 
-/** Names the page in the browser's tab, with the number of approvals that wait. */
+/** Sets the title of the browser's tab, with the number of waiting approvals. */
 export function useTitle(title: string): void {
   const waiting = useBadge()
   useEffect(() => {
@@ -16,7 +16,7 @@ export function useTitle(title: string): void {
 
 type PageProps = { title: string; actions?: ReactNode; children: ReactNode; wide?: boolean; lead?: ReactNode }
 
-/** A page with a heading, its actions, and what scrolls below. */
+/** A page with a heading, its actions, and scrolling content. */
 export function Page({ title, actions, children, wide, lead }: PageProps) {
   useTitle(title)
   return (
@@ -37,7 +37,7 @@ export function Page({ title, actions, children, wide, lead }: PageProps) {
   )
 }
 
-/** What a list says when there is nothing in it, and what to do about it. */
+/** The text of an empty list, with the next step. */
 export function Empty({
   icon: Icon,
   title,
@@ -59,7 +59,7 @@ export function Empty({
   )
 }
 
-/** Says what failed, and offers to try again. */
+/** Shows a failure, with a button to retry. */
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
   const { message, detail, status } = toFailure(error)
   return (
@@ -77,7 +77,7 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
   )
 }
 
-/** Grey lines in place of what is on its way. */
+/** Grey lines in place of loading content. */
 export function Loading({ lines = 5 }: { lines?: number }) {
   return (
     <div role="status" className="flex flex-col gap-3">
@@ -96,7 +96,7 @@ export function Loading({ lines = 5 }: { lines?: number }) {
 
 type Watched<Data> = { data: Data | undefined; error: unknown; isPending: boolean; refetch: () => unknown }
 
-/** Shows a query: on its way, failed, or what it has. Data that is there stays when a later read fails. */
+/** Shows a query: loading, failed, or its data. Existing data stays visible when a later read fails. */
 export function Loaded<Data>({
   query,
   lines,
@@ -111,7 +111,7 @@ export function Loaded<Data>({
   return <Loading lines={lines ?? 5} />
 }
 
-/** A part of a page in a frame. */
+/** A section of a page in a frame. */
 export function Section({ title, actions, children }: { title: string; actions?: ReactNode; children: ReactNode }) {
   return (
     <section className="mb-6">

@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'react'
 import { ago, moment } from '../lib/format.ts'
 
-/** How long ago a moment is, kept up to date; the exact time appears on hover. */
+/** Shows the age of a moment, kept up to date; the exact time appears on hover. */
 export function Ago({ at }: { at: string }) {
   const [now, setNow] = useState(Date.now)
   useEffect(() => {

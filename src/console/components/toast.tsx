@@ -15,7 +15,7 @@ const set = (next: readonly Toast[]) => {
 }
 const dismiss = (id: number) => set(toasts.filter((toast) => toast.id !== id))
 
-/** Says something in a corner for a while. Failures stay longer. */
+/** Shows a message in a corner for a while. Failures stay longer. */
 export function toast(text: string, kind: Toast['kind'] = 'good'): void {
   last += 1
   const id = last

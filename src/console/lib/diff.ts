@@ -1,10 +1,13 @@
 /** A line of a comparison: on the left, on the right, or on both sides. */
 export type DiffLine = { left: string | null; right: string | null }
 
-/** Beyond so many lines on both sides together (their product), lines are paired without a search. */
+/** Maximum product of the lines of both sides. Beyond it lines are paired without a search. */
 const MAX_CELLS = 4_000_000
 
-/** Compares two texts line by line: the longest common subsequence stays, the rest stands beside each other. */
+/**
+ * Compares two texts line by line. Lines of the longest common subsequence are paired; the others stand beside each
+ * other.
+ */
 export function diffLines(before: string, after: string): DiffLine[] {
   const [a, b] = [before.split('\n'), after.split('\n')]
   const width = b.length + 1

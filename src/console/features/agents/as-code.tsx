@@ -7,7 +7,7 @@ import type { Agent } from './form.ts'
 
 const LANGUAGES = { curl: 'curl', typescript: 'TypeScript', python: 'Python' } as const
 
-/** The same run from somebody's own program. */
+/** Shows the same run as code for other programs. */
 export function AsCode({ agent: { id } }: { agent: Agent }) {
   const [language, setLanguage] = useState<keyof typeof LANGUAGES>('curl')
   const address = location.origin + BASE

@@ -35,7 +35,7 @@ export function NewAgent() {
     quiet: true,
     onDone: ({ id }) => {
       setIsDone(true)
-      // The guard has to see it first.
+      // The guard must run first.
       setTimeout(() => void navigate({ to: '/agents/$agentId', params: { agentId: id } }))
     },
   })
@@ -78,7 +78,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
   const navigate = useNavigate()
   const { user } = useSession()
   const isAdmin = useIsAdmin()
-  // What was opened. A newer version appears when the person asks for it, or saves.
+  // The version that was opened. A newer version appears on request, or after saving.
   const [base, setBase] = useState(agent)
   const [draft, setDraft] = useState(() => toDraft(agent))
   const [tab, setTab] = useState<keyof typeof t.tabs>('edit')
@@ -182,7 +182,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
   )
 }
 
-/** The fields of an agent as a draft has them. */
+/** The fields of an agent as a draft. */
 function fromDraft(draft: Draft): Partial<Agent> {
   const input = toInput(draft)
   return {

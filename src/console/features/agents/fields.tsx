@@ -11,7 +11,7 @@ type Props = { draft: Draft; onChange: (draft: Draft) => void; agentId: string |
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high'] as const
 
-/** The service's own tools, which ask, or not, before they are called. */
+/** The service's own tools, each with or without approval. */
 export const BUILT_IN = [
   'list_tasks',
   'create_task',
@@ -28,7 +28,7 @@ export const BUILT_IN = [
   'web_search',
 ]
 
-/** All fields of an agent, in parts that fold. */
+/** All fields of an agent, in collapsible sections. */
 export function Fields({ draft, onChange, agentId, disabled }: Props) {
   const set = (said: Partial<Draft>) => onChange({ ...draft, ...said })
   const text = (name: { [Key in keyof Draft]: Draft[Key] extends string ? Key : never }[keyof Draft]) => ({

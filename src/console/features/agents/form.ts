@@ -3,7 +3,7 @@ import type { Input, Output } from '../../api.ts'
 
 export type Agent = Output<'agents.get'>['agent']
 
-/** What the editor holds: texts as they are typed. */
+/** The state of the editor: texts as typed. */
 export type Draft = {
   name: string
   role: string
@@ -26,7 +26,7 @@ export type Draft = {
   disallowedTools: string
   permissions: Agent['permissions']
   requireTools: boolean
-  /** Settings that have no field here: they stay as they are. */
+  /** Settings without a field here, which stay unchanged. */
   otherSettings: ModelSettings
 }
 
@@ -70,7 +70,7 @@ export function toDraft(agent: Agent): Draft {
 const list = (text: string, by: RegExp) => [...new Set(text.split(by).map((each) => each.trim()))].filter(Boolean)
 const number = (text: string) => (text.trim() === '' ? undefined : Number(text))
 
-/** What is sent of a draft. The service checks it. */
+/** Converts a draft to a request. The service validates it. */
 type Written = Omit<
   Input<'agents.create'>,
   'systemPrompt' | 'basedOnAgentId' | 'system_message' | 'characterDescription'

@@ -22,7 +22,7 @@ type Card = {
   organizationName?: string
 }
 
-/** What both lists have in common. */
+/** The common part of both lists. */
 type Listed = {
   data: { pages: readonly { agents: readonly Card[] }[] } | undefined
   error: unknown

@@ -11,7 +11,7 @@ export type Approval = Output<'approvals.list'>['approvals'][number]
 
 const t = texts.approvals
 
-/** A call that waits: what it would do, and approve, edit or deny. */
+/** A waiting call with its effect, and buttons to approve, edit or deny it. */
 export function Decision({ approval }: { approval: Approval }) {
   const [mode, setMode] = useState<'look' | 'edit' | 'deny'>('look')
   const [edited, setEdited] = useState(() => pretty(approval.input))

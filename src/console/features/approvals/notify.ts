@@ -3,7 +3,7 @@ import { useEffect, useRef } from 'react'
 import { texts } from '../../texts.ts'
 import { waitingQuery } from './badge.ts'
 
-/** Tells of new approvals by notifications of the browser, while the page is not looked at and if the person wants them. */
+/** Shows new approvals as notifications of the browser, if the page is hidden and the person has enabled them. */
 export function useNotifications(): void {
   const { data } = useQuery(waitingQuery)
   const known = useRef<ReadonlySet<string> | null>(null)

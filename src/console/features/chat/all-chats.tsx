@@ -2,7 +2,7 @@ import { useTitle } from '../../components/page.tsx'
 import { texts } from '../../texts.ts'
 import { ChatList } from './chat-list.tsx'
 
-/** The list of chats as a page of its own, for narrow screens. */
+/** The list of chats as a separate page, for narrow screens. */
 export function AllChats() {
   useTitle(texts.chat.chats)
   return (

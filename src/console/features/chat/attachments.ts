@@ -4,13 +4,13 @@ import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
 import { texts } from '../../texts.ts'
 
-/** Largest file that the service takes (bytes). */
+/** Maximum size of a file (bytes). */
 const MAX_BYTES = 25 * 1024 * 1024
 const MAX_FILES = 20
 
 export type Attachment = { key: string; name: string; size: number; mediaId: string | null; error: string | null }
 
-/** Files on their way into a message. */
+/** Files that are uploading for a message. */
 export function useAttachments() {
   const [attachments, setAttachments] = useState<readonly Attachment[]>([])
 

@@ -9,18 +9,18 @@ import { useAttachments } from './attachments.ts'
 const t = texts.chat
 
 type Props = {
-  /** Under which the unsent text outlives a reload of this tab. */
+  /** Key under which the unsent text survives a reload of this tab. */
   draftKey: string
   placeholder: string
-  /** Where it fails, the text stays. */
+  /** The text stays if this fails. */
   onSend: (text: string, mediaIds: string[]) => Promise<unknown> | null
   onStop: (() => void) | null
-  /** Leaves the focus where it is. */
+  /** Leaves the focus unchanged. */
   isQuiet?: boolean
   children?: ReactNode
 }
 
-/** Where a message is written: Enter sends, files come by drop, paste or the button. */
+/** The input of a message: Enter sends, files come by drop, paste or the button. */
 export function Composer({ draftKey, placeholder, onSend, onStop, isQuiet, children }: Props) {
   const storageKey = `muster.draft.${draftKey}`
   const [text, setText] = useState(() => sessionStorage.getItem(storageKey) ?? '')
@@ -53,7 +53,7 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isQuiet, child
     const sent = onSend(text, mediaIds)
     if (!sent) return done()
     setIsSending(true)
-    // The caller says what failed.
+    // The caller shows the failure.
     sent.then(done, () => {}).finally(() => setIsSending(false))
   }
 

@@ -1,6 +1,6 @@
 import type { ChatEvent } from '../../../wire.ts'
 
-// What the runs of a chat say while it is followed, put together from their events.
+// The output of a chat's active runs, assembled from their events.
 
 export type LiveTool = {
   id: string
@@ -15,12 +15,12 @@ export type LiveStep = { step: number; text: string; thinking: string; tools: Li
 
 export type LiveRun = {
   executionId: string
-  /** The number of the last event that is in here: what comes again is passed over. */
+  /** The number of the last included event. Repeated events are ignored. */
   seq: number
   sessionId: string | null
   steps: LiveStep[]
   warnings: string[]
-  /** Why the model is asked again at the moment. */
+  /** The reason of the current retry of the model. */
   retry: string | null
   status: 'running' | 'completed' | 'failed' | 'cancelled'
   error: { message: string; code: string; detail: string | null } | null
@@ -32,7 +32,7 @@ const newRun = (executionId: string): LiveRun => ({
   ...{ executionId, seq: 0, sessionId: null, steps: [], warnings: [], retry: null, status: 'running', error: null },
 })
 
-/** Changes one step of a run, which is made when it is new. */
+/** Changes one step of a run, and creates it if it is new. */
 function withStep(run: LiveRun, step: number, change: (step: LiveStep) => LiveStep): LiveRun {
   const found = run.steps.find((each) => each.step === step) ?? { step, text: '', thinking: '', tools: [] }
   const steps = [...run.steps.filter((each) => each.step !== step), change(found)].sort((a, b) => a.step - b.step)
@@ -64,7 +64,7 @@ function applyMessage(run: LiveRun, { data }: MessageEvent): LiveRun {
           ? [{ id: block.id, name: block.name, input: block.input, result: null, isError: false, approvalId: null }]
           : [],
       )
-      // The whole step takes the place of its fragments.
+      // The whole step replaces its fragments.
       return withStep(run, data.step, (step) => ({
         step: step.step,
         text: data.text,
@@ -81,7 +81,7 @@ function applyMessage(run: LiveRun, { data }: MessageEvent): LiveRun {
     case 'retry':
       return { ...run, retry: data.reason }
     case 'resumed':
-      // The fragments of that step begin anew.
+      // The fragments of that step start again.
       return { ...run, steps: run.steps.filter(({ step }) => step < data.step), retry: null }
     default:
       return run
@@ -106,8 +106,8 @@ function applyToRun(run: LiveRun, event: ChatEvent): LiveRun {
 }
 
 /**
- * Puts an event of a chat into what is known. An event that is in there already changes nothing, so that a connection may
- * repeat some. After a `reset` all is read anew.
+ * Adds an event of a chat to the state. A repeated event changes nothing, so that a connection may repeat some. After a
+ * `reset` all messages are read again.
  */
 export function apply(live: Live, event: ChatEvent): Live {
   if (event.event === 'reset') return new Map()
@@ -121,5 +121,5 @@ export function apply(live: Live, event: ChatEvent): Live {
 export const waitingIn = (run: LiveRun): LiveTool[] =>
   run.steps.flatMap(({ tools }) => tools.filter(({ approvalId, result }) => approvalId !== null && result === null))
 
-/** All text that a run has said. */
+/** Joins all texts of a run. */
 export const textOf = (run: LiveRun): string => run.steps.map(({ text }) => text).join('\n\n')

@@ -21,7 +21,7 @@ const LAST = 'muster.agent'
 
 type Agent = Pick<Output<'agents.list'>['agents'][number], 'id' | 'name' | 'role' | 'description' | 'initialGreeting'>
 
-/** The first page: says hello, and takes the first message of a new chat. */
+/** The first page: a greeting, and the composer of a new chat. */
 export function NewChat() {
   useTitle(t.newChat)
   const { user } = useSession()
@@ -41,7 +41,7 @@ export function NewChat() {
   const begin = useAction(
     ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
       const input = { message: text, background: true, mediaIds, idempotencyKey: crypto.randomUUID() }
-      // Without any agent the service makes the person one of their own.
+      // Without any agent the service creates one for the person.
       return agent ? tell('agents.execute', { id: agent.id, ...input }) : tell('executions.create', input)
     },
     {

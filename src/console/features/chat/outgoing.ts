@@ -1,7 +1,7 @@
 import { useCallback, useSyncExternalStore } from 'react'
 import { toFailure } from '../../api.ts'
 
-/** A message that the chat does not list yet. With the same key it is never taken twice. */
+/** A message that the chat does not list yet. Its key prevents duplicates. */
 export type Outgoing = {
   key: string
   text: string
@@ -23,7 +23,7 @@ function change(chatId: string, next: (before: readonly Outgoing[]) => readonly 
 const patch = (chatId: string, key: string, said: Partial<Outgoing>) =>
   change(chatId, (before) => before.map((each) => (each.key === key ? { ...each, ...said } : each)))
 
-/** Shows a message that was accepted already. */
+/** Shows a message that has been accepted. */
 export const addAccepted = (chatId: string, text: string, executionId: string): void =>
   change(chatId, (before) => [
     ...before,
@@ -41,7 +41,7 @@ function attempt(chatId: string, { key, send }: Pick<Outgoing, 'key' | 'send'>):
   )
 }
 
-/** The messages of a chat that are on their way. */
+/** The messages of a chat that are being sent. */
 export function useOutgoing(chatId: string) {
   const outgoing = useSyncExternalStore(
     useCallback((listener: () => void) => {

@@ -18,12 +18,12 @@ import { AnswerTurn, OutgoingTurn, QuestionTurn } from './turns.tsx'
 
 const t = texts.chat
 
-/** Number of turns at the end that are always drawn. */
+/** Number of turns at the end that are always rendered. */
 const RECENT = 30
 
 export type About = { title: string; agentId: string | null; agentName: string; status: string }
 
-/** The conversation of a chat and its composer. `header` stands above, and is given what is known of the chat. */
+/** The conversation of a chat and its composer. `header` stands above, and gets the chat's state. */
 export function Thread({ chatId, header }: { chatId: string; header?: (about: About) => ReactNode }) {
   const chat = useQuery(query('chats.get', { id: chatId }))
   const history = useQuery({
@@ -43,7 +43,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   )
   const onWay = useMemo(() => new Set(way.map(({ message }) => message.executionId)), [way])
 
-  // A message that the chat lists is on its way no more.
+  // A listed message is no longer being sent.
   useEffect(() => {
     for (const { key, executionId } of outgoing) if (executionId && listed.has(executionId)) drop(key)
   }, [outgoing, listed, drop])
@@ -51,7 +51,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   const info = chat.data?.chat
   const status = followed ?? info?.status ?? 'standby'
   const running = [...live.values()].filter((run) => run.status === 'running')
-  // Runs whose question is not listed yet, such as those that somebody else has begun a moment ago.
+  // Runs whose question is not listed yet, such as a run that another person has just started.
   const unlisted = running.filter(
     ({ executionId }) => !listed.has(executionId) && !outgoing.some((each) => each.executionId === executionId),
   )
@@ -93,7 +93,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   const isEmpty = messages?.length === 0 && outgoing.length === 0 && running.length === 0
   const agentName = info?.agentName ?? t.agent
 
-  // One list under keys of runs: an answer stays the same element while its run is followed, listed and ended.
+  // One list with runs as keys, so that an answer stays the same element while its run is followed, listed and ended.
   const turns: { key: string; node: ReactNode }[] = []
   const addRun = (run: LiveRun) =>
     turns.push({
@@ -166,7 +166,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
         {isEmpty && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
         {turns.map((turn, index) => (
-          // What is far from the end is drawn when it comes into view. The first frame of such an element is empty.
+          // Turns far from the end are rendered when they come into view. The first frame of such an element is empty.
           <div key={turn.key} className={index < turns.length - RECENT ? 'turn' : undefined}>
             {turn.node}
           </div>
@@ -192,7 +192,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   )
 }
 
-/** Scrolls along with what comes, as long as the person is at the end. */
+/** Scrolls with new content while the person is at the end. */
 function Scroller({ watch, children }: { watch: readonly unknown[]; children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null)
   const [isAtEnd, setIsAtEnd] = useState(true)

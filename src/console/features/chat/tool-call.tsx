@@ -14,7 +14,7 @@ function State({ call, waits, running }: { call: Call; waits: boolean; running: 
   return <CircleCheck size={15} aria-label={texts.chat.callDone} className="text-good" />
 }
 
-/** A call of a tool, folded: its name and how it went, and inside its input and result. */
+/** A collapsed tool call: its name and outcome, and inside its input and result. */
 export function ToolCall({ call, waits, running }: { call: Call; waits: boolean; running: boolean }) {
   return (
     <details className="group/call my-2 rounded-lg border border-line bg-panel">
@@ -41,7 +41,7 @@ export function ToolCall({ call, waits, running }: { call: Call; waits: boolean;
   )
 }
 
-/** What the model thinks before it answers, folded. */
+/** The collapsed reasoning of the model before its answer. */
 export function Reasoning({ text, active }: { text: string; active: boolean }) {
   return (
     <details className="group/thought my-2 text-soft">

@@ -2,14 +2,14 @@ import type { Output } from '../../api.ts'
 
 export type Message = Output<'chats.messages'>['messages'][number]
 
-/** A message on the way that is shown, with the others that could stand in its place. */
+/** A visible message of the path, with its alternatives. */
 export type Place = { message: Message; siblings: readonly Message[] }
 
 const ROOT = ''
 
 /**
- * Finds the way through the branches of a chat: at each fork the message that was chosen, else the one whose branch was continued
- * last.
+ * Finds the path through the branches of a chat: at each fork the chosen message, or else the one whose branch was
+ * continued last.
  */
 export function wayThrough(messages: readonly Message[], chosen: Readonly<Record<string, string>>): Place[] {
   const children = Map.groupBy(messages, ({ parentId }) => parentId ?? ROOT)

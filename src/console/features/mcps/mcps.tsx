@@ -20,7 +20,7 @@ const t = texts.mcps
 type Mcp = Output<'mcps.get'>['mcp']
 type Mode = Mcp['permissions'][number]['mode']
 
-/** The MCP servers that agents get tools from. */
+/** The MCP servers whose tools agents can use. */
 export function Mcps() {
   const navigate = useNavigate({ from: '/mcps' })
   const { mcp: opened } = useSearch({ from: '/mcps' })
@@ -99,7 +99,7 @@ function Opened({ id, onClose }: { id: string; onClose: () => void }) {
   )
 }
 
-/** Connects to the server and lists its tools, each with what it takes to call it. */
+/** Connects to the server and lists its tools with their inputs. */
 function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
   const [isAsked, setIsAsked] = useState(false)
   const tools = useQuery({ ...query('mcps.tools', { id: mcp.id }), enabled: isAsked, retry: false, staleTime: 60_000 })
@@ -174,7 +174,7 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
   )
 }
 
-/** Reads lines such as `Name: value`. Throws for one that is none. */
+/** Parses lines such as `Name: value`. Throws for an invalid line. */
 function toPairs(text: string, mark: string): [string, string][] {
   const lines = text.split('\n').filter((line) => line.trim())
   return lines.map((line) => {

@@ -13,7 +13,7 @@ const t = texts.missions
 
 const VISIBILITIES = ['private', 'organization', 'public'] as const
 
-/** Makes a mission, or changes one. */
+/** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
   const agents = useQuery(query('agents.list', { limit: 1000 }))
   const [draft, setDraft] = useState({

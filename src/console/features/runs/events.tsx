@@ -8,12 +8,12 @@ import type { Numbered } from './follow-run.ts'
 
 const t = texts.runs
 
-/** Longest data that is shown of one event (characters): an answer may be a megabyte. */
+/** Maximum length of the data of one event (characters), because an answer may have a megabyte. */
 const MAX_DATA = 4_000
 
 const clock = (at: Date | string) => new Date(at).toISOString().slice(11, 23)
 
-/** The raw events of a run. Each has an address. */
+/** The raw events of a run. Each has a URL. */
 export function Events({ events, at }: { events: readonly Numbered[]; at: number | null }) {
   const { runId } = useParams({ from: '/runs/$runId' })
   const box = useRef<HTMLDivElement>(null)

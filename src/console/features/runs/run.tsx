@@ -20,7 +20,7 @@ const t = texts.runs
 
 export type Execution = Output<'executions.get'>['execution']
 
-/** One run: how it went, in three ways, and what it used. */
+/** One run: three views of its course, and its usage. */
 export function Run() {
   const { runId } = useParams({ from: '/runs/$runId' })
   const run = useQuery({ ...query('executions.get', { id: runId }), refetchInterval: 10_000 })

@@ -7,7 +7,7 @@ import { RunView } from '../chat/run-view.tsx'
 import type { Numbered } from './follow-run.ts'
 import type { Execution } from './run.tsx'
 
-/** What was said, step by step. */
+/** The messages of a run, step by step. */
 export function Transcript({ run, events }: { run: Execution; events: readonly Numbered[] }) {
   const live = useMemo(
     () =>

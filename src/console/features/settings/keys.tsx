@@ -17,7 +17,7 @@ const t = texts.settings.keys
 
 export type Key = Output<'keys.list'>['keys'][number]
 type Created = Output<'keys.create'>
-/** What a new key has. */
+/** The defaults of a new key. */
 export type NewKeyInput = Omit<Input<'keys.create'>, 'idempotencyKey'>
 
 const DAYS = [7, 30, 90, 365]
@@ -90,7 +90,7 @@ export function Keys() {
   )
 }
 
-/** Lists keys: how they begin, what they may do, until when. */
+/** Lists keys with their first characters, scopes and expiry. */
 export const KeyRows = ({ keys, onRevoke }: { keys: readonly Key[]; onRevoke: (key: Key) => void }) => (
   <Rows>
     {keys.map((key) => (
@@ -115,13 +115,13 @@ export const KeyRows = ({ keys, onRevoke }: { keys: readonly Key[]; onRevoke: (k
 )
 
 type NewKeyProps = {
-  /** Which queries have changed afterwards. */
+  /** Queries that change afterwards. */
   changes: string
   create: (input: NewKeyInput) => Promise<Pick<Created, 'token'>>
   onClose: () => void
 }
 
-/** Makes a key, and shows it once. */
+/** Creates a key, and shows it once. */
 export function NewKey({ changes, create: make, onClose }: NewKeyProps) {
   const [name, setName] = useState('')
   const [days, setDays] = useState('90')

@@ -7,7 +7,7 @@ import { texts } from '../../texts.ts'
 
 const t = texts.settings.limits
 
-/** How much the person may ask of the service. */
+/** The rate limits of the person. */
 export function Limits() {
   const list = useQuery({ ...query('limits.get', undefined), refetchInterval: 15_000 })
   return (

@@ -11,7 +11,7 @@ import { texts } from '../../texts.ts'
 
 const t = texts.settings.organization
 
-/** The name and the address of the organization, and the way out of it. */
+/** The name and the slug of the organization, and a button to leave it. */
 export function OrganizationSettings() {
   const { organization } = useSession()
   const id = organization?.id ?? ''

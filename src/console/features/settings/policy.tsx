@@ -8,7 +8,7 @@ import { texts } from '../../texts.ts'
 
 const t = texts.settings.policy
 
-/** What runs may do in the organization. */
+/** The policy for runs in the organization. */
 export function Policy() {
   const { organization } = useSession()
   const isAdmin = useIsAdmin()

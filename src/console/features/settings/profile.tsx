@@ -10,7 +10,7 @@ import { Password, Sessions } from './sessions.tsx'
 
 const t = texts.settings.profile
 
-/** Who the person is to others. */
+/** The name and picture of the person. */
 export function Profile() {
   const profile = useQuery(query('profile.get', undefined))
   return (

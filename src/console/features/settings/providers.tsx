@@ -15,7 +15,7 @@ const t = texts.settings.providers
 
 const KINDS = { ok: 'good', failed: 'bad', unchecked: 'plain' } as const
 
-/** Where models come from. */
+/** The model providers of the organization. */
 export function Providers() {
   const { organization } = useSession()
   const isAdmin = useIsAdmin()

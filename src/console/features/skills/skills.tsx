@@ -22,7 +22,7 @@ type Skill = Output<'skills.get'>['skill']
 const CATEGORIES = ['research', 'writing', 'data', 'code', 'marketing', 'productivity', 'file-handling', 'other']
 const VISIBILITIES = ['private', 'organization', 'public'] as const
 
-/** The skills that agents can have, by where they come from. */
+/** The skills for agents, grouped by source. */
 export function Skills() {
   const navigate = useNavigate({ from: '/skills' })
   const { skill: opened } = useSearch({ from: '/skills' })

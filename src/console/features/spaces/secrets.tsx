@@ -14,7 +14,7 @@ type Names = { data: { secrets: string[] } | undefined; error: unknown; isPendin
 
 type Place = { spaceId: string } | { orgId: string }
 
-/** The names of secrets, of a space or of the organization. Their values never come back. */
+/** The names of a space's or the organization's secrets. Their values are never shown. */
 export function Secrets({ place }: { place: Place }) {
   const isSpace = 'spaceId' in place
   const ofSpace = useQuery({

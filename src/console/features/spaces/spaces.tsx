@@ -83,7 +83,7 @@ export function Spaces() {
   )
 }
 
-/** Makes a space, or changes its name and visibility. */
+/** Creates a space, or changes its name and visibility. */
 export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClose: (id: string | null) => void }) {
   const [draft, setDraft] = useState({
     name: space?.name ?? '',

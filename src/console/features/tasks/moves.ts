@@ -5,7 +5,7 @@ export type Status = Task['status']
 
 export const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const satisfies readonly Status[]
 
-/** Which status may follow which (service.md, "Task status"; contract-2.md section 1.15). */
+/** The allowed moves between statuses (service.md, "Task status"; contract-2.md section 1.15). */
 const NEXT: Readonly<Record<Status, readonly Status[]>> = {
   pending: ['in_progress', 'completed', 'cancelled'],
   in_progress: ['pending', 'completed', 'cancelled'],
