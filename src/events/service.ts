@@ -35,7 +35,7 @@ const isBehind = (a: Place, b: Place) =>
 
 /**
  * Throws 410 with the oldest cursor if events behind a place may have been removed already. The newest event of an
- * organization is never removed, so that a reader who has it misses nothing.
+ * organization is never removed, so that a reader with its cursor misses none.
  */
 async function checkStored(actor: Actor, { db, settings, clock }: Deps, since: Cursor): Promise<void> {
   if (since.at >= clock.now().getTime() - EVENT_LIFETIME) return
@@ -46,7 +46,7 @@ async function checkStored(actor: Actor, { db, settings, clock }: Deps, since: C
 
 type Page = { events: { event: ShownEvent; cursor: Cursor }[]; cursor: Cursor; hasMore: boolean }
 
-/** Reads what the caller can see of the events behind a place. */
+/** Reads the events behind a place that the caller can see. */
 async function read(
   actor: Actor,
   deps: Deps,
@@ -73,7 +73,7 @@ async function read(
   return { events, cursor, hasMore: true }
 }
 
-/** Returns the place of a cursor. Throws 400 for none of this feed, and 410. */
+/** Returns the place of a cursor. Throws 400 for a foreign one, and 410. */
 async function placeOf(actor: Actor, deps: Deps, since: string | undefined): Promise<Cursor> {
   if (since === undefined) return START
   const cursor = decode(since)
@@ -81,7 +81,7 @@ async function placeOf(actor: Actor, deps: Deps, since: string | undefined): Pro
   return cursor
 }
 
-/** GET /events: what the caller can see of the events of the last 30 days, oldest first. */
+/** GET /events: the events of the last 30 days that the caller can see, oldest first. */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListEvents>) {
   const since = await placeOf(actor, deps, input.since)
   const { events, cursor, hasMore } = await read(actor, deps, since, input)

@@ -64,7 +64,7 @@ const REFERENCES = ['skillIds', 'skillRefs', 'mcpInstanceIds', 'subagentIds', 'i
 
 const kindOf = (type: string): string => type.split('.', 1)[0] ?? ''
 
-/** Kinds whose events everybody in the organization, or every admin, can see even when the thing is gone. */
+/** Kinds whose events all members, or all admins, can see even after the thing was deleted. */
 const isOpen = (actor: Actor, kind: string): boolean => kind === 'task' || (kind === 'webhook' && isAdmin(actor))
 
 /** Maximum length of an error (characters), which may be an answer of a provider. */

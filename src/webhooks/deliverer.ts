@@ -73,7 +73,7 @@ export function createDeliverer(deps: Deps): Deliverer {
   let ticking: Promise<void> | null = null
   let again = false
   let soon: NodeJS.Timeout | null = null
-  /** Whether anybody wants events. Without, notices cost nothing. */
+  /** Whether any reader wants events. Without one, notices cost nothing. */
   let isWanted = false
   let isFirst = true
 
@@ -315,7 +315,7 @@ export function createDeliverer(deps: Deps): Deliverer {
     ...(['execution', 'chat', 'task'] as const).map((channel) => bus.subscribe(channel, wakeIfWanted)),
   ]
   const timers = [
-    // Who wants the first event sends a notice.
+    // A notice comes with the first event for a new reader.
     setInterval(() => void ((isWanted || isFirst) && tickLater()), INTERVAL),
     setInterval(() => {
       forget().catch((error) => log.error({ err: error }, 'failed to remove old events, retrying'))

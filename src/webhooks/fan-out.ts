@@ -11,12 +11,12 @@ import { eventsOf, type WebhookRow } from './service.ts'
 /** Maximum number of readers that are served in one pass, and of events that one of them reads at once. */
 const READERS = 100
 const READ = 200
-/** Maximum age of an event that a mail tells of (ms): mails of a server that had no SMTP_URL are not made up for. */
+/** Maximum age of an event in a mail (ms). A server that gets an SMTP_URL sends no mails for earlier ones. */
 const MAX_AGE = 60 * 60 * 1000
 
 export const LEFT = 'Its owner is no longer an admin of the organization'
 
-/** Disables a webhook, unless it is: its pending deliveries fail, and an event and the audit log tell of it. */
+/** Disables an enabled webhook: its pending deliveries fail, with an event and an audit event. */
 export async function disable(
   db: Db,
   { id, organizationId }: Pick<WebhookRow, 'id' | 'organizationId'>,
@@ -124,7 +124,7 @@ const placeOf = ({ position, sequence }: { position: bigint; sequence: bigint })
   sequence: Number(sequence),
 })
 
-/** A member with the events that a mail is to tell of. */
+/** A member with the events for a mail. */
 export type Notified = { userId: string; events: ShownEvent[] }
 
 /**

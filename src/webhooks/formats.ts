@@ -77,7 +77,7 @@ const forSlack = (text: string): string => text.replace(/&/g, '&amp;').replace(/
 /** Escapes Markdown, so that a title cannot pose as a link. */
 const forMarkdown = (text: string): string => text.replace(/[\\`*_{}[\]()<>#|~@]/g, '\\$&')
 
-/** Returns what is sent of an event. */
+/** Returns the body that is sent for an event. */
 export function bodyOf(format: Format, base: string, event: ShownEvent): object {
   if (format === 'standard') return event
   const { headline, title, lines, link } = messageOf(base, event)
@@ -106,7 +106,7 @@ export function bodyOf(format: Format, base: string, event: ShownEvent): object 
             timestamp: event.timestamp,
           },
         ],
-        // No text of an event mentions anybody.
+        // The text of an event mentions no user of the chat service.
         allowed_mentions: { parse: [] },
       }
     case 'teams':

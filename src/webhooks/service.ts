@@ -173,8 +173,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 }
 
 /**
- * PATCH /webhooks/{id}. An admin who gives another address, or enables it, becomes the owner: what the owner can see
- * must not go to the address of somebody else. While it was disabled, events were not queued for it.
+ * PATCH /webhooks/{id}. An admin who gives another address, or enables it, becomes the owner, because events that one
+ * owner can see must not go to an address of another one. While it was disabled, events were not queued for it.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateWebhook>) {
   check(actor, input)
@@ -245,7 +245,7 @@ export async function rotate(actor: Actor, deps: Deps, id: string) {
 
 const isDisabled = () => conflict('Webhook is disabled', { detail: 'Enable it first: PATCH it with enabled: true.' })
 
-/** POST /webhooks/{id}/test: sends an event that says nothing. Throws 409 for a disabled webhook. */
+/** POST /webhooks/{id}/test: sends an event without content. Throws 409 for a disabled webhook. */
 export async function test(actor: Actor, deps: Deps, id: string) {
   const webhook = await find(actor, deps, id)
   if (!webhook.enabled) throw isDisabled()
@@ -304,7 +304,7 @@ export async function replay(actor: Actor, deps: Deps, input: z.output<typeof De
   const found = await findDelivery(actor, deps, input)
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
-    // One that is on its way already stays as it is.
+    // A delivery in progress stays as it is.
     await tx.webhookDelivery.updateMany({ where: { id: found.id, status: { not: 'pending' } }, data: again(now) })
     await audit(tx, actor, 'webhook.replay', input.id, now, { deliveryId: found.id })
     return findDelivery(actor, { db: tx }, input)

@@ -36,7 +36,7 @@ const call = (method: string, path: string, body?: object, { token } = ann) =>
   request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
 
 let paths = 0
-/** A webhook with a path of its own. */
+/** Creates a webhook with a unique path. */
 async function hook(fields: object = {}, who = ann) {
   const path = `/${++paths}`
   const body = { url: receiver.url + path, events: ['*'], ...fields }
@@ -143,7 +143,7 @@ describe('A delivery', () => {
     expect(receiver.at(path)).toHaveLength(2)
   })
 
-  it('fails for a receiver that closes the connection or cannot be reached, and the reason is stored', async () => {
+  it('fails with a stored reason if the receiver closes the connection or is unreachable', async () => {
     const { id } = await hook({ events: ['task.created'] })
     receiver.answer = (response) => response.socket?.destroy()
     await task()
@@ -178,7 +178,7 @@ describe('A delivery', () => {
     expect(receiver.at(path)[0]!.body.data.description).toBe('All of it')
   })
 
-  it('is never made of private things of somebody else', async () => {
+  it('omits private things of other users', async () => {
     const { path } = await hook({ events: ['agent.*', 'task.created'], includeContent: true })
     await call('POST', '/agents', { name: 'Private', systemPrompt: 'x', visibility: 'private' }, bob)
     await call('POST', '/agents', { name: 'Shared', systemPrompt: 'x' }, bob)
@@ -239,7 +239,7 @@ describe('A webhook', () => {
     await disabled(id).toMatchObject({ enabled: false, disabledReason: 'It has failed for 5 days' })
   })
 
-  it('is disabled when its owner is no admin any more, and taken over by the admin who enables it', async () => {
+  it('is disabled when its owner is no longer an admin, and belongs to the admin who enables it', async () => {
     const { id } = await hook({ events: ['task.created'] }, bob)
     const { db } = server.service.deps
     const membership = { organizationId_userId: { organizationId: bob.organizationId, userId: bob.userId } }
@@ -250,7 +250,7 @@ describe('A webhook', () => {
     expect(body.webhook).toMatchObject({ enabled: true, disabledReason: null, ownerId: ann.userId })
   })
 
-  it('gets a test, and nothing that happened while it was disabled', async () => {
+  it('gets a test event, and no events from the time when it was disabled', async () => {
     const { id, path } = await hook({ events: ['task.created'], enabled: false })
     await task({ title: 'Missed' })
     await call('PATCH', `/webhooks/${id}`, { enabled: true })
@@ -302,7 +302,7 @@ describe('A webhook', () => {
     expect((await call('POST', '/webhooks', body, token)).status).toBe(200)
   })
 
-  it('changes its owner with its address, so that nobody gets what another can see', async () => {
+  it("changes its owner with its address, so that no other user's events reach it", async () => {
     const { id } = await hook()
     const described = await call('PATCH', `/webhooks/${id}`, { description: 'Ours' }, bob)
     expect(described.body.webhook.ownerId).toBe(ann.userId)

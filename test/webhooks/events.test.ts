@@ -33,7 +33,7 @@ const call = (method: string, path: string, body?: object, { token } = ann) =>
 
 const feed = async (query = '', who = ann) => (await call('GET', `/events?${query}`, undefined, who)).body
 
-/** Where the feed ends at this moment. */
+/** The present end of the feed. */
 async function end(): Promise<string> {
   for (let since = ''; ; ) {
     const { cursor, hasMore } = await feed(`limit=1000${since}`)
@@ -42,7 +42,7 @@ async function end(): Promise<string> {
   }
 }
 
-/** The events of a thing since a cursor, once there are as many. */
+/** Resolves with the events of a thing since a cursor, once there are as many. */
 async function eventsOf(since: string, id: string, count: number) {
   const found = async () =>
     (await feed(`since=${since}&limit=1000`)).events.filter((event: any) => event.data.id === id)
@@ -55,7 +55,7 @@ const agent = async (fields: object = {}, who = ann): Promise<string> =>
   (await call('POST', '/agents', { name: 'Ada', systemPrompt: 'A secret prompt', ...fields }, who)).body.id
 
 describe('The feed has', () => {
-  it('the events of a task, with what it was when they happened', async () => {
+  it('the events of a task, with its state at each event', async () => {
     const since = await end()
     const { id } = (await call('POST', '/tasks', { title: 'Write', description: 'Words' })).body.task
     await call('PATCH', `/tasks/${id}`, { assignTo: ann.userId })
@@ -159,7 +159,7 @@ describe('The feed has', () => {
   })
 })
 
-/** Removes what is too old, as the server does every minute. */
+/** Removes old events, as the server does every minute. */
 async function forget(): Promise<void> {
   const deliverer = createDeliverer(server.service.deps)
   await deliverer.forget()
@@ -167,7 +167,7 @@ async function forget(): Promise<void> {
 }
 
 describe('The feed', () => {
-  it('shows no event of a private thing of somebody else', async () => {
+  it("shows no event of another user's private thing", async () => {
     const since = await end()
     const own = await agent({ visibility: 'private' }, bob)
     await eventsOf(await end(), await agent(), 1)
@@ -175,7 +175,7 @@ describe('The feed', () => {
     expect(JSON.stringify(await feed(`since=${since}`, bob))).toContain(own)
   })
 
-  it('lists only the wanted types, and goes on behind its cursor', async () => {
+  it('lists only the requested types, and continues behind its cursor', async () => {
     const since = await end()
     const ids: string[] = []
     for (let left = 3; left; left--) ids.push((await call('POST', '/tasks', { title: 'T' })).body.task.id)
