@@ -149,6 +149,14 @@ export const router = createRouter({
   defaultPreload: 'intent',
   defaultPreloadStaleTime: 0,
   scrollRestoration: false,
+  // Plain texts: by default they would be written as JSON.
+  parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
+  stringifySearch(search) {
+    const said = Object.entries(search).flatMap(([name, value]) =>
+      value === undefined || value === '' ? [] : [[name, String(value)]],
+    )
+    return said.length ? `?${new URLSearchParams(said)}` : ''
+  },
 })
 
 declare module '@tanstack/react-router' {

@@ -12,8 +12,13 @@ export type Session = {
   scopes: string[]
 }
 
+let isLeaving = false
+
 /** Leads to the sign-in page, and back here afterwards. */
 export function signIn(): void {
+  // Several refused requests lead there once.
+  if (isLeaving) return
+  isLeaving = true
   const here = encodeURIComponent(location.pathname + location.search)
   location.assign(`${BASE}/app/sign-in?returnTo=${here}`)
 }

@@ -8,6 +8,7 @@ import { Menu, MenuItem, MenuLabel, MenuLine } from './components/menu.tsx'
 import { Toasts } from './components/toast.tsx'
 import { useBadge } from './features/approvals/badge.ts'
 import { useNotifications } from './features/approvals/notify.ts'
+import { useChanges } from './follow.ts'
 import { cn } from './lib/class-names.ts'
 import { GROUPS, SETTINGS } from './navigation.ts'
 import { useAction } from './queries.ts'
@@ -24,6 +25,8 @@ export function Shell() {
   const [drawer, setDrawer] = useState(false)
   const [palette, setPalette] = useState(false)
   const path = useRouterState({ select: ({ location }) => location.pathname })
+  const shown = useRouterState({ select: ({ resolvedLocation }) => resolvedLocation?.href })
+  useChanges('approvals.changes', 'approvals.')
   useNotifications()
   useEffect(applyTheme, [])
 
@@ -58,7 +61,7 @@ export function Shell() {
       <Dialog as="side" open={drawer} onClose={() => setDrawer(false)} title={texts.nav.title}>
         {navigation}
       </Dialog>
-      <main id="main" className="min-h-0 min-w-0 flex-1" tabIndex={-1}>
+      <main id="main" data-shown={shown} className="min-h-0 min-w-0 flex-1" tabIndex={-1}>
         <Outlet />
       </main>
       {palette && (

@@ -1,4 +1,9 @@
+import { useSyncExternalStore } from 'react'
+
 const KEY = 'muster.theme'
+
+const system = matchMedia('(prefers-color-scheme: dark)')
+const listeners = new Set<() => void>()
 
 export const THEMES = ['system', 'light', 'dark'] as const
 export type Theme = (typeof THEMES)[number]
@@ -15,4 +20,18 @@ export function applyTheme(): void {
   const chosen = theme()
   if (chosen === 'system') delete document.documentElement.dataset.theme
   else document.documentElement.dataset.theme = chosen
+  for (const listener of listeners) listener()
 }
+
+const isDark = () => (theme() === 'system' ? system.matches : theme() === 'dark')
+
+/** Whether the page is dark: for what styles do not reach, such as a canvas. */
+export const useIsDark = (): boolean =>
+  useSyncExternalStore((listener) => {
+    listeners.add(listener)
+    system.addEventListener('change', listener)
+    return () => {
+      listeners.delete(listener)
+      system.removeEventListener('change', listener)
+    }
+  }, isDark)

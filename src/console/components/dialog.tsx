@@ -30,6 +30,8 @@ export function Dialog({ open, ...rest }: Props) {
 
 function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<Props, 'open'>) {
   const box = useRef<HTMLDialogElement>(null)
+  // A click beside the dialog must not lose what was written in it.
+  const isWrittenIn = useRef(false)
   const id = useId()
   useEffect(() => {
     const before = document.activeElement
@@ -56,7 +58,10 @@ function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<P
         event.preventDefault()
         onClose()
       }}
-      onClick={({ target }) => target === box.current && onClose()}
+      onInput={() => {
+        isWrittenIn.current = true
+      }}
+      onClick={({ target }) => target === box.current && !isWrittenIn.current && onClose()}
     >
       {as === 'side' ? (
         <h2 id={`${id}-title`} className="sr-only">

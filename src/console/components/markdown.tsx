@@ -17,6 +17,8 @@ const marked = new Marked({
     // A picture is a link: to load it would tell its server that somebody reads.
     image: ({ href, text }) =>
       `<a href="${escaped(href)}">${escaped(text || href)}</a> <small>(${texts.picture})</small>`,
+    // An input would need a label.
+    checkbox: ({ checked }) => `<small>${checked ? '☑' : '☐'}</small> `,
     // Raw HTML is text.
     html: ({ text }) => escaped(text),
   },
@@ -32,9 +34,11 @@ purify.addHook('afterSanitizeAttributes', (node) => {
 const ALLOWED = {
   ALLOWED_TAGS: [
     ...['p', 'br', 'hr', 'strong', 'em', 'del', 's', 'code', 'pre', 'blockquote', 'a', 'ul', 'ol', 'li', 'small'],
-    ...['h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'input'],
+    ...['h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'table', 'thead', 'tbody', 'tr', 'th', 'td'],
   ],
-  ALLOWED_ATTR: ['href', 'align', 'start', 'type', 'checked', 'disabled', 'target', 'rel'],
+  ALLOWED_ATTR: ['href', 'align', 'start', 'target', 'rel'],
+  // These hold no address.
+  ADD_URI_SAFE_ATTR: ['align', 'start'],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
 }
 

@@ -17,7 +17,11 @@ export function ago(iso: string, now = Date.now()): string {
   return day.format(new Date(iso))
 }
 
-export const moment = (iso: string): string => full.format(new Date(iso))
+/** Writes a moment in the time zone of the person, or in one that is named. */
+export const moment = (iso: string, timeZone?: string): string =>
+  timeZone
+    ? new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short', timeZone }).format(new Date(iso))
+    : full.format(new Date(iso))
 export const count = (value: number): string => whole.format(value)
 export const short = (value: number): string => (value < 10_000 ? whole.format(value) : compact.format(value))
 

@@ -1,13 +1,19 @@
 import { useQuery } from '@tanstack/react-query'
+import { useIsHidden } from '../../follow.ts'
 import { query } from '../../queries.ts'
 
-/** How often approvals are looked for (ms) beside what chats that are followed say. */
-const EVERY = 10_000
+/** How often a page in the background looks for approvals (ms), to tell of new ones. */
+const IN_BACKGROUND = 30_000
 
 export const waitingQuery = query('approvals.list', { status: 'pending', limit: 100 })
 
 /** The number of approvals that wait for somebody. */
 export function useBadge(): number {
-  const { data } = useQuery({ ...waitingQuery, refetchInterval: EVERY })
+  const isHidden = useIsHidden()
+  const { data } = useQuery({
+    ...waitingQuery,
+    refetchInterval: isHidden && IN_BACKGROUND,
+    refetchIntervalInBackground: true,
+  })
   return data?.approvals.length ?? 0
 }

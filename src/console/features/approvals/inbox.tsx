@@ -21,10 +21,7 @@ type Status = Approval['status']
 export function Inbox() {
   const navigate = useNavigate({ from: '/approvals' })
   const { status = 'pending' } = useSearch({ from: '/approvals' })
-  const list = useInfiniteQuery({
-    ...pages('approvals.list', { status: status as Status }),
-    refetchInterval: 5_000,
-  })
+  const list = useInfiniteQuery(pages('approvals.list', { status: status as Status }))
   return (
     <Page title={t.title} actions={<Notify />}>
       <Tabs

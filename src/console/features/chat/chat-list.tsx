@@ -60,7 +60,7 @@ export function ChatList({ current, alone }: { current?: string; alone?: boolean
 function Row({ chat, isCurrent }: { chat: Chat; isCurrent: boolean }) {
   const dot = DOTS[chat.status]
   return (
-    <li>
+    <li className="row">
       <Link
         to="/chats/$chatId"
         params={{ chatId: chat.id }}

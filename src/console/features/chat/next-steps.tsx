@@ -7,10 +7,15 @@ import { texts } from '../../texts.ts'
 
 const t = texts.nextSteps
 
+/** Somebody with more chats knows what to do next. */
+const NEWCOMER = 5
+
 /** What somebody who has just come can do next. */
 export function NextSteps() {
   const { data } = useQuery(query('models.list', undefined))
   const isAdmin = useIsAdmin()
+  const chats = useQuery(query('chats.list', { limit: NEWCOMER + 1 }))
+  if ((chats.data?.chats.length ?? NEWCOMER + 1) > NEWCOMER) return null
   const isOffline = data?.models.every(({ available, provider }) => !available || provider === 'offline') ?? false
   const steps = [
     ...(isOffline && isAdmin

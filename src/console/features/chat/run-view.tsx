@@ -45,7 +45,7 @@ export function RunView({ run }: { run: LiveRun }) {
 }
 
 function Waiting({ executionId }: { executionId: string }) {
-  const { data } = useQuery({ ...query('approvals.list', { status: 'pending', executionId }), refetchInterval: 15_000 })
+  const { data } = useQuery(query('approvals.list', { status: 'pending', executionId }))
   return data?.approvals.map((approval) => <Decision key={approval.id} approval={approval} />)
 }
 

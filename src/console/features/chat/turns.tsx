@@ -1,15 +1,18 @@
 import { Link } from '@tanstack/react-router'
-import { ChevronLeft, ChevronRight, ListTree, Pencil, RotateCcw } from 'lucide-react'
+import { ChevronLeft, ChevronRight, ListTree, Paperclip, Pencil, RotateCcw } from 'lucide-react'
 import { memo, type ReactNode, useState } from 'react'
+import { BASE } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { CopyButton } from '../../components/code.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { cn } from '../../lib/class-names.ts'
+import { size } from '../../lib/format.ts'
+import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import type { Outgoing } from './outgoing.ts'
 import { Ended } from './run-view.tsx'
-import { ToolCall } from './tool-call.tsx'
+import { Reasoning, ToolCall } from './tool-call.tsx'
 import type { Message } from './tree.ts'
 
 const t = texts.chat
@@ -28,6 +31,38 @@ function Bubble({ text, faint }: { text: string; faint?: boolean }) {
     >
       {text}
     </div>
+  )
+}
+
+const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
+
+/** The files that went with a message: pictures are shown, all can be downloaded. */
+function Attachments({ files }: { files: Message['attachments'] }) {
+  const { organization } = useSession()
+  if (!files.length) return null
+  return (
+    <ul className="flex max-w-[85%] flex-wrap justify-end gap-2" aria-label={t.attachments}>
+      {files.map(({ id, name, mimeType, size: bytes }) => {
+        const href = `${BASE}/api/v1/media/${id}/content?organization=${organization?.id ?? ''}`
+        return (
+          <li key={id}>
+            <a
+              href={href}
+              download={name}
+              className="flex max-w-64 items-center gap-2 rounded-lg border border-line bg-panel px-2.5 py-1.5 text-xs hover:bg-hover"
+            >
+              {PICTURES.has(mimeType) ? (
+                <img src={href} alt="" className="size-10 shrink-0 rounded object-cover" />
+              ) : (
+                <Paperclip size={14} aria-hidden className="shrink-0 text-soft" />
+              )}
+              <bdi className="truncate">{name}</bdi>
+              <span className="shrink-0 text-soft">{size(bytes)}</span>
+            </a>
+          </li>
+        )
+      })}
+    </ul>
   )
 }
 
@@ -82,6 +117,7 @@ export function QuestionTurn({ message, siblings, busy, onChoose, onEdit, onAgai
   }
   return (
     <div className="group flex flex-col items-end gap-1" data-turn="user">
+      <Attachments files={message.attachments} />
       <Bubble text={message.content} />
       <div className="flex min-h-8 items-center">
         <div className={ACTIONS}>
@@ -159,6 +195,7 @@ const Said = memo(function Said({ message }: { message: Message }) {
   const hasFailed = message.code !== undefined
   return (
     <>
+      {message.reasoning && <Reasoning text={message.reasoning} active={false} />}
       {message.toolCalls.map((call) => (
         <ToolCall key={call.id} call={call} waits={false} running={false} />
       ))}

@@ -24,7 +24,7 @@ const t = texts.missions
 /** One mission: its goal, its schedule and its runs. */
 export function Mission() {
   const { missionId } = useParams({ from: '/missions/$missionId' })
-  const mission = useQuery({ ...query('missions.get', { id: missionId }), refetchInterval: 4_000 })
+  const mission = useQuery({ ...query('missions.get', { id: missionId }), refetchInterval: 5_000 })
   if (!mission.data) {
     return (
       <Page title={t.title}>
@@ -97,7 +97,7 @@ function Shown({ mission }: { mission: MissionShape }) {
           <Markdown text={mission.goal} />
         </div>
       </Section>
-      {mission.schedule.type === 'cron' && <Next id={id} />}
+      {mission.schedule.type === 'cron' && <Next id={id} timezone={mission.schedule.timezone} />}
       <Runs id={id} />
       {open === 'edit' && <MissionForm mission={mission} onClose={() => setOpen(null)} />}
       <Confirm
@@ -112,7 +112,7 @@ function Shown({ mission }: { mission: MissionShape }) {
   )
 }
 
-function Next({ id }: { id: string }) {
+function Next({ id, timezone }: { id: string; timezone: string }) {
   const next = useQuery({ ...query('missions.next', { id, count: 5 }), refetchInterval: 30_000 })
   return (
     <Section title={t.next}>
@@ -122,7 +122,7 @@ function Next({ id }: { id: string }) {
             <ul className="flex flex-wrap gap-2">
               {times.map((time) => (
                 <li key={time}>
-                  <Badge>{moment(time)}</Badge>
+                  <Badge>{moment(time, timezone)}</Badge>
                 </li>
               ))}
             </ul>
@@ -136,7 +136,7 @@ function Next({ id }: { id: string }) {
 }
 
 function Runs({ id }: { id: string }) {
-  const list = useInfiniteQuery({ ...pages('missions.runs', { id }), refetchInterval: 4_000 })
+  const list = useInfiniteQuery({ ...pages('missions.runs', { id }), refetchInterval: 5_000 })
   return (
     <Section title={t.runs}>
       <Loaded query={list}>

@@ -21,7 +21,7 @@ export function Missions() {
   const navigate = useNavigate()
   const nameOf = useAgentNames()
   const [isNew, setIsNew] = useState(false)
-  const list = useInfiniteQuery({ ...pages('missions.list', {}), refetchInterval: 5_000 })
+  const list = useInfiniteQuery({ ...pages('missions.list', {}), refetchInterval: 10_000 })
   const add = (
     <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
       {t.new}
@@ -60,10 +60,13 @@ export function Missions() {
                     </p>
                   </div>
                   <Health mission={mission} />
-                  <p className="w-44 text-right text-soft">
+                  <p className="text-right sm:w-64 text-soft">
                     {mission.schedule.nextRun ? (
                       <>
-                        {t.next}: {moment(mission.schedule.nextRun)}
+                        {t.nextOne}:{' '}
+                        <span className="whitespace-nowrap">
+                          {moment(mission.schedule.nextRun, mission.schedule.timezone)}
+                        </span>
                       </>
                     ) : mission.schedule.lastRun ? (
                       <>

@@ -161,7 +161,11 @@ function Preview({ draft }: { draft: ScheduleDraft }) {
   if (error) return <p className="text-danger">{toFailure(error).message}</p>
   return (
     <p className="text-soft" aria-live="polite">
-      {t.next}: {data?.next.slice(0, 3).map(moment).join(' · ')}
+      {t.next}:{' '}
+      {data?.next
+        .slice(0, 3)
+        .map((time) => moment(time, schedule.timezone))
+        .join(' · ')}
     </p>
   )
 }

@@ -43,10 +43,10 @@ export function Runs() {
   }, [search])
   const list = useInfiniteQuery(pages('executions.list', filter, 200))
   // What is new comes on top by itself: one short page is read again and again, not all that was scrolled through.
-  const head = useQuery({ ...query('executions.list', { ...filter, limit: 50 }), refetchInterval: 3_000 })
+  const head = useQuery({ ...query('executions.list', { ...filter, limit: 50 }), refetchInterval: 5_000 })
   const total = useQuery({
     ...query('executions.list', { ...filter, limit: 1, count: true }),
-    refetchInterval: 15_000,
+    refetchInterval: 30_000,
   })
 
   const rows = useMemo(() => {

@@ -56,6 +56,19 @@ function spansOf(events: readonly Numbered[], run: Execution, now: number): Span
   return spans
 }
 
+/** Puts bars that overlap below each other: each into the first row that is free at its time. */
+function inRows<Bar extends { from: number; to: number }>(bars: readonly Bar[]): (Bar & { row: number })[] {
+  const ends: number[] = []
+  return bars.map((bar) => {
+    const free = ends.findIndex((end) => end <= bar.from)
+    const row = free < 0 ? ends.length : free
+    ends[row] = bar.to
+    return { ...bar, row }
+  })
+}
+
+const ROW = 1.75
+
 const flat = (node: Node): Node[] => [node, ...node.children.flatMap(flat)]
 
 const COLOURS = {
@@ -94,9 +107,10 @@ export function Timeline({ run, tree, events, nameOf }: Props) {
           const isSelf = lane.id === run.id
           const from = time(lane.startedAt ?? lane.createdAt)
           const to = lane.completedAt ? time(lane.completedAt) : now
-          const bars = isSelf
-            ? spans
-            : [{ key: lane.id, label: t.states[lane.status], kind: 'model' as const, from, to, seq: 0 }]
+          const bars = inRows<Omit<Span, 'seq'> & { seq: number }>(
+            isSelf ? spans : [{ key: lane.id, label: t.states[lane.status], kind: 'model' as const, from, to, seq: 0 }],
+          )
+          const rows = Math.max(1, ...bars.map(({ row }) => row + 1))
           return (
             <div key={lane.id} className={cn('flex border-line border-b last:border-b-0', isSelf && 'bg-panel')}>
               <div
@@ -107,12 +121,17 @@ export function Timeline({ run, tree, events, nameOf }: Props) {
                   <bdi className={cn(isSelf && 'font-medium')}>{nameOf(lane.agentId)}</bdi>
                 </Link>
               </div>
-              <ul className="relative min-h-10 flex-1" aria-label={t.lane(nameOf(lane.agentId))}>
-                <Bar kind="queue" left={percent(time(lane.createdAt))} right={percent(from)} label={t.queue} />
+              <ul
+                className="relative min-h-10 flex-1"
+                style={{ height: `${rows * ROW + 0.75}rem` }}
+                aria-label={t.lane(nameOf(lane.agentId))}
+              >
+                <Bar kind="queue" row={0} left={percent(time(lane.createdAt))} right={percent(from)} label={t.queue} />
                 {bars.map((bar) => (
                   <Bar
                     key={bar.key}
                     kind={bar.kind}
+                    row={bar.row}
                     left={percent(bar.from)}
                     right={percent(bar.to)}
                     label={`${bar.label} · ${duration(bar.to - bar.from)}`}
@@ -130,13 +149,14 @@ export function Timeline({ run, tree, events, nameOf }: Props) {
 
 type BarProps = {
   kind: Span['kind']
+  row: number
   left: number
   right: number
   label: string
   link?: { runId: string; seq: number }
 }
 
-function Bar({ kind, left, right, label, link }: BarProps) {
+function Bar({ kind, row, left, right, label, link }: BarProps) {
   if (right <= left && kind === 'queue') return null
   const text = (
     <span
@@ -148,8 +168,12 @@ function Bar({ kind, left, right, label, link }: BarProps) {
   )
   return (
     <li
-      className="absolute top-2"
-      style={{ left: `min(${left}%, calc(100% - 0.25rem))`, width: `max(0.25rem, ${right - left}%)` }}
+      className="absolute"
+      style={{
+        top: `${0.5 + row * ROW}rem`,
+        left: `min(${left}%, calc(100% - 0.25rem))`,
+        width: `max(0.25rem, ${right - left}%)`,
+      }}
     >
       {link ? (
         <Link to="/runs/$runId" params={{ runId: link.runId }} search={{ tab: 'events', seq: String(link.seq) }}>

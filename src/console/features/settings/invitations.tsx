@@ -47,7 +47,7 @@ export function Invitations() {
             <Rows>
               {invitations.map((invitation) => (
                 <li key={invitation.id} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-4 py-2.5">
-                  <div className="min-w-0 flex-1 basis-48">
+                  <div className="min-w-0 flex-1 basis-32">
                     <p className="truncate font-medium" dir="auto">
                       {invitation.email}
                     </p>

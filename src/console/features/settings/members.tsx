@@ -41,17 +41,18 @@ export function Members() {
         {({ members: found }) => (
           <Rows>
             {found.map((member) => (
-              <li key={member.userId} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-4 py-2.5">
+              <li key={member.userId} className="flex flex-wrap items-center gap-x-2 gap-y-1 px-3 py-2.5 sm:px-4">
                 <Avatar name={member.name} />
-                <div className="min-w-0 flex-1 basis-40">
+                <div className="min-w-0 flex-1 basis-24">
                   <p className="truncate font-medium" dir="auto">
                     {member.name}
                   </p>
-                  <p className="truncate text-soft text-xs">{member.email}</p>
+                  {member.kind === 'user' && <p className="truncate text-soft text-xs">{member.email}</p>}
                 </div>
                 <span className="hidden text-soft text-xs lg:inline">
                   {t.joined}: {moment(member.joinedAt)}
                 </span>
+                {member.kind === 'service' && <Badge>{t.service}</Badge>}
                 {mayChange(member.role) ? (
                   <>
                     <select

@@ -46,7 +46,7 @@ export function ServiceAccounts() {
             <Rows>
               {serviceAccounts.map((account) => (
                 <li key={account.id} className="flex flex-wrap items-center gap-x-2 gap-y-1 px-4 py-2.5">
-                  <div className="min-w-0 flex-1 basis-40">
+                  <div className="min-w-0 flex-1 basis-24">
                     <p className="truncate font-medium" dir="auto">
                       {account.name}
                     </p>

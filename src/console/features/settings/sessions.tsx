@@ -11,6 +11,29 @@ import { texts } from '../../texts.ts'
 
 const t = texts.settings.profile
 
+const BROWSERS = [
+  ['Edge', /Edg\//],
+  ['Opera', /OPR\//],
+  ['Firefox', /Firefox\//],
+  ['Chrome', /Chrom(e|ium)\//],
+  ['Safari', /Safari\//],
+] as const
+const SYSTEMS = [
+  ['iPhone', /iPhone/],
+  ['iPad', /iPad/],
+  ['Android', /Android/],
+  ['macOS', /Mac OS/],
+  ['Windows', /Windows/],
+  ['Linux', /Linux/],
+] as const
+
+/** Names a browser and its system, as far as they are known. */
+function browserOf(agent: string | null): string | null {
+  if (!agent) return null
+  const find = (names: readonly (readonly [string, RegExp])[]) => names.find(([, mark]) => mark.test(agent))?.[0]
+  return [find(BROWSERS), find(SYSTEMS)].filter(Boolean).join(' · ') || agent
+}
+
 /** The browsers in which the person is signed in. */
 export function Sessions() {
   const list = useQuery(query('sessions.list', undefined))
@@ -25,7 +48,7 @@ export function Sessions() {
               <li key={session.id} className="flex items-center gap-3 px-4 py-2.5">
                 <div className="min-w-0 flex-1">
                   <p className="truncate" title={session.userAgent ?? ''}>
-                    {session.userAgent ?? session.method}
+                    {browserOf(session.userAgent) ?? session.method}
                   </p>
                   <p className="truncate text-soft text-xs">
                     {session.address} · {t.lastSeen}: <Ago at={session.lastSeenAt} />

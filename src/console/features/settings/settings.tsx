@@ -1,5 +1,5 @@
 import { Link, useParams } from '@tanstack/react-router'
-import type { ComponentType } from 'react'
+import { type ComponentType, useEffect, useRef } from 'react'
 import { Page } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
@@ -47,10 +47,15 @@ export function Settings() {
   const { section } = useParams({ from: '/settings/$section' })
   const current = NAMES.find((name) => name === section) ?? 'profile'
   const Section = SECTIONS[current]
+  const menu = useRef<HTMLElement>(null)
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the current one comes into view
+  useEffect(() => {
+    menu.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
+  }, [current])
   return (
     <Page title={t.sections[current]}>
       <div className="grid grid-cols-1 gap-6 md:grid-cols-[11rem_minmax(0,1fr)]">
-        <nav aria-label={t.title}>
+        <nav ref={menu} aria-label={t.title}>
           <div className="flex gap-1 overflow-x-auto md:flex-col">
             {Object.entries(GROUPS).map(([group, names]) => (
               <ul key={group} className="flex shrink-0 gap-1 md:mb-3 md:flex-col" aria-label={t.groups[group as Group]}>

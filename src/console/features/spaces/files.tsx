@@ -24,7 +24,7 @@ export function Files({ spaceId, path, onOpen }: Props) {
   const [isNew, setIsNew] = useState(false)
   const [isOver, setIsOver] = useState(false)
   const picker = useRef<HTMLInputElement>(null)
-  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 200), refetchInterval: 5_000 })
+  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 200), refetchInterval: 15_000 })
   const upload = useAction(
     async (files: readonly File[]) => {
       for (const file of files) {

@@ -13,16 +13,17 @@ import { Tabs } from '../../components/tabs.tsx'
 import { Ago } from '../../components/time.tsx'
 import { pages, query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { Attached } from './attached.tsx'
 import { Files } from './files.tsx'
 import { Secrets } from './secrets.tsx'
 import { SpaceForm, type SpaceShape } from './spaces.tsx'
 
 const t = texts.spaces
 
-const TABS = { files: t.tabs.files, instructions: t.tabs.instructions, chats: t.tabs.chats, secrets: t.tabs.secrets }
+const TABS = t.tabs
 type Tab = keyof typeof TABS
 
-/** One space: files, instructions, chats and secrets. */
+/** One space: files, instructions, chats, what is attached, and secrets. */
 export function Space() {
   const { spaceId } = useParams({ from: '/spaces/$spaceId' })
   const space = useQuery(query('spaces.get', { id: spaceId }))
@@ -70,6 +71,7 @@ function Shown({ space }: { space: SpaceShape }) {
         )}
         {shown === 'instructions' && <Instructions space={space} />}
         {shown === 'chats' && <Chats spaceId={space.id} />}
+        {shown === 'attached' && <Attached space={space} />}
         {shown === 'secrets' && <Secrets place={{ spaceId: space.id }} />}
       </Tabs>
       {open === 'edit' && <SpaceForm space={space} onClose={() => setOpen(null)} />}

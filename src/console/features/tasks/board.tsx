@@ -11,6 +11,7 @@ import { More } from '../../components/more.tsx'
 import { Loading, Problem, useTitle } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { toast } from '../../components/toast.tsx'
+import { useChanges } from '../../follow.ts'
 import { cn } from '../../lib/class-names.ts'
 import { pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -30,6 +31,7 @@ const PRIORITY_KINDS: Readonly<Record<Task['priority'], BadgeKind>> = {
 /** The tasks of the organization in four columns. A card moves by the mouse, or by its menu. */
 export function Board() {
   useTitle(t.title)
+  useChanges('tasks.changes', 'tasks.')
   const navigate = useNavigate({ from: '/tasks' })
   const { task: opened, assignedTo, priority } = useSearch({ from: '/tasks' })
   const [isNew, setIsNew] = useState(false)
@@ -122,7 +124,7 @@ type ColumnProps = {
 function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: ColumnProps) {
   const box = useRef<HTMLElement>(null)
   const [isOver, setIsOver] = useState(false)
-  const list = useInfiniteQuery({ ...pages('tasks.list', { ...filter, status }, 50), refetchInterval: 4_000 })
+  const list = useInfiniteQuery(pages('tasks.list', { ...filter, status }, 50))
   const drop = useRef(onMove)
   drop.current = onMove
 

@@ -99,7 +99,7 @@ export function NewTask({ onClose }: { onClose: () => void }) {
 
 /** One task: to read, to change and to run, with its result. */
 export function TaskDialog({ id, onClose }: { id: string; onClose: () => void }) {
-  const task = useQuery({ ...query('tasks.get', { id }), refetchInterval: 3_000 })
+  const task = useQuery(query('tasks.get', { id }))
   return (
     <Dialog open onClose={onClose} title={task.data?.task.title ?? t.title} as="wide">
       <Loaded query={task}>{({ task: found }) => <Opened key={found.id} task={found} onClose={onClose} />}</Loaded>

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Gauge } from 'lucide-react'
-import { useEffect, useRef } from 'react'
+import { useEffect, useMemo, useRef, useState } from 'react'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 import type { Output } from '../../api.ts'
@@ -10,7 +10,8 @@ import { count, short } from '../../lib/format.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { useAgentNames } from '../agents/names.ts'
+import { useIsDark } from '../../theme.ts'
+import { useAgentNames, useMembers } from '../agents/names.ts'
 
 const t = texts.usage
 
@@ -77,13 +78,7 @@ export function Usage() {
                   </div>
                 ))}
               </dl>
-              <Section title={t.overTime}>
-                <Chart entries={entries} from={start} to={end} />
-                <Table
-                  head={t.date}
-                  rows={entries.toReversed().map((entry) => ({ key: entry.date, name: entry.date, ...entry }))}
-                />
-              </Section>
+              <OverTime entries={entries} from={start} to={end} />
               <Parts entries={entries} />
             </>
           )
@@ -96,6 +91,9 @@ export function Usage() {
 function Parts({ entries }: { entries: readonly Entry[] }) {
   const nameOf = useAgentNames()
   const agents = sum(entries.flatMap(({ byAgent }) => byAgent.map((each) => ({ key: each.agentId, ...each }))))
+  const people = useMembers()
+  const names = new Map(people.data?.members.map(({ userId, name }) => [userId, name]))
+  const users = sum(entries.flatMap(({ byUser }) => byUser.map((each) => ({ key: each.userId ?? '', ...each }))))
   const models = sum(entries.flatMap(({ byModel }) => byModel.map((each) => ({ key: each.model ?? '', ...each }))))
   return (
     <>
@@ -104,6 +102,12 @@ function Parts({ entries }: { entries: readonly Entry[] }) {
       </Section>
       <Section title={t.byModel}>
         <Table head={t.model} rows={models.map((row) => ({ ...row, name: row.key || t.unknownModel }))} />
+      </Section>
+      <Section title={t.byUser}>
+        <Table
+          head={t.user}
+          rows={users.map((row) => ({ ...row, name: row.key ? (names.get(row.key) ?? row.key) : t.unknownUser }))}
+        />
       </Section>
     </>
   )
@@ -161,51 +165,133 @@ const Table = ({ head, rows }: { head: string; rows: readonly Row[] }) => (
   </div>
 )
 
-/** The tokens of each period, input and output. */
-function Chart({ entries, from, to }: { entries: readonly Entry[]; from: string; to: string }) {
+type Line = { name: string; colour: string; values: readonly number[] }
+
+/** Most lines of a chart; the rest is one line. */
+const MAX_LINES = 5
+const COLOURS = ['--color-accent', '--color-good', '--color-warn', '--color-danger', '--color-edge', '--color-soft']
+
+type Parts = (entry: Entry) => readonly (Amounts & { key: string })[]
+
+const PARTS: Readonly<Record<Exclude<By, 'tokens'>, Parts>> = {
+  agent: ({ byAgent }) => byAgent.map((each) => ({ key: each.agentId, ...each })),
+  model: ({ byModel }) => byModel.map((each) => ({ key: each.model ?? '', ...each })),
+  user: ({ byUser }) => byUser.map((each) => ({ key: each.userId ?? '', ...each })),
+}
+
+type By = keyof typeof t.splits
+
+const tokensOf = ({ input_tokens, output_tokens }: Amounts) => input_tokens + output_tokens
+
+/** The tokens of each period as a chart, whole or by agent, model or user, and as a table. */
+function OverTime({ entries, from, to }: { entries: readonly Entry[]; from: string; to: string }) {
+  const [by, setBy] = useState<By>('tokens')
+  const nameOf = useAgentNames()
+  const people = useMembers()
+  const lines = useMemo((): Line[] => {
+    if (by === 'tokens') {
+      return [
+        { name: t.input, colour: '--color-accent', values: entries.map(({ input_tokens }) => input_tokens) },
+        { name: t.output, colour: '--color-good', values: entries.map(({ output_tokens }) => output_tokens) },
+      ]
+    }
+    const partsOf = PARTS[by]
+    const keys = sum(entries.flatMap(partsOf)).map(({ key }) => key)
+    const user = (id: string) => people.data?.members.find(({ userId }) => userId === id)?.name ?? id
+    const names = {
+      agent: nameOf,
+      model: (id: string) => id || t.unknownModel,
+      user: (id: string) => (id ? user(id) : t.unknownUser),
+    }
+    const ofKeys = (wanted: readonly string[]) =>
+      entries.map((entry) =>
+        partsOf(entry).reduce((all, part) => all + (wanted.includes(part.key) ? tokensOf(part) : 0), 0),
+      )
+    const lines = keys.slice(0, MAX_LINES).map((key, index) => ({
+      ...{ name: names[by](key), colour: COLOURS[index] ?? '', values: ofKeys([key]) },
+    }))
+    const rest = keys.slice(MAX_LINES)
+    if (!rest.length) return lines
+    return [...lines, { name: t.others, colour: COLOURS[MAX_LINES] ?? '', values: ofKeys(rest) }]
+  }, [entries, by, nameOf, people.data])
+  return (
+    <Section
+      title={t.overTime}
+      actions={<Picker label={t.split} options={t.splits} value={by} onChange={(value) => setBy(value as By)} />}
+    >
+      <Chart dates={entries.map(({ date: day }) => day)} lines={lines} from={from} to={to} />
+      <ul className="mb-4 flex flex-wrap gap-x-4 gap-y-1 text-xs">
+        {lines.map(({ name, colour }) => (
+          <li key={name} className="flex min-w-0 items-center gap-1.5">
+            <span aria-hidden className="size-2.5 shrink-0 rounded-sm" style={{ background: `var(${colour})` }} />
+            <bdi className="truncate">{name}</bdi>
+          </li>
+        ))}
+      </ul>
+      <Table
+        head={t.date}
+        rows={entries.toReversed().map((entry) => ({ key: entry.date, name: entry.date, ...entry }))}
+      />
+    </Section>
+  )
+}
+
+/** Lines over time, with a dot for each period. */
+function Chart({
+  dates,
+  lines,
+  from,
+  to,
+}: {
+  dates: readonly string[]
+  lines: readonly Line[]
+  from: string
+  to: string
+}) {
   const box = useRef<HTMLDivElement>(null)
+  const isDark = useIsDark()
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the colours change with the theme
   useEffect(() => {
     const element = box.current
     if (!element) return
-    const style = getComputedStyle(document.documentElement)
-    const colour = (name: string) => style.getPropertyValue(name)
     // A canvas does not know light-dark(): an element of that colour does.
+    const probe = element.appendChild(document.createElement('span'))
     const resolve = (name: string) => {
-      element.style.color = colour(name)
-      const resolved = getComputedStyle(element).color
-      element.style.color = ''
-      return resolved
+      probe.style.color = `var(${name})`
+      return getComputedStyle(probe).color
     }
     const [ink, line] = [resolve('--color-soft'), resolve('--color-line')]
+    const series = lines.map(({ name, colour }) => {
+      const stroke = resolve(colour)
+      return { label: name, stroke, width: 2, points: { show: true, size: 6, fill: stroke } }
+    })
+    probe.remove()
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false } }
+    const width = () => element.clientWidth - 24
     const plot = new uPlot(
       {
-        width: element.clientWidth,
+        width: width(),
         height: 220,
-        scales: { x: { time: true, range: [Date.parse(from) / 1_000, Date.parse(to) / 1_000] } },
+        legend: { show: false },
+        scales: {
+          x: { time: true, range: [Date.parse(from) / 1_000, Date.parse(to) / 1_000] },
+          y: { range: (_, __, most) => [0, Math.max(1, most) * 1.1] },
+        },
         axes: [axis, { ...axis, size: 60, values: (_, values) => values.map((value) => short(value)) }],
-        series: [
-          {},
-          { label: t.input, stroke: resolve('--color-accent'), width: 2 },
-          { label: t.output, stroke: resolve('--color-good'), width: 2 },
-        ],
+        series: [{}, ...series],
       },
-      [
-        entries.map((entry) => Date.parse(entry.date) / 1_000),
-        entries.map(({ input_tokens }) => input_tokens),
-        entries.map(({ output_tokens }) => output_tokens),
-      ],
+      [dates.map((day) => Date.parse(day) / 1_000), ...lines.map(({ values }) => [...values])],
       element,
     )
-    const observer = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 220 }))
+    const observer = new ResizeObserver(() => plot.setSize({ width: width(), height: 220 }))
     observer.observe(element)
     return () => {
       observer.disconnect()
       plot.destroy()
     }
-  }, [entries, from, to])
+  }, [dates.join(), lines, from, to, isDark])
   return (
-    <div ref={box} role="img" aria-label={t.chart} className="mb-3 overflow-hidden rounded-xl border border-line p-3" />
+    <div ref={box} role="img" aria-label={t.chart} className="mb-2 overflow-hidden rounded-xl border border-line p-3" />
   )
 }
 

@@ -1,0 +1,86 @@
+import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
+import { tell } from '../../api.ts'
+import { Button } from '../../components/button.tsx'
+import { Ticks } from '../../components/field.tsx'
+import { Loading, Problem } from '../../components/page.tsx'
+import { query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+import type { SpaceShape } from './spaces.tsx'
+
+const t = texts.spaces
+
+const without = (some: readonly string[], others: readonly string[]) => some.filter((id) => !others.includes(id))
+
+/** The agents, skills and MCP servers of a space: what every run in it may use. */
+export function Attached({ space }: { space: SpaceShape }) {
+  const shared = useQuery(query('agents.list', { limit: 1000 }))
+  const own = useQuery(query('agents.list', { owner: 'me', limit: 1000 }))
+  const skills = useQuery(query('skills.list', { limit: 1000 }))
+  const mcps = useQuery(query('mcps.list', { limit: 1000 }))
+  const before = { agents: space.assignedAgents, skills: space.skillIds, mcps: space.pluginIds }
+  const [chosen, setChosen] = useState(before)
+  const save = useAction(
+    () =>
+      tell('spaces.update', {
+        id: space.id,
+        addAgents: without(chosen.agents, before.agents),
+        removeAgents: without(before.agents, chosen.agents),
+        addSkills: without(chosen.skills, before.skills),
+        removeSkills: without(before.skills, chosen.skills),
+        addMcps: without(chosen.mcps, before.mcps),
+        removeMcps: without(before.mcps, chosen.mcps),
+      }),
+    { changes: ['spaces.'], done: texts.saved, quiet: true },
+  )
+  const failed = shared.error ?? own.error ?? skills.error ?? mcps.error
+  if (failed) {
+    const retry = () => void Promise.all([shared, own, skills, mcps].map((each) => each.refetch()))
+    return <Problem error={failed} retry={retry} />
+  }
+  if (!shared.data || !own.data || !skills.data || !mcps.data) return <Loading />
+  const agents = [...new Map([...shared.data.agents, ...own.data.agents].map((each) => [each.id, each])).values()]
+  const isSame = (['agents', 'skills', 'mcps'] as const).every(
+    (kind) => !without(chosen[kind], before[kind]).length && !without(before[kind], chosen[kind]).length,
+  )
+  return (
+    <form
+      className="max-w-3xl"
+      onSubmit={(event) => {
+        event.preventDefault()
+        save.mutate(undefined)
+      }}
+    >
+      <p className="mb-4 text-soft">{t.attachedHelp}</p>
+      <Ticks
+        label={texts.nav.agents}
+        empty={texts.agents.emptyTitle}
+        options={agents.map(({ id, name, role }) => ({ value: id, label: name, detail: role }))}
+        value={chosen.agents}
+        onChange={(ids) => setChosen({ ...chosen, agents: ids })}
+      />
+      <Ticks
+        label={texts.nav.skills}
+        empty={texts.agents.noSkills}
+        options={Object.values(skills.data.skills)
+          .flat()
+          .map(({ id, displayName, name, description }) => ({
+            ...{ value: id, label: displayName || name, detail: description },
+          }))}
+        value={chosen.skills}
+        onChange={(ids) => setChosen({ ...chosen, skills: ids })}
+      />
+      <Ticks
+        label={texts.nav.mcps}
+        empty={texts.agents.noMcps}
+        options={mcps.data.mcps.map(({ id, name, url }) => ({ value: id, label: name, detail: url }))}
+        value={chosen.mcps}
+        onChange={(ids) => setChosen({ ...chosen, mcps: ids })}
+      />
+      {save.error && <Problem error={save.error} />}
+      <Button kind="primary" type="submit" className="mt-1" disabled={isSame} busy={save.isPending}>
+        {texts.save}
+      </Button>
+    </form>
+  )
+}

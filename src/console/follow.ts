@@ -1,0 +1,123 @@
+import { useQueryClient } from '@tanstack/react-query'
+import { useEffect, useSyncExternalStore } from 'react'
+import { client, toFailure } from './api.ts'
+
+/** Waits between attempts to connect (ms): the first ones come soon. */
+const WAITS = [250, 500, 1_000, 2_000, 5_000]
+
+type Handlers = {
+  onData: (data: unknown) => void
+  /** Called at each connection, and when one is lost. */
+  onState?: (connected: boolean) => void
+  /** Called when it cannot be followed (any more). */
+  onGone?: (error: unknown) => void
+}
+
+/**
+ * Follows a subscription until the returned function is called. It comes back by itself after a lost connection and a restarted
+ * server; `inputOf` says from where.
+ */
+export function follow(path: string, inputOf: () => object, { onData, onState, onGone }: Handlers): () => void {
+  let attempt = 0
+  let isOver = false
+  let timer: ReturnType<typeof setTimeout> | undefined
+  let subscription: { unsubscribe: () => void } | undefined
+  let opened = 0
+
+  const again = () => {
+    if (isOver) return
+    onState?.(false)
+    // What the closed one still says is not heard.
+    opened += 1
+    subscription?.unsubscribe()
+    clearTimeout(timer)
+    timer = setTimeout(open, WAITS[Math.min(attempt, WAITS.length - 1)])
+    attempt += 1
+  }
+
+  function open() {
+    opened += 1
+    const own = opened
+    subscription?.unsubscribe()
+    subscription = client.subscription(path, inputOf(), {
+      onData(data: unknown) {
+        if (own !== opened || isOver) return
+        attempt = 0
+        onState?.(true)
+        onData(data)
+      },
+      onStarted: () => own === opened && onState?.(true),
+      // An EventSource would come back by itself, but late, and not after every refusal.
+      onConnectionStateChange: ({ state, error }: { state: string; error?: unknown }) => {
+        if (state === 'connecting' && error && own === opened) again()
+      },
+      onError(error: unknown) {
+        if (own !== opened) return
+        if ([401, 403, 404].includes(toFailure(error).status)) {
+          isOver = true
+          onGone?.(error)
+        } else again()
+      },
+      onComplete: () => own === opened && again(),
+    })
+  }
+
+  // The browser says when it is worth a try.
+  const wake = () => {
+    if (isOver || !timer) return
+    clearTimeout(timer)
+    attempt = 0
+    open()
+  }
+  window.addEventListener('online', wake)
+  open()
+  return () => {
+    isOver = true
+    clearTimeout(timer)
+    window.removeEventListener('online', wake)
+    subscription?.unsubscribe()
+  }
+}
+
+const onVisibility = (listener: () => void) => {
+  document.addEventListener('visibilitychange', listener)
+  return () => document.removeEventListener('visibilitychange', listener)
+}
+
+/** Whether the page is in the background. */
+export const useIsHidden = (): boolean => useSyncExternalStore(onVisibility, () => document.hidden)
+
+/** Changes that come at once are read once (ms). */
+const TOGETHER = 150
+
+/**
+ * Reads queries anew (by the first words of their keys) whenever a subscription tells of a change. Only a page that is looked at
+ * has the connection: browsers open six to a server, for all of their tabs.
+ */
+export function useChanges(path: 'tasks.changes' | 'approvals.changes', changed: string): void {
+  const cache = useQueryClient()
+  const isHidden = useIsHidden()
+  useEffect(() => {
+    if (isHidden) return
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const reread = () => {
+      timer ??= setTimeout(() => {
+        timer = undefined
+        void cache.invalidateQueries({ predicate: ({ queryKey: [name] }) => String(name).startsWith(changed) })
+      }, TOGETHER)
+    }
+    let isConnected = false
+    const stop = follow(path, () => ({}), {
+      onData: reread,
+      onState(connected) {
+        // Something may have changed meanwhile.
+        if (connected && !isConnected) reread()
+        isConnected = connected
+      },
+    })
+    return () => {
+      clearTimeout(timer)
+      stop()
+    }
+  }, [path, changed, isHidden, cache])
+}
