@@ -1,5 +1,4 @@
 import { mkdtemp, rm } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
@@ -20,9 +19,13 @@ import {
 import { startForwarder } from '../support/forwarder.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { freePort } from '../support/postgres.ts'
 import { spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
+
+/** A picture of one pixel. */
+const DOT = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 
 const words = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `w${from + index} `)
 
@@ -126,6 +129,65 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
+  it('tells the model why a call was denied', async () => {
+    await using mcp = await startMcpServer()
+    const mcpId = await createMcp(server, mcp.url, [{ tool: '*', mode: 'ask' }])
+    const body = { name: 'Denied', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body })).body
+    model.script({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }, { tokens: 'Then not.' })
+    const asked = model.requests.length
+    const { page, context } = await visit(browser, owner, `/app?agent=${id}`)
+    await page.getByRole('button', { name: 'Talk to Denied' }).waitFor()
+    await say(page, 'Go')
+    const card = page.getByRole('group', { name: 'Approval of echo' })
+    await card.getByRole('button', { name: 'Deny' }).click()
+    await card.getByLabel('Reason').fill('Not today')
+    await card.getByRole('button', { name: 'Deny' }).click()
+    await expect.poll(() => lastAnswer(page)).toContain('Then not.')
+    expect(mcp.calls).toEqual([])
+    expect(JSON.stringify((await model.request(asked + 1)).body)).toContain('Not today')
+    await context.close()
+  })
+
+  it('keeps the words of an answer that is stopped, and says that it was stopped', async () => {
+    const { page, context } = await visit(browser, owner)
+    model.script({ tokens: words(0, 10), end: 'hang' })
+    await say(page, 'Count')
+    await expect.poll(() => lastAnswer(page)).toContain('w9')
+    await page.getByRole('button', { name: 'Stop' }).click()
+    await page.getByText('Stopped.').waitFor()
+    await expectEachOnce(page, 10)
+    await page.reload()
+    await page.getByText('Stopped.').waitFor()
+    await expectEachOnce(page, 10)
+    await context.close()
+  })
+
+  it('shows a pasted picture and folded reasoning after a reload', async () => {
+    const { page, context, complaints } = await visit(browser, owner)
+    await composer(page).waitFor()
+    await composer(page).evaluate((element, base64) => {
+      const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))
+      const clipboardData = new DataTransfer()
+      clipboardData.items.add(new File([bytes], 'dot.png', { type: 'image/png' }))
+      element.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }))
+    }, DOT)
+    await page.getByText('dot.png').waitFor()
+    await page.getByLabel('Uploading').waitFor({ state: 'detached' })
+    model.script({ tokens: ['<think>It is ', 'a dot.</think>', 'I see a dot.'] })
+    await say(page, 'What is this?')
+    await expect.poll(() => lastAnswer(page)).toContain('I see a dot.')
+    await page.reload()
+    await expect.poll(() => lastAnswer(page)).toContain('I see a dot.')
+    const picture = page.getByRole('list', { name: 'Attachments' }).locator('img')
+    await expect.poll(() => picture.evaluate((image: HTMLImageElement) => image.naturalWidth)).toBe(1)
+    expect(await page.getByText('It is a dot.').isVisible()).toBe(false)
+    await page.getByText('Reasoning').click()
+    await page.getByText('It is a dot.').waitFor()
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
   it('starts a branch with an edited message, and both branches can be read', async () => {
     const { page, context } = await visit(browser, owner)
     model.script({ tokens: 'First answer.' }, { tokens: 'Second answer.' })
@@ -138,34 +200,6 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('Second answer.')
     await page.getByRole('button', { name: 'Earlier branch' }).click()
     await expect.poll(() => lastAnswer(page)).toContain('First answer.')
-    await context.close()
-  })
-
-  it("shows a model's answer as sanitised Markdown, and loads nothing from other origins", async () => {
-    const hostile = [
-      '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">',
-      '<a href="javascript:window.hacked = 3">x</a> [y](javascript:window.hacked=4) [z](data:text/html,x)',
-      '![picture](https://evil.example/pixel.png) \u202etxet desrever',
-      `<style>body{display:none}</style><iframe src="https://evil.example"></iframe>`,
-    ].join('\n\n')
-    const name = '<img src=x onerror="window.hacked = 5">\u202e'
-    const { id } = (
-      await request(server, 'POST', '/api/v1/agents', { body: { name, systemPrompt: 'x', initialGreeting: hostile } })
-    ).body
-    const { page, context, complaints } = await visit(browser, owner, `/app?agent=${id}`)
-    model.script({ tokens: [hostile] }, { tokens: ['*a*'.repeat(350_000)] })
-    await say(page, hostile)
-    await expect.poll(() => lastAnswer(page)).toContain('desrever')
-    const answer = page.locator('[data-turn=assistant]').last()
-    expect(await answer.locator('script, img, iframe, style').count()).toBe(0)
-    const hrefs = await answer
-      .locator('.prose a')
-      .evaluateAll((links) => links.map((link) => link.getAttribute('href')))
-    expect(hrefs.filter(Boolean)).toEqual(['https://evil.example/pixel.png'])
-    await say(page, 'Much')
-    await expect.poll(() => page.locator('[data-turn=assistant] pre').count()).toBeGreaterThan(0)
-    expect(await page.evaluate(() => (window as { hacked?: number }).hacked)).toBeUndefined()
-    expect(complaints).toEqual([])
     await context.close()
   })
 })
@@ -208,11 +242,3 @@ describe.skipIf(!hasBrowser)('a chat while the server is killed', () => {
     }
   }, 60_000)
 })
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await new Promise((resolve) => probe.once('listening', resolve))
-  const { port } = probe.address() as { port: number }
-  await new Promise((resolve) => probe.close(resolve))
-  return port
-}

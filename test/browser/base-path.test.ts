@@ -1,0 +1,64 @@
+import { createServer, request as forward } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { describe, expect, it } from 'vitest'
+import { expectEachOnce, hasBrowser, lastAnswer, launch, ownerOf, say, visit } from '../support/browser.ts'
+import { startModelServer } from '../support/model-server.ts'
+import { freePort } from '../support/postgres.ts'
+import { startServer } from '../support/server.ts'
+
+const PREFIX = '/team/muster'
+
+/** A proxy that hands on what stands under a path, without it, and knows nothing else. */
+async function startPrefixProxy(target: string) {
+  const server = createServer((incoming, response) => {
+    const { method, headers, url = '' } = incoming
+    if (!url.startsWith(`${PREFIX}/`)) return void response.writeHead(404).end()
+    const outgoing = forward(target + url.slice(PREFIX.length), { method: method ?? 'GET', headers }, (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers)
+      answer.pipe(response)
+    })
+    outgoing.on('error', () => response.destroy())
+    response.on('close', () => outgoing.destroy())
+    incoming.pipe(outgoing)
+  }).listen(0, '127.0.0.1')
+  await new Promise((resolve) => server.once('listening', resolve))
+  return {
+    origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+describe.skipIf(!hasBrowser)('the console under a path of another host', () => {
+  it('chats, follows links and survives a reload', async () => {
+    await using model = await startModelServer()
+    const port = await freePort()
+    await using proxy = await startPrefixProxy(`http://127.0.0.1:${port}`)
+    await using server = await startServer({
+      ...{ PORT: String(port), PUBLIC_URL: proxy.origin + PREFIX },
+      OPENAI_BASE_URL: model.baseUrl,
+      DEFAULT_MODEL: 'compatible/test',
+    })
+    const browser = await launch()
+    try {
+      const { cookie } = await ownerOf(server)
+      const { page, complaints } = await visit(browser, { url: proxy.origin, cookie }, `${PREFIX}/app`)
+      model.script({ tokens: ['w0 ', 'w1 ', 'w2'] })
+      await say(page, 'Count')
+      await page.waitForURL(`**${PREFIX}/app/chats/*`)
+      await expect.poll(() => lastAnswer(page)).toContain('w2')
+      await page.reload()
+      await expect.poll(() => lastAnswer(page)).toContain('w2')
+      await expectEachOnce(page, 3)
+      await page.getByRole('link', { name: 'Runs' }).click()
+      await page.getByRole('link', { name: 'Count' }).click()
+      await page.getByRole('list', { name: /^Lane of/ }).waitFor()
+      expect(new URL(page.url()).pathname).toMatch(`${PREFIX}/app/runs/`)
+      expect(complaints).toEqual([])
+    } finally {
+      await browser.close()
+    }
+  })
+})

@@ -1,0 +1,84 @@
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { composer, type Door, hasBrowser, launch, ownerOf, visit } from '../support/browser.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+describe.skipIf(!hasBrowser)('the people of an organization in the console', () => {
+  let browser: Browser
+  let server: TestServer
+  let owner: Door
+  beforeAll(async () => {
+    browser = await launch()
+    server = await startServer()
+    owner = await ownerOf(server)
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await server?.[Symbol.asyncDispose]()
+  })
+
+  it('lets an invitation be made, read once, and accepted in another browser', async () => {
+    const { page, context, complaints } = await visit(browser, owner, '/app/settings/members')
+    await page.getByRole('button', { name: 'Invite somebody' }).click()
+    await page.getByLabel('E-mail').fill('grace@example.com')
+    await page.getByLabel('Role', { exact: true }).selectOption({ label: 'Admin' })
+    await page.getByRole('button', { name: 'Invite', exact: true }).click()
+    const { pathname, hash } = new URL((await page.getByRole('dialog').locator('pre').textContent()) ?? '')
+    await page.getByRole('button', { name: 'Close' }).last().click()
+    await page.getByText('grace@example.com').waitFor()
+    expect(await page.content()).not.toContain(hash)
+
+    const guest = await visit(browser, { url: server.url, cookie: '' }, pathname + hash)
+    await guest.page.getByLabel('Your name').fill('Grace Hopper')
+    await guest.page.getByLabel('Choose a password').fill('a long sentence of hers')
+    await guest.page.getByRole('button', { name: 'Accept the invitation' }).click()
+    await composer(guest.page).waitFor()
+    await guest.page.goto('/app/settings/members')
+    await guest.page.getByLabel('Role: Grace Hopper').waitFor()
+    expect(guest.complaints).toEqual([])
+    await guest.context.close()
+
+    await page.reload()
+    await page.getByLabel('Role: Grace Hopper').waitFor()
+    expect(await page.getByText('No invitation is open.').count()).toBe(1)
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
+  it('refuses an invitation that was withdrawn', async () => {
+    const { page, context } = await visit(browser, owner, '/app/settings/members')
+    await page.getByRole('button', { name: 'Invite somebody' }).click()
+    await page.getByLabel('E-mail').fill('eve@example.com')
+    await page.getByRole('button', { name: 'Invite', exact: true }).click()
+    const { pathname, hash } = new URL((await page.getByRole('dialog').locator('pre').textContent()) ?? '')
+    await page.getByRole('button', { name: 'Close' }).last().click()
+    await page.getByRole('button', { name: 'Withdraw: eve@example.com' }).click()
+    await page.getByRole('button', { name: 'Withdraw', exact: true }).click()
+    await page.getByText('No invitation is open.').waitFor()
+    const guest = await visit(browser, { url: server.url, cookie: '' }, pathname + hash)
+    await guest.page.getByRole('alert').filter({ hasText: /\w/ }).waitFor()
+    expect(await guest.page.getByRole('button', { name: 'Accept the invitation' }).isVisible()).toBe(false)
+    await context.close()
+    await guest.context.close()
+  })
+
+  it('makes a key of a service account, which works until it is revoked', async () => {
+    const { page, context } = await visit(browser, owner, '/app/settings/service-accounts')
+    await page.getByRole('button', { name: 'New service account' }).click()
+    await page.getByLabel('Name').fill('Pipeline')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByRole('button', { name: 'Keys' }).click()
+    await page.getByRole('button', { name: 'New key' }).click()
+    await page.getByLabel('Name').fill('Nightly')
+    await page.getByRole('button', { name: 'Create' }).click()
+    const token = await page.getByRole('dialog', { name: 'The key, this once' }).locator('pre').textContent()
+    const ask = async () => (await request(server, 'GET', '/api/v1/agents', { token })).status
+    expect(await ask()).toBe(200)
+    await page.getByRole('button', { name: 'Close' }).last().click()
+    await page.getByRole('button', { name: 'Revoke Nightly' }).click()
+    await page.getByRole('button', { name: 'Revoke', exact: true }).click()
+    await expect.poll(ask).toBe(401)
+    await context.close()
+  })
+})

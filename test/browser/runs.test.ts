@@ -1,0 +1,95 @@
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { Prisma } from '../../src/db/client.ts'
+import { type Door, hasBrowser, launch, ownerOf, visit } from '../support/browser.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+const MANY = 100_000
+
+/** Copies a run, each copy a second older than the one before. */
+async function copy({ service: { deps } }: TestServer, executionId: string): Promise<void> {
+  const columns = await deps.db.$queryRaw<{ name: string }[]>`SELECT "name" FROM pragma_table_info('Execution')`
+  const changes: Record<string, string> = {
+    id: `'copy-' || n`,
+    rootExecutionId: `'copy-' || n`,
+    queueSeq: 'n + 1',
+    createdAt: `"createdAt" - n * 1000`,
+  }
+  const names = columns.map(({ name }) => `"${name}"`).join(', ')
+  const values = columns.map(({ name }) => changes[name] ?? `"${name}"`).join(', ')
+  await deps.db.$executeRaw(
+    Prisma.raw(`INSERT INTO "Execution" (${names})
+      WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ${MANY})
+      SELECT ${values} FROM "Execution", numbers WHERE "id" = '${executionId}'`),
+  )
+}
+
+describe.skipIf(!hasBrowser)('the runs in the console', () => {
+  let browser: Browser
+  let server: TestServer
+  let owner: Door
+  let agentId: string
+  let executionId: string
+  const execute = async (message: string) =>
+    (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message } })).body.executionId
+  beforeAll(async () => {
+    browser = await launch()
+    server = await startServer()
+    owner = await ownerOf(server)
+    agentId = (await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'x' } })).body.id
+    executionId = await execute('The first')
+    await copy(server, executionId)
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await server?.[Symbol.asyncDispose]()
+  })
+
+  it('scroll through 100,000 rows with few elements, and show new rows by themselves', async () => {
+    const { page, context, complaints } = await visit(browser, owner, '/app/runs')
+    await page.getByText(`${(MANY + 1).toLocaleString('en-GB')} runs`).waitFor()
+    const rows = page.getByRole('rowgroup').last().getByRole('row')
+    const box = page.getByRole('rowgroup').last()
+    const lastIndex = async () => Number(await rows.last().getAttribute('aria-rowindex'))
+    for (const wanted of [150, 600, 1_500]) {
+      // The next page is read when the end comes near.
+      await expect
+        .poll(async () => {
+          await box.evaluate((element) => element.scrollTo({ top: element.scrollHeight }))
+          return lastIndex()
+        })
+        .toBeGreaterThan(wanted)
+      expect(await rows.count()).toBeLessThan(80)
+    }
+    await box.evaluate((element) => element.scrollTo({ top: 0 }))
+    await execute('A new one')
+    await page.getByText('A new one').waitFor()
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
+  it('keep their filters in the address', async () => {
+    const { page, context } = await visit(browser, owner, '/app/runs')
+    await page.getByLabel('Status').selectOption({ label: 'Failed' })
+    await page.getByText('No run fits these filters').waitFor()
+    expect(new URL(page.url()).search).toBe('?status=failed')
+    await page.reload()
+    await page.getByText('No run fits these filters').waitFor()
+    await page.getByRole('button', { name: 'Clear the filters' }).click()
+    await page.getByText('The first').first().waitFor()
+    await context.close()
+  })
+
+  it('have a link to each moment of a run', async () => {
+    const { page, context } = await visit(browser, owner, `/app/runs/${executionId}`)
+    await page.getByRole('list', { name: 'Lane of Ada' }).getByRole('link').first().click({ timeout: 8_000 })
+    await page.getByRole('region', { name: 'Events' }).waitFor()
+    const { searchParams } = new URL(page.url())
+    const link = page.getByRole('link', { name: `Link to this moment ${searchParams.get('seq')}`, exact: true })
+    await link.waitFor()
+    await page.reload()
+    await link.waitFor()
+    await context.close()
+  })
+})
