@@ -315,7 +315,7 @@ export function createDeliverer(deps: Deps): Deliverer {
     ...(['execution', 'chat', 'task'] as const).map((channel) => bus.subscribe(channel, wakeIfWanted)),
   ]
   const timers = [
-    // A notice comes with the first event for a new reader.
+    // Without readers no polling is necessary, because the first new reader publishes a notice.
     setInterval(() => void ((isWanted || isFirst) && tickLater()), INTERVAL),
     setInterval(() => {
       forget().catch((error) => log.error({ err: error }, 'failed to remove old events, retrying'))
