@@ -90,7 +90,7 @@ class RestError extends Error {
   }
 }
 
-/** Calls a REST route that has no procedure: uploads and sessions. Throws what {@link toFailure} reads. */
+/** Calls a REST route without a procedure: uploads and sessions. Throws errors for {@link toFailure}. */
 export async function rest<Answer>(
   method: string,
   path: string,

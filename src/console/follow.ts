@@ -2,20 +2,20 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useSyncExternalStore } from 'react'
 import { client, toFailure } from './api.ts'
 
-/** Waits between attempts to connect (ms): the first ones come soon. */
+/** Delays between attempts to connect (ms), short at first. */
 const WAITS = [250, 500, 1_000, 2_000, 5_000]
 
 type Handlers = {
   onData: (data: unknown) => void
   /** Called at each connection, and when one is lost. */
   onState?: (connected: boolean) => void
-  /** Called when it cannot be followed (any more). */
+  /** Called when the subscription is refused, also later. */
   onGone?: (error: unknown) => void
 }
 
 /**
- * Follows a subscription until the returned function is called. It comes back by itself after a lost connection and a restarted
- * server; `inputOf` says from where.
+ * Follows a subscription until the returned function is called. Reconnects after a lost connection or a restart of the
+ * server; `inputOf` returns the place to resume at.
  */
 export function follow(path: string, inputOf: () => object, { onData, onState, onGone }: Handlers): () => void {
   let attempt = 0
@@ -27,7 +27,7 @@ export function follow(path: string, inputOf: () => object, { onData, onState, o
   const again = () => {
     if (isOver) return
     onState?.(false)
-    // What the closed one still says is not heard.
+    // Events of a closed connection are ignored.
     opened += 1
     subscription?.unsubscribe()
     clearTimeout(timer)
@@ -47,7 +47,7 @@ export function follow(path: string, inputOf: () => object, { onData, onState, o
         onData(data)
       },
       onStarted: () => own === opened && onState?.(true),
-      // An EventSource would come back by itself, but late, and not after every refusal.
+      // An EventSource reconnects late, and not after every refusal.
       onConnectionStateChange: ({ state, error }: { state: string; error?: unknown }) => {
         if (state === 'connecting' && error && own === opened) again()
       },
@@ -62,7 +62,7 @@ export function follow(path: string, inputOf: () => object, { onData, onState, o
     })
   }
 
-  // The browser says when it is worth a try.
+  // Reconnects at once when the browser is online again.
   const wake = () => {
     if (isOver || !timer) return
     clearTimeout(timer)
@@ -87,12 +87,12 @@ const onVisibility = (listener: () => void) => {
 /** Whether the page is in the background. */
 export const useIsHidden = (): boolean => useSyncExternalStore(onVisibility, () => document.hidden)
 
-/** Changes that come at once are read once (ms). */
+/** Time within which changes are read together (ms). */
 const TOGETHER = 150
 
 /**
- * Reads queries anew (by the first words of their keys) whenever a subscription tells of a change. Only a page that is looked at
- * has the connection: browsers open six to a server, for all of their tabs.
+ * Reads queries again (by the first words of their keys) when a subscription reports a change. Only a visible page has
+ * the connection, because browsers open six to a server for all of their tabs.
  */
 export function useChanges(path: 'tasks.changes' | 'approvals.changes', changed: string): void {
   const cache = useQueryClient()

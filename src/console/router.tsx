@@ -14,7 +14,7 @@ import { NewChat } from './features/chat/new-chat.tsx'
 import { Shell } from './shell.tsx'
 import { texts } from './texts.ts'
 
-/** Reads the texts of an address's query; what is empty or unknown is left out. */
+/** Reads the text parameters of a URL's query, without empty and unknown ones. */
 const only =
   <Name extends string>(...names: readonly Name[]) =>
   (search: Record<string, unknown>): { [Key in Name]?: string } =>

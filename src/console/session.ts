@@ -3,7 +3,7 @@ import { BASE, chosenOrganization, rest } from './api.ts'
 
 export type Organization = { id: string; name: string; slug: string; role: 'owner' | 'admin' | 'member' }
 
-/** Who is signed in, and where (contract-2.md section 3.2). */
+/** The signed-in person, and the organization (contract-2.md section 3.2). */
 export type Session = {
   user: { id: string; name: string; email: string; image?: string | null }
   organization: { id: string; name: string; slug: string } | null
@@ -14,7 +14,7 @@ export type Session = {
 
 let isLeaving = false
 
-/** Leads to the sign-in page, and back here afterwards. */
+/** Redirects to the sign-in page, and back here afterwards. */
 export function signIn(): void {
   // Several refused requests lead there once.
   if (isLeaving) return
@@ -24,8 +24,8 @@ export function signIn(): void {
 }
 
 /**
- * Reads the session, in the organization that the address names, else the one chosen last, else the first. A choice that is no
- * membership any more is dropped.
+ * Reads the session in the organization of the URL, or else the last selected one, or else the first. A selection
+ * without a membership is dropped.
  */
 async function readSession(): Promise<Session> {
   const session = await rest<Session>('GET', '/api/auth/session', undefined, {})
@@ -47,7 +47,7 @@ export const sessionQuery = queryOptions({
   staleTime: Number.POSITIVE_INFINITY,
 })
 
-/** The session. Pages are shown only once it is there. */
+/** The session. Pages are rendered only after it was read. */
 export function useSession(): Session {
   const { data } = useQuery(sessionQuery)
   if (!data) throw new Error('No session')
@@ -56,7 +56,7 @@ export function useSession(): Session {
 
 export const useIsAdmin = (): boolean => useSession().role !== 'member'
 
-/** Goes on in another organization. Nothing of the last one stays in memory. */
+/** Switches to another organization, and clears all data of the previous one. */
 export function switchOrganization(id: string): void {
   chosenOrganization.set(id)
   location.assign(`${BASE}/app`)

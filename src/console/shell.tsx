@@ -20,7 +20,7 @@ const Palette = lazy(() => import('./palette.tsx'))
 
 const isMac = /Mac|iP(hone|ad)/.test(navigator.platform)
 
-/** What stands around every page: navigation, organization, user, palette. */
+/** The frame of every page: navigation, organization, user, palette. */
 export function Shell() {
   const [drawer, setDrawer] = useState(false)
   const [palette, setPalette] = useState(false)

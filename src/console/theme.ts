@@ -10,7 +10,7 @@ export type Theme = (typeof THEMES)[number]
 
 export const theme = (): Theme => (localStorage.getItem(KEY) as Theme | null) ?? 'system'
 
-/** Colours the page as the person, or else their system, wants it. */
+/** Applies the colour scheme that the person, or else the system, prefers. */
 export function setTheme(next: Theme): void {
   localStorage.setItem(KEY, next)
   applyTheme()
@@ -25,7 +25,7 @@ export function applyTheme(): void {
 
 const isDark = () => (theme() === 'system' ? system.matches : theme() === 'dark')
 
-/** Whether the page is dark: for what styles do not reach, such as a canvas. */
+/** Whether the page is dark, for elements outside of CSS, such as a canvas. */
 export const useIsDark = (): boolean =>
   useSyncExternalStore((listener) => {
     listeners.add(listener)

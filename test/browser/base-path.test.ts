@@ -8,7 +8,7 @@ import { startServer } from '../support/server.ts'
 
 const PREFIX = '/team/muster'
 
-/** A proxy that hands on what stands under a path, without it, and knows nothing else. */
+/** A plain proxy that removes a path prefix and forwards the rest. */
 async function startPrefixProxy(target: string) {
   const server = createServer((incoming, response) => {
     const { method, headers, url = '' } = incoming

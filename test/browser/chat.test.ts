@@ -24,7 +24,7 @@ import { spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-/** A picture of one pixel. */
+/** An image of one pixel. */
 const DOT = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 
 const words = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `w${from + index} `)
@@ -129,7 +129,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
-  it('tells the model why a call was denied', async () => {
+  it('sends the reason of a denied call to the model', async () => {
     await using mcp = await startMcpServer()
     const mcpId = await createMcp(server, mcp.url, [{ tool: '*', mode: 'ask' }])
     const body = { name: 'Denied', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
@@ -149,7 +149,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
-  it('keeps the words of an answer that is stopped, and says that it was stopped', async () => {
+  it('keeps the words of a stopped answer, with a note', async () => {
     const { page, context } = await visit(browser, owner)
     model.script({ tokens: words(0, 10), end: 'hang' })
     await say(page, 'Count')
@@ -163,7 +163,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
-  it('shows a pasted picture and folded reasoning after a reload', async () => {
+  it('shows a pasted image and collapsed reasoning after a reload', async () => {
     const { page, context, complaints } = await visit(browser, owner)
     await composer(page).waitFor()
     await composer(page).evaluate((element, base64) => {

@@ -7,7 +7,7 @@ import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-/** HTML, scripts, addresses that run, styles, frames, a foreign picture, and letters that turn the direction. */
+/** HTML, scripts, javascript: URLs, styles, frames, a foreign image, and characters that reverse the text. */
 const HOSTILE = [
   '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><svg onload="window.hacked = 3">',
   '<a href="javascript:window.hacked = 4">x</a> [y](javascript:window.hacked=5) [z](data:text/html,x)',
@@ -15,10 +15,10 @@ const HOSTILE = [
   '<style>body{display:none}</style><iframe src="https://evil.example"></iframe>',
   '\u202etxet desrever\u202c and {{constructor.constructor("window.hacked=7")()}}',
 ].join('\n\n')
-/** The end of it, which shows that it was drawn. */
+/** Its last word, which proves that it was rendered. */
 const END = 'constructor.constructor'
 
-/** Expects that nothing of it ran or was loaded, and that the page is still there. */
+/** Expects that none of it ran or was loaded, and that the page is still there. */
 async function expectHarmless(page: Page, within: string): Promise<void> {
   expect(await page.locator(within).locator('script, iframe, style, svg[onload], img:not([alt=""])').count()).toBe(0)
   expect(await page.evaluate(() => (window as { hacked?: number }).hacked)).toBeUndefined()

@@ -74,13 +74,13 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     { colorScheme: 'light', width: 1440 },
     { colorScheme: 'dark', width: 375 },
   ] as const)(
-    'have no serious finding of axe, obey their policy, fit and are small: $colorScheme, $width pixels',
+    'pass axe, obey their policy, fit and are small: $colorScheme, $width pixels',
     async ({ colorScheme, width }) => {
       const viewport = { width, height: 800 }
       const { page, context, complaints } = await visit(browser, owner, '/app', { colorScheme, viewport })
       let loaded = 0
       const seen = new Set<string>()
-      /** Returns the size of the files that have come since the last time (bytes). */
+      /** Returns the size of the files that have arrived since the last call (bytes). */
       const load = async () => {
         const before = loaded
         const names = await page.evaluate(() =>

@@ -18,7 +18,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await server?.[Symbol.asyncDispose]()
   })
 
-  it('lets an invitation be made, read once, and accepted in another browser', async () => {
+  it('lets an admin invite a person, who accepts in another browser', async () => {
     const { page, context, complaints } = await visit(browser, owner, '/app/settings/members')
     await page.getByRole('button', { name: 'Invite somebody' }).click()
     await page.getByLabel('E-mail').fill('grace@example.com')
@@ -63,7 +63,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await guest.context.close()
   })
 
-  it('makes a key of a service account, which works until it is revoked', async () => {
+  it('creates a key of a service account, which works until it is revoked', async () => {
     const { page, context } = await visit(browser, owner, '/app/settings/service-accounts')
     await page.getByRole('button', { name: 'New service account' }).click()
     await page.getByLabel('Name').fill('Pipeline')

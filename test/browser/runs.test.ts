@@ -7,7 +7,7 @@ import { startServer, type TestServer } from '../support/server.ts'
 
 const MANY = 100_000
 
-/** Copies a run, each copy a second older than the one before. */
+/** Copies a run, each copy a second older than the previous one. */
 async function copy({ service: { deps } }: TestServer, executionId: string): Promise<void> {
   const columns = await deps.db.$queryRaw<{ name: string }[]>`SELECT "name" FROM pragma_table_info('Execution')`
   const changes: Record<string, string> = {
@@ -69,7 +69,7 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await context.close()
   })
 
-  it('keep their filters in the address', async () => {
+  it('keep their filters in the URL', async () => {
     const { page, context } = await visit(browser, owner, '/app/runs')
     await page.getByLabel('Status').selectOption({ label: 'Failed' })
     await page.getByText('No run fits these filters').waitFor()

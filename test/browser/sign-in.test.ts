@@ -43,7 +43,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await page.getByRole('button', { name: 'Continue' }).click()
   }
 
-  it('a person signs in with an identity provider and comes to the page that they wanted', async () => {
+  it('a person signs in with an identity provider and reaches the requested page', async () => {
     oidc.people.set('ada', { sub: 'ada', email: 'ada@allowed.example', email_verified: true })
     const page = await open('/app/account')
     await arrive(page, '/app/sign-in')
@@ -61,7 +61,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await page.context().close()
   })
 
-  it('a person without an account is told what to do, and so is one who cancels', async () => {
+  it('a person without an account, or one who cancels, reads the remedy', async () => {
     oidc.people.set('eve', { sub: 'eve', email: 'eve@elsewhere.example', email_verified: true })
     const page = await open('/app/sign-in')
     await page.getByRole('link', { name: 'Sign in with' }).click()
@@ -100,7 +100,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     return { email, organizationId: second.organizationId, cookie: (await signedIn(server, userId)).secret }
   }
 
-  it('GraphiQL works for a person who has signed in, in the organization of their choice', async () => {
+  it('GraphiQL works for a signed-in person, in the selected organization', async () => {
     const { cookie, organizationId } = await memberOfTwo()
     const { page, context, complaints } = await visit(browser, { url: server.url, cookie }, '/graphql')
     await page.getByLabel('Organization', { exact: true }).selectOption(organizationId)
@@ -115,7 +115,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await context.close()
   })
 
-  it('GraphiQL asks everybody else for a token', async () => {
+  it('GraphiQL asks other visitors for a token', async () => {
     const page = await open('/graphql')
     await page.getByLabel('Token').fill(server.token)
     await page.getByRole('button', { name: 'Load the schema' }).click()
@@ -127,7 +127,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await page.context().close()
   })
 
-  it('the API reference tries requests as the person who has signed in, writes too', async () => {
+  it('the API reference sends requests as the signed-in person, also writes', async () => {
     const { cookie, email, organizationId } = await memberOfTwo()
     const { page, context, complaints } = await visit(
       browser,

@@ -21,8 +21,8 @@ const SHAPES = {
 } as const
 
 /**
- * A modal dialog: the browser's own, which keeps the focus in it, makes the page behind inert and closes with Escape. A library
- * for it would be 15 KB of the first load.
+ * A modal dialog of the browser, which traps the focus, makes the page behind it inert and closes with Escape. A
+ * library would add 15 KB to the first load.
  */
 export function Dialog({ open, ...rest }: Props) {
   return open ? <Opened {...rest} /> : null
@@ -30,13 +30,13 @@ export function Dialog({ open, ...rest }: Props) {
 
 function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<Props, 'open'>) {
   const box = useRef<HTMLDialogElement>(null)
-  // A click beside the dialog must not lose what was written in it.
+  // A click beside the dialog must not lose its input.
   const isWrittenIn = useRef(false)
   const id = useId()
   useEffect(() => {
     const before = document.activeElement
     if (!box.current?.open) box.current?.showModal()
-    // It would be the button that closes.
+    // The first focus would otherwise be on the close button.
     box.current?.querySelector<HTMLElement>('input:not([hidden]), textarea, select')?.focus()
     return () => {
       if (before instanceof HTMLElement && before.isConnected) before.focus()
@@ -53,7 +53,7 @@ function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<P
         SHAPES[as],
       )}
       onCancel={(event) => {
-        // Of an input of type file in it, too.
+        // Ignores the same event of a file input within the dialog.
         if (event.target !== box.current) return
         event.preventDefault()
         onClose()
@@ -97,7 +97,7 @@ type ConfirmProps = {
   children?: ReactNode
 }
 
-/** Asks before something that cannot be taken back. */
+/** Asks for confirmation of an irreversible action. */
 export function Confirm({ open, onClose, title, text, action, onConfirm, children }: ConfirmProps) {
   const [busy, setBusy] = useState(false)
   return (
@@ -110,7 +110,7 @@ export function Confirm({ open, onClose, title, text, action, onConfirm, childre
           busy={busy}
           onClick={() => {
             setBusy(true)
-            // The action itself says what failed.
+            // The action itself reports its failure.
             onConfirm()
               .then(onClose, () => {})
               .finally(() => setBusy(false))

@@ -4,9 +4,11 @@ import { memo, useMemo } from 'react'
 import { texts } from '../texts.ts'
 import { Code } from './code.tsx'
 
-// What models and tools say (contract-2.md section 7.8): sanitised, and nothing is loaded from elsewhere.
+// Texts of models and tools (contract-2.md section 7.8): sanitised, without loading anything from other origins.
 
-/** Longer texts are shown as they are (characters): reading them as Markdown would keep the page. */
+/**
+ * Maximum length of Markdown (characters). Longer texts are shown as plain text, because parsing would block the page.
+ */
 const MAX_MARKDOWN = 200_000
 
 const escaped = (text: string) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`)
@@ -14,12 +16,12 @@ const escaped = (text: string) => text.replace(/[&<>"']/g, (letter) => `&#${lett
 const marked = new Marked({
   gfm: true,
   renderer: {
-    // A picture is a link: to load it would tell its server that somebody reads.
+    // An image becomes a link, because loading it would reveal the reader to its server.
     image: ({ href, text }) =>
       `<a href="${escaped(href)}">${escaped(text || href)}</a> <small>(${texts.picture})</small>`,
     // An input would need a label.
     checkbox: ({ checked }) => `<small>${checked ? '☑' : '☐'}</small> `,
-    // Raw HTML is text.
+    // Raw HTML is shown as text.
     html: ({ text }) => escaped(text),
   },
 })
@@ -42,7 +44,7 @@ const ALLOWED = {
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
 }
 
-/** One block of a text: while an answer grows only its last block is made anew. */
+/** One block of a text. While an answer grows, only its last block is rendered again. */
 const Block = memo(
   function Block({ token }: { token: Token }) {
     if (token.type === 'code') return <Code text={token.text} language={token.lang ?? ''} />
@@ -55,7 +57,7 @@ const Block = memo(
 
 const toBlocks = (text: string): Token[] => marked.lexer(text).filter(({ type }) => type !== 'space')
 
-/** Markdown of a model or a tool. */
+/** Renders Markdown of a model or a tool. */
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const isLong = text.length > MAX_MARKDOWN
   const blocks = useMemo(() => (isLong ? [] : toBlocks(text)), [text, isLong])

@@ -1,4 +1,4 @@
-// How numbers, times and sizes are written, in the person's own language.
+// Formats numbers, times and sizes in the person's language.
 
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto', style: 'narrow' })
 const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' })
@@ -6,7 +6,7 @@ const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle
 const compact = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 })
 const whole = new Intl.NumberFormat()
 
-/** Says how long ago a moment is, or its day. */
+/** Formats the age of a moment, or its day. */
 export function ago(iso: string, now = Date.now()): string {
   const seconds = Math.round((new Date(iso).getTime() - now) / 1000)
   const distance = Math.abs(seconds)
@@ -25,7 +25,7 @@ export const moment = (iso: string, timeZone?: string): string =>
 export const count = (value: number): string => whole.format(value)
 export const short = (value: number): string => (value < 10_000 ? whole.format(value) : compact.format(value))
 
-/** Writes a time span (ms). */
+/** Formats a duration (ms). */
 export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`
   if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`
@@ -34,13 +34,13 @@ export function duration(ms: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
 }
 
-/** Writes a size (bytes). */
+/** Formats a size (bytes). */
 export function size(bytes: number): string {
   if (bytes < 1_024) return `${bytes} B`
   if (bytes < 1_048_576) return `${(bytes / 1_024).toFixed(1)} KB`
   return `${(bytes / 1_048_576).toFixed(1)} MB`
 }
 
-/** Writes a value as JSON for people. */
+/** Formats a value as indented JSON. */
 export const pretty = (value: unknown): string =>
   typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? '')

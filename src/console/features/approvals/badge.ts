@@ -2,12 +2,12 @@ import { useQuery } from '@tanstack/react-query'
 import { useIsHidden } from '../../follow.ts'
 import { query } from '../../queries.ts'
 
-/** How often a page in the background looks for approvals (ms), to tell of new ones. */
+/** Interval at which a page in the background looks for approvals for its notifications (ms). */
 const IN_BACKGROUND = 30_000
 
 export const waitingQuery = query('approvals.list', { status: 'pending', limit: 100 })
 
-/** The number of approvals that wait for somebody. */
+/** The number of approvals that wait for the person. */
 export function useBadge(): number {
   const isHidden = useIsHidden()
   const { data } = useQuery({

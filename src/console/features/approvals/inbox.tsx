@@ -17,7 +17,7 @@ const t = texts.approvals
 
 type Status = Approval['status']
 
-/** The calls of tools that wait for somebody, and those that did. */
+/** Tool calls that wait for a decision, and decided ones. */
 export function Inbox() {
   const navigate = useNavigate({ from: '/approvals' })
   const { status = 'pending' } = useSearch({ from: '/approvals' })

@@ -20,7 +20,7 @@ const DOTS: Readonly<Record<string, string>> = {
   error: 'bg-danger',
 }
 
-/** The chats, newest first. On narrow screens it is a page of its own. */
+/** The chats, newest first. On narrow screens it is a separate page. */
 export function ChatList({ current, alone }: { current?: string; alone?: boolean }) {
   const chats = useInfiniteQuery({ ...pages('chats.list', {}, 40), refetchInterval: 15_000 })
   return (

@@ -21,7 +21,7 @@ export async function readMessages(id: string, signal?: AbortSignal): Promise<{ 
 
 export const messagesKey = (id: string) => ['chats.messages', id] as const
 
-/** The state of a chat that is followed. */
+/** The state of a followed chat. */
 export function useFollowedChat(id: string) {
   const cache = useQueryClient()
   const [live, dispatch] = useReducer(
@@ -48,7 +48,7 @@ export function useFollowedChat(id: string) {
           void cache.invalidateQueries({ queryKey: ['chats.list'] })
           void cache.invalidateQueries({ queryKey: ['approvals.list'] })
         }
-        // A question is written when its run begins, an answer when it ends.
+        // A question is stored when its run starts, an answer when it ends.
         if (event.event !== 'message') reread()
         else if (event.data.messageType === 'approval') void cache.invalidateQueries({ queryKey: ['approvals.list'] })
       },

@@ -7,10 +7,10 @@ import { texts } from '../../texts.ts'
 
 const t = texts.nextSteps
 
-/** Somebody with more chats knows what to do next. */
+/** A user with more chats needs no next steps. */
 const NEWCOMER = 5
 
-/** What somebody who has just come can do next. */
+/** Next steps for a new user. */
 export function NextSteps() {
   const { data } = useQuery(query('models.list', undefined))
   const isAdmin = useIsAdmin()

@@ -8,7 +8,7 @@ import { Decision } from '../approvals/decision.tsx'
 import { type LiveRun, waitingIn } from './live.ts'
 import { Reasoning, ToolCall } from './tool-call.tsx'
 
-/** What a run says, as it comes: reasoning, text, tools, approvals, warnings, and how it ended. */
+/** The live output of a run: reasoning, text, tools, approvals, warnings, and its end. */
 export function RunView({ run }: { run: LiveRun }) {
   const running = run.status === 'running'
   const waiting = waitingIn(run)
@@ -59,7 +59,7 @@ export const Warnings = ({ warnings }: { warnings: readonly string[] }) =>
     </p>
   ))
 
-/** How a run ended that did not complete. */
+/** The end of a run that did not complete. */
 export function Ended({
   executionId,
   cancelled,

@@ -73,11 +73,11 @@ type QuestionProps = {
   onChoose: (id: string) => void
   onEdit: (text: string) => void
   onAgain: () => void
-  /** It was never answered. */
+  /** It has no answer. */
   onlyQuestion: boolean
 }
 
-/** What the person said: to edit, to answer again, and the branches that begin here. */
+/** A message of the person, with actions to edit it or answer it again, and the branches that start here. */
 export function QuestionTurn({ message, siblings, busy, onChoose, onEdit, onAgain, onlyQuestion }: QuestionProps) {
   const [draft, setDraft] = useState<string | null>(null)
   const index = siblings.findIndex(({ id }) => id === message.id)
@@ -155,11 +155,11 @@ type AnswerProps = {
   busy?: boolean
   message?: Message
   onAgain?: (() => void) | undefined
-  /** What is shown in place of the message: the run, while it is followed. */
+  /** The live run in place of the message, while it is followed. */
   children?: ReactNode
 }
 
-/** What the agent answered. */
+/** An answer of the agent. */
 export function AnswerTurn({ agentName, text, busy, message, onAgain, children }: AnswerProps) {
   return (
     <div className="group flex gap-3" data-turn="assistant" aria-busy={busy || undefined}>
@@ -190,7 +190,7 @@ export function AnswerTurn({ agentName, text, busy, message, onAgain, children }
   )
 }
 
-/** An answer that was not followed: as the chat lists it. */
+/** An answer that was not followed, as the chat lists it. */
 const Said = memo(function Said({ message }: { message: Message }) {
   const hasFailed = message.code !== undefined
   return (
@@ -210,7 +210,7 @@ const Said = memo(function Said({ message }: { message: Message }) {
 
 type OutgoingProps = { one: Outgoing; onAgain: () => void; onDrop: () => void; waits: boolean }
 
-/** What the person said a moment ago; if it could not be sent, why. */
+/** A message that the person has just sent, with the reason if sending failed. */
 export function OutgoingTurn({ one, onAgain, onDrop, waits }: OutgoingProps) {
   return (
     <div className="mb-5 flex flex-col items-end gap-1" data-turn="user">

@@ -96,7 +96,7 @@ export function Missions() {
   )
 }
 
-/** How a mission is doing. */
+/** The health of a mission. */
 export const Health = ({ mission }: { mission: Mission }) => (
   <div className="flex flex-wrap items-center gap-1.5">
     <Badge kind={kindOf(mission.status)}>{t.states[mission.status]}</Badge>

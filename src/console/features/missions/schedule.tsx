@@ -10,7 +10,7 @@ const t = texts.missions
 export type Mission = Output<'missions.get'>['mission']
 export type Schedule = Mission['schedule']
 
-/** What the editor holds of a schedule. */
+/** The state of the schedule editor. */
 export type ScheduleDraft = {
   type: Schedule['type']
   value: string
@@ -40,14 +40,14 @@ export const toScheduleDraft = ({ type, value, timezone, overlap, maxRuns }: Sch
   maxRuns: maxRuns === null ? '' : String(maxRuns),
 })
 
-/** What is sent of it. */
+/** Converts it to a request. */
 export const toSchedule = ({ type, value, timezone, overlap, maxRuns }: ScheduleDraft) => ({
   ...{ type, timezone, overlap },
   value: type === 'none' ? null : value,
   maxRuns: maxRuns.trim() === '' ? null : Number(maxRuns),
 })
 
-/** Says a schedule in words. */
+/** Describes a schedule in words. */
 export function sayOf({ type, value, timezone }: Schedule): string {
   if (type === 'none') return t.types.none
   if (type === 'once') return value ? `${t.types.once} · ${moment(value)}` : t.types.once
@@ -55,7 +55,7 @@ export function sayOf({ type, value, timezone }: Schedule): string {
   return `${presetOf(value) ?? value} (${timezone})`
 }
 
-/** The fields of a schedule, with the times that follow from it. */
+/** The fields of a schedule, with its next fire times. */
 export function ScheduleFields({
   draft,
   onChange,
@@ -170,7 +170,7 @@ function Preview({ draft }: { draft: ScheduleDraft }) {
   )
 }
 
-/** A moment as inputs of the type datetime-local have it. */
+/** Formats a moment for inputs of the type datetime-local. */
 function toLocal(iso: string): string {
   if (!iso) return ''
   const date = new Date(iso)

@@ -5,7 +5,7 @@ import { follow } from '../../follow.ts'
 
 export type Numbered = ExecutionEvent & { seq: number; at: Date | string }
 
-/** All events of a run, and those to come. It comes back after a lost connection behind the last event it has. */
+/** All past and future events of a run. Reconnects after a lost connection behind the last event. */
 export function useRunEvents(executionId: string) {
   const cache = useQueryClient()
   const [events, setEvents] = useState<readonly Numbered[]>([])
@@ -18,7 +18,7 @@ export function useRunEvents(executionId: string) {
     let lastSeq = 0
     let frame = 0
 
-    // Tokens come one by one: the page is drawn once a frame.
+    // Renders at most once a frame, because tokens come one by one.
     const draw = () => {
       frame = 0
       const news = waiting.current

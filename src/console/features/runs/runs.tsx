@@ -25,7 +25,7 @@ const ROW_HEIGHT = 44
 const COLUMNS =
   'grid grid-cols-[7rem_minmax(0,1fr)_5rem] items-center gap-3 px-4 md:grid-cols-[8.5rem_11rem_minmax(0,1fr)_5rem_5rem_6rem]'
 
-/** All runs that the person may see, newest first. The filters stand in the address. */
+/** All runs that the person may see, newest first. The filters are in the URL. */
 export function Runs() {
   const search = useSearch({ from: '/runs' })
   const navigate = useNavigate({ from: '/runs' })
@@ -37,12 +37,12 @@ export function Runs() {
     return {
       ...(search.status && { status: search.status as Row['status'] }),
       ...(search.agentId && { agentId: search.agentId }),
-      // To the minute, so that the query stays the same for a while.
+      // Rounded to the minute, so that the query stays the same for a while.
       ...(span && { since: new Date(Math.floor((Date.now() - span) / 60_000) * 60_000).toISOString() }),
     }
   }, [search])
   const list = useInfiniteQuery(pages('executions.list', filter, 200))
-  // What is new comes on top by itself: one short page is read again and again, not all that was scrolled through.
+  // New runs appear on top: one short page is polled, not all loaded ones.
   const head = useQuery({ ...query('executions.list', { ...filter, limit: 50 }), refetchInterval: 5_000 })
   const total = useQuery({
     ...query('executions.list', { ...filter, limit: 1, count: true }),

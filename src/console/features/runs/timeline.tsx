@@ -21,7 +21,7 @@ type Span = {
 
 const time = (at: Date | string) => new Date(at).getTime()
 
-/** What a run did when, from its events: the model's steps, and the tools between them. */
+/** The course of a run over time, from its events: the model's steps, and the tools between them. */
 function spansOf(events: readonly Numbered[], run: Execution, now: number): Span[] {
   const spans: Span[] = []
   const open = new Map<string, Span>()

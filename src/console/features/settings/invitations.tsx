@@ -19,7 +19,7 @@ const t = texts.settings.invitations
 type Invitation = Output<'organizations.listInvitations'>['invitations'][number]
 type Role = Invitation['role']
 
-/** The open invitations of the organization: made here, and withdrawn. */
+/** The open invitations of the organization, which can be created and withdrawn here. */
 export function Invitations() {
   const { organization } = useSession()
   const id = organization?.id ?? ''

@@ -17,7 +17,7 @@ const t = texts.settings.members
 type Member = Output<'organizations.members'>['members'][number]
 type Role = Member['role']
 
-/** Who belongs to the organization. Admins change roles and remove people; owners are made by owners only. */
+/** The members of the organization. Admins change roles and remove people; only owners make owners. */
 export function Members() {
   const { organization, role: own } = useSession()
   const id = organization?.id ?? ''

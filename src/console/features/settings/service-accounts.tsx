@@ -19,7 +19,7 @@ const t = texts.settings.serviceAccounts
 type Account = Output<'organizations.listServiceAccounts'>['serviceAccounts'][number]
 type Role = Account['role']
 
-/** Users who act by keys alone, such as pipelines. */
+/** Users that act by keys alone, such as pipelines. */
 export function ServiceAccounts() {
   const { organization } = useSession()
   const isAdmin = useIsAdmin()

@@ -12,7 +12,7 @@ const t = texts.spaces
 
 const without = (some: readonly string[], others: readonly string[]) => some.filter((id) => !others.includes(id))
 
-/** The agents, skills and MCP servers of a space: what every run in it may use. */
+/** The agents, skills and MCP servers of a space, which every run in it may use. */
 export function Attached({ space }: { space: SpaceShape }) {
   const shared = useQuery(query('agents.list', { limit: 1000 }))
   const own = useQuery(query('agents.list', { owner: 'me', limit: 1000 }))

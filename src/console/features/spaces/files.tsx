@@ -19,7 +19,7 @@ const t = texts.spaces
 
 type Props = { spaceId: string; path: string | null; onOpen: (path: string | null) => void }
 
-/** The files of a space, and one of them beside the list. */
+/** The files of a space, and one open file beside the list. */
 export function Files({ spaceId, path, onOpen }: Props) {
   const [isNew, setIsNew] = useState(false)
   const [isOver, setIsOver] = useState(false)

@@ -23,7 +23,7 @@ const t = texts.spaces
 const TABS = t.tabs
 type Tab = keyof typeof TABS
 
-/** One space: files, instructions, chats, what is attached, and secrets. */
+/** One space: files, instructions, chats, attachments, and secrets. */
 export function Space() {
   const { spaceId } = useParams({ from: '/spaces/$spaceId' })
   const space = useQuery(query('spaces.get', { id: spaceId }))

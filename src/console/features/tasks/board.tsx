@@ -143,7 +143,7 @@ function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: Col
   }, [status])
 
   const read = list.data?.pages.flatMap((page) => page.tasks) ?? []
-  // A card that was moved stands in its new column at once.
+  // A moved card stands in its new column at once.
   const rows = read.filter(({ id }) => id !== moving?.task.id)
   const shown = moving?.status === status ? [{ ...moving.task, status }, ...rows] : rows
   return (
@@ -157,7 +157,7 @@ function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: Col
       )}
     >
       <h2 className="px-3 pt-3 pb-2 font-semibold">{t.states[status]}</h2>
-      {/* What scrolls must be reached with the keyboard. */}
+      {/* The keyboard must reach scrolling regions. */}
       <div
         className="min-h-0 flex-1 space-y-2 overflow-y-auto px-2 pb-3"
         tabIndex={0}

@@ -97,7 +97,7 @@ export function NewTask({ onClose }: { onClose: () => void }) {
   )
 }
 
-/** One task: to read, to change and to run, with its result. */
+/** One task to read, change and run, with its result. */
 export function TaskDialog({ id, onClose }: { id: string; onClose: () => void }) {
   const task = useQuery(query('tasks.get', { id }))
   return (

@@ -22,7 +22,7 @@ type Period = Output<'usage.get'>['period']
 const DAY = 86_400_000
 const date = (time: number) => new Date(time).toISOString().slice(0, 10)
 
-/** What the runs of the organization used. */
+/** The usage of the organization's runs. */
 export function Usage() {
   const { organization } = useSession()
   const navigate = useNavigate({ from: '/usage' })
@@ -113,7 +113,7 @@ function Parts({ entries }: { entries: readonly Entry[] }) {
   )
 }
 
-/** Adds up what has the same key, the most tokens first. */
+/** Adds up rows with the same key, most tokens first. */
 function sum(rows: readonly (Amounts & { key: string })[]): (Amounts & { key: string })[] {
   const byKey = new Map<string, Amounts & { key: string }>()
   for (const row of rows) {
@@ -133,7 +133,7 @@ function sum(rows: readonly (Amounts & { key: string })[]): (Amounts & { key: st
 type Row = Amounts & { key: string; name: string }
 
 const Table = ({ head, rows }: { head: string; rows: readonly Row[] }) => (
-  // What scrolls must be reached with the keyboard.
+  // The keyboard must reach scrolling regions.
   <div tabIndex={0} role="region" aria-label={head} className="max-h-96 overflow-auto rounded-xl border border-line">
     <table className="w-full">
       <thead className="sticky top-0 bg-panel text-soft text-xs">
@@ -254,7 +254,7 @@ function Chart({
   useEffect(() => {
     const element = box.current
     if (!element) return
-    // A canvas does not know light-dark(): an element of that colour does.
+    // A canvas does not support light-dark(), but an element of that colour does.
     const probe = element.appendChild(document.createElement('span'))
     const resolve = (name: string) => {
       probe.style.color = `var(${name})`
