@@ -33,6 +33,15 @@ const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
   [/^\/app\//, '/app/*'],
   [/^\/a2a\/agents\/[^/]+\/?$/, '/a2a/agents/{id}'],
   [/^\/a2a\/agents\/[^/]+\/\.well-known\/agent(?:-card)?\.json$/, '/a2a/agents/{id}/.well-known/agent-card.json'],
+  [/^\/openai\/v1\/models\/?$/, '/openai/v1/models'],
+  [/^\/openai\/v1\/models\//, '/openai/v1/models/{model}'],
+  [/^\/openai\/v1\/chat\/completions\/?$/, '/openai/v1/chat/completions'],
+  [/^\/openai\/v1\/responses\/?$/, '/openai/v1/responses'],
+  [/^\/openai\/v1\/responses\/[^/]+\/?$/, '/openai/v1/responses/{id}'],
+  [/^\/openai\/v1\/responses\/[^/]+\/(?:cancel|input_items)\/?$/, '/openai/v1/responses/{id}/*'],
+  [/^\/api\/v1\/agents\/[^/]+\/chat\/?$/, '/api/v1/agents/{id}/chat'],
+  [/^\/api\/v1\/agents\/[^/]+\/chat\/[^/]+\/stream\/?$/, '/api/v1/agents/{id}/chat/{chatId}/stream'],
+  [/^\/api\/v1\/agents\/[^/]+\/ag-ui\/?$/, '/api/v1/agents/{id}/ag-ui'],
   [/^\/mcp\/agents\/[^/]+\/?$/, '/mcp/agents/{id}'],
 ]
 

@@ -123,7 +123,7 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
       case 'client-tools':
         return [...endStep(), finished({ type: 'success', pendingToolCallIds: part.calls.map(({ id }) => id) })]
       case 'reset':
-        return reset()
+        return part.isShown ? reset() : []
       case 'warning':
         return [{ type: 'CUSTOM', name: 'muster:warning', value: { code: part.code, text: part.text } }]
       case 'retry': {

@@ -87,6 +87,7 @@ export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: 
       case 'client-tools':
         return [...endStep(), { type: 'finish', finishReason: 'tool-calls' }]
       case 'reset':
+        if (!part.isShown) return []
         isReset = isOpen
         return [{ type: 'reset-step' }]
       case 'warning':

@@ -261,7 +261,7 @@ function createTextReader(): (part: Part) => Fields | null {
   let isAfterText = false
 
   return (part) => {
-    if (part.type === 'reset') {
+    if (part.type === 'reset' && part.isShown) {
       repeated = sent
       sent = ''
     } else if (part.type === 'step-start' && part.step !== step) {

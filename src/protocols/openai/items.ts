@@ -22,6 +22,9 @@ export type ItemReader = {
 const outputText = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] })
 const summaryText = (text: string) => ({ type: 'summary_text', text })
 
+/** Number of places in the output that a restart leaves out, more than a step has items. */
+const LOST = 1000
+
 /** Creates a reader of the items of a run. The ids and the order of the items are the same each time that it is read. */
 export function createItemReader(executionId: string): ItemReader {
   const items: Open[] = []
@@ -30,11 +33,12 @@ export function createItemReader(executionId: string): ItemReader {
   let text = ''
   let step = 0
   let resets = 0
+  let nextIndex = 0
 
   const newId = (prefix: string, name: string) => `${prefix}_${executionId}_${name}${resets ? `_${resets}` : ''}`
 
   function add(item: Item): { open: Open; events: ItemEvent[] } {
-    const open = { item, index: items.length, step, isVoid: false, isDone: false }
+    const open = { item, index: nextIndex++, step, isVoid: false, isDone: false }
     items.push(open)
     return { open, events: [{ type: 'response.output_item.added', output_index: open.index, item }] }
   }
@@ -101,10 +105,12 @@ export function createItemReader(executionId: string): ItemReader {
   }
 
   /** Ends the items of a step that begins anew, which are no part of the response. */
-  function reset(): ItemEvent[] {
-    const ended = items.filter((open) => open.step === step && !open.isVoid)
+  function reset(isShown: boolean): ItemEvent[] {
+    const ended = isShown ? items.filter((open) => open.step === step && !open.isVoid) : []
     for (const open of ended) open.isVoid = true
     resets++
+    // A client may have seen items that the crash has lost: theirs are never used again.
+    nextIndex = (Math.floor(nextIndex / LOST) + 1) * LOST
     current = null
     return ended.flatMap((open) => (open.isDone ? [] : end(open, incomplete(open))))
   }
@@ -154,7 +160,7 @@ export function createItemReader(executionId: string): ItemReader {
         return [...events, ...end(open)]
       }
       case 'reset':
-        return reset()
+        return reset(part.isShown)
       default:
         return []
     }

@@ -46,7 +46,7 @@ function endOf(part: Part, row: ResponseRef['row']): State | null {
 }
 
 /** Reads a response: feeds the parts of its run, and returns its events and, at its end, its state. */
-export function createResponseReader(ref: ResponseRef) {
+function createResponseReader(ref: ResponseRef) {
   const { row, after } = ref
   const items = createItemReader(row.id)
   let state: State | null = null

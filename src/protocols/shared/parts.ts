@@ -23,8 +23,11 @@ export type Part = { seq: number } & (
   /** The run waits for a person, or for the client to call its own tools. */
   | { type: 'approval'; approvalId: string; id: string; name: string; input: unknown }
   | { type: 'client-tools'; calls: readonly ClientCall[] }
-  /** The server restarted: what this step has shown is void, and it begins anew. Its open texts have not ended. */
-  | { type: 'reset'; step: number }
+  /**
+   * The server restarted: what this step has shown is void, and it begins anew. Its open texts have not ended. Not `isShown`:
+   * the log has nothing of the step, but a client may have seen fragments that the crash has lost.
+   */
+  | { type: 'reset'; step: number; isShown: boolean }
   | { type: 'warning'; code: string; text: string }
   | { type: 'retry'; attempt: number; afterMs: number; reason: string }
   | { type: 'completed'; usage: { input_tokens: number; output_tokens: number }; stopReason: string | null }
@@ -178,7 +181,7 @@ export function createPartReader({
       case 'resumed': {
         const isShown = step?.number === data.step
         step = null
-        return isShown ? [{ type: 'reset', step: data.step }] : []
+        return [{ type: 'reset', step: data.step, isShown }]
       }
     }
   }

@@ -1,0 +1,35 @@
+// A page with `useChat` of the AI SDK, which test/browser/use-chat.test.ts opens. It keeps its messages over a reload.
+import { useChat } from '@ai-sdk/react'
+import { DefaultChatTransport, type UIMessage } from 'ai'
+import { createElement, useEffect } from 'react'
+import { createRoot } from 'react-dom/client'
+
+const query = new URLSearchParams(location.search)
+const transport = new DefaultChatTransport({
+  api: query.get('api') ?? '',
+  headers: { authorization: `Bearer ${query.get('token')}` },
+})
+
+const textOf = ({ parts }: UIMessage) => parts.flatMap((part) => (part.type === 'text' ? part.text : [])).join('|')
+
+function Page() {
+  const { messages, sendMessage, status, resumeStream } = useChat({
+    ...{ id: 'browser', transport, resume: true, messages: JSON.parse(sessionStorage.messages ?? '[]') },
+  })
+  useEffect(() => {
+    sessionStorage.messages = JSON.stringify(messages)
+  }, [messages])
+  useEffect(() => {
+    const timer = setInterval(() => status === 'error' && void resumeStream(), 300)
+    return () => clearInterval(timer)
+  }, [status, resumeStream])
+  return createElement(
+    'main',
+    null,
+    createElement('button', { type: 'button', onClick: () => void sendMessage({ text: 'Count' }) }, 'Send'),
+    createElement('output', null, status),
+    messages.map((message) => createElement('p', { key: message.id, 'data-role': message.role }, textOf(message))),
+  )
+}
+
+createRoot(document.body.appendChild(document.createElement('div'))).render(createElement(Page))
