@@ -41,6 +41,7 @@ const ON_POSTGRESQL = [
   'test/engine/{sessions,states}.test.ts',
   'test/missions/kill.test.ts',
   'test/webhooks/*.test.ts',
+  'test/protocols/openai.test.ts',
   'test/graphql/{executions,nodes}.test.ts',
   'test/rest/{agents,attachments,changes,chats,counts,executions,missions}.test.ts',
   'test/people/{ended-sessions,invitations,service-accounts,sessions,sign-in-provider}.test.ts',

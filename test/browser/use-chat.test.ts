@@ -85,7 +85,7 @@ describe.skipIf(!hasBrowser)('a page with useChat', () => {
       { tokens: ['The ', last!.promise, 'end.'] },
     )
     const page = await browser.newPage()
-    const query = new URLSearchParams({ api: `${forwarder.url}/api/v1/agents/${id}/chat`, token })
+    const query = new URLSearchParams({ api: new URL(`/api/v1/agents/${id}/chat`, forwarder.url).href, token })
     await page.goto(`${addressOf(pages)}/?${query}`)
     await page.getByRole('button', { name: 'Send' }).click()
     await expect.poll(() => answer(page).textContent()).toBe(words(0, 20).join(''))

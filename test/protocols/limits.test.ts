@@ -30,9 +30,9 @@ const runs = () =>
   ({
     '/openai/v1/chat/completions': { model: agent, messages },
     '/openai/v1/responses': { model: agent, input: 'Hi' },
-    [`/api/v1/agents/${agent}/chat`]: { id: 'c', messages: [{ id: '1', role: 'user', parts }] },
+    [`/api/v1/agents/${agent}/chat`]: { id: crypto.randomUUID(), messages: [{ id: '1', role: 'user', parts }] },
     [`/api/v1/agents/${agent}/ag-ui`]: {
-      ...{ threadId: 't', runId: 'r', messages: [{ id: '1', role: 'user', content: 'Hi' }] },
+      ...{ threadId: crypto.randomUUID(), runId: 'r', messages: [{ id: '1', role: 'user', content: 'Hi' }] },
     },
   }) as Record<string, object>
 
@@ -45,10 +45,10 @@ const post = (path: string, body: object, token = server.token) =>
 describe('every door', () => {
   it('counts its runs, and refuses those beyond EXECUTE_RATE_LIMIT in the form of its protocol', async () => {
     const { token } = await server.member({ role: 'owner' })
-    for (const [path, body] of Object.entries(runs())) {
+    for (const path of Object.keys(runs())) {
       const { token: own } = await server.member()
-      for (let count = 0; count < 3; count++) expect((await post(path, body, own)).status, path).toBe(200)
-      const refused = await post(path, body, own)
+      for (let count = 0; count < 3; count++) expect((await post(path, runs()[path]!, own)).status, path).toBe(200)
+      const refused = await post(path, runs()[path]!, own)
       expect(refused.status, path).toBe(429)
       expect(refused.headers.get('retry-after'), path).toMatch(/^\d+$/)
       const answer = await refused.json()
@@ -59,9 +59,9 @@ describe('every door', () => {
   })
 
   it('lets no other organization, and no token without the scope, start or read a run', async () => {
-    const eve = await server.member({ organization: 'Other' })
-    const weak = await server.member({ scopes: ['agents:read'] })
     for (const [path, body] of Object.entries(runs())) {
+      const eve = await server.member({ organization: 'Other' })
+      const weak = await server.member({ scopes: ['agents:read'] })
       expect((await post(path, body, eve.token)).status, path).toBe(404)
       expect((await post(path, body, weak.token)).status, path).toBe(403)
       expect((await post(path, body, 'mst_nonsense')).status, path).toBe(401)

@@ -181,7 +181,10 @@ describe('chat completions', () => {
     ['no messages', { messages: [] }],
     ['an answer at the end', { messages: [user('Hi'), assistant('Yes')] }],
     ['an empty message', { messages: [user(' ')] }],
-    ['a picture', { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] }],
+    [
+      'the address of a picture',
+      { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
+    ],
     ['two answers', { messages: [user('Hi')], n: 2 }],
     ['a tool of OpenAI', { messages: [user('Hi')], tools: [{ type: 'web_search' }] }],
     ['results that no run waits for', { messages: [{ role: 'tool', tool_call_id: 'call_1', content: '1' }] }],
@@ -200,6 +203,20 @@ describe('chat completions', () => {
     expect(error.message).toContain('No such thing')
     const stream = await clientOf().chat.completions.create({ ...body, stream: true })
     expect((await failureOf(Array.fromAsync(stream))).message).toContain('No such thing')
+  })
+
+  it('attaches the pictures of the last message, each stored once', async () => {
+    const png = `data:image/png;base64,${Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex').toString('base64')}`
+    const picture = { type: 'image_url' as const, image_url: { url: png } }
+    const body = { model: agent, messages: [{ role: 'user' as const, content: [picture] }] }
+    const runs = await Promise.all([1, 2].map(() => clientOf().chat.completions.create(body).withResponse()))
+    for (const { response } of runs) {
+      const id = response.headers.get('x-execution-id')
+      const { execution } = (await request(server, 'GET', `/api/v1/executions/${id}`, { token: ann.token })).body
+      expect(execution).toMatchObject({ message: '[attachment]', mediaIds: [expect.any(String)] })
+    }
+    const weak = await server.member({ organization: 'Acme', scopes: ['agents:execute'] })
+    expect(await failureOf(clientOf(weak).chat.completions.create(body))).toMatchObject({ status: 403 })
   })
 
   it('requires a token with the scope, and accepts no cookie', async () => {

@@ -2,12 +2,13 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
 import type { KnownAgent } from '../../agents/known.ts'
 import type { Actor } from '../../auth/actor.ts'
-import { badRequest, invalidField, methodNotAllowed } from '../../errors.ts'
+import { invalidField, methodNotAllowed } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
-import { asText, isObject } from '../../lib/unknown.ts'
+import { asObject, asText, type Fields, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
+import type { GivenFile } from '../shared/attachments.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { decodePath, enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
@@ -79,13 +80,13 @@ async function begun(
   path: string,
   idempotency: ReturnType<typeof idempotencyOf>,
 ) {
-  const { instructions, history, question } = readMessages(input)
+  const { instructions, history, question, files } = readMessages(input)
   const clientTools = readTools(input.tools?.map((tool) => ({ ...tool, type: 'function' })))
   const row = await startRun(
     actor,
     deps,
     {
-      ...{ agent, protocol: 'ag-ui', path, body: input, history, name: input.threadId },
+      ...{ agent, protocol: 'ag-ui', path, body: input, history, files, name: input.threadId },
       message: checkQuestion(question, 'messages'),
       client: { ...(instructions !== undefined && { instructions }), ...(clientTools.length && { clientTools }) },
     },
@@ -98,9 +99,9 @@ async function begun(
 function readMessages({ messages, context }: Input): Said {
   const turns = createTurns()
   for (const message of messages) {
-    const text = textOf(message.content)
+    const { text, files } = contentOf(message.content)
     if (message.role === 'system' || message.role === 'developer') turns.instruct(text)
-    else if (message.role === 'user') turns.ask(text)
+    else if (message.role === 'user') turns.ask(text, files)
     else if (message.role === 'tool') turns.result(asText(message.toolCallId), text, Boolean(message.error))
     else if (message.role === 'assistant') {
       if (text) turns.answer(text)
@@ -122,15 +123,23 @@ function addCall(turns: ReturnType<typeof createTurns>, call: unknown): void {
   turns.call(asText(call.id), asText(call.function.name), input)
 }
 
-function textOf(given: z.output<typeof content>): string {
-  if (typeof given === 'string') return given
-  return (given ?? [])
-    .map((part) => {
-      if (part.type === 'text') return asText(part.text)
-      const detail = 'Upload files with POST /api/v1/media, and attach them with execute.'
-      throw badRequest('Invalid value for field: messages. Expected content of type text', { detail })
-    })
-    .join('')
+function contentOf(given: z.output<typeof content>): { text: string; files: GivenFile[] } {
+  if (typeof given === 'string') return { text: given, files: [] }
+  const files: GivenFile[] = []
+  let text = ''
+  for (const part of given ?? []) {
+    if (part.type === 'text') text += asText(part.text)
+    else files.push(fileOf(part))
+  }
+  return { text, files }
+}
+
+/** Reads a picture or a document that a message carries. */
+function fileOf({ source, metadata }: Fields): GivenFile {
+  const { type, value, mimeType } = asObject(source)
+  const { filename } = asObject(metadata)
+  const url = type === 'data' ? `data:${asText(mimeType)};base64,${asText(value)}` : asText(value)
+  return { url, ...(typeof filename === 'string' && { name: filename }) }
 }
 
 async function* toFrames(

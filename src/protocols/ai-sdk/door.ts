@@ -93,6 +93,7 @@ async function begun(
       message: checkQuestion(said.question, 'messages'),
       name: id ?? null,
       history: message ? null : said.history,
+      files: said.files,
       isAnew: trigger === 'regenerate-message',
       client: {
         ...(said.instructions !== undefined && { instructions: said.instructions }),

@@ -1,7 +1,7 @@
 import { z } from 'zod'
-import { badRequest } from '../../errors.ts'
 import { asObject, asText } from '../../lib/unknown.ts'
 import type { Decision } from '../shared/approvals.ts'
+import type { GivenFile } from '../shared/attachments.ts'
 import { type ClientResult, createTurns, type Said } from '../shared/turns.ts'
 
 /** A message as `useChat` keeps it. Of its parts only those are read that say something to an agent. */
@@ -24,7 +24,7 @@ export function readMessages(messages: readonly Message[]): Said {
   for (const message of messages) {
     const text = textOf(message)
     if (message.role === 'system') turns.instruct(text)
-    else if (message.role === 'user') turns.ask(text)
+    else if (message.role === 'user') turns.ask(text, filesOf(message))
     else {
       turns.answer(text)
       for (const part of message.parts.filter(isTool)) addCall(turns, part)
@@ -51,13 +51,14 @@ function resultOf(part: UIPart): ClientResult | null {
   }
 }
 
-function textOf({ role, parts }: Message): string {
-  if (role === 'user' && parts.some(({ type }) => type === 'file')) {
-    const detail = 'Upload files with POST /api/v1/media, and send their ids in the field mediaIds.'
-    throw badRequest('Invalid value for field: messages. Expected parts of type text', { detail })
-  }
-  return parts.flatMap((part) => (part.type === 'text' ? asText(part.text) : [])).join(role === 'user' ? '' : '\n\n')
-}
+const textOf = ({ role, parts }: Message): string =>
+  parts.flatMap((part) => (part.type === 'text' ? asText(part.text) : [])).join(role === 'user' ? '' : '\n\n')
+
+const filesOf = ({ parts }: Message): GivenFile[] =>
+  parts.flatMap((part) => {
+    if (part.type !== 'file') return []
+    return { url: asText(part.url), ...(typeof part.filename === 'string' && { name: part.filename }) }
+  })
 
 /** Returns the decisions in the last message, if it is an answer whose calls a person has decided. */
 export function decisionsIn(message: Message | undefined): Decision[] {

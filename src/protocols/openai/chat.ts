@@ -20,7 +20,7 @@ import { checkQuestion } from '../shared/questions.ts'
 import { type Asked, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { createTurns, type Said } from '../shared/turns.ts'
-import { type Content, textOf } from './content.ts'
+import { type Content, contentOf, textOf } from './content.ts'
 import { toOpenAIError } from './errors.ts'
 import { conversationName } from './names.ts'
 import { outputOf, readSettings, SETTINGS } from './settings.ts'
@@ -87,14 +87,14 @@ export async function complete(context: Context, req: IncomingMessage, res: Serv
 
 /** Returns the run that a request asks for. Throws 400 for settings and messages that no run can have. */
 function askedBy(req: IncomingMessage, agent: KnownAgent, body: Request, said: Said, clientTools: ClientTool[]): Asked {
-  const { instructions, history, question } = said
+  const { instructions, history, question, files } = said
   const modelSettings = readSettings({
     ...body,
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
     effort: body.reasoning_effort,
   })
   return {
-    ...{ agent, protocol: 'openai', path: PATH, body, history },
+    ...{ agent, protocol: 'openai', path: PATH, body, history, files },
     message: checkQuestion(question, 'messages'),
     name: conversationName(req),
     options: { ...(modelSettings && { modelSettings }), ...outputOf(body.response_format) },
@@ -106,9 +106,13 @@ function askedBy(req: IncomingMessage, agent: KnownAgent, body: Request, said: S
 function readMessages(messages: Request['messages']): Said {
   const turns = createTurns()
   for (const { role, content: given, tool_calls: calls, tool_call_id: callId } of messages) {
+    if (role === 'user') {
+      const { text, files } = contentOf(given as Content, 'messages')
+      turns.ask(text, files)
+      continue
+    }
     const text = textOf(given as Content, 'messages')
     if (role === 'system' || role === 'developer') turns.instruct(text)
-    else if (role === 'user') turns.ask(text)
     else if (role === 'assistant') {
       if (text || !calls?.length) turns.answer(text)
       for (const call of calls ?? []) turns.call(call.id, call.function.name, parsed(call.function.arguments))

@@ -1,19 +1,41 @@
 import { badRequest } from '../../errors.ts'
-import { asText } from '../../lib/unknown.ts'
+import { asObject, asText, type Fields } from '../../lib/unknown.ts'
+import type { GivenFile } from '../shared/attachments.ts'
 
 /** The content of a message: a text, or parts of which some are texts. */
-export type Content = string | readonly Readonly<Record<string, unknown>>[] | null | undefined
+export type Content = string | readonly Fields[] | null | undefined
 
 const TEXTS: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_text', 'summary_text', 'refusal'])
 
-/** Returns the text of a message. Throws 400 for parts of other kinds, such as pictures. */
-export function textOf(content: Content, field: string): string {
-  if (typeof content === 'string') return content
-  return (content ?? []).map((part) => partOf(part, field)).join('')
+/** Returns the text and the files of a message. Throws 400 for parts of other kinds, such as sound. */
+export function contentOf(content: Content, field: string): { text: string; files: GivenFile[] } {
+  if (typeof content === 'string') return { text: content, files: [] }
+  const files: GivenFile[] = []
+  let text = ''
+  for (const part of content ?? []) {
+    if (TEXTS.has(part.type)) text += asText(part.text) || asText(part.refusal)
+    else files.push(fileOf(part, field))
+  }
+  return { text, files }
 }
 
-function partOf(part: Readonly<Record<string, unknown>>, field: string): string {
-  if (TEXTS.has(part.type)) return asText(part.text) || asText(part.refusal)
-  const detail = 'Upload files with POST /api/v1/media, and attach them with execute.'
-  throw badRequest(`Invalid value for field: ${field}. Expected content of type text`, { detail })
+/** Returns the text of a message that cannot have files. */
+export function textOf(content: Content, field: string): string {
+  const { text, files } = contentOf(content, field)
+  if (files.length) throw badRequest(`Invalid value for field: ${field}. Expected files in messages of the user alone`)
+  return text
+}
+
+/** Reads a picture or a file, in the form of chat completions or of responses. */
+function fileOf(part: Fields, field: string): GivenFile {
+  const { type } = part
+  if (type === 'image_url' || type === 'input_image') {
+    const { image_url: image } = part
+    return { url: typeof image === 'string' ? image : asText(asObject(image).url) }
+  }
+  if (type === 'file' || type === 'input_file') {
+    const { file_data: url, filename: name } = type === 'file' ? asObject(part.file) : part
+    return { url: asText(url), ...(typeof name === 'string' && { name }) }
+  }
+  throw badRequest(`Invalid value for field: ${field}. Expected content of type text, image or file`)
 }

@@ -29,11 +29,11 @@ function endOf(part: Part, row: ResponseRef['row']): State | null {
   switch (part.type) {
     case 'client-tools': {
       const usage = { input_tokens: row.inputTokens, output_tokens: row.outputTokens }
-      return { status: 'completed', usage }
+      return { status: 'completed', usage, completedAt: part.at }
     }
     case 'completed': {
       const reason = INCOMPLETE[part.stopReason ?? '']
-      return { status: reason ? 'incomplete' : 'completed', reason, usage: part.usage }
+      return { status: reason ? 'incomplete' : 'completed', reason, usage: part.usage, completedAt: part.at }
     }
     case 'failed':
     case 'cancelled': {
@@ -113,7 +113,7 @@ export async function readResponse({ db }: Pick<Deps, 'db'>, ref: ResponseRef) {
   const toParts = createPartReader(row)
   const reader = createResponseReader(ref)
   const feed = (event: Parameters<typeof toParts>[0]) => {
-    for (const part of toParts(event)) reader.read({ ...part, seq: event.seq } as Part)
+    for (const part of toParts(event)) reader.read({ ...part, seq: event.seq, at: event.at } as Part)
   }
   feed(metaEvent(row))
   for await (const events of readEvents(db, row.id, 0)) for (const event of events) feed(event)

@@ -37,7 +37,7 @@ export type State = {
   /** Why the answer is incomplete. */
   reason?: string | undefined
   usage?: { input_tokens: number; output_tokens: number } | undefined
-  completedAt?: Date | null | undefined
+  completedAt?: Date
 }
 
 const seconds = (time: Date): number => Math.floor(time.getTime() / 1000)
@@ -49,12 +49,11 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
   const { model, metadata, previousResponseId, background } = echoOf(row)
   const { temperature = 1, topP = 1, maxOutputTokens = null, reasoningEffort, toolChoice = 'auto' } = modelSettings
   const { usage, completedAt } = state
-  const isOver = !['queued', 'in_progress'].includes(state.status)
   return {
     id: toResponseId(ref),
     object: 'response',
     created_at: seconds(row.createdAt),
-    completed_at: isOver && state.status === 'completed' ? seconds(completedAt ?? row.updatedAt) : null,
+    completed_at: state.status === 'completed' && completedAt ? seconds(completedAt) : null,
     status: state.status,
     incomplete_details: state.reason === undefined ? null : { reason: state.reason },
     model,

@@ -1,7 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
 import type { KnownAgent } from '../../agents/known.ts'
-import type { Actor } from '../../auth/actor.ts'
+import { type Actor, isAdmin, permit } from '../../auth/actor.ts'
+import { audit } from '../../auth/audit.ts'
 import type { Prisma } from '../../db/client.ts'
 import type { Deps } from '../../deps.ts'
 import { badRequest, chatFailed, notFound, toAppError } from '../../errors.ts'
@@ -21,7 +22,7 @@ import { checkQuestion } from '../shared/questions.ts'
 import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { createTurns, type Said } from '../shared/turns.ts'
-import { type Content, textOf } from './content.ts'
+import { type Content, contentOf, textOf } from './content.ts'
 import { toOpenAIError } from './errors.ts'
 import { checkName, conversationName } from './names.ts'
 import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
@@ -110,7 +111,7 @@ async function askedBy(
   const isContinued = behind !== null || Boolean(conversation)
   const question = isContinued ? questionsOf(said) : said.question
   return {
-    ...{ agent, protocol: 'openai', path: PATH, body, sessionId, behind },
+    ...{ agent, protocol: 'openai', path: PATH, body, sessionId, behind, files: said.files },
     message: checkQuestion(question, 'input'),
     name: sessionId === null && !behind ? name : null,
     history: isContinued ? null : said.history,
@@ -144,15 +145,20 @@ function readInput({ input, instructions }: Request): Said {
     } else if (item.type === 'function_call_output') {
       const { output } = item
       turns.result(asText(item.call_id), typeof output === 'string' ? output : textOf(output as Content, 'input'))
-    } else if (item.role) addMessage(turns, item.role, textOf(item.content as Content, 'input'))
+    } else if (item.role) addMessage(turns, item.role, item.content as Content)
     // Reasoning, references and the service's own items say nothing that a run reads.
   }
   return turns.finish()
 }
 
-function addMessage(turns: ReturnType<typeof createTurns>, role: string, text: string): void {
-  if (role === 'user') turns.ask(text)
-  else if (role === 'assistant') turns.answer(text)
+function addMessage(turns: ReturnType<typeof createTurns>, role: string, content: Content): void {
+  if (role === 'user') {
+    const { text, files } = contentOf(content, 'input')
+    turns.ask(text, files)
+    return
+  }
+  const text = textOf(content, 'input')
+  if (role === 'assistant') turns.answer(text)
   else if (role === 'system' || role === 'developer') turns.instruct(text)
   else throw badRequest('Invalid value for field: input. Expected roles user, assistant, system or developer')
 }
@@ -204,12 +210,14 @@ export async function deleteResponse(context: Context, _: IncomingMessage, res: 
   const actor = await enter(context, 'executions:write', 'agents:execute')
   const { deps } = context
   const ref = await findResponse(actor, deps, id)
-  if (ref.row.terminalSeq === null) await cancel(actor, deps, ref.row.id, true).catch(() => {})
-  else if (ref.row.userId !== actor.userId) throw notFound('Execution')
+  const row = permit(ref.row, ref.row.userId === actor.userId || isAdmin(actor))
+  // It may have ended meanwhile.
+  if (row.terminalSeq === null) await cancel(actor, deps, row.id, true).catch(() => {})
   const overrides = { ...(ref.row.overrides as Overrides), echo: { ...echoOf(ref.row), isDeleted: true } }
-  await deps.db.execution.updateMany({
-    where: { id: ref.row.id },
-    data: { overrides: overrides as object as Prisma.InputJsonObject },
+  const data = { overrides: overrides as object as Prisma.InputJsonObject }
+  await deps.db.$transaction(async (tx) => {
+    await tx.execution.updateMany({ where: { id: row.id }, data })
+    await audit(tx, actor, 'response.delete', row.id, deps.clock.now())
   })
   sendJson(res, 200, { id: toResponseId(ref), object: 'response', deleted: true })
 }

@@ -7,10 +7,10 @@ import { followFrom } from '../../executions/service.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
 /**
- * A part of a run for the stream writers of other protocols. `seq` is the number of its event: it grows, and several parts
+ * A part of a run for the stream writers of other protocols. `seq` and `at` are those of its event: the number grows, and several parts
  * may share it. The parts of a run are the same each time that they are read, apart from fragments that a crash has lost.
  */
-export type Part = { seq: number } & (
+export type Part = { seq: number; at: Date } & (
   | { type: 'start'; executionId: string; chatId: string; sessionId: string }
   /** The first part of a model step, and its last. */
   | { type: 'step-start'; step: number }
@@ -40,7 +40,7 @@ export type Part = { seq: number } & (
     }
 )
 
-type PartOf = Part extends infer One ? (One extends Part ? Omit<One, 'seq'> : never) : never
+type PartOf = Part extends infer One ? (One extends Part ? Omit<One, 'seq' | 'at'> : never) : never
 
 /** A call that the client has to make, by the client's own name of the tool. */
 export type ClientCall = { id: string; name: string; input: unknown }
@@ -68,7 +68,9 @@ export async function* followParts(
   // From the first event on, because later ones refer to earlier ones.
   const toParts = createPartReader(row)
   for await (const events of followFrom(actor, deps, row, 0, streamTo, { content: 'all' })) {
-    const parts = events.flatMap((event) => toParts(event).map((part) => ({ ...part, seq: event.seq }) as Part))
+    const parts = events.flatMap((event) =>
+      toParts(event).map((part) => ({ ...part, seq: event.seq, at: event.at }) as Part),
+    )
     const later = after ? parts.filter(({ seq }) => seq > after) : parts
     if (later.length) yield later
   }

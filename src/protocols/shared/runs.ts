@@ -13,6 +13,7 @@ import type { Execute } from '../../executions/schema.ts'
 import { accept, type Call, checkHistory, type Purpose } from '../../executions/start.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { findOrDefault } from '../../spaces/service.ts'
+import { type GivenFile, storeFiles } from './attachments.ts'
 import { compare, readTurns, type StoredTurn } from './history.ts'
 
 export type Protocol = 'openai' | 'ai-sdk' | 'ag-ui' | 'a2a' | 'mcp'
@@ -33,6 +34,8 @@ export type Asked = {
   behind?: ExecutionRow | null
   /** The messages before this one as the client has them; null if it leaves them to the service. */
   history: readonly GivenTurn[] | null
+  /** Files of the message. */
+  files?: readonly GivenFile[]
   /** Answers the message again, although a run may be answering it now. */
   isAnew?: boolean
   /** Further fields of an execute request. */
@@ -58,13 +61,21 @@ export async function startRun(
   call: Pick<Call, 'idempotency' | 'onAccepted'>,
 ): Promise<ExecutionRow> {
   const { agent, path, body, message, options, client } = asked
+  const files = await storeFiles(actor, deps, asked.files ?? [])
+  const mediaIds = [...(options?.mediaIds ?? []), ...files]
   for (let tries = 1; ; tries++) {
     const { joins, ...place } = await findPlace(actor, deps, asked)
     if (joins) {
       call.onAccepted?.(joins, actor)
       return joins
     }
-    const input = { ...options, onBusy: options?.onBusy ?? place.onBusy, id: agent.id, message }
+    const input = {
+      ...options,
+      onBusy: options?.onBusy ?? place.onBusy,
+      id: agent.id,
+      message,
+      ...(files.length && { mediaIds }),
+    }
     try {
       return await accept(actor, deps, input, call, {
         ...{ path, said: body, agent, conversation: place.conversation },

@@ -1,5 +1,6 @@
 import type { GivenTurn } from '../../executions/engine/queue/given.ts'
 import type { CallRecord } from '../../executions/engine/run/steps.ts'
+import { type GivenFile, NO_TEXT } from './attachments.ts'
 
 /** The result of a tool that the client has called. */
 export type ClientResult = { id: string; content: string; isError: boolean }
@@ -11,6 +12,8 @@ export type Said = {
   history: GivenTurn[]
   /** The message to answer. Null if the list ends with results of tools, or with an answer. */
   question: string | null
+  /** The files of that message. */
+  files: readonly GivenFile[]
   /** The results at the end of the list. */
   results: ClientResult[]
 }
@@ -21,6 +24,7 @@ export function createTurns() {
   const turns: { message: string | null; answer: string | null; toolCalls: CallRecord[] }[] = []
   let results: ClientResult[] = []
   let isAsked = false
+  let files: readonly GivenFile[] = []
 
   function current() {
     const last = turns.at(-1) ?? { message: null, answer: null, toolCalls: [] }
@@ -38,8 +42,10 @@ export function createTurns() {
     instruct(text: string): void {
       if (text.trim()) instructions.push(text)
     },
-    ask(message: string): void {
+    ask(text: string, given: readonly GivenFile[] = []): void {
+      const message = text.trim() === '' && given.length ? NO_TEXT : text
       turns.push({ message, answer: null, toolCalls: [] })
+      files = given
       turn(true)
     },
     answer(text: string): void {
@@ -65,6 +71,7 @@ export function createTurns() {
         instructions: instructions.length ? instructions.join('\n\n') : undefined,
         history: turns,
         question: last?.message ?? null,
+        files: last ? files : [],
         results,
       }
     },

@@ -1,0 +1,53 @@
+import { createHash } from 'node:crypto'
+import { Readable } from 'node:stream'
+import { type Actor, requireScope } from '../../auth/actor.ts'
+import type { Deps } from '../../deps.ts'
+import { badRequest } from '../../errors.ts'
+import { create, receive } from '../../media/service.ts'
+
+/** A file in a message of a client, as a `data:` URL. */
+export type GivenFile = { url: string; name?: string | undefined }
+
+/** Stands for the text of a message that has files alone. */
+export const NO_TEXT = '[attachment]'
+
+/** Maximum number of files in a message. */
+const MAX_FILES = 20
+
+const DATA_URL = /^data:([\w.+-]+\/[\w.+-]+)?(?:;[\w=.-]+)*;base64,([A-Za-z0-9+/=\s]*)$/
+
+/**
+ * Stores the files of a message as media, and returns their ids. A file that the user has sent before is not stored again.
+ * Throws 400 for addresses, which the service does not fetch, and 403 without the scope `media:write`.
+ */
+export async function storeFiles(actor: Actor, deps: Deps, files: readonly GivenFile[]): Promise<string[]> {
+  if (!files.length) return []
+  requireScope(actor, 'media:write')
+  if (files.length > MAX_FILES) throw badRequest(`A message has at most ${MAX_FILES} files`)
+  const ids: string[] = []
+  for (const file of files) ids.push(await storeFile(actor, deps, file))
+  return ids
+}
+
+async function storeFile(actor: Actor, deps: Deps, { url, name }: GivenFile): Promise<string> {
+  const [, type = 'application/octet-stream', base64] = DATA_URL.exec(url) ?? []
+  if (base64 === undefined) {
+    const detail = 'Send the content as data:<type>;base64, in the message: the service fetches no addresses.'
+    throw badRequest('Invalid file in a message. Expected a data URL', { detail })
+  }
+  const bytes = Buffer.from(base64, 'base64')
+  const digest = createHash('sha256').update(bytes).digest('hex').slice(0, 16)
+  const stored = `${digest}-${name ?? `file.${type.split('/')[1]?.replace(/[^\w]/g, '')}`}`.slice(0, 200)
+  const { organizationId, userId } = actor
+  const found = await deps.db.media.findFirst({
+    where: { organizationId, userId, name: stored, size: bytes.length },
+    select: { id: true },
+  })
+  if (found) return found.id
+  const upload = await receive(actor, deps, Readable.from([bytes]), stored)
+  try {
+    return (await create(actor, deps, upload, async (_, answer) => answer)).id
+  } finally {
+    await upload.draft.discard()
+  }
+}
