@@ -107,6 +107,10 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
         return sendJson(res, 200, (await discovery()).version())
       case '/.well-known/muster.json':
         return sendJson(res, 200, (await discovery()).describeService(settings))
+      case '/.well-known/oauth-protected-resource':
+      case '/.well-known/oauth-protected-resource/mcp':
+        if (!settings.MCP_AUTHORIZATION_SERVER) throw noSuchPath()
+        return sendJson(res, 200, (await discovery()).describeMcp(settings, settings.MCP_AUTHORIZATION_SERVER))
       case '/llms.txt':
         res.writeHead(200, { 'Content-Type': 'text/markdown; charset=utf-8' })
         return void res.end((await discovery()).llmsText(settings))
@@ -158,12 +162,14 @@ function createContext(
   const { settings } = deps
   const path = pathOf(req)
   const documented = path.startsWith('/api/v1/')
+  const isMcp = path === '/mcp' || path.startsWith('/mcp/')
   const isWrite = req.method !== 'GET' && req.method !== 'HEAD'
   const fromOwnPage = () => requireOwnPage(settings, req.headers)
   const credentials: Credentials = {
     authorization: req.headers.authorization,
     cookie: readCookie(path, req.headers),
     organization: takeOrganization(req, isWrite),
+    isMcp,
     invalid: documented ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token',
     checkCookieWrite: () => {
       if (isWrite) fromOwnPage()
@@ -190,7 +196,7 @@ function createContext(
     return user
   }
   // If the input names the organization of an ID token, the header is optional.
-  const idToken = documented || organization !== undefined ? undefined : idTokenOf(authorization)
+  const idToken = documented || isMcp || organization !== undefined ? undefined : idTokenOf(authorization)
   return {
     deps,
     requestId,

@@ -1,6 +1,7 @@
 import type { KeyObject } from 'node:crypto'
 import type { Logger } from 'pino'
 import type { KnownAgents } from './agents/known.ts'
+import type { AccessTokens } from './auth/access-tokens.ts'
 import type { Actors } from './auth/actors.ts'
 import type { IdTokens } from './auth/id-tokens.ts'
 import type { KeyNetworks } from './auth/key-networks.ts'
@@ -47,6 +48,8 @@ export type Deps = {
   readonly telemetry: Telemetry
   /** Null if no identity provider is configured. */
   readonly idTokens: IdTokens | null
+  /** Null unless MCP_AUTHORIZATION_SERVER is set. */
+  readonly accessTokens: AccessTokens | null
   /** Null unless OIDC_CLIENT_ID is set. */
   readonly signInProvider: SignInProvider | null
   /** Keys the digests of tokens. */

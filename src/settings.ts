@@ -266,6 +266,7 @@ export const Settings = z
     OIDC_ROLE_CLAIM: z.string().trim().optional(),
     OIDC_ROLE_MAP: json(z.record(z.string(), z.enum(['admin', 'member'])), '{"muster-admins": "admin"}').optional(),
     ALLOW_PRIVATE_NETWORK: flag,
+    MCP_AUTHORIZATION_SERVER: address,
     MCP_CATALOGUE: file(
       McpCatalogue,
       '{"types": [{"mcpType": "wiki", "name": "Wiki", "url": "https://…", "auth": "none"}]}',
@@ -381,6 +382,10 @@ export const Settings = z
   .refine((env) => !(env.OIDC_AUDIENCE || env.OIDC_JWKS_URL) || env.OIDC_ISSUER, {
     path: ['OIDC_ISSUER'],
     message: 'is required with OIDC_AUDIENCE and OIDC_JWKS_URL',
+  })
+  .refine((env) => !env.MCP_AUTHORIZATION_SERVER || env.PUBLIC_URL, {
+    path: ['PUBLIC_URL'],
+    message: 'is required with MCP_AUTHORIZATION_SERVER: tokens are issued for <PUBLIC_URL>/mcp',
   })
   .refine((env) => !env.OIDC_ISSUER || env.OIDC_AUDIENCE || env.OIDC_CLIENT_ID, {
     path: ['OIDC_AUDIENCE'],

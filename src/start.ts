@@ -155,7 +155,10 @@ export async function startService(
     : null
   const tokenKey = deriveKey(masterKey, 'tokens')
   const sessionKey = deriveKey(masterKey, 'sessions')
-  const actors = createActors({ ...base, idTokens, tokenKey, sessionKey })
+  const accessTokens = settings.MCP_AUTHORIZATION_SERVER
+    ? (await import('./auth/access-tokens.ts')).createAccessTokens(settings, settings.MCP_AUTHORIZATION_SERVER, clock)
+    : null
+  const actors = createActors({ ...base, idTokens, accessTokens, tokenKey, sessionKey })
   cleanup.defer(() => actors.stop())
   const rateLimits = createRateLimits(base)
   cleanup.defer(() => rateLimits?.stop())
@@ -174,6 +177,7 @@ export async function startService(
     knownAgents: createKnownAgents(),
     revocations,
     idTokens,
+    accessTokens,
     signInProvider,
     tokenKey,
     sessionKey,

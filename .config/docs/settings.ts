@@ -163,6 +163,10 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     },
     HTTP_PROXY: { text: 'Proxy for outgoing `http://` connections.', fallback: 'none' },
     NO_PROXY: { text: 'Hosts and networks to reach without a proxy, separated by commas.', fallback: 'none' },
+    MCP_AUTHORIZATION_SERVER: {
+      text: 'Issuer of access tokens (RFC 9068) for the MCP server at `/mcp`. Their audience is `PUBLIC_URL/mcp`, and their `scope` lists scopes of Muster. Needs `PUBLIC_URL`.',
+      fallback: 'none: personal access tokens only',
+    },
     MCP_CATALOGUE: {
       text: 'JSON file of further MCP servers by type: `{"types": [{"mcpType": "wiki", "name": "Wiki", "url": "https://wiki.example.com/mcp", "auth": "none"}]}`. `auth` is `none`, `bearer` or `oauth`.',
       fallback: 'none',

@@ -3,6 +3,7 @@ import { LRUCache } from 'lru-cache'
 import type { Bus } from '../bus/index.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, unauthorized } from '../errors.ts'
+import type { AccessTokens } from './access-tokens.ts'
 import { type Actor, authenticate, hasExpired } from './actor.ts'
 import { idTokenOf, userOfIdToken } from './identity.ts'
 import { actorOfUser, findSession, isNamed, type SessionRow } from './sessions.ts'
@@ -24,6 +25,8 @@ export type Credentials = {
   organization: string | undefined
   /** Error message for an unknown token, which differs between `/api/v1` and the rest. */
   invalid: string
+  /** Whether access tokens of MCP_AUTHORIZATION_SERVER are accepted, instead of ID tokens. */
+  isMcp?: boolean
   /** Throws 403 for a write that another site may have made the browser send. */
   checkCookieWrite: () => void
 }
@@ -50,14 +53,15 @@ export type Actors = {
   stop(): void
 }
 
-type ActorsDeps = Parameters<typeof authenticate>[0] & Pick<Deps, 'idTokens'> & { bus: Bus; sessionKey: KeyObject }
+type ActorsDeps = Parameters<typeof authenticate>[0] &
+  Pick<Deps, 'idTokens' | 'accessTokens'> & { bus: Bus; sessionKey: KeyObject }
 
 /**
  * Creates a short-lived cache of actors by credential, so that a busy caller is looked up once a second instead of at each
  * request.
  */
 export function createActors(deps: ActorsDeps): Actors {
-  const { bus, clock, db, idTokens } = deps
+  const { accessTokens, bus, clock, db, idTokens } = deps
   // A resolution above 0 would set a timer at each use.
   const known = new LRUCache<string, Actor>({ max: MAX_KNOWN, ttl: FRESH, ttlResolution: 0 })
   // Salts the cache keys, so that they are useless outside this process.
@@ -96,6 +100,13 @@ export function createActors(deps: ActorsDeps): Actors {
     return { ...(await actorOfUser(db, userId, organization, clock.now())), expiresAt }
   }
 
+  async function ofAccessToken(tokens: AccessTokens, token: string, credentials: Credentials): Promise<Actor> {
+    const { organization, invalid } = credentials
+    const { userId, expiresAt } = await userOfIdToken({ ...deps, idTokens: tokens }, token, invalid)
+    const actor = await actorOfUser(db, userId, organization, clock.now())
+    return { ...actor, scopes: tokens.scopesOf(token), expiresAt }
+  }
+
   async function ofCookie(secret: string, organization: string | undefined, isFresh: boolean): Promise<Actor> {
     const look = async () => {
       const { id: sessionId, userId } = await findSession(deps, secret)
@@ -107,6 +118,8 @@ export function createActors(deps: ActorsDeps): Actors {
   async function find(credentials: Credentials, isFresh: boolean): Promise<Actor> {
     const { authorization, cookie, organization } = credentials
     if (authorization !== undefined) {
+      const accessToken = credentials.isMcp && accessTokens ? idTokenOf(authorization) : undefined
+      if (accessTokens && accessToken !== undefined) return ofAccessToken(accessTokens, accessToken, credentials)
       const idToken = idTokens ? idTokenOf(authorization) : undefined
       return idToken === undefined ? ofToken(credentials, isFresh) : ofIdToken(idToken, credentials)
     }

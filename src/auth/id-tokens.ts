@@ -22,9 +22,21 @@ export type IdToken = {
 export type IdTokens = { verify: (token: string) => Promise<IdToken> }
 
 /** Asymmetric signatures only, because a shared secret, or none, would let others create tokens. */
-const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519']
+export const ALGORITHMS = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+]
 /** Tolerated clock difference of the issuer (s). */
-const LEEWAY = 30
+export const LEEWAY = 30
 
 /**
  * Creates the check of ID tokens of the operator's identity provider (contract.md section 6): signature by a key of its
@@ -94,13 +106,14 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
 
 const invalid = () => unauthorized('Invalid or expired token')
 
-function refuse(error: unknown): never {
+/** Throws the 401 for a token that was refused. */
+export function refuse(error: unknown): never {
   if (error instanceof errors.JWTExpired) throw tokenExpired()
   throw error instanceof errors.JOSEError ? invalid() : error
 }
 
 /** Returns whether the error concerns the token itself rather than unavailable keys. */
-const isTokensFault = (error: unknown): boolean =>
+export const isTokensFault = (error: unknown): boolean =>
   error instanceof errors.JWKSNoMatchingKey ||
   error instanceof errors.JWKSMultipleMatchingKeys ||
   error instanceof errors.JOSENotSupported

@@ -1,4 +1,5 @@
 import packageJson from '../../package.json' with { type: 'json' }
+import { SCOPES } from '../auth/scopes.ts'
 import { MAX_ROWS } from '../lib/page.ts'
 import { publicAddress, type Settings } from '../settings.ts'
 
@@ -43,6 +44,15 @@ export function describeService(settings: Settings) {
     },
   }
 }
+
+/** Returns the metadata of the MCP server as a protected resource (RFC 9728). */
+export const describeMcp = (settings: Settings, issuer: string) => ({
+  resource: `${publicAddress(settings)}/mcp`,
+  authorization_servers: [issuer],
+  scopes_supported: [...SCOPES],
+  bearer_methods_supported: ['header'],
+  resource_name: 'Muster',
+})
 
 /** Returns `/llms.txt`: what a language model needs to know in order to use the service (llmstxt.org). */
 export function llmsText(settings: Settings): string {

@@ -13,6 +13,8 @@ const OTHERS: ReadonlySet<string> = new Set([
   '/api/version',
   '/.well-known/muster.json',
   '/llms.txt',
+  '/.well-known/oauth-protected-resource',
+  '/.well-known/oauth-protected-resource/mcp',
   '/api/auth/oidc/start',
   '/api/auth/oidc/callback',
 ])

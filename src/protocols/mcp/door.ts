@@ -1,8 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createMcpHandler } from '@modelcontextprotocol/server'
 import type { Actor } from '../../auth/actor.ts'
-import { lacksScopes, notFound } from '../../errors.ts'
+import { AppError, lacksScopes, notFound } from '../../errors.ts'
 import { readBody, sendJson } from '../../http/body.ts'
+import { publicAddress, type Settings } from '../../settings.ts'
 import { asRequested, type Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { checkOrigin, toRequest, writeResponse } from './http.ts'
@@ -20,6 +21,25 @@ const AGENT = /^\/mcp\/agents\/([^/?]+)/
  * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Throws 401, 403 and 404.
  */
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  try {
+    await answer(context, req, res)
+  } catch (error) {
+    throw withMetadata(context.deps.settings, error)
+  }
+}
+
+/** Adds the address of the metadata to a challenge, where there is an authorization server (RFC 9728, 5.1). */
+function withMetadata(settings: Settings, error: unknown): unknown {
+  const challenge = error instanceof AppError ? error.headers['WWW-Authenticate'] : undefined
+  if (!(error instanceof AppError) || !challenge || !settings.MCP_AUTHORIZATION_SERVER) return error
+  const metadata = `resource_metadata="${publicAddress(settings)}/.well-known/oauth-protected-resource/mcp"`
+  const header = `${challenge}${challenge === 'Bearer' ? ' ' : ', '}${metadata}`
+  const { code, detail, headers, message, status } = error
+  const said = { code, headers: { ...headers, 'WWW-Authenticate': header }, ...(detail !== undefined && { detail }) }
+  return new AppError(status, message, said)
+}
+
+async function answer(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const { deps } = context
   checkOrigin(deps.settings, req)
   const actor = asRequested(context, await context.authenticate())

@@ -1,0 +1,63 @@
+import { createRemoteJWKSet, customFetch, decodeJwt, type JWTVerifyGetKey, jwtVerify } from 'jose'
+import { unauthorized, unavailable } from '../errors.ts'
+import type { Clock } from '../lib/clock.ts'
+import { openNetwork } from '../lib/network.ts'
+import { createProxyFor } from '../lib/proxies.ts'
+import { publicAddress, type Settings } from '../settings.ts'
+import { ALGORITHMS, type IdTokens, isTokensFault, LEEWAY, refuse } from './id-tokens.ts'
+import { discover, verifiedEmail } from './provider-claims.ts'
+import { isScope } from './scopes.ts'
+
+/** Access tokens of an authorization server for the MCP server (RFC 9068). */
+export type AccessTokens = IdTokens & {
+  /** Returns the scopes of this service that a verified token has. */
+  scopesOf: (token: string) => string[]
+}
+
+/**
+ * Creates the check of access tokens of MCP_AUTHORIZATION_SERVER: signature by a key of its JWKS, `typ: at+jwt`, `iss`,
+ * `aud`, `exp`, `nbf`. The keys are fetched at the first use.
+ */
+export function createAccessTokens(settings: Settings, issuer: string, clock: Clock): AccessTokens {
+  const audience = `${publicAddress(settings)}/mcp`
+  const { fetch } = openNetwork({ proxyFor: createProxyFor(settings) })
+  const open = async () => createRemoteJWKSet(await findKeys(issuer, fetch), { [customFetch]: fetch })
+  let keys: ReturnType<typeof open> | undefined
+
+  const findKey: JWTVerifyGetKey = async (header, token) => {
+    keys ??= open().catch((error) => {
+      keys = undefined
+      throw error
+    })
+    try {
+      return await (await keys)(header, token)
+    } catch (error) {
+      throw isTokensFault(error) ? error : unavailable(error)
+    }
+  }
+
+  return {
+    async verify(token) {
+      const claims = { issuer, audience, typ: 'at+jwt', algorithms: ALGORITHMS, requiredClaims: ['sub', 'exp'] }
+      const now = { currentDate: clock.now(), clockTolerance: LEEWAY }
+      const { payload } = await jwtVerify(token, findKey, { ...claims, ...now }).catch(refuse)
+      const { sub, exp = 0 } = payload
+      if (!sub) throw unauthorized('Invalid or expired token')
+      return { issuer, subject: sub, email: verifiedEmail(payload), expiresAt: new Date((exp + LEEWAY) * 1000) }
+    },
+    scopesOf(token) {
+      const { scope } = decodeJwt(token)
+      return typeof scope === 'string' ? scope.split(' ').filter(isScope) : []
+    },
+  }
+}
+
+/** Finds the address of the keys: in the metadata of the authorization server (RFC 8414), or of OpenID Connect. */
+async function findKeys(issuer: string, fetch: typeof globalThis.fetch): Promise<URL> {
+  const { origin, pathname } = new URL(issuer)
+  const address = `${origin}/.well-known/oauth-authorization-server${pathname.replace(/\/$/, '')}`
+  const response = await fetch(address, { redirect: 'error', signal: AbortSignal.timeout(5_000) })
+  const metadata = response.ok ? ((await response.json()) as { issuer?: unknown; jwks_uri?: unknown }) : null
+  if (metadata?.issuer === issuer && typeof metadata.jwks_uri === 'string') return new URL(metadata.jwks_uri)
+  return new URL((await discover(issuer, fetch)).jwks_uri)
+}

@@ -1,0 +1,92 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type Oidc, startOidc } from '../support/oidc.ts'
+import { freePort } from '../support/postgres.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+// The MCP server with an authorization server (contract-2.md section 6.1). PUBLIC_URL is another name of the same server.
+
+const PUBLIC_URL = 'https://muster.example/base'
+
+let oidc: Oidc
+let server: Pick<TestServer, 'url' | 'token'> & { all: TestServer }
+let ann: Member
+beforeAll(async () => {
+  oidc = await startOidc()
+  const port = await freePort()
+  const env = { MCP_AUTHORIZATION_SERVER: oidc.issuer, PUBLIC_URL, ALLOWED_HOSTS: '127.0.0.1', PORT: String(port) }
+  const all = await startServer(env)
+  server = { url: `http://127.0.0.1:${port}`, token: all.token, all }
+  ann = await all.member({ organization: 'Acme', email: 'ann@example.com' })
+})
+afterAll(async () => {
+  await server.all[Symbol.asyncDispose]()
+  await oidc[Symbol.asyncDispose]()
+})
+
+const HEADERS = { Accept: 'application/json, text/event-stream' }
+const METADATA = `resource_metadata="${PUBLIC_URL}/.well-known/oauth-protected-resource/mcp"`
+
+const sign = (claims: object = {}, header: object = {}) =>
+  oidc.sign(
+    {
+      ...{ iss: oidc.issuer, aud: `${PUBLIC_URL}/mcp`, sub: 'ann', exp: Math.floor(Date.now() / 1000) + 600 },
+      ...{ client_id: 'inspector', email: 'ann@example.com', email_verified: true, scope: 'openid tasks:write' },
+      ...claims,
+    },
+    { header: { typ: 'at+jwt', ...header } },
+  )
+
+const rpc = (method: string, params: object = {}) => ({ jsonrpc: '2.0', id: 1, method, params })
+const post = (token: string | null, body: object = rpc('tools/list'), path = '/mcp') =>
+  request(server, 'POST', path, { body, headers: HEADERS, token })
+
+describe('an access token of the authorization server', () => {
+  it('acts as its user, within its scopes', async () => {
+    const token = await sign()
+    const { status, body } = await post(token)
+    expect(status, JSON.stringify(body)).toBe(200)
+    const created = await post(token, rpc('tools/call', { name: 'create_task', arguments: { title: 'T' } }))
+    const { result } = JSON.parse(String(created.body).replace(/^event: message\ndata: /, ''))
+    expect(result.structuredContent.task).toMatchObject({ createdBy: ann.userId })
+    const refused = await post(token, rpc('tools/call', { name: 'list_agents', arguments: {} }))
+    expect(refused.status).toBe(403)
+    expect(refused.headers.get('www-authenticate')).toBe(
+      `Bearer error="insufficient_scope", scope="agents:read", ${METADATA}`,
+    )
+  })
+
+  it.each([
+    ['another audience', { aud: 'https://other.example/mcp' }, {}],
+    ['another issuer', { iss: 'https://other.example' }, {}],
+    ['another type', {}, { typ: 'JWT' }],
+    ['no time left', { exp: 1_000_000_000 }, {}],
+    ['an unknown user', { sub: 'eve', email: 'eve@example.com' }, {}],
+  ])('is refused with %s', async (_, claims, header) => {
+    expect((await post(await sign(claims, header))).status).toBe(401)
+  })
+
+  it('opens nothing but the MCP server', async () => {
+    expect((await request(server, 'GET', '/api/v1/tasks', { token: await sign() })).status).toBe(401)
+  })
+})
+
+describe('a client without a token', () => {
+  it('is told where the metadata is, which names the authorization server', async () => {
+    const { status, headers } = await post(null)
+    expect(status).toBe(401)
+    expect(headers.get('www-authenticate')).toBe(`Bearer ${METADATA}`)
+    for (const path of ['/.well-known/oauth-protected-resource/mcp', '/.well-known/oauth-protected-resource']) {
+      expect((await request(server, 'GET', path, { token: null })).body).toMatchObject({
+        ...{ resource: `${PUBLIC_URL}/mcp`, authorization_servers: [oidc.issuer] },
+        scopes_supported: expect.arrayContaining(['agents:execute']),
+      })
+    }
+  })
+})
+
+describe('a personal access token', () => {
+  it('is still accepted', async () => {
+    expect((await post(ann.token)).status).toBe(200)
+  })
+})
