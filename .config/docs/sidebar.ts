@@ -32,6 +32,8 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('OpenAI clients', '/guides/openai'),
       item('Chat pages with the AI SDK', '/guides/ai-sdk'),
       item('AG-UI clients', '/guides/ag-ui'),
+      item('MCP clients', '/guides/mcp'),
+      item('Agent2Agent clients', '/guides/a2a'),
       item('Chats and branches', '/guides/chats'),
       item('Background work', '/guides/background-work'),
       item('Tools and approvals', '/guides/tools-and-approvals'),

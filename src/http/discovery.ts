@@ -3,7 +3,7 @@ import { SCOPES } from '../auth/scopes.ts'
 import { MAX_ROWS } from '../lib/page.ts'
 import { publicAddress, type Settings } from '../settings.ts'
 
-// What programs find out about the service before they have a token (contract-2.md section 6.5).
+// Descriptions of the service for programs that have no token yet (contract-2.md section 6.5).
 
 /** Returns the answer of `GET /api/version`. */
 export const version = () => ({ success: true as const, name: 'muster', version: packageJson.version })
@@ -54,7 +54,7 @@ export const describeMcp = (settings: Settings, issuer: string) => ({
   resource_name: 'Muster',
 })
 
-/** Returns `/llms.txt`: what a language model needs to know in order to use the service (llmstxt.org). */
+/** Returns `/llms.txt`: instructions for language models that use the service (llmstxt.org). */
 export function llmsText(settings: Settings): string {
   const base = publicAddress(settings)
   return `# Muster

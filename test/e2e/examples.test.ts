@@ -56,7 +56,7 @@ test('the GraphQL client starts a run, follows it and reads it', async () => {
   expect(await run('graphql.ts')).toBe('A reply of the test model.\nAda: completed\n')
 })
 
-test.each(['openai.ts', 'ai-sdk.ts', 'ag-ui.ts'])(
+test.each(['openai.ts', 'ai-sdk.ts', 'ag-ui.ts', 'mcp.ts', 'a2a.ts'])(
   '%s runs an agent with a client of another protocol',
   async (name) => {
     expect((await run(name)).split('\n')[0]).toBe('A reply of the test model.')

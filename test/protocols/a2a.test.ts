@@ -210,7 +210,7 @@ describe.each(['1.0', '0.3'] as const)('the client of version %s', (version) => 
 })
 
 describe('a list of tasks', () => {
-  it('has those of the agent and the context, page by page', async () => {
+  it('has the tasks of the agent and the context, page by page', async () => {
     const client = (await connect('1.0')) as Exclude<Awaited<ReturnType<typeof connect>>, LegacyJsonRpcTransport>
     const contextId = 'listed'
     const ids: string[] = []
@@ -237,7 +237,7 @@ describe('the card', () => {
   const card = (id: string, token: string | null) =>
     request(server, 'GET', `/a2a/agents/${id}/.well-known/agent-card.json`, { token })
 
-  it('has what clients of both versions need', async () => {
+  it('has the fields that clients of both versions need', async () => {
     const { status, body } = await card(agent, ann.token)
     expect(status).toBe(200)
     expect(body).toMatchObject({

@@ -22,7 +22,7 @@ import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
-// The official conformance tests: all scenarios against fixtures behind this service's handler, and those without fixtures
+// The official conformance tests: all scenarios against fixtures behind this service's handler, and the ones without fixtures
 // against /mcp itself.
 
 let model: ModelServer
@@ -100,7 +100,7 @@ const fixtures: RequestListener = async (req, res) => {
   }
 }
 
-/** Makes tools that the scenarios of tasks call: each runs an agent, whose model does what the arguments say. */
+/** Makes tools that the scenarios of tasks call: each runs an agent, whose model follows the arguments. */
 async function addTaskTools(): Promise<void> {
   const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
   const body = { name: 'Ada', systemPrompt: 'You are Ada.', mcpInstanceIds: [mcpId] }
@@ -169,14 +169,14 @@ describe('the conformance tests', () => {
     expect(failed(failures, (name) => LEFT_OUT.test(name))).toEqual({})
   }, 120_000)
 
-  it('of 2026-07-28 pass at /mcp: those that need no fixtures, and those of tasks', async () => {
+  it('of 2026-07-28 pass at /mcp if they need no fixtures or are about tasks', async () => {
     await addTaskTools()
     const failures = await conform(real, '2026-07-28')
     for (const scenario of WITHOUT_FIXTURES) expect(failures[scenario], scenario).toEqual([])
     for (const [scenario, others] of Object.entries(OF_TASKS)) expect(failures[scenario], scenario).toEqual(others)
   }, 120_000)
 
-  it('of 2025-11-25 pass, apart from what needs a session', async () => {
+  it('of 2025-11-25 pass if they need no session', async () => {
     const failures = await conform(fixtures, '2025-11-25')
     expect(Object.keys(failures).length).toBeGreaterThan(30)
     expect(failed(failures, (name) => LEFT_OUT.test(name) || OF_SESSIONS.includes(name))).toEqual({})

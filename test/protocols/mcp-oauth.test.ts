@@ -72,7 +72,7 @@ describe('an access token of the authorization server', () => {
 })
 
 describe('a client without a token', () => {
-  it('is told where the metadata is, which names the authorization server', async () => {
+  it('learns the address of the metadata, which names the authorization server', async () => {
     const { status, headers } = await post(null)
     expect(status).toBe(401)
     expect(headers.get('www-authenticate')).toBe(`Bearer ${METADATA}`)

@@ -133,7 +133,7 @@ describe('the tools', () => {
     }
   })
 
-  it('are those that the scopes of the token allow', async () => {
+  it('are limited by the scopes of the token', async () => {
     const reader = await server.member({ organization: 'Acme', scopes: ['tasks:read', 'chats:write'] })
     await using client = await connect('2026', reader)
     const names = (await client.listTools()).tools.map(({ name }) => name)

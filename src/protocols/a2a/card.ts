@@ -44,7 +44,7 @@ export function cardOf(settings: Settings, agent: KnownAgent): AgentCard {
 }
 
 /**
- * Writes a card that clients of both versions understand: it has the fields of 1.0, and beside them those of 0.3 that have
+ * Writes a card that clients of both versions understand: it has the fields of 1.0, and the fields of 0.3 that have
  * other names.
  */
 export function toJson(card: AgentCard): object {

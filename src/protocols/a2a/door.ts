@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { A2A_VERSION_HEADER } from '@a2a-js/sdk'
 import { LegacyJsonRpcTransportHandler } from '@a2a-js/sdk/compat/v0_3/server'
+import { RequestMalformedError } from '@a2a-js/sdk/errors'
 import { JsonRpcTransportHandler, ServerCallContext, validateVersion } from '@a2a-js/sdk/server'
 import { findKnown, type KnownAgent } from '../../agents/known.ts'
 import { requireScope } from '../../auth/actor.ts'
@@ -49,6 +50,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
       : JsonRpcTransportHandler.mapToJSONRPCError(error),
   })
   try {
+    checkParts(body)
     validateVersion(requestedVersion, cardOf(deps.settings, agent), 'JSONRPC')
     const transport = isLegacy ? new LegacyJsonRpcTransportHandler(handler) : new JsonRpcTransportHandler(handler)
     const answer = await transport.handle(body, new ServerCallContext({ requestedVersion }))
@@ -62,6 +64,14 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     if (res.headersSent) throw error
     sendJson(res, 200, toError(error))
   }
+}
+
+/** Throws RequestMalformedError for a message with parts that are no objects, which the package cannot read. */
+function checkParts({ params }: Record<string, unknown>): void {
+  const { message } = (params ?? {}) as { message?: { parts?: unknown } | null }
+  const parts = message?.parts
+  if (!Array.isArray(parts) || parts.every((part) => typeof part === 'object' && part !== null)) return
+  throw new RequestMalformedError('Invalid message: parts are objects')
 }
 
 async function* toFrames(

@@ -38,7 +38,7 @@ import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
 import { artifactUpdate, STATUSES, stateOf, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
 
-/** A session's id, which is told apart from a client's own name of a context. */
+/** Format of a session's id, as opposed to a client's own name of a context. */
 const SESSION_ID = /^\w{31}$/
 
 /** Number of tasks on a page, unless the client asks for another. */
@@ -56,7 +56,7 @@ export function createHandler(context: Context, actor: Actor, agent: KnownAgent)
 
   /** Finds a run of this agent. Throws TaskNotFoundError for any other. */
   async function find(id: string): Promise<Run> {
-    if (!id.trim()) throw new RequestMalformedError('The id of the task is missing')
+    if (typeof id !== 'string' || !id.trim()) throw new RequestMalformedError('The id of the task is missing')
     const { execution } = await translated(context, () => caller.executions.get({ id }), 'task')
     if (execution.agentId !== agent.id) throw new TaskNotFoundError()
     return execution as Run
@@ -74,11 +74,16 @@ export function createHandler(context: Context, actor: Actor, agent: KnownAgent)
 
   /** Starts the run of a message, or joins that of a repeated one. */
   async function send({ message }: SendMessageRequest): Promise<ExecutionRow> {
-    if (!message?.messageId) throw new RequestMalformedError('The message has no messageId')
+    if (typeof message?.messageId !== 'string' || !message.messageId) {
+      throw new RequestMalformedError('The message has no messageId')
+    }
     if (message.taskId) await refuseTask(message)
-    const { contextId } = message
+    const { contextId = '', parts } = message
+    if (typeof contextId !== 'string' || !Array.isArray(parts)) {
+      throw new RequestMalformedError('Invalid message: contextId is a text, parts are a list')
+    }
     if (contextId.length > MAX_NAME) throw new RequestMalformedError(`A contextId has at most ${MAX_NAME} characters`)
-    const content = message.parts.map(textOf).join('\n\n')
+    const content = parts.map(textOf).join('\n\n')
     return translated(context, async () => {
       checkInput([content, contextId, message.messageId])
       const isId = SESSION_ID.test(contextId)
@@ -139,7 +144,7 @@ export function createHandler(context: Context, actor: Actor, agent: KnownAgent)
     if (ended.completedAt) yield statusUpdate(place, statusOf(ended, place, approvalsUrl))
   }
 
-  return {
+  return guarded(context, {
     getAgentCard: async () => cardOf(deps.settings, agent),
     getAuthenticatedExtendedAgentCard: async () => {
       throw new UnsupportedOperationError('The card says everything already')
@@ -172,7 +177,7 @@ export function createHandler(context: Context, actor: Actor, agent: KnownAgent)
     getTaskPushNotificationConfig: noPush,
     listTaskPushNotificationConfigs: noPush,
     deleteTaskPushNotificationConfig: noPush,
-  }
+  })
 
   async function listTasks(params: ListTasksRequest): Promise<ListTasksResponse> {
     const { contextId, status, pageToken, historyLength, statusTimestampAfter, includeArtifacts } = params
@@ -215,11 +220,36 @@ export function createHandler(context: Context, actor: Actor, agent: KnownAgent)
   }
 }
 
+/** Converts every error of a handler. */
+const guarded = (context: Context, handler: A2ARequestHandler): A2ARequestHandler => ({
+  getAgentCard: handler.getAgentCard,
+  getAuthenticatedExtendedAgentCard: handler.getAuthenticatedExtendedAgentCard,
+  sendMessage: (...given) => translated(context, () => handler.sendMessage(...given)),
+  sendMessageStream: (...given) => guardedStream(context, handler.sendMessageStream(...given)),
+  getTask: (...given) => translated(context, () => handler.getTask(...given)),
+  listTasks: (...given) => translated(context, () => handler.listTasks(...given)),
+  cancelTask: (...given) => translated(context, () => handler.cancelTask(...given)),
+  resubscribe: (...given) => guardedStream(context, handler.resubscribe(...given)),
+  createTaskPushNotificationConfig: handler.createTaskPushNotificationConfig,
+  getTaskPushNotificationConfig: handler.getTaskPushNotificationConfig,
+  listTaskPushNotificationConfigs: handler.listTaskPushNotificationConfigs,
+  deleteTaskPushNotificationConfig: handler.deleteTaskPushNotificationConfig,
+})
+
+async function* guardedStream(context: Context, events: AsyncGenerator<StreamResponse, void, undefined>) {
+  try {
+    yield* events
+  } catch (error) {
+    await translated(context, () => Promise.reject(error))
+  }
+}
+
 /** Returns the text of a part. Throws ContentTypeNotSupportedError for a file. */
-function textOf({ content, mediaType }: Part): string {
+function textOf(part: Part): string {
+  const { content, mediaType } = part ?? {}
   switch (content?.$case) {
     case 'text':
-      return content.value
+      return String(content.value)
     case 'data':
       return JSON.stringify(content.value)
     default:
@@ -227,11 +257,12 @@ function textOf({ content, mediaType }: Part): string {
   }
 }
 
-/** Converts the errors of services and procedures to those of the protocol. Unexpected ones are logged. */
+/** Converts the errors of services and procedures to errors of the protocol. Unexpected ones are logged. */
 async function translated<T>({ deps, requestId }: Context, work: () => Promise<T>, of?: 'task' | 'cancel'): Promise<T> {
   try {
     return await work()
   } catch (thrown) {
+    if (thrown instanceof A2AError) throw thrown
     const error: AppError = toAppError(fromTRPCError(thrown))
     const text = [error.message, error.detail].filter(Boolean).join('. ')
     if (error.status === 404 && of) throw new TaskNotFoundError()

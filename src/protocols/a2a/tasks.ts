@@ -55,7 +55,7 @@ export const STATUSES: { [State in TaskState]?: Run['status'] } = {
   [TaskState.TASK_STATE_CANCELED]: 'cancelled',
 }
 
-/** Returns what the client is told beside the state: why a run failed, or where a person decides. */
+/** Returns the explanation of a state: the reason of a failure, or the address where a person decides. */
 function noteOf({ status, error, waitingFor }: Run, approvalsUrl: string): string | null {
   if (waitingFor) return `A person has to approve a call of a tool at ${approvalsUrl}`
   if (status === 'failed') return error ?? 'Chat execution failed'

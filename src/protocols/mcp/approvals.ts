@@ -11,7 +11,7 @@ type Pending = z.input<typeof Approval>
 /** Maximum length of a call's arguments in a question (characters). */
 const MAX_SHOWN = 4_000
 
-/** Prefix of the keys of questions: what follows is the id of the approval. */
+/** Prefix of the keys of questions, before the id of the approval. */
 const PREFIX = 'approval_'
 
 /** Returns the approvals that a run waits for. */
@@ -52,7 +52,7 @@ function describe({ agentName, tool, mcpName, origin, description, input }: Pend
 
 /**
  * Decides approvals by the answers of a person. A dismissed question leaves its approval as it is, and so does one that
- * somebody else decided meanwhile. Throws the errors of a decision.
+ * another person decided meanwhile. Throws the errors of a decision.
  */
 export async function decideBy(context: Context, responses: Record<string, unknown> | undefined): Promise<void> {
   for (const key of Object.keys(responses ?? {})) {

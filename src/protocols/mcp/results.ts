@@ -19,7 +19,7 @@ export const toResult = (data: object, text = JSON.stringify(data)): ToolResult 
 })
 
 /**
- * Returns an error as the result of a tool, so that the model reads what to do. `_meta` has the error body of REST.
+ * Returns an error as the result of a tool, so that the model reads the reason and the next step. `_meta` has the error body of REST.
  * Unexpected errors are logged.
  */
 export function toErrorResult({ deps, requestId }: Context, thrown: unknown): ToolResult {

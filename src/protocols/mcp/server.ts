@@ -22,7 +22,7 @@ import { openState, type RequestState, sealState } from './state.ts'
 import { addTasks, capabilitiesOf, TASKS, takesTasks, toTaskResult } from './tasks.ts'
 import { mayUse, type Tool } from './tools.ts'
 
-/** A request to the MCP server: the caller, and what there is at this address. */
+/** A request to the MCP server: the caller, and the tools of the address. */
 export type Door = {
   context: Context
   actor: Actor
@@ -80,8 +80,7 @@ const call = async ({ context, actor }: Door, tool: Tool, args: Record<string, u
   toResult(await tool.call(context, actor, args))
 
 /**
- * Starts a run, or goes on with one that waited for a person, and waits for its end while the client is told what
- * happens. A client of the tasks extension gets a task at once.
+ * Starts a run, or resumes one that waited for a person, and waits for its end. The client gets its progress. A client of the tasks extension gets a task at once.
  */
 async function run(door: Door, tool: Tool, args: Record<string, unknown>, mcpContext: ServerContext) {
   const { actor, context } = door

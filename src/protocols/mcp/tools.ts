@@ -149,7 +149,7 @@ const unknownArgument = (name: string, known: readonly string[]) => {
   })
 }
 
-/** A session's id, which is told apart from a client's own name of a conversation. */
+/** Format of a session's id, as opposed to a client's own name of a conversation. */
 const SESSION_ID = /^\w{31}$/
 
 /** Returns the one tool of an agent: `ask`. */

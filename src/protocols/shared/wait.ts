@@ -9,13 +9,13 @@ import { followParts, type Part } from './parts.ts'
 /** An execution as the API shows it. */
 export type Run = z.input<typeof Execution>
 
-/** Tells the client what a run does. */
+/** Sends progress of a run to the client. */
 export type Report = (message: string) => void
 
 /** Interval at which a run without news is reported (ms): clients end a call that says nothing for a minute. */
 const HEARTBEAT = 10_000
 
-/** Reports what happens in a run until it ends or waits for approval. Returns the execution then. */
+/** Reports the progress of a run until it ends or waits for approval. Returns the execution then. */
 export async function waitForRun(
   { deps, streamTo }: Context,
   actor: Actor,
