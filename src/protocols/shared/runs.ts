@@ -130,7 +130,11 @@ async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place>
   if (behind && session.lastQueueSeq > behind.queueSeq) {
     return { conversation: { ...place, branch: branchOf(session, behind.queueSeq + 1) } }
   }
-  if (!history) return { conversation: { ...place, sessionId: session.id }, onBusy: 'interrupt' }
+  if (!history) {
+    // A page that sends a message has no more use for the answer before. Programs may have both runs in the background.
+    const onBusy = asked.protocol === 'ai-sdk' && { onBusy: 'interrupt' as const }
+    return { conversation: { ...place, sessionId: session.id }, ...onBusy }
+  }
   return { ...(await continued(actor, deps, asked, session, history, place)) }
 }
 
