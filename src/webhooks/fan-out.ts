@@ -161,7 +161,7 @@ export async function takeNotifications(deps: Deps): Promise<Notified[]> {
   return notified
 }
 
-/** Leaves out what concerns others: approvals of others' runs, and others' missions, unless the member is an admin. */
+/** Removes approvals of others' runs, and others' missions, unless the member is an admin. */
 async function withoutForeign(db: Tx, actor: Actor, events: readonly ShownEvent[]): Promise<ShownEvent[]> {
   if (isAdmin(actor)) return [...events]
   const ids = events.flatMap(({ data }) => (typeof data.executionId === 'string' ? [data.executionId] : []))

@@ -11,7 +11,7 @@ import { webhooks } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-const Format = enumFromZod('WebhookFormat', schema.WebhookFormat, 'What is sent to a webhook')
+const Format = enumFromZod('WebhookFormat', schema.WebhookFormat, 'Format of the requests to a webhook')
 const Status = enumFromZod('DeliveryStatus', schema.DeliveryStatus, 'The state of a delivery')
 const Attempt = objectFromZod('DeliveryAttempt', schema.DeliveryAttempt, 'One try to deliver an event')
 const CreateInput = inputFromZod('CreateWebhookInput', schema.CreateWebhook, 'A new webhook')
@@ -76,7 +76,7 @@ const Webhook = builder.prismaObject('Webhook', {
     deliveries: t.field(
       relationList(Deliveries, DELIVERY, {
         column: 'webhookId',
-        description: 'What was sent to it, and will be, newest first',
+        description: 'Its deliveries, newest first',
         extensions: { procedure: webhooks.deliveries },
         narrow: {
           args: schema.ListDeliveries.pick({ status: true, event: true }),

@@ -34,7 +34,10 @@ export const WebhookFormat = z
   .enum(['standard', 'slack', 'discord', 'teams'], {
     error: 'Invalid format. Must be: standard, slack, discord, teams',
   })
-  .meta({ id: 'WebhookFormat', description: 'What is sent: a Standard Webhooks body, or a message of a chat service' })
+  .meta({
+    id: 'WebhookFormat',
+    description: 'Format of requests: a Standard Webhooks body, or a message of a chat service',
+  })
 
 /** An address that receives events (contract-2.md section 5.1). */
 export const Webhook = z
@@ -45,12 +48,12 @@ export const Webhook = z
     url: z
       .string()
       .describe('Where events are sent. Of a chat service, whose address is a secret: origin and last four characters'),
-    description: z.string().describe('What it is for'),
+    description: z.string().describe('Purpose of the webhook'),
     events: z.array(z.string()).describe('Patterns of events: `task.completed`, `task.*` or `*`'),
     enabled: z.boolean().describe('Whether events are sent'),
     disabledReason: z.string().nullable().describe('Why the service disabled it; null if it did not'),
     failingSince: timestamp.nullable().describe('Since when no attempt has succeeded; null if the last one did'),
-    format: WebhookFormat.describe('What is sent'),
+    format: WebhookFormat.describe('Format of the requests'),
     includeContent: z.boolean().describe('Whether prompts, results and inputs are sent too'),
     createdAt: timestamp.describe('Creation time'),
     updatedAt: timestamp.describe('Time of the last change'),
@@ -62,10 +65,10 @@ export const WebhookId = z.object({ id: z.string().describe('Id of the webhook')
 
 const SAID = {
   url: 'Where events are sent: http or https',
-  description: 'What it is for',
+  description: 'Purpose of the webhook',
   events: 'Patterns of events: `task.completed`, `task.*` or `*`',
   enabled: 'Whether events are sent',
-  format: 'What is sent. Default: `standard`',
+  format: 'Format of the requests. Default: `standard`',
   includeContent: 'Whether prompts, results and inputs are sent too. Needs the scopes to read them',
 }
 
@@ -96,7 +99,7 @@ export const UpdateWebhook = z
 
 export const WebhooksResponse = ok({ webhooks: z.array(Webhook).describe('Newest first'), nextCursor })
 export const WebhookResponse = ok({ webhook: Webhook.describe('The webhook') })
-export const WebhookDeleted = ok({ message: z.string().describe('What was done') })
+export const WebhookDeleted = ok({ message: z.string().describe('Message for people') })
 export const WebhookSecret = ok({
   webhook: Webhook.describe('The webhook'),
   secret: z

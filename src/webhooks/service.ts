@@ -295,7 +295,7 @@ async function checkReplay(actor: Actor, deps: Deps, id: string): Promise<void> 
   if (!(await find(actor, deps, id)).enabled) throw isDisabled()
 }
 
-/** Starts the schedule of a delivery over, in front of nobody: at once. */
+/** Starts the schedule of a delivery over. */
 const again = (now: Date) => ({ status: 'pending' as const, step: 0, nextAttemptAt: now })
 
 /** POST /webhooks/{id}/deliveries/{deliveryId}/replay: sends it again, with the same `webhook-id`. */

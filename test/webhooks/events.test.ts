@@ -212,10 +212,10 @@ describe('The feed', () => {
     const live = await stream({}, '/events/stream?types=task.created')
     expect(live.headers.get('content-type')).toMatch('text/event-stream')
     const a = (await call('POST', '/tasks', { title: 'A' })).body.task
-    const told = await first(live)
-    expect(told).toMatchObject({ type: 'task.created', data: { type: 'task.created', data: { id: a.id } } })
+    const seen = await first(live)
+    expect(seen).toMatchObject({ type: 'task.created', data: { type: 'task.created', data: { id: a.id } } })
     const b = (await call('POST', '/tasks', { title: 'B' })).body.task
-    const later = await first(await stream({ 'Last-Event-ID': told.id }, '/events?types=task.created'))
+    const later = await first(await stream({ 'Last-Event-ID': seen.id }, '/events?types=task.created'))
     expect(later.data.data.id).toBe(b.id)
   })
 
