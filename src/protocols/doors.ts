@@ -11,6 +11,8 @@ type Entry = {
   /** Paths of the door. */
   pattern: RegExp
   open: () => Promise<{ handle: Door }>
+  /** The door once it is open: an import of a known module takes as long as a query. */
+  door?: Door
 }
 
 const DOORS: readonly Entry[] = [
@@ -31,5 +33,12 @@ const ANY = /^\/(?:openai|mcp|a2a)(?:\/|$)|^\/api\/v1\/agents\/[^/]+\/(?:chat|ag
 export function doorOf(path: string): Door | null {
   if (!ANY.test(path)) return null
   const entry = DOORS.find(({ pattern }) => pattern.test(path))
-  return entry ? async (context, req, res) => (await entry.open()).handle(context, req, res) : null
+  if (!entry) return null
+  return entry.door ?? (async (context, req, res) => (await open(entry))(context, req, res))
+}
+
+async function open(entry: Entry): Promise<Door> {
+  const { handle } = await entry.open()
+  entry.door = handle
+  return handle
 }

@@ -1,0 +1,65 @@
+import fc from 'fast-check'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+
+let server: TestServer
+let agent: string
+beforeAll(async () => {
+  server = await startServer()
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
+  agent = (await request(server, 'POST', '/api/v1/agents', { body })).body.id
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+const RUNS = 40
+
+const role = fc.constantFrom('user', 'assistant', 'system', 'tool', 'robot')
+const part = fc.record(
+  {
+    type: fc.constantFrom('text', 'input_text', 'image_url', 'file', 'tool-x', 'dynamic-tool', 'step-start'),
+    ...{ text: fc.string(), url: fc.string(), toolCallId: fc.string(), output: fc.jsonValue(), source: fc.jsonValue() },
+    ...{ state: fc.constantFrom('output-available', 'output-error', 'approval-responded'), approval: fc.jsonValue() },
+  },
+  { requiredKeys: ['type'] },
+)
+const content = fc.oneof(fc.string(), fc.array(part, { maxLength: 3 }), fc.jsonValue())
+const message = fc.record(
+  { id: fc.string(), role, content, parts: fc.array(part, { maxLength: 3 }), tool_calls: fc.jsonValue() },
+  { requiredKeys: ['role'] },
+)
+const messages = fc.oneof(
+  { weight: 4, arbitrary: fc.array(message, { maxLength: 4 }) },
+  { weight: 1, arbitrary: fc.jsonValue() },
+)
+
+const body = fc.record(
+  {
+    ...{ messages, message, input: fc.oneof(fc.string(), messages), stream: fc.boolean() },
+    ...{ id: fc.string(), threadId: fc.string(), runId: fc.string(), previous_response_id: fc.string() },
+    ...{ conversation: fc.jsonValue(), tools: fc.jsonValue(), resume: fc.jsonValue(), context: fc.jsonValue() },
+    ...{ temperature: fc.jsonValue(), stop: fc.jsonValue(), tool_choice: fc.jsonValue(), metadata: fc.jsonValue() },
+    ...{ response_format: fc.jsonValue(), text: fc.jsonValue(), max_tokens: fc.jsonValue() },
+  },
+  { requiredKeys: [] },
+)
+
+it.each([
+  '/openai/v1/chat/completions',
+  '/openai/v1/responses',
+  '/api/v1/agents/{id}/chat',
+  '/api/v1/agents/{id}/ag-ui',
+])('no body makes the server fail at POST %s', async (path) => {
+  await fc.assert(
+    fc.asyncProperty(body, async (fields) => {
+      const response = await fetch(server.url + path.replace('{id}', agent), {
+        ...{ method: 'POST', body: JSON.stringify({ model: agent, ...fields }) },
+        headers: { authorization: `Bearer ${server.token}`, 'content-type': 'application/json' },
+      })
+      const text = await response.text()
+      expect(response.status, text).toBeLessThan(500)
+      if (response.status !== 200) expect(JSON.parse(text).error).toBeTruthy()
+    }),
+    { numRuns: RUNS },
+  )
+})
