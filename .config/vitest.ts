@@ -48,6 +48,7 @@ const ON_POSTGRESQL = [
   'test/rest/{audit-retention,limits,organizations}.test.ts',
   'test/rest/{pages,queries,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{isolation,revocation}.test.ts',
+  'test/protocols/mcp-servers.test.ts',
   'test/{idempotency,tasks.property,values}.test.ts',
 ]
 
