@@ -35,6 +35,8 @@ const DEBOUNCE = 30
 const PATIENCE = 3_000
 /** Maximum size of a body with whole texts (characters). Longer ones have cut texts. */
 const MAX_BODY = 256 * 1024
+/** Maximum number of times that one pass queues new events. */
+const MAX_ROUNDS = 10
 /** Maximum number of webhooks with due deliveries that one pass looks at. */
 const MAX_DUE = 1000
 const DAY = 24 * HOUR
@@ -83,7 +85,8 @@ export function createDeliverer(deps: Deps): Deliverer {
     isWanted = await hasReaders()
     if (!isWanted) return
     for (const row of await findLeft(db)) await disableFor(row, LEFT)
-    while (!stopping.signal.aborted && (await queueDeliveries(deps)));
+    // Events that never end must not keep the due attempts waiting.
+    for (let left = MAX_ROUNDS; left && !stopping.signal.aborted && (await queueDeliveries(deps)); left--);
     if (mail) for (const notified of await takeNotifications(deps)) await notify(notified)
     for (const { id } of await findDue()) await claim(id)
   }
@@ -232,7 +235,8 @@ export function createDeliverer(deps: Deps): Deliverer {
     const { id, failingSince } = webhook
     if (isDelivered) {
       cooling.delete(id)
-      if (failingSince) await db.webhook.updateMany({ where: { id }, data: { failingSince: null } })
+      // Another attempt may have failed since this one began.
+      await db.webhook.updateMany({ where: { id, failingSince: { not: null } }, data: { failingSince: null } })
       return
     }
     cooling.set(id, now.getTime() + Math.max(COOLDOWN, Math.min(retryAfter, MINUTE)))

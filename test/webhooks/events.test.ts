@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { announce, continueEvents } from '../../src/db/events.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { createMcp } from '../engine/equipped.ts'
 import { movableClock } from '../support/clock.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -217,6 +219,43 @@ describe('The feed', () => {
     const b = (await call('POST', '/tasks', { title: 'B' })).body.task
     const later = await first(await stream({ 'Last-Event-ID': seen.id }, '/events?types=task.created'))
     expect(later.data.data.id).toBe(b.id)
+  })
+
+  it.runIf(onPostgres)('stops below an open transaction, so that a cursor skips none of its events', async () => {
+    const { db } = server.service.deps
+    const since = await end()
+    const [opened, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const event = { organizationId: ann.organizationId, type: 'task.created', at: clock.now(), data: {} }
+    const open = db.$transaction(async (tx) => {
+      await announce(tx, { ...event, subjectId: 'first' })
+      opened.resolve()
+      await gate.promise
+    })
+    await opened.promise
+    await db.$transaction((tx) => announce(tx, { ...event, subjectId: 'second' }))
+    const before = await feed(`since=${since}`)
+    expect(before.events).toEqual([])
+    gate.resolve()
+    await open
+    const ids = async () => (await feed(`since=${before.cursor}`)).events.map(({ data }: any) => data.id)
+    await expect.poll(ids).toEqual(['first', 'second'])
+  })
+
+  it.runIf(onPostgres)('goes on behind the stored events after a move to another cluster', async () => {
+    const { db, settings } = server.service.deps
+    // In the new cluster, the ids of transactions and the numbers are lower than the stored ones.
+    await db.$executeRaw`UPDATE "OrganizationEvent" SET "position" = "position" + 1000000000, "sequence" = "sequence" + 1000000`
+    await continueEvents(db, settings)
+    const [last] = await db.organizationEvent.findMany({
+      orderBy: [{ position: 'desc' }, { sequence: 'desc' }],
+      take: 1,
+    })
+    const event = { organizationId: ann.organizationId, type: 'task.created', at: clock.now(), data: {} }
+    await db.$transaction((tx) => announce(tx, { ...event, subjectId: 'moved' }))
+    const { position, sequence } = await db.organizationEvent.findFirstOrThrow({ where: { subjectId: 'moved' } })
+    expect(position).toBeGreaterThan(last!.position)
+    expect(sequence).toBeGreaterThan(last!.sequence)
+    await expect.poll(async () => (await feed(`since=${await end()}`)).hasMore).toBe(false)
   })
 
   it('answers 410 with the oldest cursor once events behind a cursor were removed', async () => {
