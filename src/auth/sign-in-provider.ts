@@ -14,6 +14,8 @@ const MAX_ANSWER = 1024 * 1024
 /** Tolerated difference between the clocks (s). */
 const LEEWAY = 30
 const MAX_NAME = 200
+/** Subjects have at most 255 characters (OpenID Connect Core, 2). */
+const SUBJECT = /^[^\p{Cc}\p{Cs}]{1,255}$/u
 
 /** Secrets of one attempt to sign in, which the browser stores meanwhile. */
 export type Flow = { state: string; nonce: string; verifier: string }
@@ -109,6 +111,7 @@ export function createSignInProvider(settings: Settings, clock: Clock): SignInPr
     })
     keys = client.getJwksCache(configuration) ?? keys
     const claims: Claims & { sub: string; iss: string } = tokens.claims()!
+    if (!SUBJECT.test(claims.sub)) throw new SignInProblem('invalid_answer', 'the subject is too long, or not a text')
     const isComplete = isVerified(claims) && (!roleClaim || claimOf(claims, roleClaim) !== undefined)
     const more: Claims =
       isComplete || !configuration.serverMetadata().userinfo_endpoint
@@ -121,7 +124,7 @@ export function createSignInProvider(settings: Settings, clock: Clock): SignInPr
       issuer: claims.iss,
       subject: claims.sub,
       email: verifiedEmail(about),
-      name: typeof name === 'string' && name.trim() ? name.trim().slice(0, MAX_NAME).toWellFormed() : null,
+      name: typeof name === 'string' ? plainName(name) : null,
       role: roleClaim && roleMap ? roleOf(claimOf(claims, roleClaim) ?? claimOf(more, roleClaim), roleMap) : null,
     }
   }
@@ -144,6 +147,14 @@ export function createSignInProvider(settings: Settings, clock: Clock): SignInPr
   }
 }
 
+/** Returns a name on one line; null if nothing is left of it. */
+const plainName = (name: string): string | null =>
+  name
+    .replace(/\p{Cc}+/gu, ' ')
+    .trim()
+    .slice(0, MAX_NAME)
+    .toWellFormed() || null
+
 const isVerified = (claims: Claims): boolean => verifiedEmail(claims) !== null
 
 /** Chooses the client authentication: the header, unless the provider requires the body. */
@@ -158,6 +169,7 @@ async function explained<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
+    if (error instanceof SignInProblem) throw error
     throw toProblem(error)
   }
 }

@@ -135,7 +135,7 @@ describe('a person who signs in with the identity provider', () => {
 
   it('may get the address, its verification and groups from the userinfo endpoint', async () => {
     const email = newAddress()
-    const userinfo = { email, email_verified: true, name: ' Ada Lovelace ', realm: { groups: ['x', 'admins'] } }
+    const userinfo = { email, email_verified: true, name: ' Ada\0Lovelace\n', realm: { groups: ['x', 'admins'] } }
     const { browser } = await signIn({ claims: { sub: 'informed' }, userinfo })
     const { body } = await browser.session()
     expect(body).toMatchObject({ user: { email, name: 'Ada Lovelace', emailVerified: true }, role: 'admin' })
@@ -190,6 +190,8 @@ describe('the answer of a provider', () => {
     ['with another nonce', () => bad((claims) => ({ ...claims, nonce: 'x' })), 'invalid_answer'],
     ['without a nonce', () => without('nonce'), 'invalid_answer'],
     ['without a subject', () => without('sub'), 'invalid_answer'],
+    ['with an endless subject', () => bad((claims) => ({ ...claims, sub: 'x'.repeat(256) })), 'invalid_answer'],
+    ['with a NUL in the subject', () => bad((claims) => ({ ...claims, sub: 'a\0b' })), 'invalid_answer'],
     ['without a time', () => without('exp'), 'invalid_answer'],
     ['that is too old', () => bad((claims) => ({ ...claims, exp: claims.iat! - 60 })), 'clock'],
     ['that begins later', () => bad((claims) => ({ ...claims, nbf: claims.iat! + 600 })), 'clock'],
