@@ -38,6 +38,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('Background work', '/guides/background-work'),
       item('Tools and approvals', '/guides/tools-and-approvals'),
       item('MCP servers', '/guides/mcp-servers'),
+      item('Secrets', '/guides/secrets'),
       item('Delegation', '/guides/delegation'),
       item('Missions at night', '/guides/missions'),
       item('Webhooks and events', '/guides/webhooks'),

@@ -21,7 +21,12 @@ import type { IsOffered, Tool, Toolbox, ToolUser } from './engine/run/tools.ts'
 export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   const allowed = new Set(user.agent.allowedTools as string[])
   const disallowed = new Set(user.agent.disallowedTools as string[])
-  const builtIn = [...taskTools(deps, user), ...fileTools(deps, user), ...chatTools(deps, user), ...webTools(deps)]
+  const builtIn = [
+    ...taskTools(deps, user),
+    ...fileTools(deps, user),
+    ...chatTools(deps, user),
+    ...webTools(deps, user, () => skills.hasForeign),
+  ]
   const allowedOthers = allowed.difference(new Set(builtIn.map(({ name }) => name)))
   const isOffered: IsOffered = (names) =>
     disallowed.isDisjointFrom(names) && (!allowed.size || !allowedOthers.isDisjointFrom(names))

@@ -115,12 +115,6 @@ export const Output = z
   .meta({ id: 'Output', description: 'Form of an answer: JSON that fits a schema' })
 export type Output = z.output<typeof Output>
 
-/** Example for documents. */
-export const OUTPUT_EXAMPLE = {
-  name: 'verdict',
-  schema: { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] },
-}
-
 /** Reads a stored output. Columns and old versions without one have null or `{}`. */
 export const outputOf = (stored: unknown): Output | null =>
   isObject(asObject(stored).schema) ? (stored as Output) : null

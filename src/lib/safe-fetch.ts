@@ -23,6 +23,8 @@ export type SafeFetchOptions = {
   lookup?: Guard['lookup']
   /** Selects the proxy. Default: none. */
   proxyFor?: ProxyFor | undefined
+  /** Maximum number of redirects that are followed. Default: 5. */
+  maxRedirects?: number
   /** Maximum size of one response after decompression (bytes). */
   maxResponse: number
   /** Inspects the body of a response portion by portion before it is passed on. An error ends the response. */
@@ -58,14 +60,18 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   return {
     async fetch(url, init = {}) {
       const request = { ...init, dispatcher: network.dispatcher, redirect: 'manual' } as DispatchedInit
-      return bounded((await follow(new URL(url), request)) as unknown as Response, options)
+      return bounded((await follow(new URL(url), request, options.maxRedirects)) as unknown as Response, options)
     },
     close: network.close,
   }
 }
 
 /** Follows redirects that preserve the method. Any other redirect is returned as the answer. */
-async function follow(start: URL, request: DispatchedInit): Promise<Awaited<ReturnType<typeof fetch>>> {
+async function follow(
+  start: URL,
+  request: DispatchedInit,
+  maxRedirects = MAX_REDIRECTS,
+): Promise<Awaited<ReturnType<typeof fetch>>> {
   let url = start
   let init = request
   for (let redirects = 0; ; redirects++) {
@@ -76,7 +82,9 @@ async function follow(start: URL, request: DispatchedInit): Promise<Awaited<Retu
     const target = URL.parse(location, url)
     if (!keepsMethod(response.status, init.method, target?.origin === url.origin)) return response
     await response.body?.cancel()
-    if (redirects === MAX_REDIRECTS) throw new BadAnswer('it redirects too often')
+    if (redirects >= maxRedirects) {
+      throw new BadAnswer(maxRedirects ? 'it redirects too often' : 'it redirects, which is not followed with secrets')
+    }
     if (!target) throw new BadAnswer('it redirects to nowhere')
     if (target.origin !== url.origin) init = { ...init, headers: impersonal(new Headers(init.headers as HeadersInit)) }
     url = target

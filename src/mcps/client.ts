@@ -28,7 +28,7 @@ const MAX_MESSAGE = 4000
 const PATIENCE = { retries: 2, most: 10_000 }
 
 /** Thrown if a server cannot be used. The public message contains nothing from the server. */
-export class UnreachableServer extends Error {
+class UnreachableServer extends Error {
   override name = 'UnreachableServer'
 }
 
@@ -60,6 +60,8 @@ export type Connection = Address & {
   toolTimeout: number
   /** Secrets sent to the server, which are removed from everything it returns. */
   secrets: readonly string[]
+  /** Whether redirects are followed. Default: true. */
+  mayRedirect?: boolean
   /** Called with the reason if the server did not answer a tool call. */
   onFailure?: (tool: string, reason: string) => void
 }
@@ -219,6 +221,7 @@ async function open(connection: Connection, way: Way, clean: Clean, seen: Seen, 
     proxyFor: connection.proxyFor,
     maxResponse,
     inspect: checkSize,
+    ...(connection.mayRedirect === false && { maxRedirects: 0 }),
     ...SILENCE,
   })
   const fetch = watching(async (url, init) => mend(await safe.fetch(url, init)), seen)

@@ -39,7 +39,7 @@ export const Permissions = z
 const RESERVED =
   /^(host|connection|content-.*|transfer-encoding|accept-encoding|upgrade|te|trailer|keep-alive|expect|proxy-.*|last-event-id|mcp-(session-id|protocol-version|method|name|param-.*))$/i
 
-const isHeaderName = (name: string) => /^[\w!#$%&'*+.^`|~-]{1,100}$/.test(name) && !RESERVED.test(name)
+export const isHeaderName = (name: string) => /^[\w!#$%&'*+.^`|~-]{1,100}$/.test(name) && !RESERVED.test(name)
 
 const Value = z
   .string()
@@ -84,7 +84,8 @@ const Url = requiredText(2000).refine(
   (text) => {
     const url = URL.parse(text)
     if (!url || /[\x00-\x20\x7f\\]/.test(text)) return false
-    return /^https?:$/.test(url.protocol) && !url.username && !url.password
+    // A secret stands in the path or the query, never in the host.
+    return /^https?:$/.test(url.protocol) && !url.username && !url.password && !/[${}]/.test(url.host)
   },
   { error: ({ input }) => (typeof input === 'string' && input.trim() ? BAD_URL : undefined) },
 )

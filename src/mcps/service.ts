@@ -12,6 +12,15 @@ import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import { createQueues } from '../lib/queue.ts'
+import {
+  fillIn,
+  fillUrl,
+  formsOf,
+  mentionsIn,
+  resolveSecrets,
+  SecretNotAllowed,
+  SecretNotSet,
+} from '../secrets/resolve.ts'
 import { findType, listTypes } from './catalogue.ts'
 import type { McpClient } from './client.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
@@ -134,6 +143,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         transport: transport ?? 'streamable-http',
         headers,
         permissions: permissions ?? [],
+        writtenBy: ownerId,
         createdAt: now,
         updatedAt: now,
       },
@@ -165,7 +175,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
       const row = authorize(actor, await find(actor, { db: tx }, mcpId))
       await checkMove(tx, actor, row, input)
-      const data = { ...said, updatedAt: now }
+      const data = { ...said, writtenBy: actor.userId, updatedAt: now }
       await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
       if (credentials === null) await tx.mcpCredential.deleteMany({ where: { mcpId } })
       await setCredentials(tx, actor, deps, mcpId, credentials ?? {}, now)
@@ -270,7 +280,7 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
       const reason = whyUnreachable(error)
       deps.log.warn({ mcpId: row.id, reason, err: error }, 'failed to use an MCP server')
       throw new AppError(502, 'MCP server unreachable', {
-        code: 'mcp_unreachable',
+        code: error instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable',
         detail: `The MCP server ${row.name} cannot be used: ${reason}`,
       })
     })
@@ -280,40 +290,60 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
   })
 
 /** Returns the public reason why a server cannot be used. Other errors are only logged. */
-export const whyUnreachable = (error: unknown): string =>
-  error instanceof Error && error.name === 'UnreachableServer' ? error.message : 'the connection failed'
+export const whyUnreachable = (error: unknown): string => {
+  if (error instanceof SecretNotAllowed || error instanceof SecretNotSet) return error.message
+  return error instanceof Error && error.name === 'UnreachableServer' ? error.message : 'the connection failed'
+}
 
 export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'log'>
 
-type ServerRow = Pick<Prisma.McpServerGetPayload<object>, 'id' | 'organizationId' | 'url' | 'transport' | 'headers'>
+type ServerRow = Pick<
+  Prisma.McpServerGetPayload<object>,
+  'id' | 'organizationId' | 'url' | 'transport' | 'headers' | 'writtenBy'
+>
+
+/** The run that a connection is for: its space, and whether its agent belongs to another organization. */
+export type ConnectFor = { spaceId: string | null; isForeign: boolean }
+
+const NO_RUN: ConnectFor = { spaceId: null, isForeign: false }
 
 /**
  * Connects to a server with its credentials filled in. Throws the signal's reason, or an error that states why the
  * server cannot be reached.
  */
-export async function connect(deps: ConnectDeps, row: ServerRow, signal: AbortSignal): Promise<McpClient> {
-  const { url, transport } = row
+export async function connect(
+  deps: ConnectDeps,
+  row: ServerRow,
+  signal: AbortSignal,
+  run: ConnectFor = NO_RUN,
+): Promise<McpClient> {
+  const { transport } = row
   // Imported on demand, because the import would dominate the start-up time.
-  const [{ connectMcp, UnreachableServer }, credentials] = await Promise.all([
-    import('./client.ts'),
-    readCredentials(deps, row),
-  ])
-  const mentioned = new Set<string>()
-  const written = Object.entries(headersOf(row)).map(([name, template]): [string, string] => {
-    const value = template.replace(/\$\{([\w-]+)\}/g, (_, credential: string) => {
-      mentioned.add(credential)
-      const given = credentials.get(credential)
-      if (given === undefined) throw new UnreachableServer(`its credential ${credential} is not set`)
-      return given
-    })
-    return [name, value]
-  })
-  const headers = new Headers([...credentials].filter(([name]) => !mentioned.has(name)))
-  for (const [name, value] of written) headers.set(name, value)
+  const [{ connectMcp }, credentials] = await Promise.all([import('./client.ts'), readCredentials(deps, row)])
+  const address = new URL(row.url)
+  const templates = Object.entries(headersOf(row))
+  const mentioned = mentionsIn([address.pathname, address.search, ...templates.map(([, template]) => template)])
+  const others = mentioned.filter((name) => !credentials.has(name))
+  const { organizationId, writtenBy } = row
+  const use = { organizationId, writtenBy, url: address, ...run }
+  const found = others.length ? await resolveSecrets(deps, use, others) : new Map<string, string>()
+  const values = new Map([...found, ...credentials])
+  const headers = new Headers([...credentials].filter(([name]) => !mentioned.includes(name)))
+  for (const [name, template] of templates) headers.set(name, headerOf(fillIn(template, values)))
+  const url = mentioned.length ? fillUrl(address, values).href : row.url
   const { ALLOW_PRIVATE_NETWORK: allowPrivate, TOOL_TIMEOUT: toolTimeout } = deps.settings
-  const secrets = [...credentials.values()]
+  const secrets = mentioned.length ? formsOf(values.values()) : [...values.values()]
   const onFailure = (tool: string, reason: string) =>
     deps.log.warn({ mcpId: row.id, tool, reason }, 'a call to an MCP server failed')
   const proxyFor = createProxyFor(deps.settings)
-  return connectMcp({ url, transport, headers, allowPrivate, proxyFor, toolTimeout, secrets, onFailure }, signal)
+  return connectMcp(
+    { url, transport, headers, allowPrivate, proxyFor, toolTimeout, secrets, onFailure, mayRedirect: !others.length },
+    signal,
+  )
+}
+
+/** Returns a header's value with a secret in it. A value that no header can have is refused without repeating it. */
+function headerOf(value: string): string {
+  if (!/^[\t\x20-\x7e]*$/.test(value)) throw new SecretNotAllowed('A secret is no text that a header can contain')
+  return value
 }

@@ -3,6 +3,7 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { conflict } from '../errors.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
+import { SecretNotAllowed } from '../secrets/resolve.ts'
 import type { McpClient } from './client.ts'
 import {
   type NamedServer,
@@ -48,7 +49,7 @@ export async function openMcpTools(
       .filter(({ isActive }) => isActive)
       .map((row) => ({ id: row.id, name: row.name, isOwn: ofAgent.includes(row.id), row })),
   )
-  const outcomes = await Promise.allSettled(servers.map(({ row }) => connect(deps, row, user.signal)))
+  const outcomes = await Promise.allSettled(servers.map(({ row }) => connect(deps, row, user.signal, runOf(user))))
   const opened = servers.flatMap((server, index): Opened | [] => {
     const outcome = outcomes[index]
     return outcome?.status === 'fulfilled' ? { server, client: outcome.value } : []
@@ -62,6 +63,7 @@ export async function openMcpTools(
     throw error
   }
   const unusable = absent(ofAgent, found)
+  const refused = new Set<string>()
   const instructions = servers.flatMap((server, index) => {
     const outcome = outcomes[index]
     if (outcome?.status === 'fulfilled') {
@@ -72,14 +74,22 @@ export async function openMcpTools(
     const err: unknown = outcome?.reason
     const reason = whyUnreachable(err)
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'failed to reach an MCP server')
-    unusable.push(cannotBeUsed(server, reason))
+    const text = cannotBeUsed(server, reason)
+    unusable.push(text)
+    if (err instanceof SecretNotAllowed) refused.add(text)
     return isAway(server)
   })
-  for (const text of unusable) user.warn('mcp_unreachable', text)
+  for (const text of unusable) user.warn(refused.has(text) ? 'secret_not_allowed' : 'mcp_unreachable', text)
   const all = listed(opened)
   const tools = nameTools(offeredTools(all, servers, lists), taken).map((tool) => toTool(deps, user, tool))
   return { tools, instructions, close, unusable, unknown: unknownNames(all, servers, lists) }
 }
+
+/** Secrets of the organization are for its own agents. */
+const runOf = ({ row, agent }: ToolUser) => ({
+  spaceId: row.spaceId,
+  isForeign: agent.organizationId !== row.organizationId,
+})
 
 const cannotBeUsed = ({ name }: { name: string }, reason: string) =>
   `The MCP server "${name}" cannot be used: ${reason}`
@@ -181,11 +191,12 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
 }
 
 /** Reconnects to a changed server, because the open connection has its previous headers and credentials. */
-async function reconnect(deps: ConnectDeps, { signal }: ToolUser, opened: Opened): Promise<void> {
+async function reconnect(deps: ConnectDeps, user: ToolUser, opened: Opened): Promise<void> {
+  const { signal } = user
   const { server, client } = opened
   const row = await deps.db.mcpServer.findUnique({ where: { id: server.id } })
   if (row?.url !== server.row.url) throw conflict(isAway(server))
-  opened.client = await connect(deps, row, signal).catch((error: unknown) => {
+  opened.client = await connect(deps, row, signal, runOf(user)).catch((error: unknown) => {
     signal.throwIfAborted()
     throw conflict(isAway(server), { code: 'mcp_unreachable', cause: error })
   })

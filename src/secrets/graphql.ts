@@ -6,14 +6,19 @@ import { secrets } from './router.ts'
 import * as schema from './schema.ts'
 
 // GraphQL has no objects with arbitrary keys, so a list of pairs is used.
-const Secret = z.object({ name: z.string(), value: z.string() })
+const Secret = z.object({
+  name: z.string().describe('Name of the secret'),
+  value: z.string().describe('Value of the secret'),
+  hosts: z.array(z.string()).optional().describe('Hosts that runs may send it to'),
+})
 const pairs = { secrets: z.array(Secret) }
 const SetSpaceSecrets = schema.SetSpaceSecrets.extend(pairs)
 const SetOrganizationSecrets = schema.SetOrganizationSecrets.extend(pairs)
 
 inputFromZod('SecretInput', Secret, 'A secret')
 
-const byName = (pairs: z.output<typeof Secret>[]) => Object.fromEntries(pairs.map(({ name, value }) => [name, value]))
+const byName = (pairs: z.output<typeof Secret>[]) =>
+  Object.fromEntries(pairs.map(({ name, value, hosts = [] }) => [name, { value, hosts }]))
 
 builder.queryFields((t) => ({
   spaceSecrets: t.stringList({

@@ -15,19 +15,55 @@ const Value = requiredText(MAX_BYTES).refine((text) => Buffer.byteLength(text) <
   params: { maxBytes: MAX_BYTES },
 })
 
+const MAX_HOSTS = 20
+
+/** Returns whether a text is a host as addresses have it, with its port unless that is the default one. */
+const isHost = (text: string): boolean => URL.parse(`https://${text}`)?.host === text && !/[*${}]/.test(text)
+
+const Hosts = z
+  .array(
+    z
+      .string()
+      .max(253)
+      .transform((host) => host.trim().toLowerCase())
+      .refine(isHost, { error: 'Invalid hosts. Expected names such as api.example.com or api.example.com:8443' }),
+  )
+  .max(MAX_HOSTS)
+  .transform((hosts) => [...new Set(hosts)])
+
+/** Returns the message for a value that is neither a text nor an object with one. */
+function badSecret({ path = [], input }: z.core.$ZodRawIssue): string {
+  const field = path.join('.')
+  const isMissing = input === null || input === undefined || (typeof input === 'string' && !input.trim())
+  return isMissing ? `Missing required field: ${field}` : `Invalid value for field: ${field}. Expected string`
+}
+
+const Secret = z.union(
+  [
+    Value,
+    z.object({
+      value: Value.describe('Value of the secret'),
+      hosts: Hosts.default([]).describe('Hosts that runs may send it to, such as `api.example.com`'),
+    }),
+  ],
+  { error: badSecret },
+)
+
 /** Secrets of an input, by name. No answer contains them (contract.md section 6). */
 export const Secrets = z
-  .record(Name, Value, { error: ({ code }) => (code === 'invalid_key' ? BAD_NAME : undefined) })
+  .record(z.string(), Secret)
+  // The error does not name the key, because a client may have sent the value in its place.
+  .refine((secrets) => Object.keys(secrets).every((name) => Name.safeParse(name).success), { error: BAD_NAME })
   .refine((secrets) => Object.keys(secrets).length > 0, {
     error: (issue) => `Missing required field: ${(issue.path ?? []).join('.')}`,
   })
-  .describe('The values by name; one that is there already is replaced')
+  .describe('Values by name, each a text or `{value, hosts}`; one that is there already is replaced with its hosts')
 
 const keys = z.array(Name).min(1).max(MAX_SECRETS).describe('The names of the secrets')
 const spaceId = z.string().describe('The space')
 const orgId = z.string().describe('Your organization')
 const name = Name.describe('The name of the secret')
-const examples = [{ secrets: { GITHUB_TOKEN: 'ghp_…' } }]
+const examples = [{ secrets: { GITHUB_TOKEN: { value: 'ghp_…', hosts: ['api.github.com'] } } }]
 
 export const SpaceSecrets = z.object({ id: spaceId })
 export const SetSpaceSecrets = z.object({ id: spaceId, secrets: Secrets }).meta({ examples })
@@ -41,6 +77,7 @@ export const DeleteOrganizationSecret = z.object({ orgId, name })
 
 const names = {
   secrets: z.array(z.string()).describe('Names of the secrets'),
+  hosts: z.record(z.string(), z.array(z.string())).describe('Hosts that runs may send each secret to, by its name'),
   count: z.int().describe('Number of secrets'),
 }
 

@@ -5,16 +5,11 @@ import { seal } from '../crypto/envelope.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
+import { OF_ORGANIZATION, placeOf, type Scope } from './resolve.ts'
 import { MAX_SECRETS } from './schema.ts'
 
 /** Owner of secrets: a space, or the organization itself. */
 export type Owner = { spaceId: string } | { orgId: string }
-
-/** Columns that identify the rows of an owner. */
-type Scope = { organizationId: string; scope: string }
-
-/** Scope of secrets that belong to no space. */
-const OF_ORGANIZATION = 'organization'
 
 type Found = Scope & { ownerId: string | null }
 
@@ -36,8 +31,7 @@ async function find(actor: Actor, { db }: Deps, owner: Owner): Promise<Found> {
 
 /**
  * Finds secrets that the caller may write: the owner of the space and admins may, and only admins those of the
- * organization (contract.md section 2). Runs do not read secrets yet. The names are visible to everyone who can reach
- * the space.
+ * organization (contract.md section 2). The names and hosts are visible to everyone who can reach the space.
  */
 export async function findWritable(actor: Actor, deps: Deps, owner: Owner): Promise<Authorized<Scope>> {
   const { ownerId, ...scope } = await find(actor, deps, owner)
@@ -46,19 +40,23 @@ export async function findWritable(actor: Actor, deps: Deps, owner: Owner): Prom
 
 const rowsOf = ({ organizationId, scope }: Scope) => ({ organizationId, scope })
 
-/** Lists the names in alphabetical order. The values are for runs only. */
+/** Lists the names in alphabetical order, with their hosts. The values are for requests of runs only. */
 export async function list(actor: Actor, deps: Deps, owner: Owner) {
   const found = await find(actor, deps, owner)
   const rows = await deps.db.secret.findMany({
     where: rowsOf(found),
-    select: { name: true },
+    select: { name: true, hosts: true },
     orderBy: { name: 'asc' },
   })
-  return { organizationId: actor.organizationId, secrets: rows.map(({ name }) => name), count: rows.length }
+  const hosts = Object.fromEntries(rows.map((row) => [row.name, row.hosts as string[]]))
+  return { organizationId: actor.organizationId, secrets: rows.map(({ name }) => name), hosts, count: rows.length }
 }
 
+/** A value, with the hosts that runs may send it to. */
+type Given = string | { value: string; hosts: string[] }
+
 /** Stores secrets, each encrypted for its own row, and replaces existing ones. Throws 400 beyond the limit. */
-export async function set(actor: Actor, deps: Deps, owner: Owner, secrets: Readonly<Record<string, string>>) {
+export async function set(actor: Actor, deps: Deps, owner: Owner, secrets: Readonly<Record<string, Given>>) {
   const scope = await findWritable(actor, deps, owner)
   const keys = Object.keys(secrets)
   const now = deps.clock.now()
@@ -69,9 +67,10 @@ export async function set(actor: Actor, deps: Deps, owner: Owner, secrets: Reado
       throw badRequest(`Too many secrets. At most ${MAX_SECRETS}`, {
         detail: `There are ${others} others, and ${keys.length} were sent: delete some first.`,
       })
-    for (const [name, value] of Object.entries(secrets)) {
+    for (const [name, given] of Object.entries(secrets)) {
+      const { value, hosts } = typeof given === 'string' ? { value: given, hosts: [] } : given
       const id = { ...rowsOf(scope), name }
-      const content = { ciphertext: seal(dataKey, placeOf(id), Buffer.from(value)), updatedBy: actor.userId }
+      const content = { ciphertext: seal(dataKey, placeOf(id), Buffer.from(value)), hosts, updatedBy: actor.userId }
       await tx.secret.upsert({
         where: { organizationId_scope_name: id },
         create: { ...id, ...content, createdAt: now, updatedAt: now },
@@ -97,11 +96,3 @@ export async function remove(actor: Actor, deps: Deps, owner: Owner, names: read
 }
 
 const targetOf = ({ scope }: Scope, names: readonly string[]) => `${scope}/${names.join(',')}`
-
-/** Returns the encryption context of a secret. In another row it does not decrypt. */
-export const placeOf = ({ organizationId, scope, name }: Scope & { name: string }) => [
-  'secret',
-  organizationId,
-  scope,
-  name,
-]

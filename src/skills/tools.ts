@@ -6,7 +6,11 @@ import { followLatest } from '../organizations/policy.ts'
 import { atPins, findMany, type Pin, type SkillOutput } from './service.ts'
 
 /** The skills of a run: their instructions, the tool that loads one, and the built-in tools they use. */
-export type OpenedSkills = Pick<Toolbox, 'tools' | 'instructions'> & { builtInTools: ReadonlySet<string> }
+export type OpenedSkills = Pick<Toolbox, 'tools' | 'instructions'> & {
+  builtInTools: ReadonlySet<string>
+  /** Whether some of them belong to another organization. */
+  hasForeign: boolean
+}
 
 /** Maximum length of the instructions of all skills together (characters). */
 const MAX_TOLD = 200_000
@@ -44,6 +48,7 @@ export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Prom
   return {
     instructions: [...(known.size ? [describe(known)] : []), ...tell(told)],
     tools: known.size ? [loader(db, user, known, pins)] : [],
+    hasForeign: told.length > 0 || reachable.some(({ source }) => source === 'marketplace'),
     builtInTools: new Set([...reachable, ...told].flatMap(({ builtInTools }) => builtInTools)),
   }
 }

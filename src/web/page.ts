@@ -24,7 +24,13 @@ export type Page = {
   isCut: boolean
 }
 
-export type PageRequest = { url: string; headers?: Record<string, string>; signal: AbortSignal }
+export type PageRequest = {
+  url: string
+  headers?: Record<string, string>
+  signal: AbortSignal
+  /** Whether redirects are followed. Default: true. */
+  mayRedirect?: boolean
+}
 
 type Options = Pick<SafeFetchOptions, 'isAllowed' | 'lookup'>
 
@@ -34,7 +40,7 @@ type Options = Pick<SafeFetchOptions, 'isAllowed' | 'lookup'>
  */
 export async function fetchPage(
   settings: Settings,
-  { url: given, headers = {}, signal }: PageRequest,
+  { url: given, headers = {}, signal, mayRedirect = true }: PageRequest,
   options: Options = { isAllowed: settings.ALLOW_PRIVATE_NETWORK ? undefined : isPublicAddress },
 ): Promise<Page> {
   const url = URL.parse(given)
@@ -45,6 +51,7 @@ export async function fetchPage(
   const safe = createSafeFetch({
     ...options,
     proxyFor: createProxyFor(settings),
+    ...(!mayRedirect && { maxRedirects: 0 }),
     maxResponse: Number.POSITIVE_INFINITY,
     headersTimeout: TIMEOUT,
     idleTimeout: TIMEOUT,

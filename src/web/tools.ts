@@ -1,12 +1,17 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
-import { badRequest } from '../errors.ts'
-import { defineTool, type Tool } from '../executions/engine/run/tools.ts'
+import { AppError, badRequest } from '../errors.ts'
+import { defineTool, type Tool, type ToolUser } from '../executions/engine/run/tools.ts'
 import { excerpt } from '../lib/excerpt.ts'
 import { isTimezone } from '../lib/wall-clock.ts'
+import { isHeaderName } from '../mcps/schema.ts'
+import { scrubber } from '../mcps/scrub.ts'
+import { fillIn, fillUrl, formsOf, mentionsIn, resolveSecrets } from '../secrets/resolve.ts'
+import type { Page, PageRequest } from './page.ts'
 
 const MAX_URL = 4_000
 const MAX_RESULTS = 10
+const MAX_HEADERS = 20
 
 const currentTime = defineTool(
   'current_time',
@@ -22,6 +27,11 @@ const webFetch = defineTool(
   z.object({
     url: z.string().max(MAX_URL).describe('http or https address'),
     offset: z.int().min(0).default(0).describe('Offset of the first character'),
+    headers: z
+      .record(z.string().refine(isHeaderName), z.string().max(8_000))
+      .refine((headers) => Object.keys(headers).length <= MAX_HEADERS)
+      .optional()
+      .describe(`Headers of the request. \${NAME} in a header, path or query stands for a secret`),
   }),
 )
 
@@ -35,18 +45,20 @@ const webSearch = defineTool(
 )
 
 /** Creates the tools that reach the web, and the clock (contract-2.md section 2.11). */
-export function webTools({ settings, clock }: Deps): Tool[] {
+export function webTools(deps: Deps, user: ToolUser, hasForeignSkills: () => boolean): Tool[] {
+  const { settings, clock } = deps
   return [
     currentTime(async ({ timezone = 'UTC' }) => tellTime(clock.now(), timezone)),
-    webFetch(async ({ url, offset }, { signal }) => {
-      const { fetchPage } = await import('./page.ts')
-      const page = await fetchPage(settings, { url, signal })
+    webFetch(async ({ url, headers = {}, offset }, { signal }) => {
+      await user.actor()
+      const page = await fetchFor(deps, user, { url, headers, signal }, hasForeignSkills)
       const head = [page.title && `# ${page.title}`, `Address: ${page.url}`, page.isCut && '[Cut off after 2 MB]']
       return `${head.filter(Boolean).join('\n')}\n\n${excerpt(page.text, offset)}`
     }),
     ...(settings.SEARCH_PROVIDER
       ? [
           webSearch(async ({ query, count }, { signal }) => {
+            await user.actor()
             const { searchWeb } = await import('./search.ts')
             return { results: await searchWeb(settings, query, count, signal) }
           }),
@@ -59,4 +71,38 @@ function tellTime(now: Date, timeZone: string): object {
   if (!isTimezone(timeZone)) throw badRequest('Invalid timezone. Expected an IANA time zone such as Europe/Berlin')
   const local = new Intl.DateTimeFormat('en-GB', { timeZone, dateStyle: 'full', timeStyle: 'long' }).format(now)
   return { utc: now.toISOString(), timezone: timeZone, local }
+}
+
+/**
+ * Fetches a page, with secrets in headers, path and query (contract-2.md section 2.10). Follows no redirect with a
+ * secret, and removes the secrets from what comes back. If a secret must not be sent, warns and sends nothing.
+ */
+async function fetchFor(
+  deps: Deps,
+  { row, agent, warn }: ToolUser,
+  { url, headers = {}, signal }: PageRequest,
+  hasForeignSkills: () => boolean,
+): Promise<Page> {
+  const { fetchPage } = await import('./page.ts')
+  const names = mentionsIn([url, ...Object.values(headers)])
+  if (!names.length) return fetchPage(deps.settings, { url, headers, signal })
+  const address = URL.parse(url)
+  if (!address || /[${}]/.test(address.host)) throw badRequest('Invalid url. A secret stands in its path or query only')
+  const { organizationId, spaceId } = row
+  const isForeign = agent.organizationId !== organizationId || hasForeignSkills()
+  const use = { organizationId, spaceId, url: address, writtenBy: null, isForeign }
+  const values = await resolveSecrets(deps, use, names).catch((error: Error) => {
+    if (!/^Secret/.test(error.name)) throw error
+    warn('secret_not_allowed', `web_fetch: ${error.message}`)
+    throw badRequest(`Nothing was fetched: ${error.message}`)
+  })
+  const filled = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, fillIn(value, values)]))
+  const request = { url: fillUrl(address, values).href, headers: filled, signal, mayRedirect: false }
+  const page = await fetchPage(deps.settings, request).catch((error: unknown) => {
+    signal.throwIfAborted()
+    // Any other error may repeat the address.
+    throw error instanceof AppError ? error : badRequest('The page could not be fetched')
+  })
+  const scrub = scrubber(formsOf(values.values()))
+  return { ...page, url: address.href, title: scrub(page.title, false), text: scrub(page.text, page.isCut) }
 }

@@ -44,7 +44,7 @@ describe('a run with skills of its agent and of its space', () => {
 
   it('but without any has neither tool nor instructions', async () => {
     const opened = await open(ann, await lab.agent(ann))
-    expect(opened).toEqual({ tools: [], instructions: [], builtInTools: new Set() })
+    expect(opened).toEqual({ tools: [], instructions: [], builtInTools: new Set(), hasForeign: false })
   })
 
   it('distinguishes equal names of several organizations', async () => {

@@ -34,7 +34,7 @@ it('the built-in tools are those of tasks, files, chats and the web, with comple
   const user = await lab.user(ann, agentId)
   const { deps } = lab.server.service
   const searching = { ...deps, settings: { ...deps.settings, SEARCH_PROVIDER: 'brave' as const } }
-  const all = [...tools, ...fileTools(deps, user), ...chatTools(deps, user), ...webTools(searching)]
+  const all = [...tools, ...fileTools(deps, user), ...chatTools(deps, user), ...webTools(searching, user, () => false)]
   expect(all.map(({ name }) => name)).toEqual([...BUILT_IN_TOOLS])
   for (const { inputSchema, description, mode } of all) {
     expect(inputSchema).toMatchObject({ type: 'object' })

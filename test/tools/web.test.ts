@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it, test } from 'vitest'
 import type { Deps } from '../../src/deps.ts'
+import type { ToolUser } from '../../src/executions/engine/run/tools.ts'
 import { isPublicAddress } from '../../src/lib/addresses.ts'
 import { readSettings, type Settings } from '../../src/settings.ts'
 import { fetchPage } from '../../src/web/page.ts'
@@ -44,6 +45,7 @@ afterAll(() => {
 
 const settings = readSettings({ DATA_DIR: '/tmp' })
 const signal = new AbortController().signal
+const user = {} as ToolUser
 const read = (path: string) =>
   fetchPage(settings, { url: path.startsWith('http') ? path : origin + path, signal }, { isAllowed })
 
@@ -254,7 +256,7 @@ describe('web_search', () => {
   })
 
   test('exists when a provider is configured, which needs its key or address', () => {
-    const names = (of: Settings) => webTools({ settings: of } as Deps).map(({ name }) => name)
+    const names = (of: Settings) => webTools({ settings: of } as Deps, user, () => false).map(({ name }) => name)
     expect(names(settings)).toEqual(['current_time', 'web_fetch'])
     expect(names(searching('brave', ''))).toContain('web_search')
     expect(() => readSettings({ SEARCH_PROVIDER: 'brave' })).toThrow('SEARCH_API_KEY')
@@ -264,7 +266,7 @@ describe('web_search', () => {
 
 test('current_time tells the time in a time zone', async () => {
   const clock = { now: () => new Date('2026-07-01T12:00:00Z') }
-  const tools = webTools({ settings, clock } as Deps)
+  const tools = webTools({ settings, clock } as Deps, user, () => false)
   expect(await callTool(tools, 'current_time', { timezone: 'Europe/Berlin' })).toMatchObject({
     utc: '2026-07-01T12:00:00.000Z',
     local: expect.stringContaining('14:00:00'),
