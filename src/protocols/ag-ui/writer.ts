@@ -16,8 +16,8 @@ const RESPONSE_SCHEMA = {
 type Request = { threadId: string; runId: string; messages: readonly AgUiMessage[] }
 
 /**
- * Creates a function that converts the parts of a run to events. `isOver` of an answer tells that the stream ends: the run
- * has ended, or the client has to call tools. `interrupt` ends a stream whose run waits for decisions.
+ * Creates a function that converts the parts of a run to events. `isOver` reports that the stream has ended: the run
+ * has ended, or the client must call tools. `interrupt` ends a stream whose run waits for decisions.
  */
 export function createAgUiWriter({ threadId, runId, messages }: Request, executionId: string) {
   let step: string | null = null
@@ -77,7 +77,7 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
     ]
   }
 
-  /** Ends what a step has begun, and tells the messages without it. */
+  /** Ends the open events of a step, and sends the messages without it. */
   function reset(): AgUiEvent[] {
     const events = endText()
     made = made.filter((one) => one.step !== stepNumber)

@@ -14,7 +14,7 @@ const TEMPLATE = 'muster://spaces/{spaceId}/files/{+path}'
 const uriOf = (spaceId: string, path: string): string =>
   `muster://spaces/${spaceId}/files/${path.split('/').map(encodeURIComponent).join('/')}`
 
-/** The place where a list goes on. */
+/** The place where a list continues. */
 type Place = { spaceId: string; cursor?: string }
 
 /** Offers the files of the caller's spaces on a server. Comes after whatever else offers resources. */

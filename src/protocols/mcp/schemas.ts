@@ -30,7 +30,7 @@ function inline(schema: unknown, defs: Readonly<Record<string, Schema>>): Schema
     else if (key === 'items' || key === 'additionalProperties') cleaned[key] = inline(value, defs)
     else cleaned[key] = value
   }
-  // The format says the same in one word.
+  // The format alone describes the text.
   if (cleaned.format !== undefined) delete cleaned.pattern
   return withoutUnion(cleaned)
 }

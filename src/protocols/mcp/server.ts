@@ -104,7 +104,7 @@ async function run(door: Door, tool: Tool, args: Record<string, unknown>, mcpCon
   return ended.waitingFor ? waiting(door, ended, mcpContext) : resultOf(ended)
 }
 
-/** Returns the questions of a run for a person, or a link for a client that cannot ask anybody. */
+/** Returns the questions of a run for a person, or a link for a client without questions. */
 async function waiting(door: Door, ended: Run, mcpContext: ServerContext) {
   const { actor, context } = door
   const { elicitation } = capabilitiesOf(mcpContext)
@@ -129,7 +129,7 @@ function reporter({ mcpReq }: ServerContext): Report | null {
   let progress = 0
   return (message) => {
     progress++
-    // The client has gone: the run goes on without it.
+    // The client has disconnected, and the run continues.
     mcpReq.notify({ method: 'notifications/progress', params: { progressToken, progress, message } }).catch(() => {})
   }
 }

@@ -13,9 +13,9 @@ type Open = { item: Item; index: number; step: number; isVoid: boolean; isDone: 
 export type ItemReader = {
   /** Returns the events of a part. */
   read(part: Part): ItemEvent[]
-  /** Returns the events that end what is still open, when the response ends. */
+  /** Returns the events that end open items at the end of the response. */
   finish(): ItemEvent[]
-  /** Lists the items so far, without those of steps that began anew. */
+  /** Lists the items so far, without those of restarted steps. */
   output(): Item[]
 }
 
@@ -104,7 +104,7 @@ export function createItemReader(executionId: string): ItemReader {
     ]
   }
 
-  /** Ends the items of a step that begins anew, which are no part of the response. */
+  /** Ends the items of a restarted step, which are no part of the response. */
   function reset(isShown: boolean): ItemEvent[] {
     const ended = isShown ? items.filter((open) => open.step === step && !open.isVoid) : []
     for (const open of ended) open.isVoid = true

@@ -14,7 +14,7 @@ export function readResponseId(id: string): { executionId: string; after: number
   return executionId ? { executionId, after: Number(after) } : null
 }
 
-/** What a response repeats of its request. */
+/** Fields of the request that a response repeats. */
 export type Echo = {
   model: string
   metadata: Record<string, string>
@@ -24,7 +24,7 @@ export type Echo = {
   isDeleted?: boolean
 }
 
-/** Returns what a run's response repeats of its request. A run of another API has no request of this kind. */
+/** Returns the request's fields that a run's response repeats. A run of another API has no request of this kind. */
 export const echoOf = ({ overrides, agentId }: Pick<ExecutionRow, 'overrides' | 'agentId'>): Echo => {
   const { echo } = overrides as Overrides
   return { model: agentId, metadata: {}, previousResponseId: null, background: false, ...(echo as Partial<Echo>) }

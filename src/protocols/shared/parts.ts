@@ -24,8 +24,9 @@ export type Part = { seq: number; at: Date } & (
   | { type: 'approval'; approvalId: string; id: string; name: string; input: unknown }
   | { type: 'client-tools'; calls: readonly ClientCall[] }
   /**
-   * The server restarted: what this step has shown is void, and it begins anew. Its open texts have not ended. Not `isShown`:
-   * the log has nothing of the step, but a client may have seen fragments that the crash has lost.
+   * The server restarted: the earlier output of this step is void, and the step starts again. Its open texts have not
+   * ended. Without `isShown` the log has none of the step, but a client may have seen fragments that the crash has
+   * lost.
    */
   | { type: 'reset'; step: number; isShown: boolean }
   | { type: 'warning'; code: string; text: string }
@@ -48,15 +49,15 @@ export type ClientCall = { id: string; name: string; input: unknown }
 /** Returns the id of a call, unique among all runs: models repeat theirs. */
 const toCallId = (executionId: string, step: number, toolUseId: string) => `call_${executionId}_${step}_${toolUseId}`
 
-/** Reads an id of {@link Part}. Returns null for an id of somebody else. */
+/** Reads an id of {@link Part}. Returns null for a foreign id. */
 export function readCallId(id: string) {
   const [, executionId, step, toolUseId] = /^call_(exec-\d{1,15}-[0-9A-Za-z]{22})_(\d{1,9})_(.*)$/s.exec(id) ?? []
   return executionId && step && toolUseId !== undefined ? { executionId, step: Number(step), toolUseId } : null
 }
 
 /**
- * Follows a run as parts, in batches, live while it runs; only those of events after a number. Throws 503 if this process
- * shuts down. Ends early if the caller has gone or has lost access.
+ * Follows a run as parts, in batches, live while it runs; only those of events after a number. Throws 503 if this
+ * process shuts down. Ends early if the caller has disconnected or lost access.
  */
 export async function* followParts(
   actor: Actor,
@@ -84,7 +85,7 @@ type Step = {
   /** The text that is open, and the number of texts of the step so far. */
   open: 'text' | 'reasoning' | null
   texts: number
-  /** What was shown of the answer and of the reasoning. */
+  /** The sent texts of the answer and of the reasoning. */
   text: string
   reasoning: string
 }
@@ -138,7 +139,7 @@ export function createPartReader({
     return [...parts, { type: `${kind}-delta`, id: idOf(current), step: number, text }]
   }
 
-  /** Adds what the fragments lack of a whole text, because a crash has lost them or the model sent none. */
+  /** Adds the rest of a whole text beyond its fragments, which a crash has lost or the model did not send. */
   function complete(kind: 'text' | 'reasoning', number: number, whole: string): PartOf[] {
     const shown = step?.number === number ? step[kind] : ''
     const rest = whole.startsWith(shown) ? whole.slice(shown.length) : ''

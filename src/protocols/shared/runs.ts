@@ -172,7 +172,7 @@ async function continued(
   const joins = isLast && !asked.isAnew && compared.message === message && (await findActive(actor, deps, compared))
   if (joins) return { conversation: place, joins }
   const owner = compared.sessionId === session.id ? session : await findSession(actor, deps, asked, compared.sessionId)
-  // Clients of OpenAI ask for titles in the conversation: it is not what the person reads.
+  // Clients of OpenAI request titles in the conversation, which are not meant for its reader.
   const isAside = protocol === 'openai' && !history.length && compared.message !== message
   return into({ ...branchOf(owner ?? session, compared.queueSeq), isAside })
 }

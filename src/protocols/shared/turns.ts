@@ -5,7 +5,7 @@ import { type GivenFile, NO_TEXT } from './attachments.ts'
 /** The result of a tool that the client has called. */
 export type ClientResult = { id: string; content: string; isError: boolean }
 
-/** What a client's list of messages says. */
+/** The content of a client's list of messages. */
 export type Said = {
   /** Its system, developer and instructions texts. */
   instructions: string | undefined
@@ -32,7 +32,7 @@ export function createTurns() {
     return last
   }
 
-  /** Begins something else than results. */
+  /** Starts another kind of message than results. */
   function turn(asked: boolean): void {
     results = []
     isAsked = asked

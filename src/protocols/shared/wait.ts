@@ -12,7 +12,7 @@ export type Run = z.input<typeof Execution>
 /** Sends progress of a run to the client. */
 export type Report = (message: string) => void
 
-/** Interval at which a run without news is reported (ms): clients end a call that says nothing for a minute. */
+/** Interval at which a silent run is reported (ms), because clients end a call after a silent minute. */
 const HEARTBEAT = 10_000
 
 /** Reports the progress of a run until it ends or waits for approval. Returns the execution then. */
