@@ -205,6 +205,7 @@ describe('GraphQL', () => {
       const answer = await graphql(server, document, {}, { token: owner.token })
       expect(answer.errors?.length).toBeGreaterThan(0)
       faults.push(...faultsIn(answer).map((fault) => `${document}: ${fault}`))
+      if (document === deep) expect(answer.errors?.[0]?.extensions.detail).toMatch(/^Ask for fewer rows/)
     }
     for (const token of [null, 'mst_unknown', expired.token, scopeless.token]) {
       const answer = await graphql(server, '{ agents { nodes { id } } }', {}, { token })

@@ -51,6 +51,8 @@ export const LIMITS = {
 
 export const TOO_MUCH = 'LIMIT_EXCEEDED'
 
+const LESS = 'Ask for fewer rows with `first`, for fewer fields, or with several documents.'
+
 /** Size of the data read for a response so far (upper bound, bytes). */
 export type Answer = { size: number }
 
@@ -60,7 +62,7 @@ export function addTo(answer: Answer, read: unknown): void {
   if (answer.size > LIMITS.answer) throw answerTooLong()
 }
 
-export const answerTooLong = () => new GraphQLError(tooLong().message, { extensions: { code: TOO_MUCH } })
+export const answerTooLong = () => new GraphQLError(tooLong().message, { extensions: { code: TOO_MUCH, detail: LESS } })
 
 /** Assumed rows of a list without a limit. Allows one introspection of the whole schema, but not two. */
 const ROWS = 15
@@ -153,7 +155,7 @@ function tooDear(total: number, { path, cost, page }: Dearest): GraphQLError {
 }
 
 const tooMuch = (what: string, atMost: string) =>
-  new GraphQLError(`The document ${what}. At most ${atMost}`, { extensions: { code: TOO_MUCH } })
+  new GraphQLError(`The document ${what}. At most ${atMost}`, { extensions: { code: TOO_MUCH, detail: LESS } })
 
 function refuse(what: string, atMost: string): never {
   throw tooMuch(what, atMost)

@@ -30,7 +30,8 @@ function withQuery<Params extends { extensions?: unknown }>(params: Params): Par
   if ('query' in params) return params
   const { persistedQuery = null } = (params.extensions ?? {}) as { persistedQuery?: unknown }
   if (persistedQuery !== null) {
-    const extensions = { code: 'PERSISTED_QUERY_NOT_SUPPORTED', http: { status: 200 } }
+    const detail = 'Send the document itself as `query`.'
+    const extensions = { code: 'PERSISTED_QUERY_NOT_SUPPORTED', detail, http: { status: 200 } }
     throw new GraphQLError('PersistedQueryNotSupported', { extensions })
   }
   throw badRequest('Missing required field: query')
