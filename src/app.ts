@@ -28,7 +28,7 @@ import { routeOf } from './http/route-names.ts'
 import { attend } from './http/sse.ts'
 import { createUnreadLimit } from './http/unread.ts'
 import { newId } from './lib/id.ts'
-import { allRead } from './lib/turn.ts'
+import { nextReadBatch } from './lib/turn.ts'
 import { doorOf } from './protocols/doors.ts'
 import { appRouter } from './router.ts'
 import type { Settings } from './settings.ts'
@@ -135,7 +135,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       toOriginForm(req)
       checkProtocol(req)
       if (!PROBES.has(pathOf(req))) hosts.check(req)
-      await allRead()
+      await nextReadBatch()
       if (OF_CALLER.test(req.url ?? '')) {
         res.setHeader('Vary', 'Authorization, Cookie, X-Organization')
         res.setHeader('Cache-Control', 'private')

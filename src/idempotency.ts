@@ -33,8 +33,8 @@ export type KeyClaim = {
 }
 
 /** Thrown if another request took the key since the lookup. */
-export class KeyTaken extends Error {
-  override name = 'KeyTaken'
+export class IdempotencyConflict extends Error {
+  override name = 'IdempotencyConflict'
 }
 
 type IdempotencyRow = Prisma.IdempotencyRecordGetPayload<object>
@@ -70,7 +70,7 @@ export async function isTaken(db: Db, { id, replaces }: KeyClaim): Promise<boole
   return record !== null && record.createdAt.getTime() !== replaces?.getTime()
 }
 
-/** Writes the record in the transaction of the request's effect. Throws {@link KeyTaken}. */
+/** Writes the record in the transaction of the request's effect. Throws {@link IdempotencyConflict}. */
 export async function take(
   tx: Tx,
   claim: KeyClaim,
@@ -81,13 +81,13 @@ export async function take(
   const data = { ...rest, answer: null, executionId: null, leaseUntil: null, ...content, createdAt: now }
   if (replaces) {
     const { count } = await tx.idempotencyRecord.updateMany({ where: { id, createdAt: replaces }, data })
-    if (!count) throw new KeyTaken()
+    if (!count) throw new IdempotencyConflict()
     return
   }
   try {
     await tx.idempotencyRecord.create({ data: { id, ...data }, select: { id: true } })
   } catch (error) {
-    throw isUniqueViolation(error) ? new KeyTaken() : error
+    throw isUniqueViolation(error) ? new IdempotencyConflict() : error
   }
 }
 
@@ -130,7 +130,7 @@ export async function whenCommitted(deps: Deps, act: () => unknown): Promise<voi
  * Executes a request at most once per Idempotency-Key: the record is committed with the effect, and a repetition gets
  * the stored response. `effect` must use the given `deps`, so that it writes in the same transaction.
  */
-export const once = <T extends object>(
+export const idempotent = <T extends object>(
   ctx: Ctx,
   input: unknown,
   visible: Visible,
@@ -144,14 +144,14 @@ export const once = <T extends object>(
       await store(tx, claim, answer)
       return answer
     })
-  return onceClaimed(ctx, input, visible, (claim) => (claim ? keeping(claim) : effect(deps)))
+  return idempotentClaimed(ctx, input, visible, (claim) => (claim ? keeping(claim) : effect(deps)))
 }
 
 /**
  * Like the above for an effect with its own transaction, in which it takes the claim, if there is one, and stores its
  * response.
  */
-export async function onceClaimed<T extends object>(
+export async function idempotentClaimed<T extends object>(
   ctx: Ctx,
   input: unknown,
   visible: Visible,
@@ -166,7 +166,7 @@ export async function onceClaimed<T extends object>(
     try {
       return await effect(claim)
     } catch (error) {
-      if (!(error instanceof KeyTaken)) throw error
+      if (!(error instanceof IdempotencyConflict)) throw error
     }
   }
 }
@@ -181,7 +181,7 @@ type UnderWay = {
    * stored.
    */
   anew: boolean
-  /** For an effect that ends with a transaction. Throws {@link KeyTaken} if its lease has expired. */
+  /** For an effect that ends with a transaction. Throws {@link IdempotencyConflict} if its lease has expired. */
   keep: Keep
 }
 
@@ -189,7 +189,7 @@ type UnderWay = {
  * Like the above for an effect that is not one transaction: the record is a lease during the effect (409 for others)
  * and is removed if it fails.
  */
-export async function onceOutside<T extends object>(
+export async function idempotentLease<T extends object>(
   ctx: Ctx,
   input: unknown,
   visible: Visible,
@@ -207,12 +207,12 @@ export async function onceOutside<T extends object>(
   try {
     await take(db, claim, now, { leaseUntil: new Date(now.getTime() + LEASE) })
   } catch (error) {
-    throw error instanceof KeyTaken ? inProgress() : error
+    throw error instanceof IdempotencyConflict ? inProgress() : error
   }
   let isKept = false
   const keep: Keep = async (tx, answer) => {
     const { count } = await store(tx, claim, answer, now)
-    if (!count) throw new KeyTaken()
+    if (!count) throw new IdempotencyConflict()
     isKept = true
     return answer
   }
@@ -223,7 +223,7 @@ export async function onceOutside<T extends object>(
   } catch (error) {
     // With a stored response the effect is complete, even if the confirmation was lost.
     await db.idempotencyRecord.deleteMany({ where: own })
-    throw error instanceof KeyTaken ? inProgress() : error
+    throw error instanceof IdempotencyConflict ? inProgress() : error
   }
   if (isKept) return answer
   try {

@@ -30,14 +30,14 @@ import { limitConnections } from './http/connections.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { raceAbort } from './lib/race-abort.ts'
 import { connected } from './lib/turn.ts'
-import { unlessAborted } from './lib/unless-aborted.ts'
 import { createMailer } from './mail/service.ts'
 import { installationId } from './media/installation.ts'
 import { removeLeftovers } from './media/leftovers.ts'
 import { noStorage, openStorage } from './media/storage.ts'
 import { createScheduler, type Scheduler } from './missions/scheduler.ts'
-import { lockSettled, settle as settleMission } from './missions/service.ts'
+import { lockForRunEnded, settle as settleMission } from './missions/service.ts'
 import { openPause } from './pause.ts'
 import { createReadProviders } from './providers/records.ts'
 import type { Settings } from './settings.ts'
@@ -135,7 +135,7 @@ export async function startService(
     ...base,
     agentFor,
     openTools: (user) => openTools(deps, user),
-    lockSettled: (tx, ended) => lockSettled(tx, base, ended),
+    lockForRunEnded: (tx, ended) => lockForRunEnded(tx, base, ended),
     async settle(tx, ended, now) {
       await settleTask(tx, ended, now)
       await settleMission(tx, ended, now)
@@ -199,7 +199,7 @@ export async function startService(
     const asked = db.$queryRaw`SELECT 1`.then(Boolean, () => false)
     // Requests received before must also end their connections, because clients would send further requests here.
     const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
-    if (!(await unlessAborted(asked, patience))) return null
+    if (!(await raceAbort(asked, patience))) return null
     if (damage !== null) throw damaged(damage)
     return { ...(pause.isPaused() && { status: 'paused' as const }), ...(far && { notices: far.state() }) }
   }

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { type Keep, namesNothing, onceOutside } from '../src/idempotency.ts'
+import { idempotentLease, type Keep, namesNothing } from '../src/idempotency.ts'
 import { appRouter } from '../src/router.ts'
 import { violations } from './engine/invariants.ts'
 import { gates, type Lab, startLab } from './engine/lab.ts'
@@ -859,7 +859,7 @@ describe('a request in progress outside a transaction', () => {
   test('beyond its minute does not take the answer of its successor', async () => {
     const { deps } = lab.server.service
     const once = (effect: () => Promise<{ by: string }>) =>
-      onceOutside(
+      idempotentLease(
         { deps, actor: lab.actor, idempotency: { key: 'slow', method: 'POST', path: '/', replayed: false } },
         {},
         async () => {},
@@ -916,7 +916,7 @@ describe('a request in progress outside a transaction', () => {
         return keep(tx, { by: name })
       })
     const begin = (effect: (keep: Keep) => Promise<object>) =>
-      onceOutside({ deps, actor: lab.actor, idempotency: held }, {}, namesNothing, ({ keep }) => effect(keep))
+      idempotentLease({ deps, actor: lab.actor, idempotency: held }, {}, namesNothing, ({ keep }) => effect(keep))
     const goOn = Promise.withResolvers<void>()
     const slow = begin((keep) => goOn.promise.then(() => set('the first')(keep)))
     await expect.poll(() => lab.db.idempotencyRecord.count({ where: { leaseUntil: { not: null } } })).toBe(1)
@@ -932,7 +932,7 @@ describe('a request in progress outside a transaction', () => {
     const { deps } = lab.server.service
     const idempotency = { key: newKey(), method: 'POST', path: '/', replayed: false }
     const begin = (name: string) =>
-      onceOutside({ deps, actor: lab.actor, idempotency }, {}, namesNothing, async ({ keep }) => {
+      idempotentLease({ deps, actor: lab.actor, idempotency }, {}, namesNothing, async ({ keep }) => {
         await lab.db.$transaction((tx) => keep(tx, { by: name }))
         throw new Error('Connection terminated')
       })

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
-import { allRead, connected } from '../src/lib/turn.ts'
+import { connected, nextReadBatch } from '../src/lib/turn.ts'
 
 const COUNT = 5
 
@@ -12,7 +12,7 @@ async function withClients(work: (clients: Socket[], order: string[], here: () =
     connected()
     socket.on('data', async () => {
       order.push('read')
-      await allRead()
+      await nextReadBatch()
       order.push('gone on')
     })
   })

@@ -1,6 +1,6 @@
 import { EXECUTE_ERRORS, Execute, Executed } from '../executions/schema.ts'
 import { start } from '../executions/start.ts'
-import { once } from '../idempotency.ts'
+import { idempotent } from '../idempotency.ts'
 import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { withCharacters } from './characters.ts'
 import * as schema from './schema.ts'
@@ -25,7 +25,7 @@ export const agents = router({
     .input(schema.CreateAgent)
     .output(schema.AgentCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.findNamed(ctx.actor, ctx.deps, input),
@@ -58,7 +58,7 @@ export const agents = router({
     .input(schema.AgentSkill)
     .output(schema.AgentResponse)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),

@@ -1,5 +1,5 @@
 import { type Db, databaseFile, Prisma } from '../db/client.ts'
-import { padded } from '../db/fast-path/index.ts'
+import { padToPowerOfTwo } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 
 /**
@@ -94,7 +94,7 @@ function toCondition([column, value]: [string, Listed[keyof Listed]]): Prisma.Sq
   if (value === undefined) return []
   if (value === null) return Prisma.sql`${name} IS NULL`
   if (typeof value === 'string') return Prisma.sql`${name} = ${value}`
-  return value.in.length ? Prisma.sql`${name} IN (${Prisma.join(padded(value.in))})` : Prisma.sql`1 = 0`
+  return value.in.length ? Prisma.sql`${name} IN (${Prisma.join(padToPowerOfTwo(value.in))})` : Prisma.sql`1 = 0`
 }
 
 /** https://sqlite.org/fts5.html#fts5_strings */

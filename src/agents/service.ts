@@ -9,7 +9,7 @@ import type { Deps } from '../deps.ts'
 import { conflict, hasChanged, invalidCursor, notFound, requireAll } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import { encodeCursor, MAX_ROWS, pageQuery, readPage, toPage, withRoom } from '../lib/page.ts'
+import { encodeCursor, MAX_ROWS, pageQuery, readPage, toPage, withByteBudget } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { followLatest } from '../organizations/policy.ts'
 import {
@@ -375,7 +375,7 @@ export async function versions(
       deps.db.agentVersion.findMany({
         where: { agentId, version: { lt }, ...seenVersions(actor) },
         orderBy: { version: 'desc' },
-        ...withRoom({ take: most + 1 }),
+        ...withByteBudget({ take: most + 1 }),
       }),
     positionOf: ({ version }) => version,
     cut: (row) => ({ ...row, agent: shortened(fromVersion(row.agent)) }) as VersionRow,

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
-import { onceClaimed } from '../idempotency.ts'
+import { idempotentClaimed } from '../idempotency.ts'
 import { type Context, mcpTool, rest, router, token } from '../trpc.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
@@ -12,7 +12,7 @@ type Decision = z.output<typeof schema.Approve>
 
 async function decide(ctx: Context & { actor: Actor }, input: Decision, status: 'approved' | 'denied') {
   const { actor, deps } = ctx
-  const answer = await onceClaimed(
+  const answer = await idempotentClaimed(
     ctx,
     input,
     () => service.find(actor, deps, input.id),

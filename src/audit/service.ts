@@ -3,7 +3,7 @@ import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { audit, OPERATOR } from '../auth/audit.ts'
 import type { Db, Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { decodeCursor, encodeCursor, MAX_ROWS, pageOf, withRoom } from '../lib/page.ts'
+import { decodeCursor, encodeCursor, MAX_ROWS, pageOf, withByteBudget } from '../lib/page.ts'
 import { findServices } from '../organizations/service.ts'
 import type { AuditEvent, ExportAudit, ListAudit } from './schema.ts'
 
@@ -43,7 +43,7 @@ const read = (db: Db, where: Prisma.AuditEventWhereInput, cursor: string | undef
   db.auditEvent.findMany({
     where: { AND: [where, behind(cursor)] },
     orderBy: [{ at: 'desc' }, { id: 'desc' }],
-    ...withRoom({ take: limit + 1 }),
+    ...withByteBudget({ take: limit + 1 }),
   })
 
 /** Finds the names and kinds of actors: two statements for any number of events. */

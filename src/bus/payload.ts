@@ -3,10 +3,10 @@ import type { Notices } from './index.ts'
 /** PostgreSQL's limit for a notification is below 8000 bytes. */
 const MAX_BYTES = 7900
 
-export type Parcel = { from: string; channel: keyof Notices | 'ping'; ids: string[] }
+export type NotifyPayload = { from: string; channel: keyof Notices | 'ping'; ids: string[] }
 
 /** Packs ids into as few payloads as possible: `<sender> <channel> <id> <id>…`. Ids are ASCII without spaces. */
-export function pack(from: string, waiting: ReadonlyMap<Parcel['channel'], ReadonlySet<string>>): string[] {
+export function pack(from: string, waiting: ReadonlyMap<NotifyPayload['channel'], ReadonlySet<string>>): string[] {
   const payloads: string[] = []
   for (const [channel, ids] of waiting) {
     const head = `${from} ${channel}`
@@ -23,7 +23,7 @@ export function pack(from: string, waiting: ReadonlyMap<Parcel['channel'], Reado
   return payloads
 }
 
-export function unpack(payload: string): Parcel {
+export function unpack(payload: string): NotifyPayload {
   const [from = '', channel, ...ids] = payload.split(' ')
-  return { from, channel: channel as Parcel['channel'], ids }
+  return { from, channel: channel as NotifyPayload['channel'], ids }
 }

@@ -5,7 +5,7 @@ import { type Db, Prisma } from '../db/client.ts'
 import { newId } from '../lib/id.ts'
 import type { Bus } from './index.ts'
 import { createLocalBus } from './local.ts'
-import { type Parcel, pack, unpack } from './payload.ts'
+import { type NotifyPayload, pack, unpack } from './payload.ts'
 
 const CHANNEL = 'muster'
 /** Polling interval while notifications do not arrive, and the retry interval after failures (ms). */
@@ -30,14 +30,14 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
   const local = createLocalBus()
   const me = newId()
   const stopped = new AbortController()
-  const waiting = new Map<Parcel['channel'], Set<string>>()
+  const waiting = new Map<NotifyPayload['channel'], Set<string>>()
   let sending: Promise<void> | null = null
   let state: 'listening' | 'polling' = 'polling'
   /** Whether the last ping has come back. */
   let heard = true
   let advised = false
 
-  function post(channel: Parcel['channel'], ids: readonly string[]): void {
+  function post(channel: NotifyPayload['channel'], ids: readonly string[]): void {
     const known = waiting.get(channel) ?? new Set()
     waiting.set(channel, known)
     for (const id of ids) known.add(id)

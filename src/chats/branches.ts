@@ -1,7 +1,7 @@
 import type { Actor } from '../auth/actor.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { isHiddenBy } from '../db/counting.ts'
-import { padded } from '../db/fast-path/index.ts'
+import { padToPowerOfTwo } from '../db/fast-path/index.ts'
 import { notFound } from '../errors.ts'
 import { inParts } from '../lib/parts.ts'
 
@@ -108,7 +108,7 @@ export async function countActive(
     WITH RECURSIVE "way" ("chatId", "id", "upTo", "parentId", "parentPosition") AS (
       SELECT s."chatId", s."id", 2147483647, s."parentSessionId", s."parentPosition"
         FROM "Session" t JOIN "Session" s ON s."id" = coalesce(t."activeBranchId", t."id")
-        WHERE t."organizationId" = ${organizationId} AND t."chatId" IN (${Prisma.join(padded([...chatIds]))})
+        WHERE t."organizationId" = ${organizationId} AND t."chatId" IN (${Prisma.join(padToPowerOfTwo([...chatIds]))})
           AND t."rootSessionId" IS NULL AND NOT ${hidden}
       UNION ALL SELECT s."chatId", s."id", w."parentPosition", s."parentSessionId", s."parentPosition"
         FROM "way" w JOIN "Session" s ON s."id" = w."parentId")
@@ -130,7 +130,7 @@ export async function parentsOf(db: Tx, ids: readonly string[]): Promise<Readonl
   if (!ids.length) return new Map()
   const rows = await db.$queryRaw<{ id: string; parentId: string | null }[]>(Prisma.sql`
     WITH RECURSIVE "way" ("id", "sessionId", "upTo") AS (
-      SELECT m."id", m."sessionId", m."position" - 1 FROM "Message" m WHERE m."id" IN (${Prisma.join(padded([...ids]))})
+      SELECT m."id", m."sessionId", m."position" - 1 FROM "Message" m WHERE m."id" IN (${Prisma.join(padToPowerOfTwo([...ids]))})
       UNION ALL SELECT w."id", s."parentSessionId", s."parentPosition"
         FROM "way" w JOIN "Session" s ON s."id" = w."sessionId"
         WHERE s."parentSessionId" IS NOT NULL AND NOT EXISTS (

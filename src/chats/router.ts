@@ -1,7 +1,7 @@
 import { tracked } from '@trpc/server'
 import { send } from '../executions/again.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
-import { once } from '../idempotency.ts'
+import { idempotent } from '../idempotency.ts'
 import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import type { ChatEvent } from '../wire.ts'
 import { follow } from './follow.ts'
@@ -21,7 +21,7 @@ export const chats = router({
     .input(schema.CreateChat.prefault({}))
     .output(schema.ChatCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.findPlace(ctx.actor, ctx.deps, input),

@@ -4,14 +4,14 @@ import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
-import { padded } from '../db/fast-path/index.ts'
+import { padToPowerOfTwo } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidCursor, notFound } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
 import { readableOf } from '../executions/service.ts'
-import { given, isNews } from '../lib/changes.ts'
+import { given, hasChanges } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
-import { cutTexts, MAX_ROWS, pageQuery, readPage, toPage, withRoom } from '../lib/page.ts'
+import { cutTexts, MAX_ROWS, pageQuery, readPage, toPage, withByteBudget } from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { StopReason } from '../wire.ts'
 import { countActive, hiddenSessions, ofBranch, parentsOf } from './branches.ts'
@@ -93,7 +93,7 @@ async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
       SELECT t."chatId", ${hiddenSessions(actor, ofPrivateAgents(actor))} AS "isHidden", t."messageCount" + (
           SELECT count(*) FROM "Execution" e WHERE e."id" = t."activeExecutionId" AND e."attempt" > 0) AS "messages"
       FROM "Session" t WHERE t."organizationId" = ${organizationId}
-        AND t."chatId" IN (${Prisma.join(padded(rows.map(({ id }) => id)))})
+        AND t."chatId" IN (${Prisma.join(padToPowerOfTwo(rows.map(({ id }) => id)))})
     ) AS "sessions" GROUP BY "chatId", "isHidden"`)
   const branched = rows.flatMap(({ id, isBranched }) => (isBranched ? id : []))
   const active = await countActive(db, organizationId, branched, hiddenSessions(actor, ofPrivateAgents(actor)))
@@ -209,7 +209,7 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
   const now = deps.clock.now()
   const closedAt = closed === undefined ? undefined : closed ? (chat.closedAt ?? now) : null
   const said = given({ title, closedAt })
-  if (isNews(chat, said)) {
+  if (hasChanges(chat, said)) {
     await deps.db.$transaction(async (tx) => {
       if (!(await write(tx, actor, chat, 'chat.update', now, said))) throw notFound('Chat')
     })
@@ -273,7 +273,7 @@ export async function messages(
         where: { AND: [{ chatId }, listedMessages(actor), active, behind] },
         orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
         omit: { replay: true },
-        ...withRoom({ take: most + 1 }),
+        ...withByteBudget({ take: most + 1 }),
       }),
     positionOf: (row) => afterCursor(encodeCursor(row)),
     cut: (row) => cutTexts(row, ['content', 'reasoning']),

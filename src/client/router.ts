@@ -1,7 +1,7 @@
 import { listPublic } from '../agents/service.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import { start } from '../executions/start.ts'
-import { namesNothing, once, onceOutside } from '../idempotency.ts'
+import { idempotent, idempotentLease, namesNothing } from '../idempotency.ts'
 import * as keys from '../keys/service.ts'
 import * as secrets from '../secrets/service.ts'
 import { find as findSpace } from '../spaces/service.ts'
@@ -26,7 +26,7 @@ export const client = router({
     .input(schema.InitSpace)
     .output(schema.SpaceInitialized)
     .mutation(({ ctx, input }) =>
-      onceOutside(
+      idempotentLease(
         ctx,
         input,
         () => service.findInitializable(ctx.actor, ctx.deps, input.spaceId),
@@ -39,7 +39,7 @@ export const client = router({
     .input(schema.SetEnvironment)
     .output(schema.EnvironmentSet)
     .mutation(async ({ ctx, input: { spaceId, environmentVariables } }) => {
-      const { keys } = await once(
+      const { keys } = await idempotent(
         ctx,
         { spaceId, environmentVariables },
         () => secrets.findWritable(ctx.actor, ctx.deps, { spaceId }),
@@ -71,7 +71,7 @@ export const client = router({
     .input(schema.CreateToken)
     .output(schema.TokenCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => keys.scopesOf(ctx.actor, input),
@@ -90,7 +90,7 @@ export const client = router({
     .input(schema.RevokeToken)
     .output(schema.TokenRevoked)
     .mutation(({ ctx, input: { tokenId: id } }) =>
-      once(ctx, { id }, namesNothing, (deps) => keys.remove(ctx.actor, deps, { id })),
+      idempotent(ctx, { id }, namesNothing, (deps) => keys.remove(ctx.actor, deps, { id })),
     ),
 
   browseFiles: idToken('spaceId', 'spaces:read')
@@ -116,7 +116,7 @@ export const client = router({
     .input(schema.WriteSpaceFile)
     .output(schema.OneFileResponse)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => findSpace(ctx.actor, ctx.deps, input.spaceId),
@@ -129,7 +129,7 @@ export const client = router({
     .input(schema.OneFile)
     .output(schema.OneFileDeleted)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => findSpace(ctx.actor, ctx.deps, input.spaceId),

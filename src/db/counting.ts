@@ -1,5 +1,5 @@
 import { type Db, Prisma } from './client.ts'
-import { padded } from './fast-path/index.ts'
+import { padToPowerOfTwo } from './fast-path/index.ts'
 
 /**
  * Rows `t` of the counted table that belong to rows `h` of another one of the organization. `on` names exactly the
@@ -23,7 +23,7 @@ export const columnsAre = (values: Readonly<Record<string, unknown>>): Prisma.Sq
     if (value === undefined) return []
     if (value === null) return Prisma.sql`t.${name(column)} IS NULL`
     if (!Array.isArray(value)) return Prisma.sql`t.${name(column)} = ${value}`
-    return value.length ? Prisma.sql`t.${name(column)} IN (${Prisma.join(padded(value))})` : Prisma.sql`1 = 0`
+    return value.length ? Prisma.sql`t.${name(column)} IN (${Prisma.join(padToPowerOfTwo(value))})` : Prisma.sql`1 = 0`
   })
 
 /** Returns the condition that a row `t` of a table is hidden. */

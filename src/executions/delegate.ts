@@ -9,7 +9,7 @@ import { toSlug } from '../organizations/service.ts'
 import type { ExecutionRow } from './engine/events/events.ts'
 import type { AgentRow } from './engine/queue/claims.ts'
 import { MAX_DEPTH, MAX_TREE } from './engine/queue/tree.ts'
-import { outlast } from './engine/run/retry.ts'
+import { retryWhileUnavailable } from './engine/run/retry.ts'
 import { defineTool, type IsOffered, type Tool, type ToolCall, type ToolUser } from './engine/run/tools.ts'
 
 const MAX_NAME = 64
@@ -52,13 +52,13 @@ function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: A
   const run = define(async ({ message }, call) => {
     let hasTried = false
     // A briefly unavailable database must neither lose the delegate nor start a second one.
-    const child = await outlast(async () => {
+    const child = await retryWhileUnavailable(async () => {
       const known = call.childExecutionId ?? (hasTried ? await call.findChild() : null)
       hasTried = true
       if (known) return deps.db.execution.findUniqueOrThrow({ where: { id: known } })
       return begin(deps, user, id, message, call)
     }, call.signal)
-    const { status, result, error, stopReason } = await outlast(
+    const { status, result, error, stopReason } = await retryWhileUnavailable(
       () => deps.engine.ended(child, call.signal),
       call.signal,
     )

@@ -1,5 +1,5 @@
 import { tracked } from '@trpc/server'
-import { onceOutside } from '../idempotency.ts'
+import { idempotentLease } from '../idempotency.ts'
 import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
@@ -37,7 +37,7 @@ export const executions = router({
     .input(schema.ExecutionId)
     .output(schema.ExecutionCancelled)
     .mutation(async ({ ctx, input: { id } }) => {
-      const answer = await onceOutside(
+      const answer = await idempotentLease(
         ctx,
         { id },
         () => service.findToCancel(ctx.actor, ctx.deps, id),

@@ -8,7 +8,7 @@ import type { Db, Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { cancelled, chatFailed, notFound, paused, unauthorized } from '../errors.ts'
 import { checkAll as checkFiles } from '../files/service.ts'
-import { type IdempotencyKey, KeyTaken, lookUp } from '../idempotency.ts'
+import { IdempotencyConflict, type IdempotencyKey, lookUp } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
 import type { Context } from '../trpc.ts'
@@ -202,7 +202,7 @@ async function acceptOnce(
     try {
       return await deps.engine.accept({ ...request, key: claim })
     } catch (error) {
-      if (!(error instanceof KeyTaken)) throw error
+      if (!(error instanceof IdempotencyConflict)) throw error
     }
   }
 }

@@ -6,7 +6,7 @@ import type { Db } from '../db/client.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
 import { invalidField } from '../errors.ts'
 import { queryInt } from '../lib/fields.ts'
-import { cutTexts, fitting, MAX_ROWS, readPage, withRoom } from '../lib/page.ts'
+import { cutTexts, fitting, MAX_ROWS, readPage, withByteBudget } from '../lib/page.ts'
 import { inParts } from '../lib/parts.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, reversed, toCursor } from './cursor.ts'
@@ -249,7 +249,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
           ...selected,
           where: { AND: [all, from] },
           orderBy: orderBy(order),
-          ...withRoom({ take: limit + 1 }),
+          ...withByteBudget({ take: limit + 1 }),
         }),
       )
       addTo(context.answer, part.rows)
@@ -360,7 +360,7 @@ export async function readLists<Row extends object>(
   const { order, key } = rows
   const ordered = { ...query, orderBy: orderBy(order) }
   if (ids.length === 1) {
-    const page = withRoom({ where: { AND: [{ [column]: ids[0] }, where] }, take })
+    const page = withByteBudget({ where: { AND: [{ [column]: ids[0] }, where] }, take })
     return delegateOf(db, rows).findMany({ ...ordered, ...page })
   }
   const columns = [column, ...key]

@@ -6,7 +6,7 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import type { Db, Prisma } from '../db/client.ts'
 import { notFound, type ResourceName } from '../errors.ts'
-import { fitting, withRoom } from '../lib/page.ts'
+import { fitting, withByteBudget } from '../lib/page.ts'
 import type { GraphQLContext, Types } from './builder.ts'
 import { NEWEST_FIRST, type Order } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
@@ -93,7 +93,7 @@ export async function readAll<Row extends object>(
   query: object,
   answer: Answer = { size: 0 },
 ): Promise<Row[]> {
-  const found = await delegateOf(db, rows).findMany(withRoom(query, ROOM))
+  const found = await delegateOf(db, rows).findMany(withByteBudget(query, ROOM))
   if (fitting(found, found.length, ROOM).length < found.length) throw answerTooLong()
   addTo(answer, found)
   return found

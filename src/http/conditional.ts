@@ -5,7 +5,7 @@ import type { Actor } from '../auth/actor.ts'
 import { lockRows, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { hasChanged } from '../errors.ts'
-import { type IdempotencyKey, inTransaction, namesNothing, once } from '../idempotency.ts'
+import { type IdempotencyKey, idempotent, inTransaction, namesNothing } from '../idempotency.ts'
 import { toJson } from '../lib/constant.ts'
 import { hasLongText } from '../lib/pieces.ts'
 import type { Context } from '../trpc.ts'
@@ -94,7 +94,7 @@ export async function makeChange(context: Context, change: Change): Promise<unkn
   // A deletion's response contains nothing that could become invisible.
   const visible = () => (route.method === 'PATCH' && change.twin ? look(context, deps, change) : namesNothing())
   if (!idempotency) return inTransaction(deps, effect)
-  return once({ deps, actor, idempotency }, input, visible, (own, tx) => effect(own, tx as Tx))
+  return idempotent({ deps, actor, idempotency }, input, visible, (own, tx) => effect(own, tx as Tx))
 }
 
 /** Calls a procedure within a transaction. Rethrows its original error, which identifies a deadlock. */

@@ -8,7 +8,7 @@ import { FileUploaded, UploadFile } from '../client/schema.ts'
 import { AppError, badRequest, bodyTooLarge, invalidField, rangeNotSatisfiable, unsupportedType } from '../errors.ts'
 import { MAX_FILE_BYTES } from '../files/schema.ts'
 import { fileTooLarge } from '../files/service.ts'
-import { type IdempotencyKey, namesNothing, once, onceOutside } from '../idempotency.ts'
+import { type IdempotencyKey, idempotent, idempotentLease, namesNothing } from '../idempotency.ts'
 import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
 import type { Range } from '../media/storage.ts'
@@ -27,8 +27,11 @@ export async function upload(context: Context, req: IncomingMessage, idempotency
   const received = await receiveFile(context, actor, req)
   try {
     const { name, size, sha256 } = received
-    const created = await onceOutside({ deps, actor, idempotency }, { name, size, sha256 }, namesNothing, ({ keep }) =>
-      service.create(actor, deps, received, keep),
+    const created = await idempotentLease(
+      { deps, actor, idempotency },
+      { name, size, sha256 },
+      namesNothing,
+      ({ keep }) => service.create(actor, deps, received, keep),
     )
     return MediaCreated.parse(created)
   } finally {
@@ -52,7 +55,7 @@ export async function uploadToSpace(
   const { name, content } = await receiveForm(req, async (stream, name) => ({ name, content: await readFile(stream) }))
   const path = newKey([toKey(folder), name.replace(/^.*[/\\]/s, '')].join('/'))
   const input = { spaceId, path, content: content.toString('base64'), encoding: 'base64' as const, organizationId }
-  const written = await once(
+  const written = await idempotent(
     { deps, actor, idempotency },
     input,
     () => findSpace(actor, deps, spaceId),

@@ -1,4 +1,4 @@
-import { once } from '../idempotency.ts'
+import { idempotent } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -15,7 +15,7 @@ export const keys = router({
     .input(schema.CreateKey)
     .output(schema.KeyCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.scopesOf(ctx.actor, input),

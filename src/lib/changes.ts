@@ -10,7 +10,7 @@ export const given = <Said extends object>(said: Said) =>
  * Returns whether a PATCH changes a row. If so, all of its fields are written rather than only the differing ones,
  * because the row may change concurrently.
  */
-export const isNews = <Row extends object>(
+export const hasChanges = <Row extends object>(
   row: Row,
   said: { [Field in keyof Row]?: Row[Field] | undefined },
 ): boolean => Object.entries(said).some(([field, value]) => !isDeepStrictEqual(value, row[field as keyof Row]))

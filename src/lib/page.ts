@@ -56,7 +56,7 @@ export function pageQuery(input: { limit?: number | undefined; cursor?: string |
       },
     }),
     orderBy: [{ createdAt: 'desc' as const }, { id: 'desc' as const }],
-    ...withRoom({ take: (input.limit ?? MAX_ROWS) + 1 }),
+    ...withByteBudget({ take: (input.limit ?? MAX_ROWS) + 1 }),
   }
 }
 
@@ -109,7 +109,7 @@ function cutValue(value: unknown): unknown {
 
 /** Configuration of {@link readPage}. */
 type Reading<T, P> = {
-  /** Reads one row more than the limit after the position, within the byte limit: see {@link withRoom}. */
+  /** Reads one row more than the limit after the position, within the byte limit: see {@link withByteBudget}. */
   read: (limit: number, from: P) => Promise<readonly T[]>
   /** Returns the position of a row. */
   positionOf: (row: T) => P
@@ -167,7 +167,7 @@ export const ROOM = 4_000_000
  * Adds a byte limit to a query, which then returns the rows that {@link fitting} keeps, and one more. (`room` is not an
  * argument of Prisma: see db/fast-path/statement.ts.)
  */
-export const withRoom = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
+export const withByteBudget = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
 
 /** Returns as many of the first rows as are wanted and fit in one response, at least one. */
 export function fitting<T>(rows: readonly T[], limit = MAX_ROWS, room = ROOM): T[] {

@@ -19,7 +19,7 @@ export function connected(): void {
  * Each turn accepts one new connection, which is read in the next turn. While connections arrive, existing requests
  * wait for them; otherwise the long turns of the first requests in a burst would delay the last connections by seconds.
  */
-export const allRead = (): Promise<void> => (reading ??= readAll())
+export const nextReadBatch = (): Promise<void> => (reading ??= readAll())
 
 async function readAll(): Promise<void> {
   const begun = performance.now()

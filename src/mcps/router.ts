@@ -1,4 +1,4 @@
-import { namesNothing, once } from '../idempotency.ts'
+import { idempotent, namesNothing } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import { listTypes } from './catalogue.ts'
 import * as schema from './schema.ts'
@@ -21,7 +21,9 @@ export const mcps = router({
     .meta(rest('POST', '/api/v1/mcps', 'Add an MCP server'))
     .input(schema.CreateMcp)
     .output(schema.McpCreated)
-    .mutation(({ ctx, input }) => once(ctx, input, namesNothing, (deps) => service.create(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) =>
+      idempotent(ctx, input, namesNothing, (deps) => service.create(ctx.actor, deps, input)),
+    ),
 
   catalogue: token('mcps:read')
     .meta(rest('GET', '/api/v1/mcps/catalogue', 'List well-known MCP servers'))

@@ -7,7 +7,7 @@ import { type Db, lockRows, type Prisma, rowLock, type Tx } from '../db/client.t
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound, paused } from '../errors.ts'
-import { given, isNews } from '../lib/changes.ts'
+import { given, hasChanges } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
 import { createProxyFor } from '../lib/proxies.ts'
@@ -170,7 +170,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const permissions = input.permissions === null ? [] : input.permissions
   const now = deps.clock.now()
   const said = given({ mcpType, name, description, isActive, url, transport, headers, permissions })
-  if (isNews(mcp, said) || credentials !== undefined) {
+  if (hasChanges(mcp, said) || credentials !== undefined) {
     await deps.db.$transaction(async (tx) => {
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
       const row = authorize(actor, await find(actor, { db: tx }, mcpId))

@@ -1,5 +1,5 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
-import { once, onceClaimed } from '../idempotency.ts'
+import { idempotent, idempotentClaimed } from '../idempotency.ts'
 import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -18,7 +18,7 @@ export const missions = router({
     .input(schema.CreateMission)
     .output(schema.MissionCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.findPlace(ctx.actor, ctx.deps, input),
@@ -50,7 +50,7 @@ export const missions = router({
     .mutation(({ ctx, input }) => {
       const { actor, deps, precondition } = ctx
       const visible = () => service.get(actor, deps, input.id)
-      return onceClaimed(ctx, input, visible, (key) => service.update(actor, deps, input, { key, precondition }))
+      return idempotentClaimed(ctx, input, visible, (key) => service.update(actor, deps, input, { key, precondition }))
     }),
 
   delete: token('missions:write')
@@ -71,7 +71,7 @@ export const missions = router({
     .input(schema.MissionId)
     .output(schema.MissionRun)
     .mutation(({ ctx, input }) =>
-      onceClaimed(
+      idempotentClaimed(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),
@@ -85,7 +85,7 @@ export const missions = router({
     .input(schema.MissionId)
     .output(schema.MissionResponse)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),
@@ -98,7 +98,7 @@ export const missions = router({
     .input(schema.MissionId)
     .output(schema.MissionResponse)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),

@@ -11,7 +11,7 @@ import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
 import { readableOf as findRuns, list as listExecutions } from '../executions/service.ts'
 import { asDb, type KeyClaim, type Precondition, store, take, whenCommitted } from '../idempotency.ts'
-import { given, isNews } from '../lib/changes.ts'
+import { given, hasChanges } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
@@ -261,7 +261,7 @@ export async function update(
   // An invalid schedule is rejected before anything else is looked up.
   const times = schedule === undefined ? {} : reschedule(mission, schedule, now)
   const said = await saidOf(actor, deps, mission, input)
-  const changes = isNews(mission, { ...said, ...times })
+  const changes = hasChanges(mission, { ...said, ...times })
   const data = changes ? { ...said, ...authorityBy(actor, mission) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
@@ -549,7 +549,7 @@ export function preview({ clock }: Pick<Deps, 'clock'>, input: z.output<typeof P
  * Takes the locks that {@link settle} may need, in the final transaction of a run before its organization's row is
  * locked.
  */
-export async function lockSettled(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow): Promise<void> {
+export async function lockForRunEnded(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow): Promise<void> {
   if (!ended.missionId) return
   const ends = { completed: ['none', 'once'], failed: ['once'] }[ended.status as string] ?? []
   const isLast = Prisma.sql`"runCount" >= "maxRuns"`

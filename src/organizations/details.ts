@@ -4,7 +4,7 @@ import { audit, changesOf } from '../auth/audit.ts'
 import type { Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, conflict, forbidden, invalidField, lacksScopes } from '../errors.ts'
-import { given, isNews } from '../lib/changes.ts'
+import { given, hasChanges } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import type { CreateOrganization, Organization, OrganizationId, UpdateOrganization } from './schema.ts'
 import { addMember, createOrganization, findBySlug, isReserved, leaveSlug, toSlug } from './service.ts'
@@ -70,7 +70,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       const before = await tx.organization.findUniqueOrThrow({ where: { id }, select: { name: true, slug: true } })
       const slug = input.slug === undefined ? undefined : await checkSlug(tx, input.slug, now, id)
       const said = given({ name: input.name, slug })
-      if (!isNews(before, said)) return
+      if (!hasChanges(before, said)) return
       await tx.organization.update({ where: { id }, data: said, select: { id: true } })
       if (slug !== undefined && slug !== before.slug) await leaveSlug(tx, id, before.slug, slug, now)
       await audit(tx, actor, 'organization.update', id, now, changesOf(before, said))

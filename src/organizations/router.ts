@@ -1,4 +1,4 @@
-import { once } from '../idempotency.ts'
+import { idempotent } from '../idempotency.ts'
 import { KeyCreated, KeysResponse } from '../keys/schema.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as details from './details.ts'
@@ -30,7 +30,7 @@ export const organizations = router({
     .input(schema.CreateOrganization)
     .output(schema.OrganizationCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => details.checkCreate(ctx.actor, ctx.deps),
@@ -97,7 +97,7 @@ export const organizations = router({
     .input(schema.FormerMemberId)
     .output(schema.TakenOver)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => former.ownOrganization(ctx.actor, input.id),
@@ -116,7 +116,7 @@ export const organizations = router({
     .input(schema.CreateInvitation)
     .output(schema.InvitationCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => invitations.checkInvite(ctx.actor, input),
@@ -141,7 +141,7 @@ export const organizations = router({
     .input(schema.CreateServiceAccount)
     .output(schema.ServiceAccountCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => accounts.checkCreate(ctx.actor, input),
@@ -172,7 +172,7 @@ export const organizations = router({
     .input(schema.CreateServiceKey)
     .output(KeyCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => accounts.checkKey(ctx.actor, ctx.deps, input),

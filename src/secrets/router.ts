@@ -1,4 +1,4 @@
-import { once } from '../idempotency.ts'
+import { idempotent } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -22,7 +22,7 @@ export const secrets = router({
     .output(schema.SecretsSet)
     .mutation(({ ctx, input }) => {
       const owner = { spaceId: input.id }
-      return once(
+      return idempotent(
         ctx,
         input,
         () => service.findWritable(ctx.actor, ctx.deps, owner),
@@ -53,7 +53,7 @@ export const secrets = router({
     .input(schema.SetOrganizationSecrets)
     .output(schema.SecretsSet)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.findWritable(ctx.actor, ctx.deps, input),

@@ -1,4 +1,4 @@
-import { namesNothing, once } from '../idempotency.ts'
+import { idempotent, namesNothing } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -16,7 +16,9 @@ export const skills = router({
     .meta(rest('POST', '/api/v1/skills', 'Create a skill', TAKEN))
     .input(schema.CreateSkill)
     .output(schema.SkillCreated)
-    .mutation(({ ctx, input }) => once(ctx, input, namesNothing, (deps) => service.create(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) =>
+      idempotent(ctx, input, namesNothing, (deps) => service.create(ctx.actor, deps, input)),
+    ),
 
   get: token('skills:read')
     .meta(rest('GET', '/api/v1/skills/{id}', 'Get a skill'))

@@ -5,7 +5,7 @@ import type { Db, Prisma, Tx } from '../db/client.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
-import { given, isNews } from '../lib/changes.ts'
+import { given, hasChanges } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { cutTexts, encodeCursor, isBehind, isCursor, MAX_ROWS, pageQuery, readPage } from '../lib/page.ts'
@@ -342,7 +342,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const requiredMCPs = input.requiredMCPs === null ? [] : input.requiredMCPs
   const said = given({ name, displayName, description, prompt, category, visibility, builtInTools, requiredMCPs })
   const warnings = warningsOf(builtInTools)
-  if (!isNews(skill, said)) return { skill: toSkill(actor, skill), ...warnings }
+  if (!hasChanges(skill, said)) return { skill: toSkill(actor, skill), ...warnings }
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
     const data = { ...said, version: { increment: 1 }, updatedAt: now }

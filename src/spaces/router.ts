@@ -1,4 +1,4 @@
-import { once } from '../idempotency.ts'
+import { idempotent } from '../idempotency.ts'
 import { mcpTool, rest, router, token } from '../trpc.ts'
 import { findAdded } from './attachments.ts'
 import * as schema from './schema.ts'
@@ -17,7 +17,7 @@ export const spaces = router({
     .input(schema.CreateSpace)
     .output(schema.SpaceCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => findAdded(ctx.actor, ctx.deps.db, input),
@@ -42,7 +42,7 @@ export const spaces = router({
     .input(schema.SpaceSkillId)
     .output(schema.SpaceResponse)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),

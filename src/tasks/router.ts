@@ -1,5 +1,5 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
-import { once } from '../idempotency.ts'
+import { idempotent } from '../idempotency.ts'
 import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
@@ -19,7 +19,7 @@ export const tasks = router({
     .input(schema.CreateTask)
     .output(schema.TaskCreated)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.checkVisible(ctx.actor, ctx.deps, input),
@@ -57,7 +57,7 @@ export const tasks = router({
     .input(schema.ClaimTask)
     .output(schema.TaskResponse)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.checkVisible(ctx.actor, ctx.deps, input),

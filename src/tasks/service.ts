@@ -10,7 +10,7 @@ import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
 import { readableOf as findRuns, readable as readableRun } from '../executions/service.ts'
 import { type Call, start } from '../executions/start.ts'
 import { whenCommitted } from '../idempotency.ts'
-import { given, isNews } from '../lib/changes.ts'
+import { given, hasChanges } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
 import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
@@ -264,7 +264,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       if (!row) throw new Overtaken()
       return row
     }
-    const changed = isNews(task, said) ? await deps.db.$transaction(change).catch(nullIfOvertaken) : task
+    const changed = hasChanges(task, said) ? await deps.db.$transaction(change).catch(nullIfOvertaken) : task
     if (!changed) continue
     if (changed !== task) deps.bus.publish('task', [task.id])
     if (ends && status !== task.status) await cancelRuns(actor, deps, changed)

@@ -11,7 +11,7 @@ import { migrateSqlite } from '../../src/db/migrate.ts'
 import { postgresqlAdapter, postgresqlClient, retryDeadlocks } from '../../src/db/postgresql/adapter.ts'
 import { sqliteAdapter } from '../../src/db/sqlite/adapter.ts'
 import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
-import { withRoom } from '../../src/lib/page.ts'
+import { withByteBudget } from '../../src/lib/page.ts'
 import { runSql } from '../support/postgres.ts'
 import { onPostgres, type SharedDatabase, shareDatabase, times } from '../support/postgres-shared.ts'
 
@@ -172,7 +172,7 @@ describe('a call that concerns one table', () => {
         let [said, count] = [0, 0]
         for (; count < all.length && said <= room; count++) said += lengthOf(all[count]!)
         told.length = 0
-        const found = await db.media.findMany(withRoom({ ...page }, room))
+        const found = await db.media.findMany(withByteBudget({ ...page }, room))
         expect(found).toEqual(told.length ? all.slice(0, count + 1) : all)
         bounded += told.length
       }),
@@ -187,18 +187,18 @@ describe('a call that concerns one table', () => {
     for (const id of ids) await db.token.create({ data: { ...token, id, digest: id, scopes: Array(100).fill('x') } })
     const tokens = { where: { id: { in: ids } }, orderBy: { id: 'asc' }, select: { id: true, scopes: true } } as const
     // Each list is 401 characters. PostgreSQL stores 500 and counts half of them.
-    expect(await db.token.findMany(withRoom({ ...tokens }, 402))).toHaveLength(onPostgres ? 3 : 2)
+    expect(await db.token.findMany(withByteBudget({ ...tokens }, 402))).toHaveLength(onPostgres ? 3 : 2)
     const secret = { organizationId: 'o1', scope: 's', updatedBy: 'u', createdAt: new Date(), updatedAt: new Date() }
     for (const name of ids) await db.secret.create({ data: { ...secret, name, ciphertext: new Uint8Array(100) } })
     const secrets = { where: { scope: 's' }, orderBy: { name: 'asc' }, select: { ciphertext: true } } as const
-    expect(await db.secret.findMany(withRoom({ ...secrets }, 150))).toHaveLength(3)
+    expect(await db.secret.findMany(withByteBudget({ ...secrets }, 150))).toHaveLength(3)
   })
 
   it('hides the byte budget from Prisma', async () => {
     const page = { where: { name: { startsWith: 'a' } }, orderBy: { id: 'asc' } } as const
     const all = await prisma.media.findMany(page)
     expect(all.length).toBeGreaterThan(2)
-    expect(await db.media.findMany(withRoom({ ...page }, 1))).toEqual(all)
+    expect(await db.media.findMany(withByteBudget({ ...page }, 1))).toEqual(all)
   })
 
   it('changes and deletes the same rows as Prisma', async () => {

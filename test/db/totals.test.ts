@@ -380,7 +380,7 @@ const PHASES: [
     'running',
     (deps, { id }) =>
       deps.db.$transaction(async (tx) => {
-        await missions.lockSettled(tx, deps, endOf(id))
+        await missions.lockForRunEnded(tx, deps, endOf(id))
         await missions.settle(tx, endOf(id), now)
       }),
   ],

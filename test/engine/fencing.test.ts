@@ -110,7 +110,7 @@ test('the fence keeps the first worker from ending a run that restarted elsewher
     rowLock: lock,
     freeRowLock: lock,
     limits,
-    lockSettled: async () => {},
+    lockForRunEnded: async () => {},
     settle: async () => {},
   }
   const usage = { inputTokens: 1, outputTokens: 1, usageEstimated: false }

@@ -61,7 +61,7 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
     leaseDuration: 600_000,
     ...locks,
     limits,
-    lockSettled: async () => {},
+    lockForRunEnded: async () => {},
     settle: async () => {},
   }
   const agent = await db.agent.findFirstOrThrow()

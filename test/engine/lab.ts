@@ -112,7 +112,7 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
         bus: createLocalBus(),
         agentFor,
         openTools: (user) => openTools(deps, user),
-        lockSettled: async () => {},
+        lockForRunEnded: async () => {},
         settle: async () => {},
         ...overrides,
       }),

@@ -7,7 +7,7 @@ import { agentFor } from '../../src/executions/start.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { newId } from '../../src/lib/id.ts'
 import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
-import { lockSettled, settle as settleMission } from '../../src/missions/service.ts'
+import { lockForRunEnded, settle as settleMission } from '../../src/missions/service.ts'
 import { type StoppedClock, stopClock } from '../support/clock.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -105,7 +105,7 @@ async function startOther(shared: Deps): Promise<Other> {
   const engine = createEngine({
     ...base,
     agentFor,
-    lockSettled: (tx, ended) => lockSettled(tx, base, ended),
+    lockForRunEnded: (tx, ended) => lockForRunEnded(tx, base, ended),
     settle: settleMission,
     openTools: (user) => openTools(base, user),
   })

@@ -57,7 +57,7 @@ export const SQLITE: Dialect = {
 }
 
 const operandsOf = (values: readonly unknown[], args: unknown[], type: string): string =>
-  padded(values)
+  padToPowerOfTwo(values)
     .map((value) => SQLITE.operand(args.push(value), type))
     .join(', ')
 
@@ -102,7 +102,7 @@ export const POSTGRESQL: Dialect = {
  * Pads a list to a power of two by repeating its last element, so that lists of any length share few prepared
  * statements.
  */
-export function padded<T>(list: readonly T[]): readonly T[] {
+export function padToPowerOfTwo<T>(list: readonly T[]): readonly T[] {
   const length = 2 ** Math.ceil(Math.log2(list.length))
   if (length === list.length) return list
   return Array.from({ length }, (_, index) => list[Math.min(index, list.length - 1)] as T)

@@ -1,6 +1,6 @@
 /** The fast path past Prisma: see README.md. Code outside this folder imports only this file. */
 export { addsOne, createFastClient, type FastPathDriver, type Transaction } from './client.ts'
-export { POSTGRESQL, padded, SQLITE } from './dialect.ts'
+export { POSTGRESQL, padToPowerOfTwo, SQLITE } from './dialect.ts'
 export type { Runner } from './load-relations.ts'
 export type { FastMethod } from './methods.ts'
 export { overrideMembers } from './override-members.ts'

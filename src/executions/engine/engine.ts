@@ -5,7 +5,7 @@ import { AppError, unavailable } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUnavailable } from '../../lib/database-errors.ts'
 import { newId } from '../../lib/id.ts'
-import { unlessAborted } from '../../lib/unless-aborted.ts'
+import { raceAbort } from '../../lib/race-abort.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Pause } from '../../pause.ts'
 import type { Settings } from '../../settings.ts'
@@ -47,7 +47,7 @@ export type EngineDeps = {
    * otherwise the reason the run fails.
    */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
-  lockSettled: claims.ClaimDeps['lockSettled']
+  lockForRunEnded: claims.ClaimDeps['lockForRunEnded']
   settle: claims.ClaimDeps['settle']
   openTools: OpenTools
   telemetry: Telemetry
@@ -107,8 +107,8 @@ export function createEngine(deps: EngineDeps): Engine {
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
   const lock = rowLock(settings)
   const locks = { rowLock: lock, freeRowLock: freeRowLock(settings) }
-  const { settle, lockSettled } = deps
-  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, ...locks, limits, settle, lockSettled }
+  const { settle, lockForRunEnded } = deps
+  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, ...locks, limits, settle, lockForRunEnded }
   const onStored = (ids: string[]) => bus.publish('execution', ids)
   const journal = createJournal({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
@@ -162,7 +162,7 @@ export function createEngine(deps: EngineDeps): Engine {
   ]
 
   /** Accepts a run and, if it can start at once, launches it while the acceptance is still being written. */
-  async function acceptAndLaunch(request: NamedRequest, hasRoom: boolean, launch: Launch): Promise<ExecutionRow> {
+  async function acceptAndLaunch(request: NamedRequest, hasCapacity: boolean, launch: Launch): Promise<ExecutionRow> {
     const claimed = Promise.withResolvers<void>()
     let launched: ExecutionRow | undefined
     const onBegun = (row: ExecutionRow) => {
@@ -172,7 +172,7 @@ export function createEngine(deps: EngineDeps): Engine {
     }
     let accepted: ExecutionRow | undefined
     try {
-      accepted = await accept(claimDeps, request, hasRoom, onBegun)
+      accepted = await accept(claimDeps, request, hasCapacity, onBegun)
       if (accepted.status === 'running' && !launched) launch(accepted, request.agent)
       return accepted
     } finally {
@@ -182,7 +182,7 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** A run marked for cancellation can only end as cancelled. */
-  const finish = async (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) =>
+  const finish = async (row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) =>
     (await endings.finish(claimDeps, row, outcome, remains)) ??
     (await endings.finish(claimDeps, row, endings.CANCELLED, remains))
 
@@ -190,7 +190,7 @@ export function createEngine(deps: EngineDeps): Engine {
    * Writes the final state. Returns null if another process took the run over. If the database rejects the data, the
    * run fails without it, because it would otherwise never end.
    */
-  async function end(row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) {
+  async function end(row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) {
     const ended = await finish(row, outcome, remains).catch((error) => {
       if (isUnavailable(error)) throw error
       log.error(
@@ -206,7 +206,7 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** Notifies subscribers of the chat and the task that a run was accepted or has ended. */
-  function tellOwners({ chatId, taskId }: ExecutionRow): void {
+  function publishOwnerChanges({ chatId, taskId }: ExecutionRow): void {
     bus.publish('chat', [chatId])
     if (taskId) bus.publish('task', [taskId])
   }
@@ -214,7 +214,7 @@ export function createEngine(deps: EngineDeps): Engine {
   function afterwards({ execution, next, abandoned, expired = [] }: endings.Ended): void {
     deps.telemetry.ended(execution)
     bus.publish('execution', [execution.id])
-    tellOwners(execution)
+    publishOwnerChanges(execution)
     if (expired.length) bus.publish('approval', expired)
     if (next) begin(next, execution.organizationId)
     for (const row of abandoned) background(cancelTree(row, execution), 'failed to cancel the delegates of a run')
@@ -315,17 +315,17 @@ export function createEngine(deps: EngineDeps): Engine {
       for (;;) {
         if (draining && !request.delegated) throw unavailable()
         if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, request)
-        const hasRoom = !pause.isPaused() && (request.delegated || room.isFor(actor.organizationId))
+        const hasCapacity = !pause.isPaused() && (request.delegated || room.isFor(actor.organizationId))
         try {
           return await live.claim(async (launch) => {
             // The claim already counts as accepted here, so shutdown waits for it.
             const modelName = await deps.models.nameOf(model ?? agent.model, actor.organizationId)
-            const row = await acceptAndLaunch({ ...request, modelName }, hasRoom, launch)
-            tellOwners(row)
-            const isHeldUp = row.status === 'pending' && (!hasRoom || limits.running !== undefined)
+            const row = await acceptAndLaunch({ ...request, modelName }, hasCapacity, launch)
+            publishOwnerChanges(row)
+            const isHeldUp = row.status === 'pending' && (!hasCapacity || limits.running !== undefined)
             if (isHeldUp) bus.publish('pending', [actor.organizationId])
             return row
-          }, hasRoom)
+          }, hasCapacity)
         } catch (error) {
           if (!(error instanceof SessionTaken)) throw error
           sessionId = error.sessionId
@@ -352,7 +352,7 @@ export function createEngine(deps: EngineDeps): Engine {
       draining = true
       leaving.abort()
       const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
-      await unlessAborted(live.quiet(patience), patience)
+      await raceAbort(live.quiet(patience), patience)
       stopped.abort()
       journal.dismiss()
       for (const id of live.ids()) live.stop(id, 'drained')
@@ -360,7 +360,7 @@ export function createEngine(deps: EngineDeps): Engine {
       caretaker.stop()
       for (const unsubscribe of subscriptions) unsubscribe()
       notices.stop()
-      await unlessAborted(handBack(), AbortSignal.timeout(HAND_BACK_PATIENCE))
+      await raceAbort(handBack(), AbortSignal.timeout(HAND_BACK_PATIENCE))
     },
   }
   return engine

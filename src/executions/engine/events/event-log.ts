@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, Prisma, type Tx } from '../../../db/client.ts'
-import { padded } from '../../../db/fast-path/index.ts'
+import { padToPowerOfTwo } from '../../../db/fast-path/index.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import { inParts } from '../../../lib/parts.ts'
 import {
@@ -394,7 +394,7 @@ async function writeOwned(
   const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
     SELECT "id", "attempt" FROM "Execution"
     WHERE "leaseOwner" = ${owner} AND "status" = 'running'
-      AND "id" IN (${Prisma.join(padded(batches.map(({ channel }) => channel.row.id)))}) ${rowLock}`)
+      AND "id" IN (${Prisma.join(padToPowerOfTwo(batches.map(({ channel }) => channel.row.id)))}) ${rowLock}`)
   const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
   const mine = batches.filter(({ channel: { row } }) => attempts.get(row.id) === row.attempt)
   for (const { channel, reserve } of mine) {

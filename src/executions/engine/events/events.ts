@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Db, Prisma, Tx } from '../../../db/client.ts'
-import { fitting, withRoom } from '../../../lib/page.ts'
+import { fitting, withByteBudget } from '../../../lib/page.ts'
 import { concat } from '../../../lib/text.ts'
 import type { ContentBlock, Delta, ExecutionEvent, MessageData } from '../../../wire.ts'
 import type { ReplyPart } from '../run/steps.ts'
@@ -231,7 +231,7 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
     const rows = await db.executionEvent.findMany({
       where: { executionId, lastSeq: { gt: last } },
       orderBy: { firstSeq: 'asc' },
-      ...withRoom({ take: MAX_SEGMENTS + 1 }, MAX_BATCH),
+      ...withByteBudget({ take: MAX_SEGMENTS + 1 }, MAX_BATCH),
     })
     const events = rows.flatMap((row) => [...fromSegment(row)]).filter((event) => event.seq > last)
     if (events.length) yield events

@@ -1,6 +1,6 @@
 import type { Db } from '../../../db/client.ts'
 import { throwRefusal, unavailable } from '../../../errors.ts'
-import { unlessAborted } from '../../../lib/unless-aborted.ts'
+import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Live } from '../run/live.ts'
 import { hasStored, type Journal, leave, more, take } from './event-log.ts'
 import {
@@ -95,7 +95,7 @@ export async function whenEnded(
   const patience = AbortSignal.any([...signals, stopped])
   for (;;) {
     using notice = notices.expect(id, patience)
-    const here = await unlessAborted(live.ended(id), patience)
+    const here = await raceAbort(live.ended(id), patience)
     if (here) return here
     const current = await db.execution.findUniqueOrThrow({ where: { id } })
     if (current.terminalSeq !== null || signals.some(({ aborted }) => aborted)) return current

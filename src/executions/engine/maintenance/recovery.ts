@@ -24,7 +24,7 @@ export type RecoveryDeps = {
   isFull: () => boolean
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
   /** Writes the final state. Returns null if another process took the run over. */
-  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
+  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) => Promise<ExecutionRow | null>
 }
 
 /**
@@ -35,7 +35,7 @@ export type RecoveryDeps = {
 export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Promise<void> {
   const { db, bus, log, claimDeps, live } = deps
 
-  async function takeOver(left: ExecutionRow, hasRoom: boolean, launch: Launch): Promise<void> {
+  async function takeOver(left: ExecutionRow, hasCapacity: boolean, launch: Launch): Promise<void> {
     const row = await claims.takeOver(claimDeps, left)
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run of a dead process')
@@ -46,7 +46,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
     // The dead process may have used tokens that are counted nowhere.
     const from = checkpoint ?? { ...BEGIN, warnings, usage: { ...BEGIN.usage, usageEstimated: true } }
     const isFound = typeof agent !== 'string'
-    if (isFound && (hasRoom || (await isDelegated(db, row)))) {
+    if (isFound && (hasCapacity || (await isDelegated(db, row)))) {
       launch(row, agent, from)
       bus.publish('execution', [row.id])
       return
@@ -78,7 +78,7 @@ export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Prom
 
   return async (left) => {
     if (live.has(left.id)) return
-    const hasRoom = !deps.isFull()
-    await live.claim((launch) => takeOver(left, hasRoom, launch), hasRoom)
+    const hasCapacity = !deps.isFull()
+    await live.claim((launch) => takeOver(left, hasCapacity, launch), hasCapacity)
   }
 }

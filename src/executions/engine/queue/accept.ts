@@ -120,26 +120,26 @@ const NO_TITLE = 'New chat'
 
 /**
  * Accepts a run in one transaction. If its session is free, the run takes the session's lock, and this process claims
- * it if it `hasRoom`. Otherwise the run waits as `pending`, in the order of `queueSeq`.
+ * it if it `hasCapacity`. Otherwise the run waits as `pending`, in the order of `queueSeq`.
  *
  * Calls `onBegun` for a run that starts a session, so that the model request can start early: at once if nothing here
  * can reject the run, otherwise just before the commit. `onBegun` may be called twice, and for a run that is then
  * rejected. It is not called for a run that continues a session, because the history is not readable yet.
  *
  * Throws 400 for a child that is nested too deep; 404 for a deleted chat; 409 for `onBusy: reject`, for a child of a
- * cancelled run and for a full tree; 429 beyond the backlog; KeyTaken; SessionTaken.
+ * cancelled run and for a full tree; 429 beyond the backlog; IdempotencyConflict; SessionTaken.
  */
 export async function accept(
   deps: ClaimDeps,
   request: NamedRequest,
-  hasRoom: boolean,
+  hasCapacity: boolean,
   onBegun: (row: ExecutionRow) => void,
 ): Promise<ExecutionRow> {
   const { actor, key, parent } = request
   const now = deps.clock.now()
   const fresh = rowOf(request, newTimedId('exec', now), request.conversation.chatId ?? newSortableId(now), now)
   const { id } = fresh
-  const launched = hasRoom && cannotBeRefused(deps, request) ? begun(deps, fresh, now) : null
+  const launched = hasCapacity && cannotBeRefused(deps, request) ? begun(deps, fresh, now) : null
   if (launched) {
     onBegun(launched)
     // Other runs accepted in this turn of the event loop also send their model requests before any of them is written.
@@ -150,7 +150,7 @@ export async function accept(
     if (key) await take(tx, key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
     const { row, isFree, isNew } = await joinConversation(tx, request, fresh, now)
-    const begins = isFree && hasRoom && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
+    const begins = isFree && hasCapacity && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
     // The previous run of the session may have ended while this transaction waited for the lock.
     const execution = launched ?? (begins ? begun(deps, row, deps.clock.now()) : row)

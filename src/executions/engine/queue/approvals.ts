@@ -9,7 +9,7 @@ import { toColumn } from '../run/warnings.ts'
 import { chatStatus } from './chat-status.ts'
 import type { ClaimDeps } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
-import type { Remains } from './endings.ts'
+import type { FinalState } from './endings.ts'
 
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 
@@ -18,7 +18,7 @@ export type Asked = Ask & { id: string; step: number }
 
 /** Partial result of a run that resumes later. */
 export type Kept = Pick<
-  Remains,
+  FinalState,
   'model' | 'modelsTried' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'
 >
 
@@ -66,7 +66,7 @@ export async function suspend(
   deps: ClaimDeps & { approvalTimeout: number },
   row: ExecutionRow,
   asked: readonly Asked[],
-  remains: Remains,
+  remains: FinalState,
 ): Promise<boolean> {
   const now = deps.clock.now()
   const { id: executionId, organizationId, chatId } = row
@@ -126,7 +126,7 @@ export async function waitForRoom(
 }
 
 /** Decision of a user, or an expiry. An approval may replace the tool input (JSON text). */
-export type Verdict = {
+export type CallDecision = {
   status: 'approved' | 'denied' | 'expired'
   reason: string | null
   decidedBy: string | null
@@ -137,7 +137,7 @@ export type Verdict = {
  * Decides an approval. After the last open decision the run can be claimed again; its waiting time ends with the claim.
  * Throws 409 if the approval was already decided or the run no longer waits.
  */
-export async function decide(tx: Tx, approval: ApprovalRow, verdict: Verdict, now: Date): Promise<ApprovalRow> {
+export async function decide(tx: Tx, approval: ApprovalRow, verdict: CallDecision, now: Date): Promise<ApprovalRow> {
   const { id, executionId } = approval
   // The run's row is the lock: the second of two concurrent decisions sees the first.
   await tx.execution.updateMany({ where: { id: executionId, waitingFor: 'approval' }, data: { updatedAt: now } })

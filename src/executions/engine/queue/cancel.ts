@@ -1,13 +1,13 @@
 import { isAdmin, permit } from '../../../auth/actor.ts'
 import type { Bus } from '../../../bus/index.ts'
 import type { Db } from '../../../db/client.ts'
-import { isTaken, KeyTaken } from '../../../idempotency.ts'
+import { IdempotencyConflict, isTaken } from '../../../idempotency.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { Live } from '../run/live.ts'
 import type { Request } from './accept.ts'
 import type * as claims from './claims.ts'
 import * as endings from './endings.ts'
-import { findDescendants, type Standing } from './tree.ts'
+import { findDescendants, type RunRef } from './tree.ts'
 
 export type CancelDeps = {
   db: Db
@@ -25,7 +25,7 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
    * Returns the resulting row if it is final here.
    */
   async function cancelOne(
-    row: Standing,
+    row: RunRef,
     by: endings.Canceller,
     marked: string[],
     also?: Parameters<typeof endings.markCancelled>[3],
@@ -81,13 +81,13 @@ export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDep
     cancelTree,
 
     /**
-     * Returns the active runs of a session, newest first, so that ending one does not start the next. Throws `KeyTaken`
+     * Returns the active runs of a session, newest first, so that ending one does not start the next. Throws `IdempotencyConflict`
      * if an earlier attempt of this request started one of them, and 403 if the user may not cancel one of them.
      */
     async findBusy(sessionId: string, { actor, key }: Request): Promise<ExecutionRow[]> {
       const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }
       const busy = await db.execution.findMany({ where, orderBy: { queueSeq: 'desc' } })
-      if (key && (await isTaken(db, key))) throw new KeyTaken()
+      if (key && (await isTaken(db, key))) throw new IdempotencyConflict()
       for (const row of busy) permit(row, row.wantsCancel || row.userId === actor.userId || isAdmin(actor))
       return busy
     },

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Db } from '../../../db/client.ts'
 import { isUnavailable } from '../../../lib/database-errors.ts'
-import { findCrowded, findReady, READY_AT_ONCE } from './concurrency.ts'
+import { findReady, findSaturatedOrganizations, READY_AT_ONCE } from './concurrency.ts'
 
 export type RoomDeps = {
   db: Db
@@ -46,7 +46,7 @@ export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
     }
     crowded = keptOut || ready.length === READY_AT_ONCE
     if (keptOut) return
-    crowdedOrganizations = new Set(limits.organization === undefined ? [] : await findCrowded(db))
+    crowdedOrganizations = new Set(limits.organization === undefined ? [] : await findSaturatedOrganizations(db))
     again ||= crowded && begun > 0
   }
 

@@ -48,7 +48,7 @@ export type ClaimDeps = {
   /** Maximum number of running and of pending runs per organization. */
   limits: { running: number | undefined; pending: number | undefined }
   /** Takes the locks for `settle` that precede the organization's lock. */
-  lockSettled: (tx: Tx, ended: ExecutionRow) => Promise<void>
+  lockForRunEnded: (tx: Tx, ended: ExecutionRow) => Promise<void>
   /**
    * Applies the further changes of an ended run, last in the same transaction: many runs may count in one row, which
    * stays locked from then on.

@@ -98,7 +98,7 @@ export const findReady = (db: Db, limit: number | undefined) =>
     ORDER BY "delegated" DESC, e."createdAt", e."id" LIMIT ${READY_AT_ONCE}`)
 
 /** Finds the organizations with pending runs that wait only for capacity. */
-export async function findCrowded(db: Db): Promise<string[]> {
+export async function findSaturatedOrganizations(db: Db): Promise<string[]> {
   const rows = await db.$queryRaw<{ organizationId: string }[]>(Prisma.sql`SELECT DISTINCT e."organizationId" ${READY}`)
   return rows.map(({ organizationId }) => organizationId)
 }

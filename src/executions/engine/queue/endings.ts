@@ -9,7 +9,7 @@ import { toColumn } from '../run/warnings.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
-import type { Standing } from './tree.ts'
+import type { RunRef } from './tree.ts'
 
 // The transactions that end a run. Lock order: see claims.ts.
 
@@ -27,7 +27,7 @@ export type Outcome =
 export const CANCELLED = { status: 'cancelled', stopReason: 'cancelled' } as const
 
 /** Final state of a run beside its outcome. */
-export type Remains = {
+export type FinalState = {
   /** Text of the last step, possibly incomplete. */
   text: string
   /** Tool calls as recorded in the history. */
@@ -70,7 +70,7 @@ export async function finish(
   deps: ClaimDeps,
   row: ExecutionRow,
   outcome: Outcome,
-  remains: Remains,
+  remains: FinalState,
 ): Promise<Ended | null> {
   const now = deps.clock.now()
   const completed = outcome.status === 'completed'
@@ -116,7 +116,7 @@ export async function finish(
     // A run that did not complete may have stored steps although `toolCalls` is empty.
     if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
-    await deps.lockSettled(tx, execution)
+    await deps.lockForRunEnded(tx, execution)
     await giveSlotBack(tx, deps, row.organizationId)
     await deps.settle(tx, execution, now)
     return { execution, next, abandoned }
@@ -196,7 +196,7 @@ export async function markCancelled(
  */
 export async function finishPending(
   deps: ClaimDeps,
-  row: Standing,
+  row: RunRef,
   outcome: Exclude<Outcome, { status: 'completed' }>,
   by?: Canceller,
   also?: Also,
@@ -231,7 +231,7 @@ export async function finishPending(
       await forgetSteps(tx, row.id)
     }
     const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })
-    await deps.lockSettled(tx, execution)
+    await deps.lockForRunEnded(tx, execution)
     await deps.settle(tx, execution, now)
     return { execution, next, abandoned, expired }
   })

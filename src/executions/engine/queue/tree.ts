@@ -22,7 +22,7 @@ const STANDING = {
   seqReserved: true,
   terminalSeq: true,
 } as const
-export type Standing = Pick<ExecutionRow, keyof typeof STANDING>
+export type RunRef = Pick<ExecutionRow, keyof typeof STANDING>
 
 /** Matches all executions of a tree but the root, which has no parent. The partial index covers rows with a parent. */
 export const belowRoot = ({

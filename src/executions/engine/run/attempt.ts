@@ -1,7 +1,7 @@
 import type { Bus } from '../../../bus/index.ts'
 import { AppError } from '../../../errors.ts'
 import { newId } from '../../../lib/id.ts'
-import { unlessAborted } from '../../../lib/unless-aborted.ts'
+import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Telemetry } from '../../../telemetry/telemetry.ts'
 import type { StopReason } from '../../../wire.ts'
 import type { Channel, Journal } from '../events/event-log.ts'
@@ -16,15 +16,15 @@ import { Stop, TimeoutError } from './abort.ts'
 import type { Asking } from './asking.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { failedBy } from './failures.ts'
-import { close, type EquipDeps, equip } from './prepare.ts'
-import { outlast } from './retry.ts'
+import { close, type PrepareDeps, prepareRun } from './prepare.ts'
+import { retryWhileUnavailable } from './retry.ts'
 import { type Progress, run, type Say } from './run.ts'
 import { createRunBytes, type RunText } from './run-bytes.ts'
 import { reasoningOf, recordsOf, replayOf } from './steps.ts'
 import type { Toolbox } from './tools.ts'
 import { createWarnings, type Warnings } from './warnings.ts'
 
-export type AttemptDeps = EquipDeps & {
+export type AttemptDeps = PrepareDeps & {
   bus: Bus
   claimDeps: claims.ClaimDeps
   journal: Journal
@@ -32,7 +32,7 @@ export type AttemptDeps = EquipDeps & {
   /** Aborted when this process shuts down. */
   stopped: AbortSignal
   /** Writes the final state. Returns null if another process took the run over. */
-  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.Remains) => Promise<ExecutionRow | null>
+  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) => Promise<ExecutionRow | null>
 }
 
 /**
@@ -48,7 +48,7 @@ export type RunAttempt = (
   claimed: Promise<void>,
 ) => Promise<ExecutionRow | null>
 
-type Prepared = Awaited<ReturnType<typeof equip>>
+type Prepared = Awaited<ReturnType<typeof prepareRun>>
 
 /** State of an attempt, which is also the partial result if the attempt is stopped. */
 type State = {
@@ -72,7 +72,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   async function prepare({ row, controller, warnings, progress }: State, agent: claims.AgentRow): Promise<Prepared> {
     const { warn } = warnings
     const answered = progress.steps.at(-1)?.model ?? null
-    const equipment = await outlast(() => equip(deps, { row, agent, controller, warn }, answered), controller.signal)
+    const equipment = await retryWhileUnavailable(
+      () => prepareRun(deps, { row, agent, controller, warn }, answered),
+      controller.signal,
+    )
     return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
   }
 
@@ -93,7 +96,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       state.said = textSoFar(state.said, data)
       runBytes.add(state.text, data)
       const room = journal.append(channel, data)
-      return room && unlessAborted(room, signal).then(() => signal.throwIfAborted())
+      return room && raceAbort(room, signal).then(() => signal.throwIfAborted())
     }
     return say
   }
@@ -176,7 +179,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
           ? waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains)
           : waitForClient(deps.claimDeps, row, theirs, remains)
       try {
-        if (await outlast(suspend, deps.stopped, again)) {
+        if (await retryWhileUnavailable(suspend, deps.stopped, again)) {
           journal.close(channel, null)
           bus.publish('execution', [row.id])
           bus.publish('chat', [row.chatId])
@@ -192,7 +195,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
         outcome = failedBy(error, causeOf(state, error))
       }
     }
-    const ended = await outlast(() => deps.end(row, outcome, remains), deps.stopped, again)
+    const ended = await retryWhileUnavailable(() => deps.end(row, outcome, remains), deps.stopped, again)
     journal.close(channel, ended)
     return ended
   }

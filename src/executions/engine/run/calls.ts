@@ -1,12 +1,12 @@
 import type { Tx } from '../../../db/client.ts'
 import { AppError } from '../../../errors.ts'
+import { raceAbort } from '../../../lib/race-abort.ts'
 import { cut } from '../../../lib/text.ts'
 import { isObject } from '../../../lib/unknown.ts'
-import { unlessAborted } from '../../../lib/unless-aborted.ts'
 import type { MessageData } from '../events/events.ts'
 import { Stop, TimeoutError } from './abort.ts'
 import { noSuchTool } from './offers.ts'
-import { outlast } from './retry.ts'
+import { retryWhileUnavailable } from './retry.ts'
 import type { Progress, RunInput } from './run.ts'
 import { type Call, isFinished, resultEvent, type Step } from './steps.ts'
 import { type Described, digestOf, MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
@@ -94,7 +94,7 @@ const unfinished = ({ stopReason }: Step) =>
 async function check(input: RunInput, call: Call, tool: Tool, ask: Ask): Promise<ToolResult | 'asks' | null> {
   const { signal } = input.controller
   try {
-    const mode = await outlast(async () => tool.recheck?.() ?? tool.mode, signal)
+    const mode = await retryWhileUnavailable(async () => tool.recheck?.() ?? tool.mode, signal)
     const isApproved = call.decision?.status === 'approved'
     const said = isApproved && tool.describe ? await tool.describe(signal) : tool
     if (!said) return failure(goneBy(call.name))
@@ -173,7 +173,7 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
     return failure('The tool failed')
   })
   // A tool that ignores the signal must not block the run.
-  const result = await unlessAborted(answer, either).finally(() => patience?.end())
+  const result = await raceAbort(answer, either).finally(() => patience?.end())
   signal.throwIfAborted()
   if (result && !patience?.signal.aborted) return tellEdited(result, edited)
   input.onToolError(tool.name, patience?.signal.reason)

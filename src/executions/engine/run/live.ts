@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { unlessAborted } from '../../../lib/unless-aborted.ts'
+import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Journal } from '../events/event-log.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { AgentRow } from '../queue/claims.ts'
@@ -84,11 +84,11 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
     heldRows: (): ExecutionRow[] => [...runs.values()].flatMap(({ row, isClaimed }) => (isClaimed ? row : [])),
 
     /**
-     * Executes a task that claims a run and starts it with `launch`. If `hasRoom`, a slot is reserved for the run
+     * Executes a task that claims a run and starts it with `launch`. If `hasCapacity`, a slot is reserved for the run
      * meanwhile. Cancellations that arrive during the claim are applied.
      */
-    async claim<T>(task: (launch: Launch) => Promise<T>, hasRoom = true): Promise<T> {
-      let kept = hasRoom ? 1 : 0
+    async claim<T>(task: (launch: Launch) => Promise<T>, hasCapacity = true): Promise<T> {
+      let kept = hasCapacity ? 1 : 0
       const give = () => {
         places -= kept
         kept = 0
@@ -110,7 +110,7 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
     /** Resolves when no run is live or starting, or shortly after the signal aborts. */
     async quiet(signal: AbortSignal): Promise<void> {
       while ((runs.size || claiming) && !signal.aborted) {
-        await unlessAborted(Promise.all([...runs.values()].map((run) => run.ended)), signal)
+        await raceAbort(Promise.all([...runs.values()].map((run) => run.ended)), signal)
         await setImmediate()
       }
     },

@@ -5,7 +5,7 @@ import { lacksScope } from '../../../errors.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import { type Output, outputOf } from '../../../lib/output.ts'
-import { unlessAborted } from '../../../lib/unless-aborted.ts'
+import { raceAbort } from '../../../lib/race-abort.ts'
 import type { MediaStorage } from '../../../media/storage.ts'
 import type { Settings } from '../../../settings.ts'
 import type { ExecutionRow } from '../events/events.ts'
@@ -22,7 +22,7 @@ import { createStepStore } from './steps.ts'
 import type { OpenTools, Toolbox, ToolUser } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
-export type EquipDeps = {
+export type PrepareDeps = {
   settings: Settings
   db: Db
   clock: Clock
@@ -51,8 +51,8 @@ const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
  * Prepares a run: its model, its tools, which are closed with it, and its prompt. `answered`: the model that answered
  * last, if the run resumes. Throws if the run cannot proceed.
  */
-export async function equip(
-  deps: EquipDeps,
+export async function prepareRun(
+  deps: PrepareDeps,
   attempt: Attempt,
   answered: string | null,
 ): Promise<{ input: RunInput; toolbox: Toolbox }> {
@@ -93,7 +93,7 @@ export async function equip(
 
 /** Chooses the models and settings of a run. The caller's choice overrides the agent's. */
 function choose(
-  { asking, settings, models }: EquipDeps,
+  { asking, settings, models }: PrepareDeps,
   { row, agent, warn }: Attempt,
   answered: string | null,
   output: Output | null,
@@ -145,10 +145,10 @@ export const toolUser = (db: Db, { row, agent, controller, warn }: Attempt): Too
 })
 
 /** Tools that finish opening after the run was stopped are closed at once. */
-async function open(deps: EquipDeps, attempt: Attempt): Promise<Toolbox> {
+async function open(deps: PrepareDeps, attempt: Attempt): Promise<Toolbox> {
   const { signal } = attempt.controller
   const opening = deps.openTools(toolUser(deps.db, attempt))
-  const toolbox = await unlessAborted(opening, signal)
+  const toolbox = await raceAbort(opening, signal)
   if (toolbox) return toolbox
   opening.then(
     (late) => close(deps, late),
@@ -158,6 +158,6 @@ async function open(deps: EquipDeps, attempt: Attempt): Promise<Toolbox> {
 }
 
 /** Closes tools without waiting for their servers. */
-export function close({ log }: Pick<EquipDeps, 'log'>, toolbox: Toolbox): void {
+export function close({ log }: Pick<PrepareDeps, 'log'>, toolbox: Toolbox): void {
   toolbox.close().catch((error) => log.warn({ err: error }, 'failed to close the tools of a run'))
 }

@@ -7,7 +7,7 @@ const RETRY_INTERVAL = 500
  * Retries a task while the database is unavailable, until the signal aborts. Calls `again` with the error before each
  * retry.
  */
-export async function outlast<T>(
+export async function retryWhileUnavailable<T>(
   task: () => Promise<T>,
   signal: AbortSignal,
   again: (error: unknown) => void = () => {},

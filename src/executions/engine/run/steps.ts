@@ -7,7 +7,7 @@ import { isObject } from '../../../lib/unknown.ts'
 import type { StopReason } from '../../../wire.ts'
 import { type ExecutionRow, type MessageData, textOf } from '../events/events.ts'
 import { Stop } from './abort.ts'
-import { outlast } from './retry.ts'
+import { retryWhileUnavailable } from './retry.ts'
 import type { RunUsage } from './run.ts'
 import type { Tool, ToolResult } from './tools.ts'
 
@@ -236,7 +236,7 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
       await write(tx, now)
     })
 
-  const fenced = (write: (tx: Tx, now: Date) => Promise<unknown>) => outlast(() => once(write), signal)
+  const fenced = (write: (tx: Tx, now: Date) => Promise<unknown>) => retryWhileUnavailable(() => once(write), signal)
 
   return {
     async save({ step, parts, stopReason, usage, calls, model }) {
