@@ -221,7 +221,7 @@ describe('GraphQL', () => {
  * detail.
  */
 const MESSAGE_ONLY =
-  /^src\/(protocols\/.*|executions\/(delegate|engine\/run\/tools)|mcps\/tools|files\/tools|organizations\/policy)\.ts$/
+  /^src\/((protocols|web)\/.*|lib\/excerpt|executions\/(delegate|engine\/run\/tools)|mcps\/tools|files\/tools|organizations\/policy)\.ts$/
 
 it('every 4xx in the code has a detail', () => {
   const root = join(import.meta.dirname, '..')

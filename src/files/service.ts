@@ -186,11 +186,17 @@ export async function edit(actor: Actor, deps: Deps, { id: spaceId, path, find, 
     const row = await tx.spaceFile.findUnique({ where: { spaceId_path: { spaceId, path } }, select: { content: true } })
     if (!row) throw notFound('File')
     const { content, encoding } = toText(row.content)
-    if (encoding !== 'utf8') throw badRequest('The file is not text')
+    if (encoding !== 'utf8') throw badRequest('The file is not text', { detail: 'Write the whole file instead.' })
     const parts = content.split(find)
     const count = parts.length - 1
-    if (!count) throw badRequest('The text to replace is not in the file')
-    if (count > 1 && !all) throw badRequest(`The text to replace occurs ${count} times. Give more of it, or all: true`)
+    if (!count)
+      throw badRequest('The text to replace is not in the file', {
+        detail: 'Read the file, and copy the text exactly.',
+      })
+    if (count > 1 && !all)
+      throw badRequest(`The text to replace occurs ${count} times. Give more of it, or all: true`, {
+        detail: 'Include the lines around it.',
+      })
     const changed = Buffer.from(parts.join(replace))
     await store(tx, actor, spaceId, { path, content: changed }, now)
     await audit(tx, actor, 'file.write', `${spaceId}/${path}`, now)

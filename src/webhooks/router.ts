@@ -1,4 +1,4 @@
-import { once } from '../idempotency.ts'
+import { idempotent } from '../idempotency.ts'
 import { rest, router, token } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -19,7 +19,7 @@ export const webhooks = router({
     .input(schema.CreateWebhook)
     .output(schema.WebhookSecret)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.check(ctx.actor, input),
@@ -50,7 +50,7 @@ export const webhooks = router({
     .input(schema.WebhookId)
     .output(schema.WebhookSecret)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),
@@ -63,7 +63,7 @@ export const webhooks = router({
     .input(schema.WebhookId)
     .output(schema.DeliveryResponse)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),
@@ -82,7 +82,7 @@ export const webhooks = router({
     .input(schema.DeliveryId)
     .output(schema.DeliveryResponse)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),
@@ -95,7 +95,7 @@ export const webhooks = router({
     .input(schema.ReplayDeliveries)
     .output(schema.DeliveriesReplayed)
     .mutation(({ ctx, input }) =>
-      once(
+      idempotent(
         ctx,
         input,
         () => service.get(ctx.actor, ctx.deps, input.id),

@@ -8,7 +8,7 @@ import { endOfEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
-import { given, isNews } from '../lib/changes.ts'
+import { given, hasChanges } from '../lib/changes.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import {
@@ -188,7 +188,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const description = input.description === null ? '' : input.description
   const said = given({ description, events, enabled, includeContent, format })
   const isEnabled = enabled === true && !row.enabled
-  if (url === undefined && !isNews(row as never, said as never)) return { webhook: toWebhook(row) }
+  if (url === undefined && !hasChanges(row as never, said as never)) return { webhook: toWebhook(row) }
   const now = deps.clock.now()
   const written = await deps.db.$transaction(async (tx) => {
     const key = url === undefined ? null : await dataKeyOf(tx, deps, actor.organizationId, now)
