@@ -115,6 +115,7 @@ async function createUser(context: SignInContext, identity: Verified): Promise<s
       if (home && !invitations.some(({ organizationId }) => organizationId === home)) {
         await joinHome(tx, context, identity, home, userId)
       }
+      await auditUser(tx, { userId, request: requestOf(context) }, 'user.link', userId, now)
     })
     return userId
   } catch (error) {

@@ -475,7 +475,9 @@ describe('the first sign-in of an address', () => {
     expect((await request(server, 'GET', path, { token })).body.invitations).toEqual([])
     const where = { organizationId, actor: body.user.id }
     const events = await db().auditEvent.findMany({ where })
-    expect(events.map(({ action }) => action)).toEqual(expect.arrayContaining(['invitation.accept', 'member.add']))
+    expect(events.map(({ action }) => action)).toEqual(
+      expect.arrayContaining(['invitation.accept', 'member.add', 'user.link']),
+    )
   })
 
   it('makes no member if the inviter has left, or the invitation is too old', async () => {
