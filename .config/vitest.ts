@@ -39,6 +39,7 @@ const ON_POSTGRESQL = [
   'test/db/{fast-path,pages,search,totals}.test.ts',
   'test/engine/{acceptance,approvals,cancel,delegation,fencing,history,journal,limits,pause,recovery,retention}.test.ts',
   'test/engine/{sessions,states}.test.ts',
+  'test/tools/files.test.ts',
   'test/missions/kill.test.ts',
   'test/webhooks/*.test.ts',
   'test/protocols/openai.test.ts',

@@ -75,7 +75,7 @@ function tellTime(now: Date, timeZone: string): object {
 
 /**
  * Fetches a page, with secrets in headers, path and query (contract-2.md section 2.10). Follows no redirect with a
- * secret, and removes the secrets from what comes back. If a secret must not be sent, warns and sends nothing.
+ * secret, and removes the secrets from the answer. If a secret must not be sent, warns and sends nothing.
  */
 async function fetchFor(
   deps: Deps,

@@ -298,7 +298,7 @@ test('the allowed host got the value where it was allowed, and never for strange
   expect(shown.join()).toContain('[removed]')
 })
 
-test('a server that an admin wrote gets secrets of the organization, until somebody else writes it', async () => {
+test('a server gets secrets of the organization as long as an admin wrote it last', async () => {
   const fields = { name: 'Admin', url: mcp.url, headers: { 'X-Admin': mention('PLAIN') } }
   const { id } = await call('owner', 'POST', '/mcps', fields)
   const before = mcp.requests.length
