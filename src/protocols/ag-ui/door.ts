@@ -10,7 +10,7 @@ import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import type { GivenFile } from '../shared/attachments.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { decodePath, enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
+import { decodePath, enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { followParts } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -40,7 +40,7 @@ type Input = z.output<typeof RunAgentInput>
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const path = (req.url ?? '').split('?', 1)[0]?.replace(/\/$/, '') ?? ''
   if (req.method !== 'POST') throw methodNotAllowed(['POST'])
-  const actor = await enterToRun(context)
+  const actor = await enter(context, 'agents:execute')
   const { deps } = context
   const input = await readBody(req, RunAgentInput)
   const agent = await findAgent(actor, deps, decodePath(path.split('/')[4] ?? ''))
@@ -74,7 +74,7 @@ function toDecision({ interruptId: approvalId, status, payload }: NonNullable<In
 
 async function begun(
   actor: Actor,
-  { deps }: Context,
+  { deps, countRun }: Context,
   agent: KnownAgent,
   input: Input,
   path: string,
@@ -82,6 +82,7 @@ async function begun(
 ) {
   const { instructions, history, question, files } = readMessages(input)
   const clientTools = readTools(input.tools?.map((tool) => ({ ...tool, type: 'function' })))
+  await countRun?.(actor)
   const row = await startRun(
     actor,
     deps,

@@ -10,7 +10,7 @@ import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { decodePath, enter, enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
+import { decodePath, enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { followParts } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -52,7 +52,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
 }
 
 async function chat(context: Context, req: IncomingMessage, res: ServerResponse, wanted: string, path: string) {
-  const actor = await enterToRun(context)
+  const actor = await enter(context, 'agents:execute')
   const body = await readBody(req, Request)
   const agent = await findAgent(actor, context.deps, wanted)
   const idempotency = idempotencyOf(req, path)
@@ -76,7 +76,7 @@ async function continued(actor: Actor, { deps }: Context, agent: KnownAgent, { m
 
 async function begun(
   actor: Actor,
-  { deps }: Context,
+  { deps, countRun }: Context,
   agent: KnownAgent,
   body: Body,
   path: string,
@@ -85,6 +85,7 @@ async function begun(
   const { id, messages, message, trigger, tools, ...options } = body
   const said = readMessages(message ? [message] : (messages ?? []))
   const clientTools = readTools(tools)
+  await countRun?.(actor)
   const row = await startRun(
     actor,
     deps,

@@ -13,7 +13,7 @@ import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
+import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { type ClientCall, followParts, type Part } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -56,7 +56,7 @@ type Request = z.output<typeof Request>
 
 /** POST /openai/v1/chat/completions (contract-2.md section 6.2). Throws the errors of `startRun`. */
 export async function complete(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const actor = await enterToRun(context)
+  const actor = await enter(context, 'agents:execute')
   const body = await readBody(req, Request)
   const { deps } = context
   if (body.n && body.n > 1) throw badRequest('Invalid value for field: n. Expected 1')
@@ -65,6 +65,8 @@ export async function complete(context: Context, req: IncomingMessage, res: Serv
   const tools = readTools(body.tools)
   const idempotency = idempotencyOf(req, PATH)
   const isContinued = said.results.length > 0
+  // Results continue a run that was counted.
+  if (!isContinued) await context.countRun?.(actor)
   const run = isContinued
     ? await giveClientResults(actor, deps, agent, said.results)
     : {

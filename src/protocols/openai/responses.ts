@@ -15,7 +15,7 @@ import type { Context } from '../../trpc.ts'
 import type { ErrorCode } from '../../wire.ts'
 import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { enter, enterToRun, idempotencyOf, readBody } from '../shared/enter.ts'
+import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { createPartReader } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -50,11 +50,13 @@ type Request = z.output<typeof Request>
 
 /** POST /openai/v1/responses (contract-2.md section 6.2). Throws the errors of `startRun`. */
 export async function createResponse(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const actor = await enterToRun(context)
+  const actor = await enter(context, 'agents:execute')
   const body = await readBody(req, Request)
   const { deps } = context
   const agent = await findAgent(actor, deps, body.model)
   const said = readInput(body)
+  // Results continue a run that was counted.
+  if (!said.results.length) await context.countRun?.(actor)
   const idempotency = idempotencyOf(req, PATH)
   const ref = said.results.length
     ? await giveClientResults(actor, deps, agent, said.results)
