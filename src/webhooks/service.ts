@@ -146,7 +146,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const row = await db.$transaction(async (tx) => {
     await lockRows(tx, 'Organization', [organizationId], rowLock(settings))
     const count = await tx.webhook.count({ where: { organizationId } })
-    if (count >= MAX_WEBHOOKS) throw badRequest(`Too many webhooks. At most ${MAX_WEBHOOKS}`)
+    if (count >= MAX_WEBHOOKS)
+      throw badRequest(`Too many webhooks. At most ${MAX_WEBHOOKS}`, { detail: 'Delete one first.' })
     const key = await dataKeyOf(tx, deps, organizationId, now)
     const created = await tx.webhook.create({
       data: {
