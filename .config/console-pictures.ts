@@ -218,14 +218,14 @@ try {
 
   const pages: Record<string, string> = {
     'console-chat': `/app/chats/${main.chatId}`,
-    'console-agents': '/app/agents',
     'console-agent': `/app/agents/${writer}`,
-    'console-runs': '/app/runs',
     'console-run': `/app/runs/${main.executionId}`,
     'console-tasks': '/app/tasks',
     'console-approvals': '/app/approvals',
     ...(all && {
       new: '/app',
+      agents: '/app/agents',
+      runs: '/app/runs',
       chats: '/app/chats',
       asking: `/app/chats/${asking.chatId}`,
       'agent-new': '/app/agents/new',
