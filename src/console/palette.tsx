@@ -51,7 +51,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
     .slice(0, MAX_ITEMS)
   const current = Math.min(at, found.length - 1)
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what is chosen comes into view
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the chosen item comes into view
   useEffect(() => {
     list.current?.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest' })
   }, [current])

@@ -14,6 +14,7 @@ import { Policy } from './policy.tsx'
 import { Profile } from './profile.tsx'
 import { Providers } from './providers.tsx'
 import { ServiceAccounts } from './service-accounts.tsx'
+import { Webhooks } from './webhooks.tsx'
 
 const t = texts.settings
 
@@ -28,6 +29,7 @@ const SECTIONS: Readonly<Record<Name, ComponentType>> = {
   'service-accounts': ServiceAccounts,
   providers: Providers,
   secrets: OrganizationSecrets,
+  webhooks: Webhooks,
   policy: Policy,
   audit: Audit,
 }

@@ -1,0 +1,233 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { Ellipsis, KeyRound, Pencil, Plus, Send, Trash2, Webhook as WebhookIcon } from 'lucide-react'
+import { useState } from 'react'
+import { type Output, tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button, IconButton } from '../../components/button.tsx'
+import { Code } from '../../components/code.tsx'
+import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { Select, TextArea, TextField } from '../../components/field.tsx'
+import { Menu, MenuItem, MenuLine } from '../../components/menu.tsx'
+import { More } from '../../components/more.tsx'
+import { Empty, Loaded, Problem, Rows } from '../../components/page.tsx'
+import { pages, useAction } from '../../queries.ts'
+import { useIsAdmin } from '../../session.ts'
+import { texts } from '../../texts.ts'
+import { Deliveries } from './deliveries.tsx'
+
+const t = texts.settings.webhooks
+
+export type Webhook = Output<'webhooks.list'>['webhooks'][number]
+type Format = Webhook['format']
+
+type Open = { of: Webhook | null; what: 'form' | 'deliveries' | 'rotate' | 'delete' }
+
+/** The addresses that receive the events of the organization. */
+export function Webhooks() {
+  const isAdmin = useIsAdmin()
+  const [open, setOpen] = useState<Open | null>(null)
+  const [secret, setSecret] = useState<string | null>(null)
+  const list = useInfiniteQuery({ ...pages('webhooks.list', {}), enabled: isAdmin })
+  const changes = ['webhooks.']
+  const remove = useAction((id: string) => tell('webhooks.delete', { id }), { changes, done: texts.deleted })
+  const rotate = useAction((id: string) => tell('webhooks.rotate', { id }), {
+    changes,
+    onDone: (answer) => setSecret(answer.secret),
+  })
+  const test = useAction((webhook: Webhook) => tell('webhooks.test', { id: webhook.id }), {
+    changes,
+    done: t.tested,
+    onDone: (_, webhook) => setOpen({ of: webhook, what: 'deliveries' }),
+  })
+  if (!isAdmin) return <p className="text-soft">{texts.settings.onlyAdmins}</p>
+  const close = () => setOpen(null)
+  const id = open?.of?.id ?? ''
+  return (
+    <>
+      <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
+        <p className="min-w-0 flex-1 basis-60 text-soft">{t.help}</p>
+        <Button kind="primary" icon={Plus} onClick={() => setOpen({ of: null, what: 'form' })}>
+          {t.new}
+        </Button>
+      </div>
+      <Loaded query={list} lines={2}>
+        {({ pages: read }) => {
+          const webhooks = read.flatMap((page) => page.webhooks)
+          if (!webhooks.length) return <Empty icon={WebhookIcon} title={t.emptyTitle} text={t.emptyText} />
+          return (
+            <Rows>
+              {webhooks.map((webhook) => (
+                <li key={webhook.id} className="flex flex-wrap items-center gap-x-2 gap-y-1 px-4 py-2.5">
+                  <div className="min-w-0 flex-1 basis-48">
+                    <p className="truncate font-medium" dir="auto">
+                      {webhook.description || webhook.url}
+                    </p>
+                    <p className="truncate text-soft text-xs" title={webhook.events.join(', ')}>
+                      {webhook.description && `${webhook.url} · `}
+                      {webhook.events.join(', ')}
+                    </p>
+                    {webhook.disabledReason && <p className="text-danger text-xs">{webhook.disabledReason}</p>}
+                  </div>
+                  <Health webhook={webhook} />
+                  <Button small onClick={() => setOpen({ of: webhook, what: 'deliveries' })}>
+                    {t.deliveries}
+                  </Button>
+                  <Menu trigger={<IconButton label={t.menu(webhook.description || webhook.url)} icon={Ellipsis} />}>
+                    <MenuItem icon={Send} disabled={!webhook.enabled} onSelect={() => test.mutate(webhook)}>
+                      {t.test}
+                    </MenuItem>
+                    <MenuItem icon={Pencil} onSelect={() => setOpen({ of: webhook, what: 'form' })}>
+                      {texts.edit}
+                    </MenuItem>
+                    <MenuItem icon={KeyRound} onSelect={() => setOpen({ of: webhook, what: 'rotate' })}>
+                      {t.rotate}
+                    </MenuItem>
+                    <MenuLine />
+                    <MenuItem icon={Trash2} danger onSelect={() => setOpen({ of: webhook, what: 'delete' })}>
+                      {texts.delete}
+                    </MenuItem>
+                  </Menu>
+                </li>
+              ))}
+            </Rows>
+          )
+        }}
+      </Loaded>
+      <More query={list} />
+      {open?.what === 'form' && (
+        <WebhookForm
+          webhook={open.of}
+          onClose={(made) => {
+            close()
+            setSecret(made)
+          }}
+        />
+      )}
+      {open?.what === 'deliveries' && open.of && <Deliveries webhook={open.of} onClose={close} />}
+      <Confirm
+        open={open?.what === 'rotate'}
+        onClose={close}
+        title={t.rotateTitle}
+        text={t.rotateText}
+        action={t.rotate}
+        onConfirm={() => rotate.mutateAsync(id)}
+      />
+      <Confirm
+        open={open?.what === 'delete'}
+        onClose={close}
+        title={t.deleteTitle}
+        text={t.deleteText}
+        action={texts.delete}
+        onConfirm={() => remove.mutateAsync(id)}
+      />
+      <Dialog open={secret !== null} onClose={() => setSecret(null)} title={t.secret} description={t.secretText}>
+        <Code text={secret ?? ''} />
+        <div className="mt-4 flex justify-end">
+          <Button kind="primary" onClick={() => setSecret(null)}>
+            {texts.close}
+          </Button>
+        </div>
+      </Dialog>
+    </>
+  )
+}
+
+function Health({ webhook: { enabled, failingSince } }: { webhook: Webhook }) {
+  if (!enabled) return <Badge>{t.disabled}</Badge>
+  return failingSince ? <Badge kind="bad">{t.failing}</Badge> : <Badge kind="good">{t.enabled}</Badge>
+}
+
+/** Reads patterns, separated by commas or lines. */
+const toEvents = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean)
+
+function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (secret: string | null) => void }) {
+  const [url, setUrl] = useState('')
+  const [description, setDescription] = useState(webhook?.description ?? '')
+  const [events, setEvents] = useState(webhook?.events.join('\n') ?? 'task.*\nexecution.failed')
+  const [format, setFormat] = useState<Format>(webhook?.format ?? 'standard')
+  const [enabled, setEnabled] = useState(webhook?.enabled ?? true)
+  const [includeContent, setIncludeContent] = useState(webhook?.includeContent ?? false)
+  const save = useAction(
+    async (): Promise<string | null> => {
+      const said = { description, events: toEvents(events), enabled, includeContent }
+      const address = url.trim() && { url: url.trim() }
+      if (!webhook) return (await tell('webhooks.create', { ...said, format, url: url.trim() })).secret
+      await tell('webhooks.update', {
+        id: webhook.id,
+        ...said,
+        ...address,
+        ...(format !== webhook.format && { format }),
+      })
+      return null
+    },
+    { changes: ['webhooks.'], quiet: true, done: texts.saved, onDone: onClose },
+  )
+  const needsUrl = !webhook || format !== webhook.format
+  return (
+    <Dialog open onClose={() => onClose(null)} title={webhook ? t.edit : t.new}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          save.mutate(undefined)
+        }}
+      >
+        <TextField
+          label={t.url}
+          help={webhook ? t.urlKept(webhook.url) : t.urlHelp}
+          type="url"
+          required={needsUrl}
+          maxLength={2000}
+          value={url}
+          onChange={({ target }) => setUrl(target.value)}
+        />
+        <TextField
+          label={texts.description}
+          maxLength={1000}
+          value={description}
+          onChange={({ target }) => setDescription(target.value)}
+        />
+        <TextArea
+          label={t.events}
+          help={t.eventsHelp}
+          className="font-mono text-xs"
+          value={events}
+          onChange={({ target }) => setEvents(target.value)}
+        />
+        <Select
+          label={t.format}
+          options={Object.entries(t.formats).map(([value, label]) => ({ value, label }))}
+          value={format}
+          onChange={({ target }) => setFormat(target.value as Format)}
+        />
+        {(
+          [
+            [t.enabledLabel, enabled, setEnabled],
+            [t.includeContent, includeContent, setIncludeContent],
+          ] as const
+        ).map(([label, value, set]) => (
+          <label key={label} className="mb-2 flex items-start gap-2">
+            <input
+              type="checkbox"
+              className="mt-0.5 size-4 accent-accent"
+              checked={value}
+              onChange={({ target }) => set(target.checked)}
+            />
+            {label}
+          </label>
+        ))}
+        {save.error && <Problem error={save.error} />}
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={() => onClose(null)}>{texts.cancel}</Button>
+          <Button
+            kind="primary"
+            type="submit"
+            disabled={(needsUrl && !url.trim()) || !toEvents(events).length}
+            busy={save.isPending}
+          >
+            {texts.save}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}
