@@ -51,7 +51,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await say(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
-    await page.getByText('What to do next').waitFor()
+    await page.getByText('Next steps').waitFor()
     expect(complaints).toEqual([])
     await context.close()
   })

@@ -39,7 +39,7 @@ const PAGES = [
   '/app/usage',
   ...[
     ...['profile', 'keys', 'limits', 'organization', 'members', 'service-accounts', 'providers', 'secrets'],
-    ...['policy', 'audit'],
+    ...['webhooks', 'policy', 'audit'],
   ].map((name) => `/app/settings/${name}`),
 ]
 

@@ -1,3 +1,5 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { composer, type Door, hasBrowser, launch, ownerOf, visit } from '../support/browser.ts'
@@ -10,7 +12,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
   let owner: Door
   beforeAll(async () => {
     browser = await launch()
-    server = await startServer()
+    server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' })
     owner = await ownerOf(server)
   })
   afterAll(async () => {
@@ -20,7 +22,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
 
   it('lets an admin invite a person, who accepts in another browser', async () => {
     const { page, context, complaints } = await visit(browser, owner, '/app/settings/members')
-    await page.getByRole('button', { name: 'Invite somebody' }).click()
+    await page.getByRole('button', { name: 'Invite a person' }).click()
     await page.getByLabel('E-mail').fill('grace@example.com')
     await page.getByLabel('Role', { exact: true }).selectOption({ label: 'Admin' })
     await page.getByRole('button', { name: 'Invite', exact: true }).click()
@@ -48,7 +50,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
 
   it('refuses an invitation that was withdrawn', async () => {
     const { page, context } = await visit(browser, owner, '/app/settings/members')
-    await page.getByRole('button', { name: 'Invite somebody' }).click()
+    await page.getByRole('button', { name: 'Invite a person' }).click()
     await page.getByLabel('E-mail').fill('eve@example.com')
     await page.getByRole('button', { name: 'Invite', exact: true }).click()
     const { pathname, hash } = new URL((await page.getByRole('dialog').locator('pre').textContent()) ?? '')
@@ -80,5 +82,34 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByRole('button', { name: 'Revoke', exact: true }).click()
     await expect.poll(ask).toBe(401)
     await context.close()
+  })
+
+  it('makes a webhook, tests it, and shows each attempt to deliver', async () => {
+    const received: (string | undefined)[] = []
+    const receiver = createServer((incoming, response) => {
+      received.push(incoming.headers['webhook-id'] as string | undefined)
+      response.writeHead(received.length === 1 ? 500 : 204).end()
+    }).listen(0, '127.0.0.1')
+    await new Promise((resolve) => receiver.once('listening', resolve))
+    try {
+      const { page, context, complaints } = await visit(browser, owner, '/app/settings/webhooks')
+      await page.getByRole('button', { name: 'New webhook' }).click()
+      await page.getByLabel('Address').fill(`http://127.0.0.1:${(receiver.address() as AddressInfo).port}/hook`)
+      await page.getByLabel('Description').fill('Our program')
+      await page.getByRole('button', { name: 'Save' }).click()
+      const secret = page.getByRole('dialog', { name: 'The signing secret, this once' })
+      expect(await secret.locator('pre').textContent()).toMatch(/^whsec_/)
+      await secret.getByRole('button', { name: 'Close' }).last().click()
+      await page.getByRole('button', { name: 'Actions for Our program' }).click()
+      await page.getByRole('menuitem', { name: 'Send a test event' }).click()
+      await page.getByText('1 attempt').click()
+      await page.getByText('500').waitFor()
+      await page.getByRole('button', { name: 'Send again' }).first().click()
+      await page.getByRole('listitem').getByText('Delivered', { exact: true }).waitFor()
+      expect(complaints).toEqual([])
+      await context.close()
+    } finally {
+      receiver.close()
+    }
   })
 })
