@@ -1,7 +1,7 @@
 # The console. What builds it stays here.
 FROM node:24-trixie-slim AS console
 WORKDIR /app
-COPY package.json package-lock.json .npmrc ./
+COPY package.json package-lock.json .npmrc tsconfig.json ./
 RUN npm ci --ignore-scripts
 COPY .config .config
 COPY src src
