@@ -83,6 +83,7 @@ function withoutService(declarations: string): string {
     .replaceAll('import("./executions/schema.ts").ExecutionNode', 'ExecutionNode')
     .replaceAll('import("./tasks/follow.ts").TaskChange', 'TaskChange')
     .replaceAll('import("./approvals/follow.ts").ApprovalChange', 'ApprovalChange')
+    .replaceAll('import("./events/show.ts").ShownEvent', 'OrganizationEvent')
   return `${types.slice(types.indexOf('export declare const appRouter')).replace('export ', '')}
 type Execution = import('@trpc/server').inferRouterOutputs<AppRouter>['executions']['get']['execution'];
 /** An execution with those that it started. */
@@ -94,6 +95,8 @@ export type TaskChange =
   | { event: 'deleted'; data: { id: string } };
 /** An event of approvals.changes. */
 export type ApprovalChange = { event: 'changed'; data: { approval: Outputs['approvals']['list']['approvals'][number] } };
+/** An event of events.follow. */
+export type OrganizationEvent = Outputs['events']['list']['events'][number];
 `
 }
 
