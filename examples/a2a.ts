@@ -2,7 +2,12 @@
 //
 //   TOKEN=mst_… npx node examples/a2a.ts
 import { Role } from '@a2a-js/sdk'
-import { JsonRpcTransport } from '@a2a-js/sdk/client'
+import {
+  ClientFactory,
+  ClientFactoryOptions,
+  DefaultAgentCardResolver,
+  JsonRpcTransportFactory,
+} from '@a2a-js/sdk/client'
 
 const { MUSTER_URL: url = 'http://127.0.0.1:3000', TOKEN: token = '' } = process.env
 const authorization = { Authorization: `Bearer ${token}` }
@@ -12,12 +17,18 @@ const { agents } = (await (await fetch(`${url}/api/v1/agents?limit=1`, { headers
 }
 if (!agents[0]) throw new Error('Create an agent first')
 
-const fetchImpl: typeof fetch = (address, init) => {
+const fetchImpl: typeof fetch = (target, init) => {
   const headers = new Headers(init?.headers)
   headers.set('Authorization', `Bearer ${token}`)
-  return fetch(address, { ...init, headers })
+  return fetch(target, { ...init, headers })
 }
-const client = new JsonRpcTransport({ endpoint: `${url}/a2a/agents/${agents[0].id}`, fetchImpl })
+const address = `${url}/a2a/agents/${agents[0].id}`
+const card = await new DefaultAgentCardResolver({ fetchImpl }).resolve(`${address}/.well-known/agent-card.json`, '')
+// The card has the public address of the server, which may differ from the one here.
+const supportedInterfaces = card.supportedInterfaces.map((each) => ({ ...each, url: address }))
+const transports = [new JsonRpcTransportFactory({ fetchImpl })]
+const factory = new ClientFactory(ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { transports }))
+const client = await factory.createFromAgentCard({ ...card, supportedInterfaces })
 
 const part = { content: { $case: 'text' as const, value: 'Hello' }, metadata: undefined, filename: '', mediaType: '' }
 const message = {

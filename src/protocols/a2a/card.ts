@@ -4,7 +4,7 @@ import { publicAddress, type Settings } from '../../settings.ts'
 
 // The card of an agent (protocols.md section 5).
 
-export const VERSIONS = ['1.0', '0.3'] as const
+const VERSIONS = ['1.0', '0.3'] as const
 
 const MODES = { input: ['text/plain', 'application/json'], output: ['text/plain'] }
 

@@ -10,7 +10,7 @@ const text = (value: string): Part => ({
 })
 
 /** Returns an artifact with the answer of a run, or a fragment of it. */
-export const artifactOf = (answer: string): Artifact => ({
+const artifactOf = (answer: string): Artifact => ({
   ...{
     artifactId: ARTIFACT,
     name: 'Answer',

@@ -113,7 +113,7 @@ function outcomeOf(context: Context, run: Run) {
 const unknownTask = () => new ProtocolError(ProtocolErrorCode.InvalidParams, 'Unknown task')
 
 /** Converts errors of procedures to errors of the protocol. */
-export async function refusing<T>(work: () => Promise<T>): Promise<T> {
+async function refusing<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (thrown) {
