@@ -247,6 +247,7 @@ it('every operation of the OpenAPI document is a procedure, a route of bytes, or
     'GET /api/v1/chats/{id}/events',
     'GET /api/v1/tasks/events',
     'GET /api/v1/approvals/events',
+    'GET /api/v1/events/stream',
     'GET /api/v1/media/{id}/content',
   ])
   const isOpen = (path: string) => /^\/(?:healthz|readyz|api\/(?:health|version))$/.test(path)

@@ -112,6 +112,15 @@ describe('The feed has', () => {
     expect(JSON.stringify(events)).not.toContain('secret')
   })
 
+  it('the events of a run without a statement for them', async () => {
+    model.fallback = () => ({ tokens: 'Hi' })
+    const path = `/agents/${await agent()}/execute`
+    const sent = await server.statementsOf(() => call('POST', path, { message: 'Hello' }))
+    expect(
+      sent.filter((sql) => /Event"|Webhook|MailNotifications/.test(sql) && !/AuditEvent|ExecutionEvent/.test(sql)),
+    ).toEqual([])
+  })
+
   it('a run that waits, its approval and its chat', async () => {
     model.fallback = ({ body }) =>
       body.messages.at(-1)?.role === 'tool'
