@@ -17,7 +17,7 @@ type Text = { file: string; text: string }
 type Node = { type: string; [key: string]: unknown }
 
 const normalize = (paths: string[]) => paths.map((path) => path.replaceAll('\\', '/'))
-const sources = normalize(globSync(['{src,test,bench,examples}/**/*.{ts,tsx}', '.config/**/*.{ts,js,vue}']))
+const sources = normalize(globSync(['{src,test,bench,examples}/**/*.{ts,tsx}', '.config/**/*.{ts,js}']))
 const documents = normalize(globSync(['*.md', '{docs,test,src,bench,.github}/**/*.md'])).filter(
   (path) => !path.startsWith('docs/spec/'),
 )
