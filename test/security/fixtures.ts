@@ -252,7 +252,12 @@ export function maker(server: TestServer, who: Member) {
       const end = { position: Number.MAX_SAFE_INTEGER, sequence: 0 }
       await db.webhook.create({ data: { ...data, ...rest, ...end, createdAt: now, updatedAt: now } })
       const notified = { organizationId, userId: who.userId, approvals: true, missions: true, ...place }
-      await db.mailNotifications.createMany({ data: notified })
+      await db.mailNotifications.upsert({
+        where: { organizationId_userId: { organizationId, userId: who.userId } },
+        create: notified,
+        update: {},
+        select: { userId: true },
+      })
       const attempts = [{ at: now.toISOString(), status: 500, durationMs: 1, error: canary, response: canary }]
       const event = { event: 'task.created', subjectId: newId(), status: 'failed', attempts, createdAt: now } as const
       await db.webhookDelivery.create({ data: { id: delivery, organizationId, webhookId: id, ...place, ...event } })

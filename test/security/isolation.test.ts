@@ -761,6 +761,8 @@ describe('every field is also tried with existing things', () => {
         if (kind === 'key') own.key = await make.key({ canary: 'control' })
         if (/Invitation/.test(procedure)) own.invitation = await make.invitation({ canary: 'control' })
         if (/Service/.test(procedure)) Object.assign(own, await make.service({ canary: 'control' }))
+        // The server drops a delivery that is sent again, because its event is none.
+        if (/replayDelivery/.test(procedure)) Object.assign(own, await make.webhook({ canary: 'control' }))
         if (kind === 'browser') own.browser = await make.browser({ canary: 'control' })
         const ask = (id: string) => call(face, procedure, inputWith(procedure, field, id, own), member.token, field)
         const never = neverWas(kind)
