@@ -108,6 +108,7 @@ describe('POST /missions', () => {
       icon: null,
       visibility: 'organization',
       maxTurns: null,
+      output: null,
       organizationId: ann.organizationId,
       userId: ann.userId,
       tokenId: expect.any(String),
