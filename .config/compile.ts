@@ -9,8 +9,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 const root = new URL('../', import.meta.url)
-/** Commands, and files for other programs and for browsers. */
-const exclude = ['src/demo.ts', 'src/admin/main.ts', 'src/sdk/index.ts', 'src/console/**']
+/** Commands, threads, and files for other programs and for browsers. */
+const exclude = ['src/demo.ts', 'src/admin/main.ts', 'src/web/markdown-thread.ts', 'src/sdk/index.ts', 'src/console/**']
 const paths = globSync(['src/**/*.ts', 'prisma/generated/*/client.ts'], { cwd: root, exclude })
 for (const path of paths) await import(new URL(path, root).href)
 // Provider packages are loaded only with their models.

@@ -31,6 +31,7 @@ import { taskRows } from './rows/tasks.ts'
 import { turnRows } from './rows/turns.ts'
 import { twoServerRows } from './rows/two-servers.ts'
 import { usageRows } from './rows/usage.ts'
+import { webhookRows } from './rows/webhooks.ts'
 
 const { values: options, positionals } = parseArgs({
   options: {
@@ -49,6 +50,7 @@ const COMMON = [
   ...taskRows,
   ...turnRows,
   ...usageRows,
+  ...webhookRows,
   ...hostileRows,
   ...manyStreamRows,
   ...schedulerRows,

@@ -1,7 +1,6 @@
-import { request } from 'undici'
 import { isPublicAddress } from '../lib/addresses.ts'
 import type { Clock } from '../lib/clock.ts'
-import { type Network, openNetwork } from '../lib/network.ts'
+import type { Network } from '../lib/network.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 
@@ -31,9 +30,11 @@ export type Sender = {
  * exactly the checked addresses. No redirect is followed, and at most 1 KB of an answer is read.
  */
 export function createSender(settings: Settings, clock: Clock): Sender {
-  let network: Network | undefined
-  const open = () =>
-    (network ??= openNetwork({
+  let network: Promise<Network> | undefined
+  // The client of HTTP is loaded with the first attempt, because a start without webhooks needs none.
+  const open = async () => {
+    const { openNetwork } = await import('../lib/network.ts')
+    return openNetwork({
       proxyFor: createProxyFor(settings),
       allowH2: false,
       ...(!settings.ALLOW_PRIVATE_NETWORK && { guard: { isAllowed: isPublicAddress } }),
@@ -42,7 +43,8 @@ export function createSender(settings: Settings, clock: Clock): Sender {
       maxHeaderSize: MAX_HEADERS,
       connections: null,
       pipelining: 0,
-    }))
+    })
+  }
 
   return {
     async send(url, headers, body, signal) {
@@ -50,8 +52,10 @@ export function createSender(settings: Settings, clock: Clock): Sender {
       const duration = () => Math.round(performance.now() - begun)
       const timeout = AbortSignal.timeout(TIMEOUT)
       try {
+        network ??= open()
+        const [{ request }, { dispatcher }] = await Promise.all([import('undici'), network])
         const answer = await request(url, {
-          dispatcher: open().dispatcher,
+          dispatcher,
           method: 'POST',
           headers: { ...headers, 'content-type': 'application/json', 'user-agent': 'Muster-Webhooks/1' },
           body,
@@ -71,7 +75,7 @@ export function createSender(settings: Settings, clock: Clock): Sender {
         return { status: null, durationMs: duration(), error: late ?? reasonOf(error), response: '', retryAfter: 0 }
       }
     },
-    close: async () => network?.close(),
+    close: async () => (await network)?.close(),
   }
 }
 

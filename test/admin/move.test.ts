@@ -60,6 +60,8 @@ function fill(file: string): void {
       database.prepare(`INSERT INTO "${name}" (${columns}) VALUES (${values.map(() => '?')})`).run(values)
     }
   }
+  // Triggers announce the rows of other tables.
+  database.exec(`DELETE FROM "OrganizationEvent" WHERE "organizationId" LIKE '100_ %' AND "type" NOT LIKE '100_ %'`)
   expect(database.pragma('foreign_key_check')).toEqual([])
   database.close()
 }
