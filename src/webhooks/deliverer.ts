@@ -31,6 +31,8 @@ const COOLDOWN = 5 * SECOND
 /** Polling interval (ms), and delay after a notice, so that changes in quick succession make one pass. */
 const INTERVAL = SECOND
 const DEBOUNCE = 30
+/** Minimum time between two passes that notices start (ms), so that many runs make few passes. */
+const SPACING = 250
 /** Maximum time that shutdown waits for attempts under way (ms). */
 const PATIENCE = 3_000
 /** Maximum size of a body with whole texts (characters). Longer ones have cut texts. */
@@ -75,6 +77,7 @@ export function createDeliverer(deps: Deps): Deliverer {
   let ticking: Promise<void> | null = null
   let again = false
   let soon: NodeJS.Timeout | null = null
+  let lastWoken = Number.NEGATIVE_INFINITY
   /** Whether any reader wants events. Without one, notices cost nothing. */
   let isWanted = false
   let isFirst = true
@@ -307,10 +310,12 @@ export function createDeliverer(deps: Deps): Deliverer {
 
   function wake(): void {
     if (soon || stopping.signal.aborted) return
+    const delay = Math.max(DEBOUNCE, lastWoken + SPACING - performance.now())
     soon = setTimeout(() => {
       soon = null
+      lastWoken = performance.now()
       void tickLater()
-    }, DEBOUNCE)
+    }, delay)
   }
 
   const wakeIfWanted = () => isWanted && wake()
