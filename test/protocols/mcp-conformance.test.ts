@@ -100,6 +100,13 @@ const fixtures: RequestListener = async (req, res) => {
   }
 }
 
+const TASK_TOOLS = ['slow_compute', 'failing_job', 'confirm_delete']
+
+// Other test files of the worker share the tools.
+afterAll(() => {
+  for (const name of ['greet', ...TASK_TOOLS]) (toolsByName() as Map<string, Tool>).delete(name)
+})
+
 /** Makes tools that the scenarios of tasks call: each runs an agent, whose model follows the arguments. */
 async function addTaskTools(): Promise<void> {
   const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
@@ -113,7 +120,7 @@ async function addTaskTools(): Promise<void> {
       definition: { ...runAgent.definition, name, inputSchema: { type: 'object' }, outputSchema: { type: 'object' } },
     })
   add('greet', false, async (_, __, { name }) => ({ greeting: `Hello, ${name}!` }))
-  for (const name of ['slow_compute', 'failing_job', 'confirm_delete']) {
+  for (const name of TASK_TOOLS) {
     add(name, true, (context, actor, args, options) =>
       runAgent.call(context, actor, { id, message: JSON.stringify({ name, ...args }) }, options),
     )
