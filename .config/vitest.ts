@@ -28,6 +28,9 @@ const execArgv = ['--max-semi-space-size=64']
 // Generous time limits, which only broken tests reach, because a machine may be slow.
 const timeouts = { testTimeout: 30_000, hookTimeout: 30_000, expect: { poll: { timeout: 15_000 } } }
 
+// A browser needs several processes, beside the other workers' tests.
+const browserTimeouts = { testTimeout: 120_000, hookTimeout: 120_000, expect: { poll: { timeout: 60_000 } } }
+
 /**
  * Tests that also run on PostgreSQL: those whose database behavior may differ, such as concurrent transactions (the
  * engine, missions, idempotency), our own SQL for searching, sorting and counting, visibility, and GraphQL's own
@@ -75,7 +78,7 @@ export default defineConfig({
           ...timeouts,
         },
       },
-      { ...common, test: { name: 'browser', include: ['test/browser/**/*.test.ts'], execArgv, ...timeouts } },
+      { ...common, test: { name: 'browser', include: ['test/browser/**/*.test.ts'], execArgv, ...browserTimeouts } },
       ...(withPostgres
         ? [
             {

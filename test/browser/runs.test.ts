@@ -83,7 +83,7 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
 
   it('have a link to each moment of a run', async () => {
     const { page, context } = await visit(browser, owner, `/app/runs/${executionId}`)
-    await page.getByRole('list', { name: 'Lane of Ada' }).getByRole('link').first().click({ timeout: 8_000 })
+    await page.getByRole('list', { name: 'Lane of Ada' }).getByRole('link').first().click()
     await page.getByRole('region', { name: 'Events' }).waitFor()
     const { searchParams } = new URL(page.url())
     const link = page.getByRole('link', { name: `Link to this moment ${searchParams.get('seq')}`, exact: true })

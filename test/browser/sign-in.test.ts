@@ -1,6 +1,6 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { hasBrowser, launch, visit } from '../support/browser.ts'
+import { hasBrowser, launch, openContext, visit } from '../support/browser.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { AUDIENCE, type Oidc, startOidc } from '../support/oidc.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -28,7 +28,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
 
   const arrive = (page: Page, path: string) => page.waitForURL((url) => url.pathname === path)
   const open = async (path: string) => {
-    const context = await browser.newContext({ baseURL: server.url })
+    const context = await openContext(browser, { baseURL: server.url })
     const page = await context.newPage()
     page.on('pageerror', (error) => expect.unreachable(String(error)))
     await page.goto(path)

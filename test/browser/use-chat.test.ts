@@ -6,7 +6,7 @@ import type { Browser, Page } from 'playwright-core'
 import { build, type Rollup } from 'vite'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newToken } from '../../src/lib/token.ts'
-import { hasBrowser, launch } from '../support/browser.ts'
+import { hasBrowser, launch, openContext } from '../support/browser.ts'
 import { createFolder } from '../support/folder.ts'
 import { startForwarder } from '../support/forwarder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -84,7 +84,7 @@ describe.skipIf(!hasBrowser)('a page with useChat', () => {
       { tokens: words(40, 60), end: 'hang' },
       { tokens: ['The ', last!.promise, 'end.'] },
     )
-    const page = await browser.newPage()
+    const page = await (await openContext(browser)).newPage()
     const query = new URLSearchParams({ api: new URL(`/api/v1/agents/${id}/chat`, forwarder.url).href, token })
     await page.goto(`${addressOf(pages)}/?${query}`)
     await page.getByRole('button', { name: 'Send' }).click()

@@ -22,6 +22,13 @@ export const launch = (): Promise<Browser> =>
     ],
   })
 
+/** Opens a context with generous time limits, because a page beside busy tests is slow. */
+export async function openContext(browser: Browser, options?: BrowserContextOptions): Promise<BrowserContext> {
+  const context = await browser.newContext(options)
+  context.setDefaultTimeout(90_000)
+  return context
+}
+
 export type Visitor = {
   context: BrowserContext
   page: Page
@@ -46,7 +53,7 @@ export async function visit(
   path = '/app',
   options: BrowserContextOptions = {},
 ): Promise<Visitor> {
-  const context = await browser.newContext({ baseURL: url, locale: 'en-GB', ...options })
+  const context = await openContext(browser, { baseURL: url, locale: 'en-GB', ...options })
   if (cookie) await context.addCookies([{ name: 'muster', value: cookie, url, httpOnly: true, sameSite: 'Lax' }])
   const page = await context.newPage()
   const complaints: string[] = []
