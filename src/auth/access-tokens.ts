@@ -1,11 +1,12 @@
-import { createRemoteJWKSet, customFetch, decodeJwt, type JWTVerifyGetKey, jwtVerify } from 'jose'
-import { unauthorized, unavailable } from '../errors.ts'
+import { decodeJwt, jwtVerify } from 'jose'
+import { unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { openNetwork } from '../lib/network.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import { publicAddress, type Settings } from '../settings.ts'
-import { ALGORITHMS, type IdTokens, isTokensFault, LEEWAY, refuse } from './id-tokens.ts'
+import { ALGORITHMS, type IdTokens, LEEWAY, refuse } from './id-tokens.ts'
 import { discover, verifiedEmail } from './provider-claims.ts'
+import { createKeyFinder } from './remote-keys.ts'
 import { isScope } from './scopes.ts'
 
 /** Access tokens of an authorization server for the MCP server (RFC 9068). */
@@ -21,20 +22,7 @@ export type AccessTokens = IdTokens & {
 export function createAccessTokens(settings: Settings, issuer: string, clock: Clock): AccessTokens {
   const audience = `${publicAddress(settings)}/mcp`
   const { fetch } = openNetwork({ proxyFor: createProxyFor(settings) })
-  const open = async () => createRemoteJWKSet(await findKeys(issuer, fetch), { [customFetch]: fetch })
-  let keys: ReturnType<typeof open> | undefined
-
-  const findKey: JWTVerifyGetKey = async (header, token) => {
-    keys ??= open().catch((error) => {
-      keys = undefined
-      throw error
-    })
-    try {
-      return await (await keys)(header, token)
-    } catch (error) {
-      throw isTokensFault(error) ? error : unavailable(error)
-    }
-  }
+  const findKey = createKeyFinder(() => findKeys(issuer, fetch), fetch)
 
   return {
     async verify(token) {

@@ -1,11 +1,12 @@
-import { createRemoteJWKSet, customFetch, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose'
+import { errors, type JWTPayload, jwtVerify } from 'jose'
 import type { Deps } from '../deps.ts'
-import { tokenExpired, unauthorized, unavailable } from '../errors.ts'
+import { tokenExpired, unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { openNetwork } from '../lib/network.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
-import { discover as findDocument, isSameButSlash, verifiedEmail } from './provider-claims.ts'
+import { discover, isSameButSlash, verifiedEmail } from './provider-claims.ts'
+import { createKeyFinder } from './remote-keys.ts'
 
 /** Claims of an ID token. */
 export type IdToken = {
@@ -59,26 +60,13 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
     isTold = true
   }
   const findAddress = async () => {
-    const found = await findDocument(configured, fetch)
+    const found = await discover(configured, fetch)
     if (found.issuer !== configured) tellSpelling(found.issuer)
     issuer = found.issuer
     return found.jwks_uri
   }
   const { fetch } = openNetwork({ proxyFor: createProxyFor(settings) })
-  const discover = async () => createRemoteJWKSet(new URL(url ?? (await findAddress())), { [customFetch]: fetch })
-  let keys: ReturnType<typeof discover> | undefined
-
-  const findKey: JWTVerifyGetKey = async (header, token) => {
-    keys ??= discover().catch((error) => {
-      keys = undefined
-      throw error
-    })
-    try {
-      return await (await keys)(header, token)
-    } catch (error) {
-      throw isTokensFault(error) ? error : unavailable(error)
-    }
-  }
+  const findKey = createKeyFinder(async () => new URL(url ?? (await findAddress())), fetch)
 
   return {
     async verify(token) {
@@ -111,12 +99,6 @@ export function refuse(error: unknown): never {
   if (error instanceof errors.JWTExpired) throw tokenExpired()
   throw error instanceof errors.JOSEError ? invalid() : error
 }
-
-/** Returns whether the error concerns the token itself rather than unavailable keys. */
-export const isTokensFault = (error: unknown): boolean =>
-  error instanceof errors.JWKSNoMatchingKey ||
-  error instanceof errors.JWKSMultipleMatchingKeys ||
-  error instanceof errors.JOSENotSupported
 
 /** A token for several parties names the one that it was issued to (OpenID Connect Core, 3.1.3.7). */
 const isForAnother = ({ aud, azp }: JWTPayload, parties: readonly unknown[]): boolean =>
