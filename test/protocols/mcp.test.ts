@@ -118,10 +118,11 @@ describe.each(ERAS)('the official client of %s', (era) => {
 })
 
 describe('the tools', () => {
-  it('validate their results by their own output schemas', async () => {
+  it('validate their results by their own output schemas, which are short', async () => {
     await using client = await connect('2026')
     const ajv = new Ajv2020({ strict: false, validateFormats: false })
     const { tools } = await client.listTools()
+    expect(JSON.stringify(tools).length).toBeLessThan(50_000)
     for (const { name, inputSchema, outputSchema, annotations } of tools) {
       expect(() => ajv.compile(inputSchema as object), name).not.toThrow()
       expect(() => ajv.compile(outputSchema as object), name).not.toThrow()

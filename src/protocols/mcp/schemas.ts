@@ -5,17 +5,52 @@ type Schema = { [key: string]: unknown }
 /** Keys of Zod's metadata that mean nothing to clients of the Model Context Protocol. */
 const OURS: ReadonlySet<string> = new Set(['$schema', '$defs', 'id', 'param', 'examples'])
 
+const NOT_BLANK = '\\S'
+const SAFE = Number.MAX_SAFE_INTEGER
+
 /** Keys whose values are schemas by name, and keys whose values are lists of schemas. */
 const BY_NAME: ReadonlySet<string> = new Set(['properties', 'patternProperties'])
 const LISTS: ReadonlySet<string> = new Set(['anyOf', 'oneOf', 'allOf', 'prefixItems'])
 
+/** Converts the schema of an input to JSON Schema 2020-12 without references, which some models cannot follow. */
+export const toInputSchema = (schema: z.ZodType): Schema => convert(schema, 'input')
+
 /**
- * Converts a Zod schema to JSON Schema 2020-12 without references, which some models cannot follow. An output may have
- * more properties than its schema.
+ * Converts the schema of an output like {@link toInputSchema}. Clients and models read the schemas of all tools, so it has
+ * the names and types of the fields down to `depth`, and explains those of the first level alone. An output may have more
+ * properties than its schema.
  */
-export function toJsonSchema(schema: z.ZodType, io: 'input' | 'output'): Schema {
+export const toOutputSchema = (schema: z.ZodType, depth: number): Schema => outline(convert(schema, 'output'), depth)
+
+function convert(schema: z.ZodType, io: 'input' | 'output'): Schema {
   const converted = z.toJSONSchema(schema, { io, unrepresentable: 'any' }) as Schema
   return inline(converted, (converted.$defs ?? {}) as Record<string, Schema>)
+}
+
+/** Keys of an outline, and of one whose fields are too deep for it. */
+const OUTLINE: ReadonlySet<string> = new Set(['type', 'enum', 'const', 'required', 'properties', 'items', ...LISTS])
+const LEAF: ReadonlySet<string> = new Set(['type', 'enum', 'const', 'items', ...LISTS])
+
+/** Fields that repeat others for the hosted original's client. */
+const ALIASES: ReadonlySet<string> = new Set(['character', 'characters'])
+
+function outline(schema: Schema, depth: number, isTop = true): Schema {
+  const kept = Object.entries(schema).filter(([key]) => (depth > 0 ? OUTLINE : LEAF).has(key))
+  const outlined = Object.fromEntries(
+    kept.map(([key, value]) => {
+      if (key === 'items') return [key, outline(value as Schema, depth, false)]
+      if (LISTS.has(key)) return [key, (value as Schema[]).map((each) => outline(each, depth, false))]
+      if (key !== 'properties') return [key, value]
+      const fields = Object.entries(value as Record<string, Schema>).filter(([name]) => !(isTop && ALIASES.has(name)))
+      const outlines = fields.map(([name, field]) => {
+        const { description } = field
+        const inner = outline(field, depth - 1, false)
+        return [name, isTop && description !== undefined ? { ...inner, description } : inner]
+      })
+      return [key, Object.fromEntries(outlines)]
+    }),
+  )
+  return withoutUnion(outlined)
 }
 
 function inline(schema: unknown, defs: Readonly<Record<string, Schema>>): Schema {
@@ -30,8 +65,9 @@ function inline(schema: unknown, defs: Readonly<Record<string, Schema>>): Schema
     else if (key === 'items' || key === 'additionalProperties') cleaned[key] = inline(value, defs)
     else cleaned[key] = value
   }
-  // The format alone describes the text.
-  if (cleaned.format !== undefined) delete cleaned.pattern
+  // The format alone describes the text, and a minimum length says nearly the same as not blank.
+  if (cleaned.format !== undefined || cleaned.pattern === NOT_BLANK) delete cleaned.pattern
+  for (const limit of ['minimum', 'maximum']) if (Math.abs(cleaned[limit] as number) === SAFE) delete cleaned[limit]
   return withoutUnion(cleaned)
 }
 

@@ -12,7 +12,7 @@ import { nearest } from '../../lib/nearest.ts'
 import { appRouter } from '../../router.ts'
 import type { Context, Meta } from '../../trpc.ts'
 import { MAX_NAME, startRun } from '../shared/runs.ts'
-import { pick, toJsonSchema } from './schemas.ts'
+import { pick, toInputSchema, toOutputSchema } from './schemas.ts'
 
 /** The definition of a tool as clients see it. */
 export type Definition = {
@@ -61,7 +61,7 @@ const IDEMPOTENCY_KEY_SCHEMA = {
   minLength: 1,
   maxLength: 255,
   description:
-    'Repeat a call with the same key and arguments, and it takes effect once: within 24 hours the answer of the first call is returned',
+    'Calls with the same key and arguments take effect once: within 24 hours they get the answer of the first',
 }
 
 let tools: ReadonlyMap<string, Tool> | undefined
@@ -89,7 +89,7 @@ function toTool(path: string, procedure: Described): Tool {
   const startsRun = meta?.startsRun === true
   const { method, path: pattern = '' } = meta?.openapi ?? {}
   const takesKey = method === 'POST'
-  const full = toJsonSchema(inputs[0]!, 'input')
+  const full = toInputSchema(inputs[0]!)
   const waits = startsRun && Object.hasOwn(full.properties as object, 'background')
   const inputSchema = pick(full, names) as Definition['inputSchema']
   const properties = inputSchema.properties as Record<string, object>
@@ -104,7 +104,11 @@ function toTool(path: string, procedure: Described): Tool {
       title: summary,
       description: description ?? `${summary}.`,
       inputSchema,
-      outputSchema: toJsonSchema(waits ? output.extend(WAITING) : output, 'output') as Definition['outputSchema'],
+      // What a change answers is described by the tools that read it.
+      outputSchema: toOutputSchema(
+        waits ? output.extend(WAITING) : output,
+        reads ? 2 : 1,
+      ) as Definition['outputSchema'],
       annotations: {
         readOnlyHint: reads,
         destructiveHint: destroys,
