@@ -11,6 +11,7 @@ const AGENT = {
   tags: ['books', 'search'],
 }
 const AGENTS = 10
+const MESSAGE = 'Where is the atlas?'
 
 type Name = 'list' | 'get' | 'create' | 'execute'
 type Workloads = Record<Name, Omit<Target, 'program'>>
@@ -31,7 +32,7 @@ export async function populate(service: Service): Promise<Workloads> {
       path: `/api/v1/agents/${id}/execute`,
       method: 'POST',
       headers,
-      body: { message: 'Where is the atlas?' },
+      body: { message: MESSAGE },
     },
   }
 }
@@ -74,33 +75,60 @@ function requestRow(name: Name, what: string, goal?: NonNullable<Row['goal']>): 
   }
 }
 
-/** Processor time of a chat completion, and of the same run over REST. */
-const chatCompletions: Row = {
-  name: 'chat-completions',
-  what: 'chat completion, offline model',
-  unit: 'µs of CPU',
-  reference: 'execute over REST',
-  goal: { of: 'ratio', atMost: 1.1 },
-  async prepare(lab) {
-    const { service, workloads } = await pairOf(lab)
-    const { execute } = workloads
-    const model = execute.path.split('/')[4]
-    const body = { model, messages: [{ role: 'user', content: 'Where is the atlas?' }] }
-    const chat = { ...execute, path: '/openai/v1/chat/completions', body }
-    await call(service, 'POST', chat.path, body)
-    return async ({ seconds }) => {
-      // The database grows meanwhile, so the reference is measured before and after.
-      const before = await load({ ...execute, program: service }, seconds)
-      const ours = await load({ ...chat, program: service }, seconds)
-      const after = await load({ ...execute, program: service }, seconds)
-      if (ours.cpu === null || before.cpu === null || after.cpu === null) {
-        throw new Error('The processor time of a process is unknown here')
+/** Measures the processor time of a run that is started through a door, beside the same run over REST. */
+function doorRow(name: string, what: string, requestOf: (agent: string) => Omit<Target, 'program'>): Row {
+  return {
+    name,
+    what,
+    unit: 'µs of CPU',
+    reference: 'execute over REST',
+    goal: { of: 'ratio', atMost: 1.1 },
+    async prepare(lab) {
+      const { service, workloads } = await pairOf(lab)
+      const { execute } = workloads
+      const asked = requestOf(execute.path.split('/')[4] ?? '')
+      const door = { ...execute, ...asked, headers: { ...execute.headers, ...asked.headers } }
+      await call({ ...service, headers: door.headers }, 'POST', door.path, door.body)
+      return async ({ seconds }) => {
+        // The database grows meanwhile, so the reference is measured before and after.
+        const before = await load({ ...execute, program: service }, seconds)
+        const ours = await load({ ...door, program: service }, seconds)
+        const after = await load({ ...execute, program: service }, seconds)
+        if (ours.cpu === null || before.cpu === null || after.cpu === null) {
+          throw new Error('The processor time of a process is unknown here')
+        }
+        const theirs = (before.cpu + after.cpu) / 2
+        return { value: ours.cpu, reference: theirs, cpu: [ours.cpu, theirs] }
       }
-      const theirs = (before.cpu + after.cpu) / 2
-      return { value: ours.cpu, reference: theirs, cpu: [ours.cpu, theirs] }
-    }
-  },
+    },
+  }
 }
+
+const chatCompletions = doorRow('chat-completions', 'chat completion, offline model', (model) => ({
+  path: '/openai/v1/chat/completions',
+  body: { model, messages: [{ role: 'user', content: MESSAGE }] },
+}))
+
+const runAgent = doorRow('mcp-run-agent', 'run_agent over MCP, offline model', (id) => ({
+  path: '/mcp',
+  headers: {
+    accept: 'application/json, text/event-stream',
+    'mcp-protocol-version': '2026-07-28',
+    'mcp-method': 'tools/call',
+    'mcp-name': 'run_agent',
+  },
+  body: {
+    ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+    params: {
+      name: 'run_agent',
+      arguments: { id, message: MESSAGE },
+      _meta: {
+        'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+        'io.modelcontextprotocol/clientCapabilities': {},
+      },
+    },
+  },
+}))
 
 /** Signs an admin in, as a browser does. Returns the headers of its requests. */
 async function signIn(service: Service): Promise<Record<string, string>> {
@@ -147,4 +175,5 @@ export const requestRows: Row[] = [
   requestRow('create', 'create an agent'),
   requestRow('execute', 'execute, offline model'),
   chatCompletions,
+  runAgent,
 ]
