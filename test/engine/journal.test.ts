@@ -66,7 +66,7 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
   }
   const agent = await db.agent.findFirstOrThrow()
   const asked = { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId }, modelName: 'offline/echo' }
-  const row = await accept(deps, asked, true, () => {})
+  const row = await accept(deps, asked, true)
   const hooks = beside?.hooks ?? { onStored: () => {} }
   const onStored = () => hooks.onStored()
   const journal = beside?.journal ?? createJournal({ db, clock, log, owner, rowLock: lock, onStored })

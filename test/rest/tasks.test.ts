@@ -48,7 +48,7 @@ const ok = async (answer: Promise<Answer>): Promise<Body> => {
 const create = async (fields: Body = {}, who = ann) =>
   (await ok(call('POST', '/tasks', { title: 'Count the engines', ...fields }, { who }))).task
 const get = async (id: string, who = ann) => (await ok(call('GET', `/tasks/${id}`, undefined, { who }))).task
-/** Resolves with the task once its run is accepted. The model may have been asked before. */
+/** Resolves with the task once its run is accepted. */
 const begun = async (id: string) => {
   await expect.poll(() => get(id)).toMatchObject({ status: 'in_progress' })
   return get(id)

@@ -20,7 +20,7 @@ import { createRecovery } from './maintenance/recovery.ts'
 import { UNEXPECTED } from './models/model-errors.ts'
 import { createModelKnowledge } from './models/model-knowledge.ts'
 import type { Models } from './models/models.ts'
-import { accept, type NamedRequest, type Request, SessionTaken } from './queue/accept.ts'
+import { accept, type Request, SessionTaken } from './queue/accept.ts'
 import * as waits from './queue/approvals.ts'
 import { createCancel } from './queue/cancel.ts'
 import { createRoom } from './queue/capacity.ts'
@@ -161,26 +161,6 @@ export function createEngine(deps: EngineDeps): Engine {
     }),
   ]
 
-  /** Accepts a run and, if it can start at once, launches it while the acceptance is still being written. */
-  async function acceptAndLaunch(request: NamedRequest, hasCapacity: boolean, launch: Launch): Promise<ExecutionRow> {
-    const claimed = Promise.withResolvers<void>()
-    let launched: ExecutionRow | undefined
-    const onBegun = (row: ExecutionRow) => {
-      if (launched) return
-      launched = row
-      launch(row, request.agent, BEGIN, claimed.promise)
-    }
-    let accepted: ExecutionRow | undefined
-    try {
-      accepted = await accept(claimDeps, request, hasCapacity, onBegun)
-      if (accepted.status === 'running' && !launched) launch(accepted, request.agent)
-      return accepted
-    } finally {
-      if (launched && accepted?.status !== 'running') live.stop(launched.id, 'lost')
-      claimed.resolve()
-    }
-  }
-
   /** A run marked for cancellation can only end as cancelled. */
   const finish = async (row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) =>
     (await endings.finish(claimDeps, row, outcome, remains)) ??
@@ -320,7 +300,8 @@ export function createEngine(deps: EngineDeps): Engine {
           return await live.claim(async (launch) => {
             // The claim already counts as accepted here, so shutdown waits for it.
             const modelName = await deps.models.nameOf(model ?? agent.model, actor.organizationId)
-            const row = await acceptAndLaunch({ ...request, modelName }, hasCapacity, launch)
+            const row = await accept(claimDeps, { ...request, modelName }, hasCapacity)
+            if (row.status === 'running') launch(row, agent, BEGIN)
             publishOwnerChanges(row)
             const isHeldUp = row.status === 'pending' && (!hasCapacity || limits.running !== undefined)
             if (isHeldUp) bus.publish('pending', [actor.organizationId])

@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises'
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import type { Actor } from '../../../auth/actor.ts'
 import { audit } from '../../../auth/audit.ts'
@@ -122,45 +121,29 @@ const NO_TITLE = 'New chat'
  * Accepts a run in one transaction. If its session is free, the run takes the session's lock, and this process claims
  * it if it `hasCapacity`. Otherwise the run waits as `pending`, in the order of `queueSeq`.
  *
- * Calls `onBegun` for a run that starts a session, so that the model request can start early: at once if nothing here
- * can reject the run, otherwise just before the commit. `onBegun` may be called twice, and for a run that is then
- * rejected. It is not called for a run that continues a session, because the history is not readable yet.
- *
  * Throws 400 for a child that is nested too deep; 404 for a deleted chat; 409 for `onBusy: reject`, for a child of a
  * cancelled run and for a full tree; 429 beyond the backlog; IdempotencyConflict; SessionTaken.
  */
-export async function accept(
-  deps: ClaimDeps,
-  request: NamedRequest,
-  hasCapacity: boolean,
-  onBegun: (row: ExecutionRow) => void,
-): Promise<ExecutionRow> {
+export async function accept(deps: ClaimDeps, request: NamedRequest, hasCapacity: boolean): Promise<ExecutionRow> {
   const { actor, key, parent } = request
   const now = deps.clock.now()
   const fresh = rowOf(request, newTimedId('exec', now), request.conversation.chatId ?? newSortableId(now), now)
   const { id } = fresh
-  const launched = hasCapacity && cannotBeRefused(deps, request) ? begun(deps, fresh, now) : null
-  if (launched) {
-    onBegun(launched)
-    // Other runs accepted in this turn of the event loop also send their model requests before any of them is written.
-    await setImmediate()
-  }
   return deps.db.$transaction(async (tx) => {
     await request.first?.(tx)
     if (key) await take(tx, key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
-    const { row, isFree, isNew } = await joinConversation(tx, request, fresh, now)
+    const { row, isFree } = await joinConversation(tx, request, fresh, now)
     const begins = isFree && hasCapacity && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
     if (!begins) await checkBacklog(tx, deps, actor.organizationId)
     // The previous run of the session may have ended while this transaction waited for the lock.
-    const execution = launched ?? (begins ? begun(deps, row, deps.clock.now()) : row)
+    const execution = begins ? begun(deps, row, deps.clock.now()) : row
     await tx.execution.createMany({ data: execution as Prisma.ExecutionCreateManyInput })
     const { given } = request.conversation
     if (given?.length) await writeGiven(tx, execution, given, now)
     if (begins) await writeMessage(tx, execution, 'user', execution.message, now)
     await request.also?.(tx, id, now)
     await audit(tx, actor, 'agent.execute', id, now)
-    if (begins && isNew) onBegun(execution)
     return execution
   })
 }
@@ -192,7 +175,7 @@ async function joinConversation(tx: Tx, request: NamedRequest, fresh: ExecutionR
   if (rootSessionId && !branch?.isAside) await activate(tx, rootSessionId, row.sessionId)
   if (conversation.chatId) await joinChat(tx, fresh, row.sessionId, now, branch && { isBranched: true })
   if (row.wasPrivate && conversation.chatId) await closeToOthers(tx, row)
-  return { row, isFree, isNew: !known && !branch && !conversation.given?.length }
+  return { row, isFree }
 }
 
 /** Throws 409 for `onBusy: reject` while a run is active in the branched session, and for too many branches. */
@@ -251,11 +234,6 @@ async function createSession(
   const wasPrivate = row.wasPrivate || branch.wasPrivate
   await tx.session.createMany({ data: { ...data, rootSessionId, parentSessionId, parentPosition, wasPrivate } })
 }
-
-/** Returns whether no check can reject a run: it has no limit, key, parent or hook, and starts a new chat. */
-const cannotBeRefused = ({ limits }: ClaimDeps, { conversation, key, parent, also }: Request): boolean =>
-  !(conversation.chatId || conversation.sessionId || conversation.given?.length || key || parent || also) &&
-  limits.running === undefined
 
 /** Returns the row of a run that has not started, with a new session. */
 function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): ExecutionRow {

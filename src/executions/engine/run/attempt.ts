@@ -35,17 +35,13 @@ export type AttemptDeps = PrepareDeps & {
   end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) => Promise<ExecutionRow | null>
 }
 
-/**
- * One attempt at a run, from its claim until the run ends, waits for an approval or is taken over. Until `claimed`
- * resolves, the attempt only asks the model.
- */
+/** One attempt at a run, from its claim until the run ends, waits for an approval or is taken over. */
 export type RunAttempt = (
   row: ExecutionRow,
   agent: claims.AgentRow,
   from: Checkpoint,
   channel: Channel,
   controller: AbortController,
-  claimed: Promise<void>,
 ) => Promise<ExecutionRow | null>
 
 type Prepared = Awaited<ReturnType<typeof prepareRun>>
@@ -55,7 +51,6 @@ type State = {
   readonly row: ExecutionRow
   readonly channel: Channel
   readonly controller: AbortController
-  readonly claimed: Promise<void>
   readonly progress: Progress
   readonly warnings: Warnings
   said: Said
@@ -79,18 +74,11 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
   }
 
-  /** Returns a function that numbers and publishes messages once the claim is stored. */
+  /** Returns a function that numbers and publishes messages. */
   function sayIn(state: State): Say {
-    const { channel, claimed } = state
+    const { channel } = state
     const { signal } = state.controller
-    let isClaimed = false
-    const say: Say = (data) => {
-      if (!isClaimed) {
-        return claimed.then(() => {
-          isClaimed = true
-          return say(data)
-        })
-      }
+    return (data) => {
       signal.throwIfAborted()
       if (data.messageType === 'warning') return void state.warnings.warn(data.code, data.text)
       state.said = textSoFar(state.said, data)
@@ -98,7 +86,6 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       const room = journal.append(channel, data)
       return room && raceAbort(room, signal).then(() => signal.throwIfAborted())
     }
-    return say
   }
 
   /** Publishes a warning without waiting. Warnings are few, and the next message waits for a sequence number anyway. */
@@ -111,18 +98,17 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     opening: readonly MessageData[],
     preparing: Promise<Prepared>,
   ): Promise<endings.Outcome | null> {
-    const { channel, progress, claimed } = state
+    const { channel, progress } = state
     const { signal } = state.controller
     const stopClock = limitTime(state)
     let toolbox: Toolbox | null = null
     try {
       for (const data of opening) await journal.append(channel, data)
-      void claimed.then(() => state.warnings.show((warning) => tell(channel, warning)))
+      state.warnings.show((warning) => tell(channel, warning))
       const prepared = await preparing
       state.asking = prepared.input.asking
       toolbox = prepared.toolbox
-      const stopReason = await run(prepared.input, progress, sayIn(state), claimed)
-      await claimed
+      const stopReason = await run(prepared.input, progress, sayIn(state))
       if (stopReason === 'max_turns' && !state.said.text) {
         state.said = { ...state.said, text: `[${limitText(prepared.input.maxTurns)}]` }
       }
@@ -132,7 +118,6 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       const object = resultObject === undefined ? {} : { resultObject }
       return { status: 'completed', result: state.said.text, ...object, stopReason: stopReason ?? 'end_turn' }
     } catch (error) {
-      await claimed
       const why = signal.aborted ? signal.reason : error
       if (!(why instanceof Stop)) return failedBy(why, causeOf(state, why))
       if (why.why === 'cancelled') return endings.CANCELLED
@@ -242,11 +227,11 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
-  return (row, agent, from, channel, controller, claimed) => {
+  return (row, agent, from, channel, controller) => {
     const { usage, steps, said, opening, warnings } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], last: [] }
     const state: State = {
-      ...{ row, channel, controller, claimed, progress },
+      ...{ row, channel, controller, progress },
       warnings: createWarnings(warnings),
       said,
       asking: null,

@@ -6,19 +6,17 @@ import type { ExecutionRow } from '../events/events.ts'
 import type { AgentRow } from '../queue/claims.ts'
 import { Stop } from './abort.ts'
 import type { RunAttempt } from './attempt.ts'
-import { BEGIN, type Checkpoint } from './checkpoint.ts'
+import type { Checkpoint } from './checkpoint.ts'
 
 /** A run that executes in this process. */
 type Run = {
   row: ExecutionRow
   controller: AbortController
   ended: Promise<ExecutionRow | null>
-  /** Whether its claim is stored. The run may start before that. */
-  isClaimed: boolean
 }
 
-/** Starts a run in this process. Its claim is stored once `claimed` has resolved. */
-export type Launch = (row: ExecutionRow, agent: AgentRow, from?: Checkpoint, claimed?: Promise<void>) => void
+/** Starts a run in this process, which has claimed it. */
+export type Launch = (row: ExecutionRow, agent: AgentRow, from: Checkpoint) => void
 
 export type LiveDeps = {
   journal: Journal
@@ -43,10 +41,10 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
 
   const stop = (id: string, why: Stop['why']) => runs.get(id)?.controller.abort(new Stop(why))
 
-  function begin(row: ExecutionRow, agent: AgentRow, from: Checkpoint, claimed: Promise<void>): void {
+  function begin(row: ExecutionRow, agent: AgentRow, from: Checkpoint): void {
     const controller = new AbortController()
     const channel = journal.open(row, () => controller.abort(new Stop('lost')))
-    const ended = attempt(row, agent, from, channel, controller, claimed)
+    const ended = attempt(row, agent, from, channel, controller)
       .catch((error) => {
         log.error({ err: error, executionId: row.id }, 'failed to end a run')
         journal.close(channel, null)
@@ -58,11 +56,8 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
         if (runs.get(row.id) === run) runs.delete(row.id)
         onLeft(row.id)
       })
-    const run: Run = { row, controller, ended, isClaimed: false }
+    const run: Run = { row, controller, ended }
     runs.set(row.id, run)
-    claimed.then(() => {
-      run.isClaimed = true
-    })
     if (stopped.aborted) stop(row.id, 'drained')
     else if (early.has(row.id)) stop(row.id, 'cancelled')
   }
@@ -80,8 +75,8 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
     ended: (id: string): Promise<ExecutionRow | null> | undefined => runs.get(id)?.ended,
     /** Number of slots in use. */
     taken: (): number => runs.size + places,
-    /** Returns the rows whose leases this process certainly holds. */
-    heldRows: (): ExecutionRow[] => [...runs.values()].flatMap(({ row, isClaimed }) => (isClaimed ? row : [])),
+    /** Returns the rows whose leases this process holds. */
+    heldRows: (): ExecutionRow[] => [...runs.values()].map(({ row }) => row),
 
     /**
      * Executes a task that claims a run and starts it with `launch`. If `hasCapacity`, a slot is reserved for the run
@@ -96,9 +91,9 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
       claiming++
       places += kept
       try {
-        return await task((row, agent, from = BEGIN, claimed = Promise.resolve()) => {
+        return await task((row, agent, from) => {
           give()
-          begin(row, agent, from, claimed)
+          begin(row, agent, from)
         })
       } finally {
         claiming--

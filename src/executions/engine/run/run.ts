@@ -79,20 +79,14 @@ export type Say = (data: MessageData) => Promise<unknown> | undefined
  * Executes one run: asks the model, step by step while it calls tools, and emits its messages and the tools' results.
  *
  * Resumes after the last step of `progress` and first makes that step's calls without results. Calls of the last
- * permitted turn are not made: the run ends with its text (contract.md section 3, `maxTurns`). Nothing is stored before
- * `begun`, because the model may be asked while the claim is written.
+ * permitted turn are not made: the run ends with its text (contract.md section 3, `maxTurns`).
  *
  * An answer that does not fit the output's schema is asked for again once.
  *
  * Returns the reason for the end, or null if the run waits for an approval or for its client. Throws {@link
  * InvalidOutput}.
  */
-export async function run(
-  input: RunInput,
-  progress: Progress,
-  say: Say,
-  begun: Promise<void>,
-): Promise<StopReason | null> {
+export async function run(input: RunInput, progress: Progress, say: Say): Promise<StopReason | null> {
   const { usage, steps } = progress
   const { prompt } = input
   for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step))
@@ -126,10 +120,7 @@ export async function run(
     if (last.calls.length) steps.push(last)
     // Stored before it is emitted: a process that takes the run over emits the missing part of a stored step, and
     // requests any other step again.
-    if (last.calls.length && !isLast) {
-      await begun
-      await input.steps().save(last)
-    }
+    if (last.calls.length && !isLast) await input.steps().save(last)
     await say(assistantEvent(number, reply.parts))
     if (!last.calls.length) {
       if (!input.output) return reply.stopReason
