@@ -37,13 +37,10 @@ import { installationId } from './media/installation.ts'
 import { removeLeftovers } from './media/leftovers.ts'
 import { noStorage, openStorage } from './media/storage.ts'
 import { createScheduler, type Scheduler } from './missions/scheduler.ts'
-import { lockForRunEnded, settle as settleMission } from './missions/service.ts'
 import { openPause } from './pause.ts'
 import { createReadProviders } from './providers/records.ts'
 import type { Settings } from './settings.ts'
-import { settle as settleTask } from './tasks/service.ts'
 import { startTelemetry } from './telemetry/start.ts'
-import { count as countUsage } from './usage/service.ts'
 import { createDeliverer, type Deliverer } from './webhooks/deliverer.ts'
 
 export type Service = {
@@ -131,17 +128,7 @@ export async function startService(
     models,
     telemetry,
   }
-  const engine = createEngine({
-    ...base,
-    agentFor,
-    openTools: (user) => openTools(deps, user),
-    lockForRunEnded: (tx, ended) => lockForRunEnded(tx, base, ended),
-    async settle(tx, ended, now) {
-      await settleTask(tx, ended, now)
-      await settleMission(tx, ended, now)
-      await countUsage(tx, ended, now)
-    },
-  })
+  const engine = createEngine({ ...base, agentFor, openTools: (user) => openTools(deps, user) })
   const chatNotices = createNotices(bus, 'chat')
   cleanup.defer(() => chatNotices.stop())
   const revocations = createRevocations(base)

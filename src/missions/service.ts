@@ -9,6 +9,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
+import { registerRunHooks } from '../executions/engine/queue/run-hooks.ts'
 import { readableOf as findRuns, list as listExecutions } from '../executions/service.ts'
 import { asDb, type KeyClaim, type Precondition, store, take, whenCommitted } from '../idempotency.ts'
 import { given, hasChanges } from '../lib/changes.ts'
@@ -546,7 +547,7 @@ export function preview({ clock }: Pick<Deps, 'clock'>, input: z.output<typeof P
 }
 
 /**
- * Takes the locks that {@link settle} may need, in the final transaction of a run before its organization's row is
+ * Takes the locks that {@link onRunEnded} may need, in the final transaction of a run before its organization's row is
  * locked.
  */
 export async function lockForRunEnded(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow): Promise<void> {
@@ -580,7 +581,7 @@ function statusAfter({ scheduleType, nextRunAt, ...mission }: MissionRow, ended:
  * Records the end of a run and moves its mission on, in the run's final transaction, unless the mission was paused or
  * has started another run.
  */
-export async function settle(tx: Tx, ended: ExecutionRow, now: Date): Promise<void> {
+export async function onRunEnded(tx: Tx, ended: ExecutionRow, now: Date): Promise<void> {
   if (!ended.missionId) return
   const where = { id: ended.missionId, executionId: ended.id }
   // The update locks the row, so that the schedule read here stays current.
@@ -597,3 +598,5 @@ export async function settle(tx: Tx, ended: ExecutionRow, now: Date): Promise<vo
     },
   })
 }
+
+registerRunHooks({ lockForRunEnded, onRunEnded })

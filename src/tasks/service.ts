@@ -7,6 +7,7 @@ import type { Deps } from '../deps.ts'
 import { badReference, badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
+import { registerRunHooks } from '../executions/engine/queue/run-hooks.ts'
 import { readableOf as findRuns, readable as readableRun } from '../executions/service.ts'
 import { type Call, start } from '../executions/start.ts'
 import { whenCommitted } from '../idempotency.ts'
@@ -282,7 +283,7 @@ function moveTo(from: Status, to: Status, now: Date) {
       detail: next ? `From ${from} a task can become ${next}.` : `A task that is ${from} stays so: create another one.`,
     })
   }
-  // A run settles the task whose `executionId` it is, so a task started by hand has none.
+  // The end of a run changes the task whose `executionId` it is, so a task started by hand has none.
   const begun = (to === 'in_progress' || isBoth) && { executionId: null }
   return { status: to, completedAt: to === 'completed' ? now : null, ...begun }
 }
@@ -397,7 +398,7 @@ const unfinished = ({ status, stopReason }: ExecutionRow) =>
   status === 'cancelled' ? 'Execution was cancelled' : `The answer is incomplete: it ended with ${stopReason}`
 
 /** Moves a task on in the final transaction of its run, unless it was moved by hand meanwhile. */
-export async function settle(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
+async function onRunEnded(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
   if (!run.taskId) return
   // Runs of older versions have no stop reason.
   const completed = run.status === 'completed' && (run.stopReason ?? 'end_turn') === 'end_turn'
@@ -414,3 +415,5 @@ export async function settle(tx: Tx, run: ExecutionRow, now: Date): Promise<void
     },
   })
 }
+
+registerRunHooks({ onRunEnded })

@@ -7,13 +7,14 @@ import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { isCurrentModel } from '../executions/engine/models/providers.ts'
+import { registerRunHooks } from '../executions/engine/queue/run-hooks.ts'
 import type { GetUsage, Period, Totals } from './schema.ts'
 
 /**
- * Adds a run to its day's row in the run's final transaction, so that a report reads as many rows as days. Called last,
- * directly before COMMIT, because concurrently ending runs wait for the row.
+ * Adds a run to its day's row in the run's final transaction, so that a report reads as many rows as days.
+ * Concurrently ending runs wait for the row.
  */
-export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
+export async function onRunEnded(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
   const failed = run.status === 'failed' ? 1 : 0
   const date = now.toISOString().slice(0, 10)
   const added = Prisma.sql`
@@ -28,6 +29,8 @@ export async function count(tx: Tx, run: ExecutionRow, now: Date): Promise<void>
       "outputTokens" = "UsageDay"."outputTokens" + excluded."outputTokens"`
   await tx.$executeRaw(addsOne(added))
 }
+
+registerRunHooks({ onRunEnded, isLast: true })
 
 /** Maximum number of distinct models per organization and day besides the providers' current ones, per process. */
 const MAX_MODELS = 50

@@ -381,7 +381,7 @@ const PHASES: [
     (deps, { id }) =>
       deps.db.$transaction(async (tx) => {
         await missions.lockForRunEnded(tx, deps, endOf(id))
-        await missions.settle(tx, endOf(id), now)
+        await missions.onRunEnded(tx, endOf(id), now)
       }),
   ],
   [

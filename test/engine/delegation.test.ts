@@ -322,9 +322,13 @@ test('a run that fails ends the runs that it waits for, even if its process dies
         return Reflect.get(db, name)
       },
     }),
-    async settle() {
-      isDead = true
-    },
+    runHooks: [
+      {
+        async onRunEnded() {
+          isDead = true
+        },
+      },
+    ],
   })
   const row = await dying.accept({ actor: lab.actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId } })
   await lab.idle()

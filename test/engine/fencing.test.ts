@@ -110,8 +110,8 @@ test('the fence keeps the first worker from ending a run that restarted elsewher
     rowLock: lock,
     freeRowLock: lock,
     limits,
-    lockForRunEnded: async () => {},
-    settle: async () => {},
+    settings: lab.server.service.deps.settings,
+    runHooks: [],
   }
   const usage = { inputTokens: 1, outputTokens: 1, usageEstimated: false }
   const remains = {

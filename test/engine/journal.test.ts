@@ -61,8 +61,8 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
     leaseDuration: 600_000,
     ...locks,
     limits,
-    lockForRunEnded: async () => {},
-    settle: async () => {},
+    settings,
+    runHooks: [],
   }
   const agent = await db.agent.findFirstOrThrow()
   const asked = { actor, agent, ...PLAIN, conversation: { spaceId: lab.spaceId }, modelName: 'offline/echo' }

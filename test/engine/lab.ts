@@ -112,8 +112,6 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
         bus: createLocalBus(),
         agentFor,
         openTools: (user) => openTools(deps, user),
-        lockForRunEnded: async () => {},
-        settle: async () => {},
         ...overrides,
       }),
     row: (id) => db.execution.findUniqueOrThrow({ where: { id } }),

@@ -210,10 +210,10 @@ describe('a run whose process died', () => {
     await using lab = await startLab(LEASE)
     const poison = await hanging(lab, ['one '])
     const rows = [await hanging(lab, ['one ']), await hanging(lab, ['one '])]
-    const settle = async (_: unknown, { id }: ExecutionRow) => {
-      if (id === poison.id) throw new Error('It cannot be settled')
+    const onRunEnded = async (_: unknown, { id }: ExecutionRow) => {
+      if (id === poison.id) throw new Error('It cannot be ended')
     }
-    const other = await takeOver(lab, { settle })
+    const other = await takeOver(lab, { runHooks: [{ onRunEnded }] })
     for (const { id } of rows) expect(await lab.row(id)).toMatchObject({ status: 'failed', error: 'interrupted' })
     expect(await lab.row(poison.id)).toMatchObject({ status: 'running' })
     const third = await takeOver(lab)

@@ -7,7 +7,6 @@ import { agentFor } from '../../src/executions/start.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { newId } from '../../src/lib/id.ts'
 import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
-import { lockForRunEnded, settle as settleMission } from '../../src/missions/service.ts'
 import { type StoppedClock, stopClock } from '../support/clock.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -102,13 +101,7 @@ export async function startLab(env: Record<string, string> = {}, start = '2026-0
 async function startOther(shared: Deps): Promise<Other> {
   const { db, kill } = mortal(shared.db)
   const base = { ...shared, db, bus: createLocalBus() }
-  const engine = createEngine({
-    ...base,
-    agentFor,
-    lockForRunEnded: (tx, ended) => lockForRunEnded(tx, base, ended),
-    settle: settleMission,
-    openTools: (user) => openTools(base, user),
-  })
+  const engine = createEngine({ ...base, agentFor, openTools: (user) => openTools(base, user) })
   await engine.start(false)
   const scheduler = createScheduler({ ...base, engine })
   return {

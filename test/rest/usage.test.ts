@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { beginOf, count } from '../../src/usage/service.ts'
+import { beginOf, onRunEnded } from '../../src/usage/service.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -221,7 +221,7 @@ describe('the usage of an organization', () => {
     }
     const names = Array.from({ length: 60 }, (_, index) => `compatible/made-up-${index}`)
     for (const model of [...names, 'compatible/made-up-1', 'anthropic/claude-sonnet-5-5']) {
-      await db.$transaction((tx) => count(tx, { ...run, model } as never, now))
+      await db.$transaction((tx) => onRunEnded(tx, { ...run, model } as never, now))
     }
     const { byModel } = (await usage(who)).usage.at(-1)
     expect(byModel).toHaveLength(52)

@@ -27,6 +27,7 @@ import { createRoom } from './queue/capacity.ts'
 import * as claims from './queue/claims.ts'
 import { countRunning } from './queue/concurrency.ts'
 import * as endings from './queue/endings.ts'
+import { type RunHooks, registeredRunHooks } from './queue/run-hooks.ts'
 import { createAttempts } from './run/attempt.ts'
 import { createBreaker } from './run/breaker.ts'
 import { BEGIN, loadCheckpoint } from './run/checkpoint.ts'
@@ -47,8 +48,8 @@ export type EngineDeps = {
    * otherwise the reason the run fails.
    */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
-  lockForRunEnded: claims.ClaimDeps['lockForRunEnded']
-  settle: claims.ClaimDeps['settle']
+  /** By default those that the resources have registered. */
+  runHooks?: readonly RunHooks[]
   openTools: OpenTools
   telemetry: Telemetry
   pause: Pause
@@ -107,8 +108,8 @@ export function createEngine(deps: EngineDeps): Engine {
   const limits = { running: settings.MAX_RUNNING_PER_ORGANIZATION, pending: settings.MAX_PENDING_RUNS }
   const lock = rowLock(settings)
   const locks = { rowLock: lock, freeRowLock: freeRowLock(settings) }
-  const { settle, lockForRunEnded } = deps
-  const claimDeps: claims.ClaimDeps = { db, clock, owner, leaseDuration, ...locks, limits, settle, lockForRunEnded }
+  const { runHooks = registeredRunHooks() } = deps
+  const claimDeps: claims.ClaimDeps = { settings, db, clock, owner, leaseDuration, ...locks, limits, runHooks }
   const onStored = (ids: string[]) => bus.publish('execution', ids)
   const journal = createJournal({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)

@@ -1,10 +1,12 @@
 import { type Db, Prisma, type Tx } from '../../../db/client.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import { newSortableId } from '../../../lib/id.ts'
+import type { Settings } from '../../../settings.ts'
 import { SEQ_BLOCK } from '../events/event-log.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { CallRecord } from '../run/steps.ts'
 import { isDelegated, takeSlot } from './concurrency.ts'
+import type { RunHooks } from './run-hooks.ts'
 
 /** Columns of the agent that a run uses, as of the start of the run. */
 export type AgentRow = Pick<
@@ -47,13 +49,8 @@ export type ClaimDeps = {
   freeRowLock: Prisma.Sql
   /** Maximum number of running and of pending runs per organization. */
   limits: { running: number | undefined; pending: number | undefined }
-  /** Takes the locks for `settle` that precede the organization's lock. */
-  lockForRunEnded: (tx: Tx, ended: ExecutionRow) => Promise<void>
-  /**
-   * Applies the further changes of an ended run, last in the same transaction: many runs may count in one row, which
-   * stays locked from then on.
-   */
-  settle: (tx: Tx, ended: ExecutionRow, now: Date) => Promise<void>
+  settings: Settings
+  runHooks: readonly RunHooks[]
 }
 
 /** Maximum waiting time that is recorded for a run (ms, 24 days), limited by the column. */

@@ -116,9 +116,9 @@ export async function finish(
     // A run that did not complete may have stored steps although `toolCalls` is empty.
     if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
     const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
-    await deps.lockForRunEnded(tx, execution)
+    for (const hooks of deps.runHooks) await hooks.lockForRunEnded?.(tx, deps, execution)
     await giveSlotBack(tx, deps, row.organizationId)
-    await deps.settle(tx, execution, now)
+    for (const hooks of deps.runHooks) await hooks.onRunEnded(tx, execution, now)
     return { execution, next, abandoned }
   })
 }
@@ -231,8 +231,8 @@ export async function finishPending(
       await forgetSteps(tx, row.id)
     }
     const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })
-    await deps.lockForRunEnded(tx, execution)
-    await deps.settle(tx, execution, now)
+    for (const hooks of deps.runHooks) await hooks.lockForRunEnded?.(tx, deps, execution)
+    for (const hooks of deps.runHooks) await hooks.onRunEnded(tx, execution, now)
     return { execution, next, abandoned, expired }
   })
 }
