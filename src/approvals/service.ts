@@ -126,7 +126,7 @@ export async function decide(
   })
   deps.bus.publish('approval', [id])
   deps.bus.publish('chat', [approval.chatId])
-  deps.engine.goOn(execution)
+  deps.engine.resume(execution)
   return answer
 }
 

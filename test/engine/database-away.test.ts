@@ -6,7 +6,7 @@ import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { request } from '../support/rest.ts'
 import { textOf, violations, watchTransitions } from './invariants.ts'
-import { caretakerOf, followed, type Lab, PLAIN, slowToAnswer, startLab } from './lab.ts'
+import { followed, type Lab, maintenanceOf, PLAIN, slowToAnswer, startLab } from './lab.ts'
 
 /** Locks the database in another process. Returns a function that unlocks it. */
 async function takeAway({ server }: Lab): Promise<() => void> {
@@ -157,12 +157,12 @@ test('after a database that hung without an error, live servers renew their leas
   }
   const recovered: string[] = []
   const recover = async ({ id }: ExecutionRow) => void recovered.push(id)
-  const caretaker = caretakerOf(lab, { db: withExecutions(lab, { findMany }), recover })
-  await caretaker.start(false)
+  const maintenance = maintenanceOf(lab, { db: withExecutions(lab, { findMany }), recover })
+  await maintenance.start(false)
   expect(recovered).toEqual([])
   lab.clock.advance(3_000)
   await expect.poll(() => recovered).toEqual([row.id])
-  caretaker.stop()
+  maintenance.stop()
 })
 
 test('a hanging heartbeat does not delay the next one, and takes no lease back later', async () => {
@@ -178,19 +178,19 @@ test('a hanging heartbeat does not delay the next one, and takes no lease back l
     return hung
   }
   await lab.db.execution.updateMany({ data: { leaseUntil: new Date(0) } })
-  const caretaker = caretakerOf(lab, {
+  const maintenance = maintenanceOf(lab, {
     db: withExecutions(lab, { updateMany }),
     settings,
     owner: row.leaseOwner!,
     heldRows: () => [row],
   })
-  await caretaker.start(false)
+  await maintenance.start(false)
   await expect.poll(() => hung !== undefined).toBe(true)
   lab.clock.advance(60_000)
   const later = lab.clock.now().getTime()
   const leaseUntil = async () => (await lab.row(row.id)).leaseUntil!.getTime()
   await expect.poll(leaseUntil).toBeGreaterThan(later)
-  caretaker.stop()
+  maintenance.stop()
   answered.resolve()
   await hung
   expect(await leaseUntil()).toBeGreaterThan(later)

@@ -4,7 +4,7 @@ import { createLocalBus } from '../../src/bus/local.ts'
 import type { Db } from '../../src/db/client.ts'
 import { createEngine, type Engine, type EngineDeps } from '../../src/executions/engine/engine.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events/events.ts'
-import { type CaretakerDeps, createCaretaker } from '../../src/executions/engine/maintenance/maintenance.ts'
+import { createMaintenance, type MaintenanceDeps } from '../../src/executions/engine/maintenance/maintenance.ts'
 import type { Request } from '../../src/executions/engine/queue/accept.ts'
 import { agentFor } from '../../src/executions/start.ts'
 import { openTools } from '../../src/executions/tools.ts'
@@ -123,11 +123,11 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
   }
 }
 
-/** Maintenance of the lab's database, by default without work. */
-export function caretakerOf({ db, clock, server }: Lab, overrides: Partial<CaretakerDeps>) {
+/** Creates the maintenance of the lab’s database, by default without work. */
+export function maintenanceOf({ db, clock, server }: Lab, overrides: Partial<MaintenanceDeps>) {
   const { settings, log, pause } = server.service.deps
   const none = async () => {}
-  return createCaretaker({
+  return createMaintenance({
     ...{ settings, db, clock, log, pause, owner: 'the test', heldRows: () => [], stop: () => {} },
     ...{ recover: none, expire: none, expireApproval: none, begin: none, compact: none },
     ...overrides,

@@ -7,7 +7,7 @@ import { nextTurn } from './lab.ts'
 test('a late end of a run’s earlier attempt leaves the current attempt alone', async () => {
   const ends: (() => void)[] = []
   const live = createLive({
-    journal: { open: () => ({}) },
+    eventLog: { open: () => ({}) },
     stopped: new AbortController().signal,
     onLeft: () => {},
     attempt: () => new Promise((resolve) => ends.push(() => resolve(null))),

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { textOf, violations } from './invariants.ts'
-import { caretakerOf, followed, nextTurn, startLab } from './lab.ts'
+import { followed, maintenanceOf, nextTurn, startLab } from './lab.ts'
 
 /** More than one statement takes. */
 const COUNT = 600
@@ -51,7 +51,7 @@ test('all runs of a dead process are taken over in one go, and few run at once',
   const taken: string[] = []
   let atOnce = 0
   let most = 0
-  const caretaker = caretakerOf(lab, {
+  const maintenance = maintenanceOf(lab, {
     async recover({ id }) {
       most = Math.max(most, ++atOnce)
       await nextTurn()
@@ -59,8 +59,8 @@ test('all runs of a dead process are taken over in one go, and few run at once',
       taken.push(id)
     },
   })
-  await caretaker.start(false)
-  caretaker.stop()
+  await maintenance.start(false)
+  maintenance.stop()
   expect(taken.sort()).toEqual(left.sort())
   expect(most).toBeGreaterThan(1)
   expect(most).toBeLessThan(lab.server.service.deps.settings.DATABASE_POOL_SIZE)
@@ -75,7 +75,7 @@ test('a heartbeat stops a lost run, and spares one that began another attempt me
   /** Runs that are owned before the statement, and from then on. Several heartbeats may overlap. */
   let held: ExecutionRow[] = [again, lost]
   const later = [{ ...again, attempt: 2 }, lost]
-  const caretaker = caretakerOf(lab, {
+  const maintenance = maintenanceOf(lab, {
     owner: again.leaseOwner!,
     settings: { ...lab.server.service.deps.settings, LEASE_DURATION: 30 },
     heldRows() {
@@ -85,8 +85,8 @@ test('a heartbeat stops a lost run, and spares one that began another attempt me
     },
     stop: (id, why) => stopped.push(`${id} ${why}`),
   })
-  await caretaker.start(false)
+  await maintenance.start(false)
   await expect.poll(() => stopped).toContain(`${lost.id} lost`)
-  caretaker.stop()
+  maintenance.stop()
   expect(stopped.filter((one) => one !== `${lost.id} lost`)).toEqual([])
 })

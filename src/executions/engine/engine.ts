@@ -11,19 +11,19 @@ import type { Pause } from '../../pause.ts'
 import type { Settings } from '../../settings.ts'
 import type { Telemetry } from '../../telemetry/telemetry.ts'
 import { createCompaction } from './events/compaction.ts'
-import { createJournal } from './events/event-log.ts'
+import { createEventLog } from './events/event-log.ts'
 import type { Edge, ExecutionEvent, ExecutionRow } from './events/events.ts'
 import { createNotices } from './events/notices.ts'
 import { follow, whenEnded } from './events/subscribe.ts'
-import { createCaretaker } from './maintenance/maintenance.ts'
-import { createRecovery } from './maintenance/recovery.ts'
+import { createMaintenance } from './maintenance/maintenance.ts'
+import { createRescuer } from './maintenance/recovery.ts'
 import { UNEXPECTED } from './models/model-errors.ts'
 import { createModelKnowledge } from './models/model-knowledge.ts'
 import type { Models } from './models/models.ts'
 import { accept, type Request, SessionTaken } from './queue/accept.ts'
 import * as waits from './queue/approvals.ts'
 import { createCancel } from './queue/cancel.ts'
-import { createRoom } from './queue/capacity.ts'
+import { createCapacity } from './queue/capacity.ts'
 import * as claims from './queue/claims.ts'
 import { countRunning } from './queue/concurrency.ts'
 import * as endings from './queue/endings.ts'
@@ -73,7 +73,7 @@ export type Engine = {
    */
   cancel(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow>
   /** Resumes a run whose approvals have been decided, as soon as there is capacity. */
-  goOn(row: Pick<ExecutionRow, 'id' | 'organizationId'>): void
+  resume(row: Pick<ExecutionRow, 'id' | 'organizationId'>): void
   /**
    * Starts maintenance and recovers orphaned runs, unless this process only serves the API. `alone`: no other process
    * uses this database.
@@ -111,7 +111,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const { runHooks = registeredRunHooks() } = deps
   const claimDeps: claims.ClaimDeps = { settings, db, clock, owner, leaseDuration, ...locks, limits, runHooks }
   const onStored = (ids: string[]) => bus.publish('execution', ids)
-  const journal = createJournal({ db, clock, log, owner, rowLock: lock, onStored })
+  const eventLog = createEventLog({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
   const compaction = createCompaction(db)
   const stopped = new AbortController()
@@ -120,7 +120,7 @@ export function createEngine(deps: EngineDeps): Engine {
   /** Whether this process executes runs or only accepts them for other processes. */
   const runs = settings.ROLE !== 'api'
   let draining = false
-  const room = createRoom({
+  const capacity = createCapacity({
     db,
     limits: { process: runs ? settings.MAX_RUNNING : 0, organization: limits.running },
     log,
@@ -132,23 +132,23 @@ export function createEngine(deps: EngineDeps): Engine {
     ...deps,
     asking,
     claimDeps,
-    journal,
+    eventLog,
     draining: leaving.signal,
     stopped: stopped.signal,
     end,
   })
   const live = createLive({
-    journal,
+    eventLog,
     log,
     attempt,
     stopped: stopped.signal,
     onLeft(executionId) {
       deps.telemetry.left(executionId)
-      if (room.isWanted()) background(room.fill())
+      if (capacity.isWanted()) background(capacity.fill())
     },
   })
-  const { cancelTree, findBusy, stopMarked } = createCancel({ db, bus, claimDeps, live, afterwards })
-  const followDeps = { db, journal, live, notices, stopped: stopped.signal }
+  const { cancelTree, findBusy, stopMarked } = createCancel({ db, bus, claimDeps, live, afterwards: notifyRunEnded })
+  const followDeps = { db, eventLog, live, notices, stopped: stopped.signal }
 
   const subscriptions = [
     bus.subscribe('cancel', (ids) => {
@@ -157,8 +157,8 @@ export function createEngine(deps: EngineDeps): Engine {
     }),
     bus.subscribe('pending', (ids) => {
       if (!runs || draining || pause.isPaused()) return
-      for (const organizationId of ids ?? []) room.wait(organizationId)
-      background(room.fill())
+      for (const organizationId of ids ?? []) capacity.wait(organizationId)
+      background(capacity.fill())
     }),
   ]
 
@@ -182,7 +182,7 @@ export function createEngine(deps: EngineDeps): Engine {
     })
     if (!ended) return null
     if (remains.scattered) compaction.add(row.id)
-    afterwards(ended)
+    notifyRunEnded(ended)
     return ended.execution
   }
 
@@ -192,7 +192,7 @@ export function createEngine(deps: EngineDeps): Engine {
     if (taskId) bus.publish('task', [taskId])
   }
 
-  function afterwards({ execution, next, abandoned, expired = [] }: endings.Ended): void {
+  function notifyRunEnded({ execution, next, abandoned, expired = [] }: endings.Ended): void {
     deps.telemetry.ended(execution)
     bus.publish('execution', [execution.id])
     publishOwnerChanges(execution)
@@ -203,7 +203,7 @@ export function createEngine(deps: EngineDeps): Engine {
 
   /** Starts a pending run here if there is capacity, otherwise announces it to all processes. */
   function begin(id: string, organizationId: string): void {
-    if (runs && !draining && !pause.isPaused() && room.isFor(organizationId)) background(beginPending(id))
+    if (runs && !draining && !pause.isPaused() && capacity.hasCapacity(organizationId)) background(beginPending(id))
     else bus.publish('pending', [organizationId])
   }
 
@@ -222,7 +222,7 @@ export function createEngine(deps: EngineDeps): Engine {
     }
     const row = await claims.claimPending(claimDeps, pending, agent)
     if (!row) {
-      if (limits.running !== undefined) room.wait(pending.organizationId)
+      if (limits.running !== undefined) capacity.wait(pending.organizationId)
       return limits.running === undefined
     }
     launch(row, agent, row.attempt > 1 ? await loadCheckpoint(db, row) : BEGIN)
@@ -237,7 +237,7 @@ export function createEngine(deps: EngineDeps): Engine {
   async function endPending(row: ExecutionRow, error: string): Promise<void> {
     const outcome = row.wantsCancel ? endings.CANCELLED : failedWith(error)
     const ended = await endings.finishPending(claimDeps, row, outcome)
-    if (ended) afterwards(ended)
+    if (ended) notifyRunEnded(ended)
   }
 
   /** Failures are only logged because the sweep and the heartbeat retry the work. */
@@ -272,12 +272,12 @@ export function createEngine(deps: EngineDeps): Engine {
     }
     bus.publish('approval', [approval.id])
     bus.publish('chat', [approval.chatId])
-    engine.goOn(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
+    engine.resume(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }
 
-  const recover = createRecovery({ ...deps, claimDeps, live, isFull: room.isFull, end })
+  const recover = createRescuer({ ...deps, claimDeps, live, isFull: capacity.isFull, end })
 
-  const caretaker = createCaretaker({
+  const maintenance = createMaintenance({
     ...deps,
     owner,
     heldRows: live.heldRows,
@@ -285,7 +285,7 @@ export function createEngine(deps: EngineDeps): Engine {
     recover: async (left) => void (draining || (await recover(left))),
     expire: (row) => endPending(row, 'timeout'),
     expireApproval,
-    begin: async () => void (pause.isPaused() || (await room.fill())),
+    begin: async () => void (pause.isPaused() || (await capacity.fill())),
     compact: compaction.run,
   })
 
@@ -296,7 +296,7 @@ export function createEngine(deps: EngineDeps): Engine {
       for (;;) {
         if (draining && !request.delegated) throw unavailable()
         if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, request)
-        const hasCapacity = !pause.isPaused() && (request.delegated || room.isFor(actor.organizationId))
+        const hasCapacity = !pause.isPaused() && (request.delegated || capacity.hasCapacity(actor.organizationId))
         try {
           return await live.claim(async (launch) => {
             // The claim already counts as accepted here, so shutdown waits for it.
@@ -317,7 +317,7 @@ export function createEngine(deps: EngineDeps): Engine {
     stopped: stopped.signal,
     follow: (row, after, signal) => follow(followDeps, row, after, signal),
     ended: (row, ...signals) => whenEnded(followDeps, row, signals),
-    goOn(row) {
+    resume(row) {
       bus.publish('execution', [row.id])
       begin(row.id, row.organizationId)
     },
@@ -328,7 +328,7 @@ export function createEngine(deps: EngineDeps): Engine {
     async start(alone) {
       if (!runs) return
       await countRunning(claimDeps)
-      await caretaker.start(alone)
+      await maintenance.start(alone)
     },
     async drain() {
       draining = true
@@ -336,10 +336,10 @@ export function createEngine(deps: EngineDeps): Engine {
       const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
       await raceAbort(live.quiet(patience), patience)
       stopped.abort()
-      journal.dismiss()
+      eventLog.dismiss()
       for (const id of live.ids()) live.stop(id, 'drained')
       await live.quiet(AbortSignal.timeout(HAND_BACK_PATIENCE))
-      caretaker.stop()
+      maintenance.stop()
       for (const unsubscribe of subscriptions) unsubscribe()
       notices.stop()
       await raceAbort(handBack(), AbortSignal.timeout(HAND_BACK_PATIENCE))

@@ -36,7 +36,7 @@ export async function giveClientResults(
   })
   const now = deps.clock.now()
   await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now))
-  deps.engine.goOn(row)
+  deps.engine.resume(row)
   return { row: { ...row, waitingFor: null }, after: row.seqReserved - 1 }
 }
 

@@ -28,7 +28,7 @@ const MAX_IN_TRANSACTION = 500
 const MAX_WRITE = 512 * 1024
 /** Number of event numbers that are reserved at a time. */
 export const SEQ_BLOCK = 256
-/** Maximum size of a follower's queue (bytes, estimated). Beyond it the follower reads from the database. */
+/** Maximum size of a subscriber's queue (bytes, estimated). Beyond it the subscriber reads from the database. */
 const MAX_WAITING = 256 * 1024
 
 /** A run is compacted if it has more segments than this, of a smaller average size (bytes, estimated). */
@@ -38,126 +38,126 @@ const SMALL_SEGMENT = 8 * 1024
 type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
 
 /** A subscriber of an execution in this process. */
-export type Follower = {
-  readonly channel: Channel
+export type Subscriber = {
+  readonly stream: RunStream
   waiting: ExecutionEvent[]
   size: number
-  over: boolean
-  wake: ((more: boolean) => void) | null
+  isEnded: boolean
+  wake: ((hasMore: boolean) => void) | null
 }
 
-export type Journal = {
+export type EventLog = {
   /**
-   * Opens the channel of one attempt of an execution. `onLost` is called when another process has taken the execution
+   * Opens the stream of one attempt of an execution. `onLost` is called when another process has taken the execution
    * over.
    */
-  open(row: ExecutionRow, onLost: () => void): Channel
+  open(row: ExecutionRow, onLost: () => void): RunStream
   /**
-   * Numbers an event, schedules its write and publishes it to followers. The caller awaits the returned promise, which
+   * Numbers an event, schedules its write and publishes it to subscribers. The caller awaits the returned promise, which
    * resolves when numbers are reserved.
    */
-  append(channel: Channel, data: MessageData): Promise<void> | undefined
+  append(stream: RunStream, data: MessageData): Promise<void> | undefined
   /**
    * Stops further events. Resolves with the events that are not acknowledged as stored, with `mayBeStored` if a failed
    * write may have stored them, the number of the terminal event, and whether the stored events lie in many small
    * segments.
    */
-  drain(
-    channel: Channel,
+  seal(
+    stream: RunStream,
   ): Promise<{ events: readonly MessageEvent[]; mayBeStored: boolean; terminalSeq: number; scattered: boolean }>
   /**
-   * Publishes the terminal event and ends the channel. `ended` is null if another process has taken the execution over.
+   * Publishes the terminal event and ends the stream. `ended` is null if another process has taken the execution over.
    */
-  close(channel: Channel, ended: ExecutionRow | null): void
-  find(executionId: string): Channel | undefined
-  follow(channel: Channel): Follower
+  close(stream: RunStream, ended: ExecutionRow | null): void
+  find(executionId: string): RunStream | undefined
+  subscribe(stream: RunStream): Subscriber
   /** Writes all waiting events. Tries once. */
   flush(): Promise<void>
-  /** Sends all followers to the database. */
+  /** Sends all subscribers to the database. */
   dismiss(): void
 }
 
 /**
- * Whether the database may have events that a new follower of the channel does not get, such as those of earlier
+ * Whether the database may have events that a new subscriber of the stream does not get, such as those of earlier
  * attempts.
  */
-export const hasStored = ({ stored, row }: Channel): boolean => stored || row.attempt > 1
+export const hasStored = ({ stored, row }: RunStream): boolean => stored || row.attempt > 1
 
-/** Waits for events. Returns false if the follower must read from the database again. */
-export const more = (follower: Follower): Promise<boolean> =>
+/** Waits for events. Returns false if the subscriber must read from the database again. */
+export const waitForMore = (subscriber: Subscriber): Promise<boolean> =>
   new Promise((resolve) => {
-    if (follower.waiting.length || follower.over) resolve(follower.waiting.length > 0)
-    else follower.wake = resolve
+    if (subscriber.waiting.length || subscriber.isEnded) resolve(subscriber.waiting.length > 0)
+    else subscriber.wake = resolve
   })
 
-/** Returns and empties the follower's queue. */
-export function take(follower: Follower): readonly ExecutionEvent[] {
-  const events = follower.waiting
-  follower.waiting = []
-  follower.size = 0
+/** Returns and empties the subscriber's queue. */
+export function drain(subscriber: Subscriber): readonly ExecutionEvent[] {
+  const events = subscriber.waiting
+  subscriber.waiting = []
+  subscriber.size = 0
   return events
 }
 
-/** Ends the follower. */
-export function leave(follower: Follower): void {
-  const { channel } = follower
-  channel.followers = channel.followers.filter((other) => other !== follower)
-  send(follower)
+/** Ends the subscriber. */
+export function unsubscribe(subscriber: Subscriber): void {
+  const { stream } = subscriber
+  stream.subscribers = stream.subscribers.filter((other) => other !== subscriber)
+  sendToDatabase(subscriber)
 }
 
 /** The events of one attempt of an execution in this process. */
-export type Channel = {
+export type RunStream = {
   readonly row: ExecutionRow
   readonly onLost: () => void
   nextSeq: number
   reserved: number
   /** Events that are not acknowledged as stored. */
-  tail: MessageEvent[]
-  /** Whether a failed write may have stored a part of the tail, because only its acknowledgement was lost. */
+  unpersisted: MessageEvent[]
+  /** Whether a failed write may have stored a part of them, because only its acknowledgement was lost. */
   mayBeStored: boolean
   /**
-   * Whether an event of the attempt is stored. Before that, followers see nothing (contract.md section 4,
+   * Whether an event of the attempt is stored. Before that, subscribers see nothing (contract.md section 4,
    * "Durability").
    */
   stored: boolean
   /**
-   * Whether the tail is hidden from followers until it is stored: it is the first one, or has events that must survive
-   * once they are visible.
+   * Whether unpersisted events are hidden from subscribers until they are stored: none is stored yet, or one must survive
+   * a crash once it is visible.
    */
-  held: boolean
+  blocked: boolean
   /** The number of the last published event. */
-  shown: number
+  lastPublishedSeq: number
   /** Number of stored segments, and their total size (bytes, estimated). */
   segments: number
   size: number
-  ending: boolean
-  followers: readonly Follower[]
-  room: PromiseWithResolvers<void> | null
+  isEnding: boolean
+  subscribers: readonly Subscriber[]
+  reservation: PromiseWithResolvers<void> | null
 }
 
-export type JournalDeps = {
+export type EventLogDeps = {
   db: Db
   clock: Clock
   log: Logger
   owner: string
   /** Locks the selected rows until the end of the transaction (db/client.ts). */
   rowLock: Prisma.Sql
-  /** Is called with the executions whose events were stored, for followers in other processes. */
+  /** Is called with the executions whose events were stored, for subscribers in other processes. */
   onStored: (executionIds: string[]) => void
 }
 
 /**
  * Creates the event log of the executions of this process. One flusher writes the new segments of all of them in few
- * transactions, fenced per execution, while followers in this process get events at once (docs/architecture/run.md).
+ * transactions, fenced per execution, while subscribers in this process get events at once (docs/architecture/run.md).
  */
-export function createJournal(deps: JournalDeps): Journal {
+export function createEventLog(deps: EventLogDeps): EventLog {
   const { db, clock, log } = deps
-  const channels = new Map<string, Channel>()
+  const streams = new Map<string, RunStream>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
   /** The running transaction of a flush. */
   let storing: Promise<void> | null = null
-  /** The scope of the next write: all waiting events, or only those that a follower or run waits for. */
+  /** The scope of the next write: all waiting events, or only those that a subscriber or run waits for. */
   let wanted: 'all' | 'urgent' | null = null
   let interval = FLUSH_INTERVAL
   /** Whether the last write failed. The next one then waits for its interval, whatever the number of waiters. */
@@ -204,15 +204,15 @@ export function createJournal(deps: JournalDeps): Journal {
     await (flushing ?? flushAll())
   }
 
-  const hasNews = ({ tail, ending }: Channel) => tail.length > 0 && !ending
+  const hasUnpersisted = ({ unpersisted, isEnding }: RunStream) => unpersisted.length > 0 && !isEnding
 
   async function write(): Promise<void> {
     const all = wanted === 'all'
     wanted = null
     const begun = performance.now()
-    const due = [...channels.values()].filter((channel) => hasNews(channel) && (all || isAwaited(channel)))
+    const due = [...streams.values()].filter((stream) => hasUnpersisted(stream) && (all || isAwaited(stream)))
     for (const part of inParts(due, MAX_IN_TRANSACTION)) {
-      storing = store(part.filter(hasNews))
+      storing = store(part.filter(hasUnpersisted))
       await storing
     }
     const patience = (performance.now() - begun) / FLUSH_SHARE
@@ -220,11 +220,11 @@ export function createJournal(deps: JournalDeps): Journal {
   }
 
   /** Stores the events of some executions, and publishes those that waited for that. */
-  async function store(some: readonly Channel[]): Promise<void> {
+  async function store(some: readonly RunStream[]): Promise<void> {
     if (!some.length) return
-    const batches = some.map((channel): Batch => {
-      const reserve = channel.nextSeq + SEQ_BLOCK / 2 > channel.reserved ? channel.reserved + SEQ_BLOCK : null
-      return { channel, events: [...channel.tail], reserve }
+    const batches = some.map((stream): Batch => {
+      const reserve = stream.nextSeq + SEQ_BLOCK / 2 > stream.reserved ? stream.reserved + SEQ_BLOCK : null
+      return { stream, events: [...stream.unpersisted], reserve }
     })
     for (const [index, part] of inWrites(batches).entries()) {
       // A large write blocks the event loop, so other requests get a turn between two of them.
@@ -239,122 +239,122 @@ export function createJournal(deps: JournalDeps): Journal {
     const kept = await db
       .$transaction((tx) => writeOwned(tx, deps, batches, at))
       .catch((error) => {
-        for (const { channel } of batches) channel.mayBeStored = true
+        for (const { stream } of batches) stream.mayBeStored = true
         throw error
       })
-    deps.onStored([...kept].map(({ channel }) => channel.row.id))
+    deps.onStored([...kept].map(({ stream }) => stream.row.id))
     for (const batch of batches) {
       if (kept.has(batch)) acknowledge(batch)
       else {
-        batch.channel.onLost()
-        batch.channel.room?.resolve()
+        batch.stream.onLost()
+        batch.stream.reservation?.resolve()
       }
     }
   }
 
   /** Publishes stored events, and releases a run that waited for numbers. */
-  function acknowledge({ channel, events, reserve }: Batch): void {
-    channel.reserved = reserve ?? channel.reserved
-    channel.tail = channel.tail.slice(events.length)
-    channel.mayBeStored = false
-    channel.segments++
-    for (const event of events) channel.size += sizeOf(event)
-    channel.stored = true
-    if (channel.shown < events.at(-1)!.seq) {
-      channel.held = channel.tail.some(({ data }) => isToLast(data))
-      const first = channel.tail.findIndex(({ data }) => isToLast(data) || isClosing(data))
-      show(channel, [...events, ...(first >= 0 ? channel.tail.slice(0, first) : channel.tail)])
+  function acknowledge({ stream, events, reserve }: Batch): void {
+    stream.reserved = reserve ?? stream.reserved
+    stream.unpersisted = stream.unpersisted.slice(events.length)
+    stream.mayBeStored = false
+    stream.segments++
+    for (const event of events) stream.size += sizeOf(event)
+    stream.stored = true
+    if (stream.lastPublishedSeq < events.at(-1)!.seq) {
+      stream.blocked = stream.unpersisted.some(({ data }) => mustSurviveCrash(data))
+      const first = stream.unpersisted.findIndex(({ data }) => mustSurviveCrash(data) || isClosing(data))
+      publish(stream, [...events, ...(first >= 0 ? stream.unpersisted.slice(0, first) : stream.unpersisted)])
     }
-    if (channel.room && channel.nextSeq <= channel.reserved) {
-      channel.room.resolve()
-      channel.room = null
+    if (stream.reservation && stream.nextSeq <= stream.reserved) {
+      stream.reservation.resolve()
+      stream.reservation = null
     }
   }
 
-  function show(channel: Channel, given: readonly ExecutionEvent[]): void {
-    const events = given.filter(({ seq }) => seq > channel.shown)
-    channel.shown = events.at(-1)?.seq ?? channel.shown
-    for (const follower of channel.followers) {
-      if (follower.over) continue
+  function publish(stream: RunStream, given: readonly ExecutionEvent[]): void {
+    const events = given.filter(({ seq }) => seq > stream.lastPublishedSeq)
+    stream.lastPublishedSeq = events.at(-1)?.seq ?? stream.lastPublishedSeq
+    for (const subscriber of stream.subscribers) {
+      if (subscriber.isEnded) continue
       for (const event of events) {
-        follower.waiting.push(event)
-        follower.size += sizeOf(event)
+        subscriber.waiting.push(event)
+        subscriber.size += sizeOf(event)
       }
-      if (follower.size > MAX_WAITING) send(follower)
-      else follower.wake?.(true)
+      if (subscriber.size > MAX_WAITING) sendToDatabase(subscriber)
+      else subscriber.wake?.(true)
     }
   }
 
   return {
     open(row, onLost) {
-      const channel: Channel = {
+      const stream: RunStream = {
         row,
         onLost,
         nextSeq: row.seqReserved - SEQ_BLOCK + 1,
         reserved: row.seqReserved,
-        tail: [],
+        unpersisted: [],
         mayBeStored: false,
         stored: false,
-        held: true,
-        shown: 0,
+        blocked: true,
+        lastPublishedSeq: 0,
         segments: 0,
         size: 0,
-        ending: false,
-        followers: [],
-        room: null,
+        isEnding: false,
+        subscribers: [],
+        reservation: null,
       }
-      channels.set(row.id, channel)
-      return channel
+      streams.set(row.id, stream)
+      return stream
     },
-    append(channel, data) {
-      const event: MessageEvent = { seq: channel.nextSeq++, at: clock.now(), event: 'message', data }
-      channel.tail.push(event)
-      channel.held ||= isToLast(data)
-      if (!channel.held && !isClosing(data)) show(channel, [event])
-      if (channel.nextSeq > channel.reserved) channel.room ??= Promise.withResolvers()
-      schedule(isAwaited(channel))
-      return channel.room?.promise
+    append(stream, data) {
+      const event: MessageEvent = { seq: stream.nextSeq++, at: clock.now(), event: 'message', data }
+      stream.unpersisted.push(event)
+      stream.blocked ||= mustSurviveCrash(data)
+      if (!stream.blocked && !isClosing(data)) publish(stream, [event])
+      if (stream.nextSeq > stream.reserved) stream.reservation ??= Promise.withResolvers()
+      schedule(isAwaited(stream))
+      return stream.reservation?.promise
     },
-    async drain(channel) {
+    async seal(stream) {
       // The final transaction of a run already writes the whole answer twice.
-      if (lengthOfAll(channel.tail) > MAX_WRITE) {
+      if (lengthOfAll(stream.unpersisted) > MAX_WRITE) {
         await flushNow()
         await nextTurn()
       }
-      channel.ending = true
+      stream.isEnding = true
       await storing?.catch(() => {})
-      const { tail: events, mayBeStored, nextSeq: terminalSeq, segments, size } = channel
+      const { unpersisted: events, mayBeStored, nextSeq: terminalSeq, segments, size } = stream
       const scattered = segments > MANY_SEGMENTS && size / segments < SMALL_SEGMENT
       return { events, mayBeStored, terminalSeq, scattered }
     },
-    close(channel, ended) {
-      const { row, tail, room, followers } = channel
-      if (channels.get(row.id) === channel) channels.delete(row.id)
-      room?.resolve()
+    close(stream, ended) {
+      const { row, unpersisted, reservation, subscribers } = stream
+      if (streams.get(row.id) === stream) streams.delete(row.id)
+      reservation?.resolve()
       const terminal = ended && terminalEvent(ended)
-      if (terminal) show(channel, [...tail, terminal])
-      for (const follower of followers) {
-        follower.over = true
-        follower.wake?.(follower.waiting.length > 0)
+      if (terminal) publish(stream, [...unpersisted, terminal])
+      for (const subscriber of subscribers) {
+        subscriber.isEnded = true
+        subscriber.wake?.(subscriber.waiting.length > 0)
       }
     },
-    follow(channel) {
-      const waiting = channel.tail.filter(({ seq }) => seq <= channel.shown)
-      const follower: Follower = { channel, waiting, size: 0, over: false, wake: null }
-      channel.followers = channel.followers.concat(follower)
-      if (channel.tail.length && isAwaited(channel)) schedule(true)
-      return follower
+    subscribe(stream) {
+      const waiting = stream.unpersisted.filter(({ seq }) => seq <= stream.lastPublishedSeq)
+      const subscriber: Subscriber = { stream, waiting, size: 0, isEnded: false, wake: null }
+      stream.subscribers = stream.subscribers.concat(subscriber)
+      if (stream.unpersisted.length && isAwaited(stream)) schedule(true)
+      return subscriber
     },
-    find: (executionId) => channels.get(executionId),
+    find: (executionId) => streams.get(executionId),
     flush: flushNow,
     dismiss() {
-      for (const { followers } of channels.values()) for (const follower of followers) send(follower)
+      for (const { subscribers } of streams.values()) for (const subscriber of subscribers) sendToDatabase(subscriber)
     },
   }
 }
 
 /** Unstored events of an execution, and the new limit of its reserved numbers, or null. */
-type Batch = { channel: Channel; events: readonly MessageEvent[]; reserve: number | null }
+type Batch = { stream: RunStream; events: readonly MessageEvent[]; reserve: number | null }
 
 const lengthOfAll = (events: readonly MessageEvent[]): number =>
   events.reduce((sum, { data }) => sum + lengthOf(data), 0)
@@ -363,10 +363,10 @@ const lengthOfAll = (events: readonly MessageEvent[]): number =>
 function inWrites(batches: readonly Batch[]): Batch[][] {
   const writes: Batch[][] = [[]]
   let length = 0
-  for (const { channel, events, reserve } of batches) {
+  for (const { stream, events, reserve } of batches) {
     let from = 0
     const addUpTo = (end: number) => {
-      writes.at(-1)!.push({ channel, events: events.slice(from, end), reserve: from === 0 ? reserve : null })
+      writes.at(-1)!.push({ stream, events: events.slice(from, end), reserve: from === 0 ? reserve : null })
       from = end
     }
     for (const [index, { data }] of events.entries()) {
@@ -386,7 +386,7 @@ function inWrites(batches: readonly Batch[]): Batch[][] {
 /** Writes the batches of attempts that this process still owns. Returns them. */
 async function writeOwned(
   tx: Tx,
-  { owner, rowLock }: JournalDeps,
+  { owner, rowLock }: EventLogDeps,
   batches: readonly Batch[],
   at: Date,
 ): Promise<ReadonlySet<Batch>> {
@@ -394,49 +394,50 @@ async function writeOwned(
   const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
     SELECT "id", "attempt" FROM "Execution"
     WHERE "leaseOwner" = ${owner} AND "status" = 'running'
-      AND "id" IN (${Prisma.join(padToPowerOfTwo(batches.map(({ channel }) => channel.row.id)))}) ${rowLock}`)
+      AND "id" IN (${Prisma.join(padToPowerOfTwo(batches.map(({ stream }) => stream.row.id)))}) ${rowLock}`)
   const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
-  const mine = batches.filter(({ channel: { row } }) => attempts.get(row.id) === row.attempt)
-  for (const { channel, reserve } of mine) {
+  const mine = batches.filter(({ stream: { row } }) => attempts.get(row.id) === row.attempt)
+  for (const { stream, reserve } of mine) {
     if (reserve === null) continue
     await tx.execution.update({
-      where: { id: channel.row.id },
+      where: { id: stream.row.id },
       data: { seqReserved: reserve },
       select: { id: true },
     })
   }
-  for (const { channel, events } of mine) {
-    if (channel.mayBeStored) await forgetFrom(tx, channel.row.id, events[0]!.seq)
+  for (const { stream, events } of mine) {
+    if (stream.mayBeStored) await forgetFrom(tx, stream.row.id, events[0]!.seq)
   }
   await tx.executionEvent.createMany({
-    data: mine.flatMap(({ channel, events }) => toSegments(channel.row.id, at, events)),
+    data: mine.flatMap(({ stream, events }) => toSegments(stream.row.id, at, events)),
   })
   return new Set(mine)
 }
 
-/** Whether a follower waits for the channel's events to be stored, or the run for numbers. */
-const isAwaited = ({ held, followers, room }: Channel): boolean => (held && followers.length > 0) || room !== null
+/** Whether a subscriber waits for the stream's events to be stored, or the run for numbers. */
+const isAwaited = ({ blocked, subscribers, reservation }: RunStream): boolean =>
+  (blocked && subscribers.length > 0) || reservation !== null
 
-/** Sends a follower to the database. */
-function send(follower: Follower): void {
-  follower.over = true
-  follower.waiting = []
-  follower.wake?.(false)
+/** Sends a subscriber to the database. */
+function sendToDatabase(subscriber: Subscriber): void {
+  subscriber.isEnded = true
+  subscriber.waiting = []
+  subscriber.wake?.(false)
 }
 
 /**
  * Whether an event must survive a crash once it is visible: a resumed run publishes tool calls and their results once.
  */
-const isToLast = (data: MessageData): boolean =>
+const mustSurviveCrash = (data: MessageData): boolean =>
   data.messageType === 'assistant'
     ? data.content.some(({ type }) => type === 'tool_use')
     : data.messageType !== 'stream_event'
 
 /**
- * Whether an event is the final answer. Followers get it with the terminal event, which is published right after its
+ * Whether an event is the final answer. Subscribers get it with the terminal event, which is published right after its
  * write.
  */
-const isClosing = (data: MessageData): boolean => data.messageType === 'assistant' && !isToLast(data)
+const isClosing = (data: MessageData): boolean => data.messageType === 'assistant' && !mustSurviveCrash(data)
 
 /** Estimates the memory of an event (bytes). The estimate grows with the text. */
 function sizeOf(event: ExecutionEvent): number {

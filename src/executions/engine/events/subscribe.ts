@@ -2,7 +2,7 @@ import type { Db } from '../../../db/client.ts'
 import { throwRefusal, unavailable } from '../../../errors.ts'
 import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Live } from '../run/live.ts'
-import { hasStored, type Journal, leave, more, take } from './event-log.ts'
+import { drain, type EventLog, hasStored, unsubscribe, waitForMore } from './event-log.ts'
 import {
   EDGE_COLUMNS,
   type Edge,
@@ -18,7 +18,7 @@ import type { Notices } from './notices.ts'
 
 export type FollowDeps = {
   db: Db
-  journal: Journal
+  eventLog: EventLog
   notices: Notices
   /** Aborted when this process ends. */
   stopped: AbortSignal
@@ -47,19 +47,19 @@ export async function* follow(
   }
   if (last < META_SEQ) yield fresh([metaEvent(row)])
   while (!signal.aborted && !deps.stopped.aborted) {
-    const channel = deps.journal.find(row.id)
-    const follower = channel && deps.journal.follow(channel)
-    // A local run ends with this process, and its followers get that end.
-    const notice = follower ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
-    const stop = () => follower && leave(follower)
+    const stream = deps.eventLog.find(row.id)
+    const subscriber = stream && deps.eventLog.subscribe(stream)
+    // A local run ends with this process, and its subscribers get that end.
+    const notice = subscriber ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
+    const stop = () => subscriber && unsubscribe(subscriber)
     signal.addEventListener('abort', stop)
     try {
       // Reads the row first: once it has ended, all of its events are stored.
-      if (!follower && !terminalEvent(current)) {
+      if (!subscriber && !terminalEvent(current)) {
         current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id }, select: EDGE_COLUMNS })
       }
       // All events of an ended run are stored, whatever this process has seen.
-      if (!channel || hasStored(channel) || terminalEvent(current)) {
+      if (!stream || hasStored(stream) || terminalEvent(current)) {
         for await (const events of readEvents(deps.db, row.id, last)) {
           const news = fresh(events)
           if (news.length) yield news
@@ -70,8 +70,8 @@ export async function* follow(
         if (terminal.seq !== last) yield [terminal]
         return
       }
-      while (follower && (await more(follower))) {
-        const news = fresh(take(follower))
+      while (subscriber && (await waitForMore(subscriber))) {
+        const news = fresh(drain(subscriber))
         if (news.length) yield news
         if (news.some(isTerminal)) return
       }
@@ -88,7 +88,7 @@ export async function* follow(
 
 /** Returns an execution once it has ended, or as it is when one of the signals aborts. Throws 503 if this process ends. */
 export async function whenEnded(
-  { db, live, notices, stopped }: Omit<FollowDeps, 'journal'> & { live: Live },
+  { db, live, notices, stopped }: Omit<FollowDeps, 'eventLog'> & { live: Live },
   { id }: ExecutionRow,
   signals: readonly AbortSignal[],
 ): Promise<ExecutionRow> {

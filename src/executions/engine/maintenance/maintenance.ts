@@ -35,7 +35,7 @@ const MAX_FORGOTTEN_AUDIT = 20_000
 const STATISTICS_INTERVAL = 5_000
 const DAY = 24 * 60 * 60 * 1000
 
-export type CaretakerDeps = {
+export type MaintenanceDeps = {
   settings: Settings
   db: Db
   clock: Clock
@@ -56,7 +56,7 @@ export type CaretakerDeps = {
 }
 
 /** Runs the periodic maintenance: renews leases, takes over runs of dead processes, removes old rows. */
-export function createCaretaker(deps: CaretakerDeps) {
+export function createMaintenance(deps: MaintenanceDeps) {
   const { settings, db, clock, log, pause, owner } = deps
   const heartbeatInterval = settings.LEASE_DURATION / 3
   const timers: NodeJS.Timeout[] = []

@@ -32,7 +32,7 @@ export type RecoveryDeps = {
  * the run ends as interrupted (contract.md section 4, "Durability"). Without capacity here, the run waits until any
  * process has some.
  */
-export function createRecovery(deps: RecoveryDeps): (left: ExecutionRow) => Promise<void> {
+export function createRescuer(deps: RecoveryDeps): (left: ExecutionRow) => Promise<void> {
   const { db, bus, log, claimDeps, live } = deps
 
   async function takeOver(left: ExecutionRow, hasCapacity: boolean, launch: Launch): Promise<void> {

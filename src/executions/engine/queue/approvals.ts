@@ -23,7 +23,7 @@ export type Kept = Pick<
 >
 
 /** Returns the partial result with messages for subscribers appended. */
-export function telling(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
+export function withMessages(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
   const first = kept.terminalSeq
   const told = messages.map((data, index) => ({ seq: first + index, at, event: 'message' as const, data }))
   return { ...kept, events: [...kept.events, ...told], terminalSeq: first + told.length }
@@ -73,7 +73,7 @@ export async function suspend(
   const messages = asked.map(
     ({ id, call }): MessageData => ({ messageType: 'approval', approvalId: id, toolUseId: call.id, name: call.name }),
   )
-  const kept = telling(remains, messages, now)
+  const kept = withMessages(remains, messages, now)
   return deps.db.$transaction(async (tx) => {
     if (!(await letGo(tx, row, 'approval', kept, now))) return false
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
@@ -117,7 +117,7 @@ export async function waitForRoom(
     mayBeStored: false,
     terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
   }
-  const kept = telling(begun, opening, now)
+  const kept = withMessages(begun, opening, now)
   return deps.db.$transaction(async (tx) => {
     if (!(await letGo(tx, row, null, kept, now))) return false
     await giveSlotBack(tx, deps, row.organizationId)

@@ -4,7 +4,7 @@ import type { Db } from '../../../db/client.ts'
 import { isUnavailable } from '../../../lib/database-errors.ts'
 import { findReady, findSaturatedOrganizations, READY_AT_ONCE } from './concurrency.ts'
 
-export type RoomDeps = {
+export type CapacityDeps = {
   db: Db
   log: Logger
   /** Maximum number of concurrent runs of this process and of one organization. */
@@ -19,11 +19,11 @@ export type RoomDeps = {
  * Tracks capacity for runs, per process and per organization. Waiting runs take precedence over later ones, and one
  * organization's waiting runs do not block another's.
  */
-export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
+export function createCapacity({ db, log, limits, taken, begin }: CapacityDeps) {
   /** Whether runs wait for a slot in this process. */
-  let crowded = false
+  let isSaturated = false
   /** Organizations whose runs wait for others of the same organization to end. */
-  let crowdedOrganizations: ReadonlySet<string> = new Set()
+  let saturatedOrganizations: ReadonlySet<string> = new Set()
   let filling: Promise<void> | null = null
   let again = false
 
@@ -44,10 +44,10 @@ export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
       if (hasBegun) begun++
       else if (hasBegun === false) full.add(organizationId)
     }
-    crowded = keptOut || ready.length === READY_AT_ONCE
+    isSaturated = keptOut || ready.length === READY_AT_ONCE
     if (keptOut) return
-    crowdedOrganizations = new Set(limits.organization === undefined ? [] : await findSaturatedOrganizations(db))
-    again ||= crowded && begun > 0
+    saturatedOrganizations = new Set(limits.organization === undefined ? [] : await findSaturatedOrganizations(db))
+    again ||= isSaturated && begun > 0
   }
 
   /** Returns null on a failure other than an unavailable database, so that one faulty run does not block the others. */
@@ -69,9 +69,10 @@ export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
   return {
     /** Returns whether this process executes as many runs as it may. */
     isFull,
-    isFor: (organizationId: string): boolean => !crowded && !crowdedOrganizations.has(organizationId) && !isFull(),
+    hasCapacity: (organizationId: string): boolean =>
+      !isSaturated && !saturatedOrganizations.has(organizationId) && !isFull(),
     /** Returns whether any run is known to wait for capacity. */
-    isWanted: (): boolean => crowded || crowdedOrganizations.size > 0,
+    isWanted: (): boolean => isSaturated || saturatedOrganizations.size > 0,
     /** Starts runs that wait for capacity, oldest first. Repeats if it is called again meanwhile. */
     fill(): Promise<void> {
       again = true
@@ -82,8 +83,8 @@ export function createRoom({ db, log, limits, taken, begin }: RoomDeps) {
     },
     /** Records that a run of this organization waits and must not be overtaken. */
     wait(organizationId: string): void {
-      crowded ||= isFull()
-      crowdedOrganizations = new Set([...crowdedOrganizations, organizationId])
+      isSaturated ||= isFull()
+      saturatedOrganizations = new Set([...saturatedOrganizations, organizationId])
     },
   }
 }

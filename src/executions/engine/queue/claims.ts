@@ -104,18 +104,18 @@ export async function claimPending(
       },
     })
     if (!execution) return null
-    if (!(await takeSlot(tx, deps, row.organizationId, await isDelegated(tx, row)))) throw new NoRoom()
+    if (!(await takeSlot(tx, deps, row.organizationId, await isDelegated(tx, row)))) throw new NoCapacity()
     if (row.attempt === 0) await writeMessage(tx, execution, 'user', execution.message, now)
     return execution
   })
   return claim.catch((error) => {
-    if (error instanceof NoRoom) return null
+    if (error instanceof NoCapacity) return null
     throw error
   })
 }
 
 /** Thrown to roll back a claim if the organization has no capacity. */
-class NoRoom extends Error {
+class NoCapacity extends Error {
   override name = 'NoRoom'
 }
 

@@ -5,7 +5,7 @@ import type { ExecutionRow } from '../events/events.ts'
 import type { Call } from '../run/steps.ts'
 import type { Tool, ToolResult } from '../run/tools.ts'
 import type { ClientTool } from './accept.ts'
-import { type Kept, letGo, telling } from './approvals.ts'
+import { type Kept, letGo, withMessages } from './approvals.ts'
 import type { ClaimDeps } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
 
@@ -45,7 +45,7 @@ export async function waitForClient(
   remains: Kept,
 ): Promise<boolean> {
   const now = deps.clock.now()
-  const kept = telling(
+  const kept = withMessages(
     remains,
     [{ messageType: 'client_tool', calls: calls.map(({ id, name }) => ({ id, name })) }],
     now,

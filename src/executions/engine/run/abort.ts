@@ -1,9 +1,9 @@
 /** Reason for which a run is stopped from outside. */
-export class Stop extends Error {
-  readonly why: 'cancelled' | 'lost' | 'drained'
-  constructor(why: Stop['why']) {
+export class AbortReason extends Error {
+  readonly reason: 'cancelled' | 'lost' | 'drained'
+  constructor(why: AbortReason['reason']) {
     super(why)
-    this.why = why
+    this.reason = why
   }
 }
 

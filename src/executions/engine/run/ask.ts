@@ -13,10 +13,10 @@ import { createFenceFilter, type FenceFilter } from '../models/code-fence.ts'
 import { separateReasoning } from '../models/inline-reasoning.ts'
 import { ModelError } from '../models/model-errors.ts'
 import type { CallOptions, Part } from '../models/text-model.ts'
-import { Stop, TimeoutError } from './abort.ts'
+import { AbortReason, TimeoutError } from './abort.ts'
 import type { Again } from './asking.ts'
 import { arrange } from './history.ts'
-import type { RunInput, RunUsage, Say } from './run.ts'
+import type { Emit, RunInput, RunUsage } from './run.ts'
 import type { Reply, ReplyPart } from './steps.ts'
 
 /**
@@ -31,7 +31,7 @@ export async function ask(
   prompt: LanguageModelV4Prompt,
   step: number,
   usage: RunUsage,
-  say: Say,
+  emit: Emit,
 ): Promise<Reply> {
   const { controller, asking } = input
   const { signal } = controller
@@ -40,7 +40,7 @@ export async function ask(
     const fence = input.output && createFenceFilter()
     const draft: Draft = { pieces: [], half: '', fence, length: 0, used: undefined, isFinished: false, finish: null }
     try {
-      await receiveReply(input, arranged(input, prompt, step), draft, step, say)
+      await receiveReply(input, arranged(input, prompt, step), draft, step, emit)
       count(usage, draft)
       const parts = draft.pieces.map(({ part }) => part)
       const separated = separateReasoning(parts, asking.current.model)
@@ -56,7 +56,7 @@ export async function ask(
         if (again) {
           // The usage of a reply that broke off is unknown.
           if (draft.used || draft.pieces.length) count(usage, draft)
-          if (again.retry) await pause(input, again.retry, say)
+          if (again.retry) await pause(input, again.retry, emit)
           continue
         }
       }
@@ -78,11 +78,15 @@ const isUnseen = ({ length, pieces }: Draft): boolean =>
   length === 0 && !pieces.some(({ part }) => part.type === 'tool-call')
 
 /** Waits before the next request. Ends at once if the run is stopped or this process drains. */
-async function pause({ controller, draining }: RunInput, retry: NonNullable<Again['retry']>, say: Say): Promise<void> {
+async function pause(
+  { controller, draining }: RunInput,
+  retry: NonNullable<Again['retry']>,
+  emit: Emit,
+): Promise<void> {
   const { signal } = controller
-  await say(retry)
+  await emit(retry)
   const ended = new AbortController()
-  const stop = () => controller.abort(new Stop('drained'))
+  const stop = () => controller.abort(new AbortReason('drained'))
   if (draining.aborted) stop()
   else draining.addEventListener('abort', stop, { signal: ended.signal })
   try {
@@ -100,7 +104,7 @@ async function receiveReply(
   options: CallOptions,
   draft: Draft,
   step: number,
-  say: Say,
+  emit: Emit,
 ): Promise<void> {
   const { controller, idleTimeout, asking } = input
   const { signal } = controller
@@ -125,7 +129,7 @@ async function receiveReply(
           hasBegun = true
           asking.answered()
         }
-        const said = delta.text && say({ messageType: 'stream_event', step, delta })
+        const said = delta.text && emit({ messageType: 'stream_event', step, delta })
         // Most output is emitted without waiting. A slow database does not count as silence of the model.
         if (!said) continue
         clearTimeout(watchdog)

@@ -4,7 +4,7 @@ import { newId } from '../../../lib/id.ts'
 import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Telemetry } from '../../../telemetry/telemetry.ts'
 import type { StopReason } from '../../../wire.ts'
-import type { Channel, Journal } from '../events/event-log.ts'
+import type { EventLog, RunStream } from '../events/event-log.ts'
 import { type ExecutionRow, type MessageData, type Said, textSoFar, type Warning } from '../events/events.ts'
 import { classifyModelError, ModelError, UNEXPECTED, withoutWords } from '../models/model-errors.ts'
 import * as waits from '../queue/approvals.ts'
@@ -12,13 +12,13 @@ import * as claims from '../queue/claims.ts'
 import { waitForClient } from '../queue/client-tools.ts'
 import * as endings from '../queue/endings.ts'
 import { waitedBelow } from '../queue/tree.ts'
-import { Stop, TimeoutError } from './abort.ts'
+import { AbortReason, TimeoutError } from './abort.ts'
 import type { Asking } from './asking.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { failedBy } from './failures.ts'
 import { close, type PrepareDeps, prepareRun } from './prepare.ts'
 import { retryWhileUnavailable } from './retry.ts'
-import { type Progress, run, type Say } from './run.ts'
+import { type Emit, type Progress, run } from './run.ts'
 import { createRunBytes, type RunText } from './run-bytes.ts'
 import { reasoningOf, recordsOf, replayOf } from './steps.ts'
 import type { Toolbox } from './tools.ts'
@@ -27,7 +27,7 @@ import { createWarnings, type Warnings } from './warnings.ts'
 export type AttemptDeps = PrepareDeps & {
   bus: Bus
   claimDeps: claims.ClaimDeps
-  journal: Journal
+  eventLog: EventLog
   telemetry: Telemetry
   /** Aborted when this process shuts down. */
   stopped: AbortSignal
@@ -40,7 +40,7 @@ export type RunAttempt = (
   row: ExecutionRow,
   agent: claims.AgentRow,
   from: Checkpoint,
-  channel: Channel,
+  stream: RunStream,
   controller: AbortController,
 ) => Promise<ExecutionRow | null>
 
@@ -49,7 +49,7 @@ type Prepared = Awaited<ReturnType<typeof prepareRun>>
 /** State of an attempt, which is also the partial result if the attempt is stopped. */
 type State = {
   readonly row: ExecutionRow
-  readonly channel: Channel
+  readonly stream: RunStream
   readonly controller: AbortController
   readonly progress: Progress
   readonly warnings: Warnings
@@ -60,7 +60,7 @@ type State = {
 }
 
 export function createAttempts(deps: AttemptDeps): RunAttempt {
-  const { settings, db, clock, bus, log, models, journal } = deps
+  const { settings, db, clock, bus, log, models, eventLog } = deps
   const runBytes = createRunBytes(settings.MAX_RUN_BYTES)
 
   /** Opens the model, tools and prompt of the attempt. */
@@ -75,40 +75,40 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   /** Returns a function that numbers and publishes messages. */
-  function sayIn(state: State): Say {
-    const { channel } = state
+  function emitIn(state: State): Emit {
+    const { stream } = state
     const { signal } = state.controller
     return (data) => {
       signal.throwIfAborted()
       if (data.messageType === 'warning') return void state.warnings.warn(data.code, data.text)
       state.said = textSoFar(state.said, data)
       runBytes.add(state.text, data)
-      const room = journal.append(channel, data)
+      const room = eventLog.append(stream, data)
       return room && raceAbort(room, signal).then(() => signal.throwIfAborted())
     }
   }
 
   /** Publishes a warning without waiting. Warnings are few, and the next message waits for a sequence number anyway. */
-  const tell = (channel: Channel, warning: Warning) =>
-    void journal.append(channel, { messageType: 'warning', ...warning })
+  const publishWarning = (stream: RunStream, warning: Warning) =>
+    void eventLog.append(stream, { messageType: 'warning', ...warning })
 
   /** Runs the attempt to its outcome. Returns null if another process took the run over or this process shuts down. */
-  async function play(
+  async function execute(
     state: State,
     opening: readonly MessageData[],
     preparing: Promise<Prepared>,
   ): Promise<endings.Outcome | null> {
-    const { channel, progress } = state
+    const { stream, progress } = state
     const { signal } = state.controller
     const stopClock = limitTime(state)
     let toolbox: Toolbox | null = null
     try {
-      for (const data of opening) await journal.append(channel, data)
-      state.warnings.show((warning) => tell(channel, warning))
+      for (const data of opening) await eventLog.append(stream, data)
+      state.warnings.show((warning) => publishWarning(stream, warning))
       const prepared = await preparing
       state.asking = prepared.input.asking
       toolbox = prepared.toolbox
-      const stopReason = await run(prepared.input, progress, sayIn(state))
+      const stopReason = await run(prepared.input, progress, emitIn(state))
       if (stopReason === 'max_turns' && !state.said.text) {
         state.said = { ...state.said, text: `[${limitText(prepared.input.maxTurns)}]` }
       }
@@ -119,9 +119,9 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       return { status: 'completed', result: state.said.text, ...object, stopReason: stopReason ?? 'end_turn' }
     } catch (error) {
       const why = signal.aborted ? signal.reason : error
-      if (!(why instanceof Stop)) return failedBy(why, causeOf(state, why))
-      if (why.why === 'cancelled') return endings.CANCELLED
-      if (why.why === 'drained') await journal.flush()
+      if (!(why instanceof AbortReason)) return failedBy(why, causeOf(state, why))
+      if (why.reason === 'cancelled') return endings.CANCELLED
+      if (why.reason === 'drained') await eventLog.flush()
       return null
     } finally {
       if (toolbox) close(deps, toolbox)
@@ -133,10 +133,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
    * Writes the final state, or suspends a run that waits for an approval or for its client. Returns null if it was suspended or taken
    * over.
    */
-  async function conclude(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
-    const { row, channel, progress, said } = state
+  async function finalize(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
+    const { row, stream, progress, said } = state
     if (!played) {
-      journal.close(channel, null)
+      eventLog.close(stream, null)
       return null
     }
     let outcome = played
@@ -155,7 +155,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       replay: replayOf(steps, isKept ? [] : progress.last, by.model),
       reasoning: reasoningOf(steps, isKept ? [] : progress.last),
     }
-    const remains = { ...left, ...(await journal.drain(channel)) }
+    const remains = { ...left, ...(await eventLog.seal(stream)) }
     const again = (error: unknown) =>
       log.error({ err: error, executionId: row.id }, 'failed to store the end of a run, retrying')
     if (asked.length || theirs.length) {
@@ -165,7 +165,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
           : waitForClient(deps.claimDeps, row, theirs, remains)
       try {
         if (await retryWhileUnavailable(suspend, deps.stopped, again)) {
-          journal.close(channel, null)
+          eventLog.close(stream, null)
           bus.publish('execution', [row.id])
           bus.publish('chat', [row.chatId])
           bus.publish(
@@ -181,7 +181,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       }
     }
     const ended = await retryWhileUnavailable(() => deps.end(row, outcome, remains), deps.stopped, again)
-    journal.close(channel, ended)
+    eventLog.close(stream, ended)
     return ended
   }
 
@@ -227,11 +227,11 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
-  return (row, agent, from, channel, controller) => {
+  return (row, agent, from, stream, controller) => {
     const { usage, steps, said, opening, warnings } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], last: [] }
     const state: State = {
-      ...{ row, channel, controller, progress },
+      ...{ row, stream, controller, progress },
       warnings: createWarnings(warnings),
       said,
       asking: null,
@@ -239,8 +239,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     }
     const preparing = prepare(state, agent)
     preparing.catch(() => {})
-    return play(state, opening, preparing)
-      .then((outcome) => conclude(state, outcome))
+    return execute(state, opening, preparing)
+      .then((outcome) => finalize(state, outcome))
       .finally(() => runBytes.close(state.text))
   }
 }

@@ -4,7 +4,7 @@ import { raceAbort } from '../../../lib/race-abort.ts'
 import { cut } from '../../../lib/text.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import type { MessageData } from '../events/events.ts'
-import { Stop, TimeoutError } from './abort.ts'
+import { AbortReason, TimeoutError } from './abort.ts'
 import { noSuchTool } from './offers.ts'
 import { retryWhileUnavailable } from './retry.ts'
 import type { Progress, RunInput } from './run.ts'
@@ -167,7 +167,7 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
   }
   const edited = call.decision?.edited
   const answer = tool.call(edited ?? call.input, context).catch((error) => {
-    if (error instanceof Stop) throw error
+    if (error instanceof AbortReason) throw error
     if (error instanceof AppError && error.status < 500) return failure(error.message)
     if (!either.aborted) input.onToolError(tool.name, error)
     return failure('The tool failed')

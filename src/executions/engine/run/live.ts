@@ -1,10 +1,10 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { raceAbort } from '../../../lib/race-abort.ts'
-import type { Journal } from '../events/event-log.ts'
+import type { EventLog } from '../events/event-log.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { AgentRow } from '../queue/claims.ts'
-import { Stop } from './abort.ts'
+import { AbortReason } from './abort.ts'
 import type { RunAttempt } from './attempt.ts'
 import type { Checkpoint } from './checkpoint.ts'
 
@@ -19,7 +19,7 @@ type Run = {
 export type Launch = (row: ExecutionRow, agent: AgentRow, from: Checkpoint) => void
 
 export type LiveDeps = {
-  journal: Journal
+  eventLog: EventLog
   log: Logger
   attempt: RunAttempt
   /** Aborted when this process shuts down. */
@@ -31,7 +31,7 @@ export type LiveDeps = {
 export type Live = ReturnType<typeof createLive>
 
 /** Tracks the runs of this process and the slots reserved for runs that are about to start. */
-export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps) {
+export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps) {
   const runs = new Map<string, Run>()
   /** Number of runs that are being claimed, and the number of slots reserved for them. */
   let claiming = 0
@@ -39,15 +39,15 @@ export function createLive({ journal, log, attempt, stopped, onLeft }: LiveDeps)
   /** Runs cancelled while claims are in progress, in case the claim is theirs. */
   const early = new Set<string>()
 
-  const stop = (id: string, why: Stop['why']) => runs.get(id)?.controller.abort(new Stop(why))
+  const stop = (id: string, why: AbortReason['reason']) => runs.get(id)?.controller.abort(new AbortReason(why))
 
   function begin(row: ExecutionRow, agent: AgentRow, from: Checkpoint): void {
     const controller = new AbortController()
-    const channel = journal.open(row, () => controller.abort(new Stop('lost')))
-    const ended = attempt(row, agent, from, channel, controller)
+    const stream = eventLog.open(row, () => controller.abort(new AbortReason('lost')))
+    const ended = attempt(row, agent, from, stream, controller)
       .catch((error) => {
         log.error({ err: error, executionId: row.id }, 'failed to end a run')
-        journal.close(channel, null)
+        eventLog.close(stream, null)
         return null
       })
       .finally(() => {

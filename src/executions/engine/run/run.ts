@@ -73,7 +73,7 @@ export type Ask = { call: Call; tool: Tool; said: Described }
  * Emits a message of a run. The caller awaits the returned promise, if any, before the run continues. It throws to stop
  * the run.
  */
-export type Say = (data: MessageData) => Promise<unknown> | undefined
+export type Emit = (data: MessageData) => Promise<unknown> | undefined
 
 /**
  * Executes one run: asks the model, step by step while it calls tools, and emits its messages and the tools' results.
@@ -86,7 +86,7 @@ export type Say = (data: MessageData) => Promise<unknown> | undefined
  * Returns the reason for the end, or null if the run waits for an approval or for its client. Throws {@link
  * InvalidOutput}.
  */
-export async function run(input: RunInput, progress: Progress, say: Say): Promise<StopReason | null> {
+export async function run(input: RunInput, progress: Progress, emit: Emit): Promise<StopReason | null> {
   const { usage, steps } = progress
   const { prompt } = input
   for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step))
@@ -96,7 +96,7 @@ export async function run(input: RunInput, progress: Progress, say: Say): Promis
   let isRepaired = false
   for (;;) {
     if (last) {
-      for await (const result of makeCalls(input, last, progress)) await say(result)
+      for await (const result of makeCalls(input, last, progress)) await emit(result)
       if (progress.asks.length || progress.theirs.length) return null
       prompt.push(...toPrompt(last))
     }
@@ -105,7 +105,7 @@ export async function run(input: RunInput, progress: Progress, say: Say): Promis
     else if (number > input.maxTurns) return atLimit(input)
     repair = null
     const before = { ...usage }
-    const given = await ask(input, prompt, number, usage, say)
+    const given = await ask(input, prompt, number, usage, emit)
     const reply = { ...given, parts: understood(given.parts, input.tools) }
     progress.last = reply.parts
     last = {
@@ -121,7 +121,7 @@ export async function run(input: RunInput, progress: Progress, say: Say): Promis
     // Stored before it is emitted: a process that takes the run over emits the missing part of a stored step, and
     // requests any other step again.
     if (last.calls.length && !isLast) await input.steps().save(last)
-    await say(assistantEvent(number, reply.parts))
+    await emit(assistantEvent(number, reply.parts))
     if (!last.calls.length) {
       if (!input.output) return reply.stopReason
       const parsed = parseAnswer(input.output, textOf(reply.parts))
@@ -135,7 +135,7 @@ export async function run(input: RunInput, progress: Progress, say: Say): Promis
       continue
     }
     if (isLast) {
-      await refuse(last, input.maxTurns, say)
+      await refuse(last, input.maxTurns, emit)
       return atLimit(input)
     }
   }
@@ -147,10 +147,10 @@ function atLimit({ output, maxTurns }: RunInput): StopReason {
   return 'max_turns'
 }
 
-async function refuse({ calls }: Step, maxTurns: number, say: Say): Promise<void> {
+async function refuse({ calls }: Step, maxTurns: number, emit: Emit): Promise<void> {
   for (const call of calls) {
     call.result = { content: `Not called: the run has reached its limit of ${maxTurns} turns`, isError: true }
-    await say(resultEvent(call, call.result))
+    await emit(resultEvent(call, call.result))
   }
 }
 

@@ -6,7 +6,7 @@ import { cut } from '../../../lib/text.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import type { StopReason } from '../../../wire.ts'
 import { type ExecutionRow, type MessageData, textOf } from '../events/events.ts'
-import { Stop } from './abort.ts'
+import { AbortReason } from './abort.ts'
 import { retryWhileUnavailable } from './retry.ts'
 import type { RunUsage } from './run.ts'
 import type { Tool, ToolResult } from './tools.ts'
@@ -232,7 +232,7 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
         where: { id: executionId, attempt, status: 'running' },
         data: { leaseUntil: new Date(now.getTime() + deps.leaseDuration) },
       })
-      if (!count) throw new Stop('lost')
+      if (!count) throw new AbortReason('lost')
       await write(tx, now)
     })
 
@@ -267,7 +267,7 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
         where: { executionId, step, position, completedAt: null, execution: { attempt, status: 'running' } },
         data: { childExecutionId },
       })
-      if (!count) throw new Stop('lost')
+      if (!count) throw new AbortReason('lost')
     },
     async findChild(step, { position }) {
       const found = await deps.db.toolCall.findFirst({

@@ -4,12 +4,12 @@ import { expect, test, vi } from 'vitest'
 import { rowLock } from '../../src/db/client.ts'
 import { createCompaction } from '../../src/executions/engine/events/compaction.ts'
 import {
-  type Channel,
-  createJournal,
-  type Journal,
-  leave,
+  createEventLog,
+  drain,
+  type EventLog,
   more,
-  take,
+  type RunStream,
+  unsubscribe,
 } from '../../src/executions/engine/events/event-log.ts'
 import {
   type ExecutionEvent,
@@ -38,15 +38,15 @@ const delta = (text: string, step = 1): MessageData => ({
 /** A run whose worker is the test, which appends its events by hand. */
 type Puppet = {
   row: ExecutionRow
-  journal: Journal
-  /** A callback after the journal has stored events. */
+  eventLog: EventLog
+  /** A callback after the eventLog has stored events. */
   hooks: { onStored: () => void }
-  channel: Channel
+  stream: RunStream
   follow(after: number, pace: () => Promise<void>, signal?: AbortSignal): Promise<ExecutionEvent[]>
   complete(result: string): Promise<ExecutionRow>
 }
 
-/** Starts it in its own journal, or in a shared one. */
+/** Starts it in its own eventLog, or in a shared one. */
 async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
   const { db, clock, actor } = lab
   const { log, bus, settings } = lab.server.service.deps
@@ -69,19 +69,19 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
   const row = await accept(deps, asked, true)
   const hooks = beside?.hooks ?? { onStored: () => {} }
   const onStored = () => hooks.onStored()
-  const journal = beside?.journal ?? createJournal({ db, clock, log, owner, rowLock: lock, onStored })
+  const eventLog = beside?.eventLog ?? createEventLog({ db, clock, log, owner, rowLock: lock, onStored })
   const notices = createNotices(bus)
-  const channel = journal.open(row, () => {
+  const stream = eventLog.open(row, () => {
     throw new Error('The run was taken away')
   })
   return {
     row,
-    journal,
+    eventLog,
     hooks,
-    channel,
+    stream,
     async follow(after, pace, signal = new AbortController().signal) {
       const events: ExecutionEvent[] = []
-      for await (const batch of follow({ db, journal, notices, stopped: NEVER }, row, after, signal)) {
+      for await (const batch of follow({ db, eventLog, notices, stopped: NEVER }, row, after, signal)) {
         expect(batch).not.toHaveLength(0)
         events.push(...batch)
         await pace()
@@ -99,11 +99,11 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
         warnings: [],
         replay: null,
         reasoning: null,
-        ...(await journal.drain(channel)),
+        ...(await eventLog.seal(stream)),
       }
       const ended = await finish(deps, row, { status: 'completed', result, stopReason: 'end_turn' }, remains)
       expect(ended).not.toBeNull()
-      journal.close(channel, ended!.execution)
+      eventLog.close(stream, ended!.execution)
       bus.publish('execution', [row.id])
       const compaction = createCompaction(db)
       if (remains.scattered) compaction.add(row.id)
@@ -135,15 +135,15 @@ const step = fc.oneof(
 /** Events after a number, without their times, which may be those of writing or of storing. */
 const plain = (events: readonly ExecutionEvent[]) => events.map(({ seq, event, data }) => ({ seq, event, data }))
 
-test('a follower that joins at any time and pace gets exactly the events after its number', async () => {
+test('a subscriber that joins at any time and pace gets exactly the events after its number', async () => {
   await using lab = await startLab()
   const check = async (steps: (typeof step extends fc.Arbitrary<infer Step> ? Step : never)[]) => {
     const run = await puppet(lab)
     const said: MessageData[] = []
-    const followers: { after: number; events: Promise<ExecutionEvent[]> }[] = []
+    const subscribers: { after: number; events: Promise<ExecutionEvent[]> }[] = []
     const say = async (data: MessageData) => {
       said.push(data)
-      await run.journal.append(run.channel, data)
+      await run.eventLog.append(run.stream, data)
     }
     let turn = 1
     for (const next of steps) {
@@ -153,14 +153,14 @@ test('a follower that joins at any time and pace gets exactly the events after i
       else if (next.do === 'tool') {
         await say({ messageType: 'tool_result', toolUseId: `t${turn}`, content: '', isError: true })
         turn++
-      } else if (next.do === 'flush') await run.journal.flush()
+      } else if (next.do === 'flush') await run.eventLog.flush()
       else if (next.do === 'wait') for (let index = 0; index < next.turns; index++) await nextTurn()
       else {
         const after = Math.round(next.after * (said.length + META_SEQ))
         const pace = async () => {
           for (let index = 0; index < next.pace; index++) await nextTurn()
         }
-        followers.push({ after, events: run.follow(after, pace) })
+        subscribers.push({ after, events: run.follow(after, pace) })
       }
     }
     const ended = await run.complete('done')
@@ -169,7 +169,7 @@ test('a follower that joins at any time and pace gets exactly the events after i
       ...said.map((data, index) => ({ seq: META_SEQ + 1 + index, event: 'message', data })),
       { seq: ended.terminalSeq, event: 'result' },
     ]
-    for (const { after, events } of followers) {
+    for (const { after, events } of subscribers) {
       const expected = whole.filter(({ seq }) => seq! > after)
       const told = plain(await events)
       expect(told).toHaveLength(expected.length)
@@ -177,12 +177,12 @@ test('a follower that joins at any time and pace gets exactly the events after i
     }
     const stored = await storedEvents(lab.db, run.row.id)
     expect(stored.map(({ data }) => data)).toEqual(said)
-    expect(run.journal.find(run.row.id)).toBeUndefined()
+    expect(run.eventLog.find(run.row.id)).toBeUndefined()
   }
   await fc.assert(fc.asyncProperty(fc.array(step, { maxLength: 50 }), check), { numRuns: times(60) })
 }, 120_000)
 
-test('numbers are reserved before a follower sees them, whatever their count', async () => {
+test('numbers are reserved before a subscriber sees them, whatever their count', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
   const seen: ExecutionEvent[] = []
@@ -190,20 +190,20 @@ test('numbers are reserved before a follower sees them, whatever their count', a
     const signal = new AbortController().signal
     const { db } = lab
     const notices = createNotices(lab.server.service.deps.bus)
-    for await (const batch of follow({ db, journal: run.journal, notices, stopped: NEVER }, run.row, 0, signal)) {
+    for await (const batch of follow({ db, eventLog: run.eventLog, notices, stopped: NEVER }, run.row, 0, signal)) {
       seen.push(...batch)
       const { seqReserved, terminalSeq } = await lab.row(run.row.id)
       expect(terminalSeq ?? seqReserved).toBeGreaterThanOrEqual(batch.at(-1)!.seq)
     }
   })()
-  for (let index = 0; index < 2_000; index++) await run.journal.append(run.channel, delta('x'))
+  for (let index = 0; index < 2_000; index++) await run.eventLog.append(run.stream, delta('x'))
   await run.complete('x'.repeat(2_000))
   await watching
   expect(seen).toHaveLength(2_002)
   expect(await violations(lab.db)).toEqual([])
 })
 
-test('a follower sees nothing of a run before an event of it is stored', async () => {
+test('a subscriber sees nothing of a run before an event of it is stored', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
   const shown = new AbortController()
@@ -215,8 +215,8 @@ test('a follower sees nothing of a run before an event of it is stored', async (
     },
     shown.signal,
   )
-  run.journal.append(run.channel, delta('one '))
-  run.journal.append(run.channel, delta('two '))
+  run.eventLog.append(run.stream, delta('one '))
+  run.eventLog.append(run.stream, delta('two '))
   expect(await following).toHaveLength(2)
   await run.complete('one two ')
 })
@@ -228,21 +228,21 @@ test('the last event arrives together with the end, or as soon as it is stored w
     const notices = createNotices(lab.server.service.deps.bus)
     const batches: string[][] = []
     const following = (async () => {
-      const source = { db: lab.db, journal: run.journal, notices, stopped: NEVER }
+      const source = { db: lab.db, eventLog: run.eventLog, notices, stopped: NEVER }
       for await (const batch of follow(source, run.row, META_SEQ, NEVER)) {
         batches.push(batch.map(({ data, event }) => ('messageType' in data ? data.messageType : event)))
       }
     })()
-    run.journal.append(run.channel, delta('Done.'))
+    run.eventLog.append(run.stream, delta('Done.'))
     await expect.poll(() => batches).toEqual([['stream_event']])
-    run.journal.append(run.channel, {
+    run.eventLog.append(run.stream, {
       messageType: 'assistant',
       step: 1,
       text: 'Done.',
       content: [{ type: 'text', text: 'Done.' }],
     })
     if (isStored) {
-      await run.journal.flush()
+      await run.eventLog.flush()
       await expect.poll(() => batches.slice(1)).toEqual([['assistant']])
     }
     await run.complete('Done.')
@@ -254,50 +254,50 @@ test('the last event arrives together with the end, or as soon as it is stored w
 test('the last event stays hidden until it is stored, even while earlier events are stored', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
-  const follower = run.journal.follow(run.channel)
+  const subscriber = run.eventLog.subscribe(run.stream)
   // It is appended between the write of earlier events and its acknowledgement.
   run.hooks.onStored = () => {
     run.hooks.onStored = () => {}
-    run.journal.append(run.channel, {
+    run.eventLog.append(run.stream, {
       messageType: 'assistant',
       step: 1,
       text: 'Done.',
       content: [{ type: 'text', text: 'Done.' }],
     })
   }
-  run.journal.append(run.channel, delta('Done.'))
-  expect(await more(follower)).toBe(true)
-  expect(take(follower).map(({ data }) => 'messageType' in data && data.messageType)).toEqual(['stream_event'])
+  run.eventLog.append(run.stream, delta('Done.'))
+  expect(await more(subscriber)).toBe(true)
+  expect(drain(subscriber).map(({ data }) => 'messageType' in data && data.messageType)).toEqual(['stream_event'])
   await run.complete('Done.')
-  expect(take(follower).map(({ event }) => event)).toEqual(['message', 'result'])
+  expect(drain(subscriber).map(({ event }) => event)).toEqual(['message', 'result'])
 })
 
-test('a follower of an ended run gets all events, even before this process learns of the end', async () => {
+test('a subscriber of an ended run gets all events, even before this process learns of the end', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
-  run.journal.append(run.channel, delta('Done.'))
+  run.eventLog.append(run.stream, delta('Done.'))
   // Its last write is on the disk, but not acknowledged yet.
-  const { close } = run.journal
+  const { close } = run.eventLog
   const told = Promise.withResolvers<void>()
-  run.journal.close = (...closed) => void told.promise.then(() => close(...closed))
+  run.eventLog.close = (...closed) => void told.promise.then(() => close(...closed))
   const ended = await run.complete('Done.')
   const notices = createNotices(lab.server.service.deps.bus)
   const seen: ExecutionEvent[] = []
-  const source = { db: lab.db, journal: run.journal, notices, stopped: NEVER }
+  const source = { db: lab.db, eventLog: run.eventLog, notices, stopped: NEVER }
   for await (const batch of follow(source, ended, META_SEQ, NEVER)) seen.push(...batch)
   expect(seen.map(({ event }) => event)).toEqual(['message', 'result'])
   told.resolve()
 })
 
-test('events with a waiting follower are stored at once, others after the interval', async () => {
+test('events with a waiting subscriber are stored at once, others after the interval', async () => {
   await using lab = await startLab()
   const alone = await puppet(lab)
   const followed = await puppet(lab, alone)
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   try {
-    alone.journal.append(alone.channel, delta('one '))
+    alone.eventLog.append(alone.stream, delta('one '))
     const following = followed.follow(META_SEQ, async () => {})
-    followed.journal.append(followed.channel, delta('two '))
+    followed.eventLog.append(followed.stream, delta('two '))
     await untilStored(lab, followed)
     expect(await storedEvents(lab.db, alone.row.id)).toEqual([])
     vi.advanceTimersByTime(50)
@@ -309,17 +309,17 @@ test('events with a waiting follower are stored at once, others after the interv
   }
 })
 
-test('events without a follower are stored however many followers wait for others', async () => {
+test('events without a subscriber are stored however many subscribers wait for others', async () => {
   await using lab = await startLab()
   const alone = await puppet(lab)
   const followed = await puppet(lab, alone)
   const following = followed.follow(META_SEQ, async () => {})
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   try {
-    // Another event finds a follower whenever one is stored.
+    // Another event finds a subscriber whenever one is stored.
     const say = () => {
-      alone.journal.append(alone.channel, delta('word '))
-      followed.journal.append(followed.channel, {
+      alone.eventLog.append(alone.stream, delta('word '))
+      followed.eventLog.append(followed.stream, {
         messageType: 'tool_result',
         toolUseId: 't',
         content: '',
@@ -360,20 +360,20 @@ test('an outage causes no write per token, and all tokens are stored afterwards'
   const hooks = { rowLock: rowLock(settings), onStored: () => {} }
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   try {
-    const journal = createJournal({ db, clock: lab.clock, log, owner: 'the test', ...hooks })
-    const channel = journal.open(run.row, () => {})
-    const follower = journal.follow(channel)
-    const first = more(follower)
+    const eventLog = createEventLog({ db, clock: lab.clock, log, owner: 'the test', ...hooks })
+    const stream = eventLog.open(run.row, () => {})
+    const subscriber = eventLog.subscribe(stream)
+    const first = more(subscriber)
     for (let index = 0; index < 50; index++) {
-      journal.append(channel, delta('word '))
+      eventLog.append(stream, delta('word '))
       await nextTurn()
     }
     expect(tries).toBe(1)
     away = false
     vi.advanceTimersByTime(500)
     expect(await first).toBe(true)
-    expect(take(follower)).toHaveLength(50)
-    leave(follower)
+    expect(drain(subscriber)).toHaveLength(50)
+    unsubscribe(subscriber)
   } finally {
     vi.useRealTimers()
   }
@@ -384,10 +384,10 @@ test('one flush stores the events of 600 runs, although one transaction takes fe
   await using lab = await startLab()
   const first = await puppet(lab)
   const others = await Promise.all(Array.from({ length: 599 }, () => puppet(lab, first)))
-  for (const { journal, channel } of [first, ...others]) journal.append(channel, delta('word '))
-  await first.journal.flush()
+  for (const { eventLog, stream } of [first, ...others]) eventLog.append(stream, delta('word '))
+  await first.eventLog.flush()
   expect(await lab.db.executionEvent.count()).toBe(600)
-  expect(others.filter(({ channel }) => channel.tail.length)).toEqual([])
+  expect(others.filter(({ stream }) => stream.unpersisted.length)).toEqual([])
 })
 
 /** The fake clock stands still, so no timer fires. */
@@ -406,11 +406,11 @@ test.skipIf(onPostgres)(
       const run = await puppet(lab)
       const tokens = Array.from({ length: count }, (_, index) => `token${index % 10} `)
       for (const token of tokens) {
-        await run.journal.append(run.channel, delta(token))
-        await run.journal.flush()
+        await run.eventLog.append(run.stream, delta(token))
+        await run.eventLog.flush()
       }
       const text = tokens.join('')
-      await run.journal.append(run.channel, {
+      await run.eventLog.append(run.stream, {
         messageType: 'assistant',
         step: 1,
         text,
@@ -432,7 +432,7 @@ test.skipIf(onPostgres)(
   60_000,
 )
 
-test('the journal buffers only a small part of a large reply, in any portions', async () => {
+test('the eventLog buffers only a small part of a large reply, in any portions', async () => {
   await using lab = await startLab()
   const sizes: number[] = []
   for (const [count, length] of [
@@ -440,7 +440,7 @@ test('the journal buffers only a small part of a large reply, in any portions', 
     [60, 100_000],
   ] as const) {
     const run = await puppet(lab)
-    for (let index = 0; index < count; index++) await run.journal.append(run.channel, delta('x'.repeat(length)))
+    for (let index = 0; index < count; index++) await run.eventLog.append(run.stream, delta('x'.repeat(length)))
     await run.complete('x'.repeat(count * length))
     let total = 0
     for await (const batch of readEvents(lab.db, run.row.id, 0)) {
@@ -459,10 +459,10 @@ test('megabytes at the end of a run are stored in several transactions before th
   let stored = 0
   run.hooks.onStored = () => stored++
   const part = 'x'.repeat(300_000)
-  for (let index = 0; index < 6; index++) void run.journal.append(run.channel, delta(part))
+  for (let index = 0; index < 6; index++) void run.eventLog.append(run.stream, delta(part))
   const text = part.repeat(6)
   const content = [{ type: 'text' as const, text }]
-  void run.journal.append(run.channel, { messageType: 'assistant', step: 1, text, content })
+  void run.eventLog.append(run.stream, { messageType: 'assistant', step: 1, text, content })
   await run.complete(text)
   expect(stored).toBeGreaterThanOrEqual(6)
   const said: ExecutionEvent[] = []
@@ -477,8 +477,8 @@ test('merging text preserves steps and tools between them, and concurrent reader
   const said: MessageData[] = []
   const say = async (data: MessageData) => {
     said.push(data)
-    await run.journal.append(run.channel, data)
-    await run.journal.flush()
+    await run.eventLog.append(run.stream, data)
+    await run.eventLog.flush()
   }
   for (let turn = 1; turn <= 5; turn++) {
     for (let index = 0; index < 30; index++) await say(delta(`${turn}-${index} `, turn))
