@@ -47,7 +47,12 @@ export function readKey(key: string, method: string, path: string): IdempotencyK
 }
 
 /** Returns the record of a key, or the claim to create one. Throws 422 if the key was used with another request. */
-export async function lookUp(actor: Actor, deps: Deps, { key, method, path }: IdempotencyKey, input: unknown) {
+export async function findIdempotencyRecord(
+  actor: Actor,
+  deps: Deps,
+  { key, method, path }: IdempotencyKey,
+  input: unknown,
+) {
   const digest = (...parts: string[]) =>
     createHmac('sha256', deps.idempotencyKey).update(JSON.stringify(parts)).digest('base64url')
   const { organizationId } = actor
@@ -71,7 +76,7 @@ export async function isTaken(db: Db, { id, replaces }: KeyClaim): Promise<boole
 }
 
 /** Writes the record in the transaction of the request's effect. Throws {@link IdempotencyConflict}. */
-export async function take(
+export async function takeClaim(
   tx: Tx,
   claim: KeyClaim,
   now: Date,
@@ -139,7 +144,7 @@ export const idempotent = <T extends object>(
   const { deps } = ctx
   const keeping = (claim: KeyClaim) =>
     inTransaction(deps, async (own, tx) => {
-      await take(tx, claim, deps.clock.now())
+      await takeClaim(tx, claim, deps.clock.now())
       const answer = await effect(own, tx)
       await store(tx, claim, answer)
       return answer
@@ -161,7 +166,7 @@ export async function idempotentClaimed<T extends object>(
   if (!idempotency) return effect(null)
   await visible()
   for (;;) {
-    const { record, claim } = await lookUp(actor, deps, idempotency, input)
+    const { record, claim } = await findIdempotencyRecord(actor, deps, idempotency, input)
     if (record) return replay(record, idempotency)
     try {
       return await effect(claim)
@@ -199,13 +204,13 @@ export async function idempotentLease<T extends object>(
   if (!idempotency) return effect({ anew: false, keep: async (_, answer) => answer })
   await visible()
   const { db, clock } = deps
-  const { record, claim } = await lookUp(actor, deps, idempotency, input)
+  const { record, claim } = await findIdempotencyRecord(actor, deps, idempotency, input)
   const now = clock.now()
   const lapsed = record?.leaseUntil && record.leaseUntil <= now
   if (record?.answer) return replay(record, idempotency)
   if (record && !lapsed) throw inProgress()
   try {
-    await take(db, claim, now, { leaseUntil: new Date(now.getTime() + LEASE) })
+    await takeClaim(db, claim, now, { leaseUntil: new Date(now.getTime() + LEASE) })
   } catch (error) {
     throw error instanceof IdempotencyConflict ? inProgress() : error
   }

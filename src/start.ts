@@ -2,7 +2,7 @@ import { createServer, type RequestListener, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { createKnownAgents } from './agents/known.ts'
+import { createAgentCache } from './agents/agent-cache.ts'
 import { createApp } from './app.ts'
 import { createActors } from './auth/actors.ts'
 import { createKeyNetworks } from './auth/key-networks.ts'
@@ -24,7 +24,7 @@ import { damaged } from './errors.ts'
 import { createEngine } from './executions/engine/engine.ts'
 import { createNotices } from './executions/engine/events/notices.ts'
 import { createModels } from './executions/engine/models/models.ts'
-import { agentFor } from './executions/start.ts'
+import { agentFor } from './executions/execute.ts'
 import { openTools } from './executions/tools.ts'
 import { limitConnections } from './http/connections.ts'
 import { refuseMalformed } from './http/malformed.ts'
@@ -40,7 +40,7 @@ import { createScheduler, type Scheduler } from './missions/scheduler.ts'
 import { openPause } from './pause.ts'
 import { createReadProviders } from './providers/records.ts'
 import type { Settings } from './settings.ts'
-import { startTelemetry } from './telemetry/start.ts'
+import { startTelemetry } from './telemetry/setup.ts'
 import { createDeliverer, type Deliverer } from './webhooks/deliverer.ts'
 
 export type Service = {
@@ -161,7 +161,7 @@ export async function startService(
     engine,
     chatNotices,
     actors,
-    knownAgents: createKnownAgents(),
+    agentCache: createAgentCache(),
     revocations,
     idTokens,
     accessTokens,

@@ -1,13 +1,13 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
-import { beginningWhole, concat, toTitle } from '../src/lib/text.ts'
+import { appendFlat, beginningWhole, toTitle } from '../src/lib/text.ts'
 
 const words = (count: number): string[] => Array.from({ length: count }, (_, index) => JSON.parse(`"word ${index} "`))
 
 test('a joined text equals its pieces', () => {
   const pieces = ['', 'a', 'é', '😀'.slice(0, 1), '😀'.slice(1), '\n', ...words(3_000), 'x'.repeat(100_000), '']
-  expect(pieces.reduce(concat, '')).toBe(pieces.join(''))
+  expect(pieces.reduce(appendFlat, '')).toBe(pieces.join(''))
 })
 
 test('a joined text takes hardly more memory than its length', () => {
@@ -18,7 +18,7 @@ test('a joined text takes hardly more memory than its length', () => {
     return process.memoryUsage().heapUsed
   }
   const before = used()
-  const texts = Array.from({ length: 50 }, () => words(5_000).reduce(concat, ''))
+  const texts = Array.from({ length: 50 }, () => words(5_000).reduce(appendFlat, ''))
   const length = texts.reduce((sum, text) => sum + text.length, 0)
   expect((used() - before) / length).toBeLessThan(2)
   expect(texts).toHaveLength(50)

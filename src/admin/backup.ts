@@ -5,7 +5,7 @@ import { dirname, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { databaseFile, requireOwnLog } from '../db/client.ts'
 import type { Settings } from '../settings.ts'
-import { AdminError } from './values.ts'
+import { AdminError } from './option-values.ts'
 
 /**
  * Copies a consistent snapshot of the SQLite database into a new file that only its owner can read, while a server may

@@ -15,7 +15,7 @@ import {
 } from '../organizations/service.ts'
 import { publicAddress, type Settings } from '../settings.ts'
 import { backup } from './backup.ts'
-import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './values.ts'
+import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './option-values.ts'
 
 /** Context of every command; most also have the open database. */
 export type Operator = { settings: Settings; now: Date }

@@ -10,7 +10,7 @@ import { countedStarts } from '../installation.ts'
 import { installationId } from '../media/installation.ts'
 import { flush, markCopy } from './backup.ts'
 import type { Admin, Answer, Operator } from './commands.ts'
-import { AdminError } from './values.ts'
+import { AdminError } from './option-values.ts'
 
 const REPEAT = `What was changed after the copy was made is not in it. Before you resume, repeat what matters: revoke the
 tokens that were revoked since, remove the members who left, and change secrets that were changed.`

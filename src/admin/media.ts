@@ -5,7 +5,7 @@ import { installationId } from '../media/installation.ts'
 import { cleanMedia, findLeftovers, restoreMedia, TRASH_DAYS } from '../media/leftovers.ts'
 import { openStorage } from '../media/storage.ts'
 import type { Admin, Answer, Options } from './commands.ts'
-import { AdminError } from './values.ts'
+import { AdminError } from './option-values.ts'
 
 async function open({ database, settings, now }: Admin) {
   const id = installationId(await openMasterKey(database, settings, now))

@@ -8,9 +8,9 @@ import { lockDatabase } from '../db/sqlite/file-lock.ts'
 import { countedStarts, findCopy } from '../installation.ts'
 import { table } from '../lib/table.ts'
 import type { Answer, Operator, Options } from './commands.ts'
+import { AdminError } from './option-values.ts'
 import { createProgress } from './progress.ts'
 import { allTables, createChecksum, fromPostgres, fromSqlite, type Row, type Table } from './tables.ts'
-import { AdminError } from './values.ts'
 
 /** Maximum number of rows per batch, and the approximate length of a batch (characters). */
 const BATCH = 500

@@ -3,7 +3,7 @@ import { changeEncryptionKey } from '../crypto/secrets.ts'
 import { databaseFile } from '../db/client.ts'
 import { Key } from '../settings.ts'
 import type { Admin, Answer } from './commands.ts'
-import { AdminError } from './values.ts'
+import { AdminError } from './option-values.ts'
 
 /** Changes the encryption key beside running servers: to NEW_ENCRYPTION_KEY, or to a new key file. */
 export async function rotateKey({ database, settings, now }: Admin): Promise<Answer> {

@@ -4,7 +4,7 @@ import { isUnavailable } from '../lib/database-errors.ts'
 import { readSettings, type Settings, SettingsError } from '../settings.ts'
 import { HELP, type Invocation, readArguments, UsageError } from './arguments.ts'
 import type { Answer } from './commands.ts'
-import { AdminError } from './values.ts'
+import { AdminError } from './option-values.ts'
 
 export type Outcome = { code: 0 | 1 | 2; out: string; err: string }
 

@@ -1,9 +1,9 @@
 import type { Deps } from '../deps.ts'
-import type { KnownAgent } from './known.ts'
+import type { CachedAgent } from './agent-cache.ts'
 
 // Converts an agent for the hosted original's client, which expects agents as `character` (contract-2.md section 1.15).
 
-const toCharacter = (agent: KnownAgent) => ({
+const toCharacter = (agent: CachedAgent) => ({
   ...agent,
   characterDescription: agent.description,
   system_message: agent.systemPrompt,
@@ -13,7 +13,7 @@ const toCharacter = (agent: KnownAgent) => ({
 const PREFIX = 'td'
 
 /** Adds `character` beside `agent`, and `characters` beside `agents`, if tokens have the hosted original's prefix. */
-export function withCharacters<Answer extends { agent?: KnownAgent; agents?: KnownAgent[] }>(
+export function withCharacters<Answer extends { agent?: CachedAgent; agents?: CachedAgent[] }>(
   { settings }: Pick<Deps, 'settings'>,
   answer: Answer,
 ) {

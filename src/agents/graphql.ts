@@ -13,7 +13,7 @@ import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/service.ts'
-import { fromVersion, LONG_TEXTS, strings } from './known.ts'
+import { fromVersion, LONG_TEXTS, strings } from './agent-cache.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -195,7 +195,7 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
 
 const Versions = connectionType('AgentVersion', AgentVersion, 'versions of an agent, newest first')
 
-const CARD = rowsOf('AgentCard', 'Agent', () => service.onShow('byId'), { name: 'Agent' })
+const CARD = rowsOf('AgentCard', 'Agent', () => service.publiclyVisible('byId'), { name: 'Agent' })
 
 const AgentCard = builder.prismaObject('Agent', {
   variant: 'AgentCard',

@@ -1,5 +1,5 @@
+import { executeAgent } from '../executions/execute.ts'
 import { EXECUTE_ERRORS, Execute, Executed } from '../executions/schema.ts'
-import { start } from '../executions/start.ts'
 import { idempotent } from '../idempotency.ts'
 import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
 import { withCharacters } from './characters.ts'
@@ -83,7 +83,7 @@ export const agents = router({
     )
     .input(Execute)
     .output(Executed)
-    .mutation(({ ctx, input }) => start(ctx.actor, ctx.deps, input, ctx)),
+    .mutation(({ ctx, input }) => executeAgent(ctx.actor, ctx.deps, input, ctx)),
 
   listPublic: token('agents:read')
     .meta(rest('GET', '/api/v1/public/agents', "List every organization's public agents"))

@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { takingConstants } from '../lib/constant.ts'
 import { bool, image, int, ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { fallbackModels, ModelSettings, NewModelSettings } from '../lib/model-settings.ts'
 import { NewOutput, Output } from '../lib/output.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
+import { acceptPreserialized } from '../lib/preserialize.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
 import { AttachedSkill, attachedAt } from '../skills/schema.ts'
 
@@ -143,7 +143,7 @@ export const AgentSkillRef = z
   .meta({ id: 'AgentSkillRef', description: 'A skill of an agent, with its version' })
 
 /** An agent as its organization sees it (service.md, "Agent"; contract.md section 3). */
-export const Agent = takingConstants(
+export const Agent = acceptPreserialized(
   z
     .object({
       id: z.string().describe('Id of the agent'),

@@ -20,17 +20,18 @@ import {
   toAttachedAt,
 } from '../skills/service.ts'
 import {
-  findKnown,
+  type CachedAgent,
+  findCached,
   fromVersion,
-  HEAD,
   type Head,
-  type KnownAgent,
+  LIST_COLUMNS,
+  loadAgents,
   pinsIn,
   shortened,
   strings,
   toAgent,
-  whole,
-} from './known.ts'
+} from './agent-cache.ts'
+import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './columns.ts'
 import {
   type AgentCard,
   type AgentSkill,
@@ -43,7 +44,6 @@ import {
 } from './schema.ts'
 import { findRare, findTagged, type Listed, searchable } from './search.ts'
 import { freeSlug, slugOf } from './slugs.ts'
-import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './values.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
@@ -113,7 +113,7 @@ export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
 })
 
 /** Filter for the cards of all organizations' agents: public ones in the list, unlisted ones also by id. */
-export const onShow = (how: 'listed' | 'byId') => {
+export const publiclyVisible = (how: 'listed' | 'byId') => {
   const shown: Visible[] = how === 'listed' ? ['public'] : ['public', 'unlisted']
   return { archivedAt: null, visibility: { in: shown } }
 }
@@ -142,13 +142,13 @@ async function findIds(actor: Actor, db: Tx, ids: readonly string[]): Promise<Se
 export const REFERENCES = { skillIds: findSkillVersions, mcpInstanceIds: typesOf, subagentIds: findIds }
 const REFERRING = Object.keys(REFERENCES) as (keyof typeof REFERENCES)[]
 
-const hasReferences = (agent: KnownAgent): boolean => REFERRING.some((field) => agent[field].length > 0)
+const hasReferences = (agent: CachedAgent): boolean => REFERRING.some((field) => agent[field].length > 0)
 
 /**
  * Returns agents as the caller sees them: without deleted or unreachable skills, MCP servers and subagents. Runs no
  * statement for lists that are all empty.
  */
-async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: KnownAgent[]): Promise<KnownAgent[]> {
+async function filterReferences(actor: Actor, { db }: Pick<Deps, 'db'>, agents: CachedAgent[]): Promise<CachedAgent[]> {
   if (!agents.some(hasReferences)) return agents
   const lists = await Promise.all(
     REFERRING.map(async (field) => {
@@ -167,7 +167,7 @@ async function asSeenBy(actor: Actor, { db }: Pick<Deps, 'db'>, agents: KnownAge
   })
 }
 
-type Skilled = Pick<KnownAgent, 'skillIds'> & { skillRefs: readonly { skillId: string; version: number }[] }
+type Skilled = Pick<CachedAgent, 'skillIds'> & { skillRefs: readonly { skillId: string; version: number }[] }
 
 /** Returns the versions of the visible skills attached to agents of the organization. */
 async function refsOf(
@@ -175,7 +175,7 @@ async function refsOf(
   db: Tx,
   agents: readonly Skilled[],
   seen: ReadonlyMap<string, Newest>,
-): Promise<KnownAgent['skillRefs'][]> {
+): Promise<CachedAgent['skillRefs'][]> {
   const isBehind = ({ skillId, version }: Skilled['skillRefs'][number]) => seen.get(skillId)?.version !== version
   const mayFollow = agents.some(({ skillRefs }) => skillRefs.some(isBehind))
   const isLatest = mayFollow && (await followLatest(db, [organizationId])).has(organizationId)
@@ -272,18 +272,22 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
     input,
     () => countListed(actor, deps, input, where),
     // All heads fit in a page.
-    ({ where, orderBy, take }) => deps.db.agent.findMany({ where, orderBy, take, select: HEAD }),
+    ({ where, orderBy, take }) => deps.db.agent.findMany({ where, orderBy, take, select: LIST_COLUMNS }),
   )
-  const { agents, shown } = await whole(deps, where, rows)
+  const { agents, shown } = await loadAgents(deps, where, rows)
   const last = shown < rows.length ? rows[shown - 1] : undefined
-  return { agents: await asSeenBy(actor, deps, agents), nextCursor: last ? encodeCursor(last) : nextCursor, total }
+  return {
+    agents: await filterReferences(actor, deps, agents),
+    nextCursor: last ? encodeCursor(last) : nextCursor,
+    total,
+  }
 }
 
 /** GET /agents/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  const known = await findKnown(deps, id, reachable(actor))
+  const known = await findCached(deps, id, reachable(actor))
   if (!known) throw notFound('Agent')
-  const [agent] = await asSeenBy(actor, deps, [known])
+  const [agent] = await filterReferences(actor, deps, [known])
   return { agent: agent! }
 }
 
@@ -294,7 +298,7 @@ async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<Agent
 }
 
 const CARD = {
-  ...HEAD,
+  ...LIST_COLUMNS,
   name: true,
   slug: true,
   role: true,
@@ -317,7 +321,7 @@ const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
 
 /** Returns the filter of `listPublic`. */
 export const onShowBy = (deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListPublicAgents>) =>
-  matching(deps, onShow('listed'), input)
+  matching(deps, publiclyVisible('listed'), input)
 
 /** Returns how many agents match `where`, the result of {@link onShowBy}. Counts rows if there is a search. */
 export const countOnShow = (
@@ -341,7 +345,7 @@ export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAg
 
 /** GET /public/agents/{id}: the card of a public or unlisted agent. */
 export async function getPublic({ db }: Deps, id: string) {
-  const row = await db.agent.findFirst({ where: { id, ...onShow('byId') }, select: CARD })
+  const row = await db.agent.findFirst({ where: { id, ...publiclyVisible('byId') }, select: CARD })
   if (!row) throw notFound('Agent')
   return { agent: toCard(row) }
 }
@@ -381,7 +385,7 @@ export async function versions(
     cut: (row) => ({ ...row, agent: shortened(fromVersion(row.agent)) }) as VersionRow,
   })
   const nextCursor = hasMore ? versionCursor(rows.at(-1)!) : null
-  const agents = await asSeenBy(
+  const agents = await filterReferences(
     actor,
     deps,
     rows.map(({ agent }) => fromVersion(agent)),

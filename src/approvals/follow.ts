@@ -1,12 +1,12 @@
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
-import { followChanges, type Looked } from '../bus/changes.ts'
+import { followChanges, type Looked } from '../bus/follow-changes.ts'
 import { eachRow } from '../db/each-row.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { reachable as reachableExecution } from '../executions/service.ts'
-import { inParts } from '../lib/parts.ts'
+import { chunk } from '../lib/chunk.ts'
 import type { Approval, FollowApprovals } from './schema.ts'
 import { findMany, listedBy } from './service.ts'
 
@@ -38,7 +38,7 @@ export async function follow(
   async function* find(looked: Looked): AsyncGenerator<{ id: string }> {
     const select = { id: true, createdAt: true }
     if (looked.ids) {
-      for (const ids of inParts(looked.ids, MAX_IN)) {
+      for (const ids of chunk(looked.ids, MAX_IN)) {
         yield* await db.approval.findMany({ where: { AND: [{ id: { in: ids } }, listed] }, select })
       }
       return

@@ -8,7 +8,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import { type ApprovalRow, decide as decideCall } from '../executions/engine/queue/approvals.ts'
 import { reachable as reachableExecution, readableOf } from '../executions/service.ts'
-import { type KeyClaim, store, take } from '../idempotency.ts'
+import { type KeyClaim, store, takeClaim } from '../idempotency.ts'
 import { misfit } from '../lib/json-schema.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import type { Approval, Approve, ListApprovals } from './schema.ts'
@@ -116,7 +116,7 @@ export async function decide(
   const isReadable = (await readableOf(actor, db, [approval.executionId])).has(approval.executionId)
   const now = deps.clock.now()
   const answer = await db.$transaction(async (tx) => {
-    if (key) await take(tx, key, now)
+    if (key) await takeClaim(tx, key, now)
     const verdict = { status, reason: reason ?? null, decidedBy: actor.userId, ...(editedInput && { editedInput }) }
     const decided = await decideCall(tx, approval, verdict, now)
     await audit(tx, actor, status === 'approved' ? 'approval.approve' : 'approval.deny', id, now)

@@ -9,7 +9,7 @@ export const OPERATOR = 'operator'
 export const operator = (organizationId: string) => ({ organizationId, userId: OPERATOR })
 
 /** The actor of an audit event, and its request if there is one. */
-export type Cause = Pick<Actor, 'organizationId' | 'userId' | 'request'> & { tokenId?: string }
+export type AuditSource = Pick<Actor, 'organizationId' | 'userId' | 'request'> & { tokenId?: string }
 
 /** Returns the fields of a request in the audit log: its id, and the network address. */
 export const requestOf = (context: { requestId: string; client: { address: string | undefined } }) => ({
@@ -21,7 +21,7 @@ export const requestOf = (context: { requestId: string; client: { address: strin
  * Writes an audit event in the transaction of its change. `action` is `<resource>.<verb>`, `target` an id. `changes`
  * become public to the admins of the organization: never a secret, a prompt or a message.
  */
-export const audit = (tx: Tx, cause: Cause, action: string, target: string, at: Date, changes?: object) =>
+export const audit = (tx: Tx, cause: AuditSource, action: string, target: string, at: Date, changes?: object) =>
   tx.auditEvent.createMany({
     data: {
       id: newSortableId(at),

@@ -4,7 +4,7 @@ import type { Db } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import type { Actor } from './actor.ts'
-import { audit, type Cause } from './audit.ts'
+import { type AuditSource, audit } from './audit.ts'
 import { networkOf } from './sign-in-limits.ts'
 
 /** Interval at which new uses are written (ms). */
@@ -17,11 +17,11 @@ const PRECISION = 24 * 60 * 60 * 1000
 
 export type KeyNetworks = {
   /** Records the use of a key from an address. Costs a look-up unless the use is new to this process. */
-  note(actor: Actor, request: NonNullable<Cause['request']>): void
+  note(actor: Actor, request: NonNullable<AuditSource['request']>): void
   stop(): Promise<void>
 }
 
-type Use = { cause: Cause & { tokenId: string }; network: string; at: Date }
+type Use = { cause: AuditSource & { tokenId: string }; network: string; at: Date }
 
 /**
  * Stores the networks from which each key was used (IPv6: /64), and audits the use from a new one (contract-2.md

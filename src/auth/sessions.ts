@@ -6,7 +6,7 @@ import type { Clock } from '../lib/clock.ts'
 import { newId, newSecret } from '../lib/id.ts'
 import { tokenDigest } from '../lib/token.ts'
 import type { Actor } from './actor.ts'
-import { audit, type Cause } from './audit.ts'
+import { type AuditSource, audit } from './audit.ts'
 
 /** Lifetime of a session after its last use (ms). */
 const LIFETIME = 30 * 24 * 60 * 60_000
@@ -35,7 +35,7 @@ const shown = {
 } as const satisfies Prisma.BrowserSessionSelect
 
 /** A user who changes their own account, and the request if there is one. */
-export type UserCause = Pick<Cause, 'userId' | 'request'>
+export type UserCause = Pick<AuditSource, 'userId' | 'request'>
 
 type SessionDeps = { db: Db; clock: Clock; sessionKey: KeyObject }
 

@@ -3,7 +3,7 @@ import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { isHiddenBy } from '../db/counting.ts'
 import { padToPowerOfTwo } from '../db/fast-path/index.ts'
 import { notFound } from '../errors.ts'
-import { inParts } from '../lib/parts.ts'
+import { chunk } from '../lib/chunk.ts'
 
 // A branch is a session that continues another one from a position on (contract-2.md section 1.12). The path of a
 // branch consists of its sessions from the first turn on, each up to the position where the next one begins.
@@ -31,7 +31,7 @@ const MAX_TOGETHER = 100
 
 function anyOf(conditions: readonly Prisma.MessageWhereInput[]): Prisma.MessageWhereInput {
   if (conditions.length <= MAX_TOGETHER) return { OR: [...conditions] }
-  return anyOf([...inParts(conditions, MAX_TOGETHER)].map(anyOf))
+  return anyOf([...chunk(conditions, MAX_TOGETHER)].map(anyOf))
 }
 
 /** Returns the filter for messages on the active branches of some chats. Sessions without branches are not filtered. */
@@ -55,7 +55,7 @@ async function inActiveBranches(
       else if (Number.isFinite(upTo)) cut.push({ sessionId: id, position: { gt: upTo } })
     }
   }
-  const inactive = [...[...inParts(left, MAX_TOGETHER)].map((ids) => ({ sessionId: { in: ids } })), ...cut]
+  const inactive = [...[...chunk(left, MAX_TOGETHER)].map((ids) => ({ sessionId: { in: ids } })), ...cut]
   return inactive.length ? { NOT: anyOf(inactive) } : {}
 }
 

@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { builder } from '../graphql/builder.ts'
-import { changeField } from '../graphql/changes.ts'
+import { changeField } from '../graphql/change-subscription.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'

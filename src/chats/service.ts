@@ -9,7 +9,7 @@ import type { Deps } from '../deps.ts'
 import { conflict, invalidCursor, notFound } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
 import { readableOf } from '../executions/service.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
 import { cutTexts, MAX_ROWS, pageQuery, readPage, toPage, withByteBudget } from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
@@ -208,7 +208,7 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
   const chat = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
   const closedAt = closed === undefined ? undefined : closed ? (chat.closedAt ?? now) : null
-  const said = given({ title, closedAt })
+  const said = omitUndefined({ title, closedAt })
   if (hasChanges(chat, said)) {
     await deps.db.$transaction(async (tx) => {
       if (!(await write(tx, actor, chat, 'chat.update', now, said))) throw notFound('Chat')

@@ -1,6 +1,6 @@
 import { listPublic } from '../agents/service.ts'
+import { executeAgent } from '../executions/execute.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
-import { start } from '../executions/start.ts'
 import { idempotent, idempotentLease, namesNothing } from '../idempotency.ts'
 import * as keys from '../keys/service.ts'
 import * as secrets from '../secrets/service.ts'
@@ -54,7 +54,7 @@ export const client = router({
     .input(schema.ExecuteCharacter)
     .output(Executed)
     .mutation(({ ctx, input: { characterId: id, orgId: _, ...input } }) =>
-      start(ctx.actor, ctx.deps, { ...input, id }, ctx, { path: EXECUTE }),
+      executeAgent(ctx.actor, ctx.deps, { ...input, id }, ctx, { path: EXECUTE }),
     ),
 
   publicAgents: directory('agents:read')

@@ -12,7 +12,10 @@ export const STATEMENT_TIMEOUT = TRANSACTION.timeout
 export const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
 
 /** Waits until a transaction can start. A resource that arrives too late is given back. */
-export async function inTime<T extends object>(coming: Promise<T>, giveBack: (late: T) => Promise<void>): Promise<T> {
+export async function withTimeout<T extends object>(
+  coming: Promise<T>,
+  giveBack: (late: T) => Promise<void>,
+): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<null>((resolve) => {
     timer = setTimeout(resolve, TRANSACTION.maxWait, null)

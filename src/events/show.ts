@@ -1,4 +1,4 @@
-import { toAgent } from '../agents/known.ts'
+import { toAgent } from '../agents/agent-cache.ts'
 import { reachable as reachableAgent } from '../agents/service.ts'
 import { findMany as findApprovals } from '../approvals/service.ts'
 import { type Actor, isAdmin } from '../auth/actor.ts'

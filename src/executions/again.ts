@@ -6,9 +6,9 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidField, notFound } from '../errors.ts'
 import type { Branch, Overrides } from './engine/queue/accept.ts'
+import { checkHistory, type ExecuteCall, executeAgent, findSession } from './execute.ts'
 import type { Rerun } from './schema.ts'
 import { find } from './service.ts'
-import { type Call, checkHistory, findSession, start } from './start.ts'
 
 // Runs that replace earlier turns in branches (contract-2.md section 1.12).
 
@@ -50,9 +50,9 @@ export function branchOf(
  * POST /chats/{id}/messages: executes the chat's agent on a message in the chat's active session. `replaces` replaces
  * an earlier message, `regenerate` answers an earlier one again, both in a branch. Throws 400 for a chat without an
  * agent or a message to answer, and for a message that is not a user's; 404 for a chat, session or message that the
- * caller cannot reach; and the errors of {@link start}.
+ * caller cannot reach; and the errors of {@link executeAgent}.
  */
-export async function send(actor: Actor, deps: Deps, input: z.output<typeof SendMessage>, call: Call) {
+export async function send(actor: Actor, deps: Deps, input: z.output<typeof SendMessage>, call: ExecuteCall) {
   const { id, message = null, replaces = null, regenerate, sessionId = null, ...options } = input
   if (regenerate && message !== null)
     throw invalidField('message', 'none beside regenerate', 'Leave out `message`, or leave out `regenerate`.')
@@ -78,7 +78,13 @@ export async function send(actor: Actor, deps: Deps, input: z.output<typeof Send
     const detail = 'Run an agent in it: POST /agents/{id}/execute with its chatId.'
     throw badRequest('Chat has no agent', { detail })
   }
-  return start(actor, deps, { ...options, id: agentId, message: message ?? '', chatId: id, sessionId }, call, purpose)
+  return executeAgent(
+    actor,
+    deps,
+    { ...options, id: agentId, message: message ?? '', chatId: id, sessionId },
+    call,
+    purpose,
+  )
 }
 
 /** Finds the turn of a user's message in a chat. */
@@ -126,9 +132,9 @@ async function findLastTurn(
 /**
  * POST /executions/{id}/rerun: executes the agent again on the message of a run, in a branch of its session that
  * replaces that run. The new run belongs to no task, mission or tree. Throws 404 for a run that the caller cannot read,
- * and if its chat was deleted; and the errors of {@link start}.
+ * and if its chat was deleted; and the errors of {@link executeAgent}.
  */
-export async function rerun(actor: Actor, deps: Deps, input: z.output<typeof Rerun>, call: Call) {
+export async function rerun(actor: Actor, deps: Deps, input: z.output<typeof Rerun>, call: ExecuteCall) {
   const { id, ...options } = input
   const run = await find(actor, deps, id)
   const found = await deps.db.session.findFirst({
@@ -151,7 +157,7 @@ async function repeat(
   actor: Actor,
   deps: Deps,
   { message = null, ...options }: Options,
-  call: Call,
+  call: ExecuteCall,
   { path, said, turn: { session, run }, chat }: Repeated,
 ) {
   await checkHistory(actor, deps, chat.id, session)
@@ -161,5 +167,5 @@ async function repeat(
   const input = { ...before, ...given, id: session.agentId, message: message ?? run.message }
   const conversation = { spaceId: chat.spaceId, chatId: chat.id, branch: branchOf(session, run.queueSeq) }
   const attached = { mediaIds: run.mediaIds as string[], files: run.files as string[] }
-  return start(actor, deps, input, call, { path, said, conversation, attached })
+  return executeAgent(actor, deps, input, call, { path, said, conversation, attached })
 }

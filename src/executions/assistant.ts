@@ -4,16 +4,16 @@ import type { Actor } from '../auth/actor.ts'
 import { ownSessions, reachable as reachableChat } from '../chats/service.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, notFound } from '../errors.ts'
+import { type ExecuteCall, executeAgent } from './execute.ts'
 import type { ExecuteAny } from './schema.ts'
-import { type Call, start } from './start.ts'
 
 const PATH = '/api/v1/execute'
 
 /**
  * POST /execute (contract-2.md section 1.15): runs the agent that the input names, else that of the continued session
- * or chat, else the newest one that the caller created, else the caller's `Assistant`. Throws like {@link start}.
+ * or chat, else the newest one that the caller created, else the caller's `Assistant`. Throws like {@link executeAgent}.
  */
-export async function startAny(actor: Actor, deps: Deps, input: z.output<typeof ExecuteAny>, call: Call) {
+export async function startAny(actor: Actor, deps: Deps, input: z.output<typeof ExecuteAny>, call: ExecuteCall) {
   const { agentId, characterId, ...rest } = input
   const id =
     agentId ??
@@ -22,7 +22,7 @@ export async function startAny(actor: Actor, deps: Deps, input: z.output<typeof 
     (await findOwn(actor, deps)) ??
     (await createAssistant(actor, deps))
   const { idempotencyKey: _, ...said } = input
-  return start(actor, deps, { ...rest, id }, call, { path: PATH, said })
+  return executeAgent(actor, deps, { ...rest, id }, call, { path: PATH, said })
 }
 
 /**

@@ -6,7 +6,7 @@ import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { columnsAre, countOf } from '../db/counting.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, lacksScopes, notFound } from '../errors.ts'
-import { pageQuery, ROOM, sizeOf, toPage } from '../lib/page.ts'
+import { MAX_PAGE_BYTES, pageQuery, sizeOf, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
 import type { StopReason } from '../wire.ts'
 import {
@@ -382,7 +382,7 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
   let said = 0
   let isWhole = true
   for await (const batch of isReadable ? readEvents(deps.db, id, after) : []) {
-    isWhole = events.length <= limit && said <= ROOM
+    isWhole = events.length <= limit && said <= MAX_PAGE_BYTES
     if (!isWhole) break
     for (const event of batch) events.push(event)
     said += sizeOf(batch, (text) => Buffer.byteLength(text))

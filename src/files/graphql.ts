@@ -19,7 +19,7 @@ import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
 import { rowsOf, selectRows } from '../graphql/rows.ts'
-import { ROOM } from '../lib/page.ts'
+import { MAX_PAGE_BYTES } from '../lib/page.ts'
 import { Space } from '../spaces/graphql.ts'
 import { find as findSpace } from '../spaces/service.ts'
 import { files } from './router.ts'
@@ -94,7 +94,7 @@ builder.prismaObjectFields(Space, (t) => ({
           const files = page.backwards ? range.reverse().slice(0, page.take + 1) : range.slice(0, page.take + 1)
           return { id, all, files }
         })
-        const keys = pages.map(({ files }) => ('content' in query.select ? withRoom(files) : files))
+        const keys = pages.map(({ files }) => ('content' in query.select ? takeFilesWithinBudget(files) : files))
         const found = await readKeyed(context.deps.db, FILE, keys, FILE.key, query)
         const rows = new Map(found.map((row) => [keyOf(row), row]))
         return new Map(
@@ -121,11 +121,11 @@ const pathsIn = ({ deps }: GraphQLContext, ids: string[]) =>
   deps.db.spaceFile.findMany({ where: { spaceId: { in: ids } }, select: { spaceId: true, path: true, size: true } })
 
 /** Returns the files whose contents may fit in a page, and one more. */
-function withRoom<File extends { size: number }>(page: readonly File[]): readonly File[] {
+function takeFilesWithinBudget<File extends { size: number }>(page: readonly File[]): readonly File[] {
   let said = 0
   const end = page.findIndex(({ size }) => {
     said += size
-    return said > ROOM
+    return said > MAX_PAGE_BYTES
   })
   return end === -1 ? page : page.slice(0, end + 2)
 }

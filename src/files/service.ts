@@ -5,8 +5,8 @@ import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidCursor, invalidField, notFound } from '../errors.ts'
+import { chunk } from '../lib/chunk.ts'
 import { MAX_ROWS } from '../lib/page.ts'
-import { inParts } from '../lib/parts.ts'
 import { cut } from '../lib/text.ts'
 import { find, mayChange, reachable } from '../spaces/service.ts'
 import {
@@ -168,7 +168,7 @@ export async function add(tx: Tx, actor: Actor, spaceId: string, files: NewFile[
   const { organizationId, userId: updatedBy } = actor
   const common = { organizationId, spaceId, updatedBy, updatedAt: now }
   const data = added.map(({ path, content }) => ({ ...common, path, content, size: content.length }))
-  for (const part of inParts(data, 100)) await tx.spaceFile.createMany({ data: part })
+  for (const part of chunk(data, 100)) await tx.spaceFile.createMany({ data: part })
   return added.map(({ path }) => path)
 }
 
@@ -216,7 +216,7 @@ export async function search(actor: Actor, deps: Deps, { id, query, path = '', l
   const rows = await deps.db.spaceFile.findMany({ where: { spaceId }, select: LISTED })
   const wanted = query.toLowerCase()
   const lines: { path: string; line: number; text: string }[] = []
-  for (const part of inParts(inOrder(rows, path, ''), FILES_AT_ONCE)) {
+  for (const part of chunk(inOrder(rows, path, ''), FILES_AT_ONCE)) {
     signal.throwIfAborted()
     const where = { spaceId, path: { in: part.map((row) => row.path) } }
     const files = await deps.db.spaceFile.findMany({ where, select: { path: true, content: true } })

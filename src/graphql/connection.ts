@@ -5,9 +5,9 @@ import { z } from 'zod'
 import type { Db } from '../db/client.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
 import { invalidField } from '../errors.ts'
+import { chunk } from '../lib/chunk.ts'
 import { queryInt } from '../lib/fields.ts'
-import { cutTexts, fitting, MAX_ROWS, readPage, withByteBudget } from '../lib/page.ts'
-import { inParts } from '../lib/parts.ts'
+import { cutTexts, MAX_ROWS, readPage, takeWithinBudget, withByteBudget } from '../lib/page.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, reversed, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
@@ -171,10 +171,10 @@ export function partOf<Row extends object>(
   { take, backwards }: Page,
   { texts }: Pick<Rows, 'texts'> = { texts: [] },
 ): Part<Row> {
-  const whole = fitting(found, take)
+  const whole = takeWithinBudget(found, take)
   const isShort = whole.length < Math.min(found.length, take)
   const cut = (row: Row) => cutTexts(row, texts as (keyof Row)[])
-  const rows = isShort && texts.length ? fitting(found.map(cut), take) : whole
+  const rows = isShort && texts.length ? takeWithinBudget(found.map(cut), take) : whole
   const more = rows.length < found.length
   return { rows: backwards ? rows.reverse() : rows, more }
 }
@@ -366,7 +366,7 @@ export async function readLists<Row extends object>(
   const columns = [column, ...key]
   const select = Object.fromEntries(columns.map((name) => [name, true as const]))
   const found: Keys[] = []
-  for (const keys of inParts(ids, LISTS_AT_ONCE)) {
+  for (const keys of chunk(ids, LISTS_AT_ONCE)) {
     const call = { column, keys, where, orderBy: orderBy(order), take, select }
     found.push(...(await delegateOf(db, rows).findFirstOfEach(call)))
   }
@@ -388,7 +388,7 @@ export async function readKeyed<Row extends object>(
   const longest = Math.max(1, ...lists.map(({ length }) => length))
   const answer = { size: 0 }
   const read: Row[] = []
-  for (const some of inParts(lists, Math.floor(MAX_IN / longest))) {
+  for (const some of chunk(lists, Math.floor(MAX_IN / longest))) {
     const wanted = some.flat()
     if (!wanted.length) continue
     // With keys of several columns this matches too many rows.

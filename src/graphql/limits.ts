@@ -25,8 +25,8 @@ import {
 import type { Plugin } from 'graphql-yoga'
 import { tooLong } from '../errors.ts'
 import { MAX_ROWS, sizeOf } from '../lib/page.ts'
+import { argumentsOf, type Values, variablesOf } from './arguments.ts'
 import { extensionsOf } from './builder.ts'
-import { argumentsOf, type Values, variablesOf } from './values.ts'
 
 /**
  * Limits of a document (contract-2.md section 1.9). The cost is the number of values in the response if every list has

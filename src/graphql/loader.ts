@@ -1,6 +1,6 @@
 import type { GraphQLResolveInfo } from 'graphql'
 import { MAX_IN } from '../db/fast-path/index.ts'
-import { inParts } from '../lib/parts.ts'
+import { chunk } from '../lib/chunk.ts'
 import type { GraphQLContext } from './builder.ts'
 import { addTo } from './limits.ts'
 
@@ -27,7 +27,7 @@ export async function loadOne<Found>(
     const found = allAsked().then(async () => {
       open.delete(place)
       const all = new Map<string, unknown>()
-      for (const part of inParts([...keys], MAX_IN)) {
+      for (const part of chunk([...keys], MAX_IN)) {
         for (const [key, one] of await find(part)) {
           addTo(context.answer, one)
           all.set(key, one)

@@ -4,8 +4,8 @@ import type { Plugin } from 'graphql-yoga'
 import { badRequest, invalidField } from '../errors.ts'
 import { readJson } from '../http/body.ts'
 import type { Context } from '../trpc.ts'
+import type { Values } from './arguments.ts'
 import type { Answer } from './limits.ts'
-import type { Values } from './values.ts'
 
 /**
  * Request as seen by Yoga's plugins; `params` once it is read. For a subscription, `answer` belongs to the next event.

@@ -6,7 +6,7 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import type { Db, Prisma } from '../db/client.ts'
 import { notFound, type ResourceName } from '../errors.ts'
-import { fitting, withByteBudget } from '../lib/page.ts'
+import { takeWithinBudget, withByteBudget } from '../lib/page.ts'
 import type { GraphQLContext, Types } from './builder.ts'
 import { NEWEST_FIRST, type Order } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
@@ -84,7 +84,7 @@ export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): De
 const LOOK_UP_COST = 6
 
 /** Maximum size of a response with plain characters only (bytes of JSON). */
-const ROOM = LIMITS.answer / 6
+const MAX_ROWS_BYTES = LIMITS.answer / 6
 
 /** Reads rows that are not a page. Stops and throws if the response becomes too long. */
 export async function readAll<Row extends object>(
@@ -93,8 +93,8 @@ export async function readAll<Row extends object>(
   query: object,
   answer: Answer = { size: 0 },
 ): Promise<Row[]> {
-  const found = await delegateOf(db, rows).findMany(withByteBudget(query, ROOM))
-  if (fitting(found, found.length, ROOM).length < found.length) throw answerTooLong()
+  const found = await delegateOf(db, rows).findMany(withByteBudget(query, MAX_ROWS_BYTES))
+  if (takeWithinBudget(found, found.length, MAX_ROWS_BYTES).length < found.length) throw answerTooLong()
   addTo(answer, found)
   return found
 }

@@ -31,8 +31,8 @@ import '../tasks/graphql.ts'
 import '../usage/graphql.ts'
 import '../webhooks/graphql.ts'
 import { builder, extensionsOf } from './builder.ts'
+import { WORDS } from './descriptions.ts'
 import { guard } from './scopes.ts'
-import { WORDS } from './words.ts'
 
 /** Creates the whole GraphQL schema. Each resource adds its part to the builder when it is imported. */
 export const createSchema = (): GraphQLSchema => guard(describe(builder.toSchema()))

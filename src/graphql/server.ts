@@ -7,10 +7,10 @@ import { compress, headersOf } from '../http/compress.ts'
 import { createCaller } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
-import { useAnswers } from './answers.ts'
 import { graphiqlPage } from './graphiql.ts'
 import { useLimits } from './limits.ts'
 import { type GraphQLRequest, useRequests } from './requests.ts'
+import { useAnswers } from './responses.ts'
 import { createSchema } from './schema.ts'
 
 /** Maximum number of documents that are kept parsed and validated. */

@@ -1,13 +1,13 @@
 import { createHash, hash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { createKnownAgents } from '../agents/known.ts'
+import { createAgentCache } from '../agents/agent-cache.ts'
 import type { Actor } from '../auth/actor.ts'
 import { lockRows, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { hasChanged } from '../errors.ts'
 import { type IdempotencyKey, idempotent, inTransaction, namesNothing } from '../idempotency.ts'
-import { toJson } from '../lib/constant.ts'
 import { hasLongText } from '../lib/pieces.ts'
+import { toJson } from '../lib/preserialize.ts'
 import type { Context } from '../trpc.ts'
 import { sendText, writeJson } from './body.ts'
 import type { Route } from './routes.ts'
@@ -87,7 +87,7 @@ export async function makeChange(context: Context, change: Change): Promise<unkn
   }
   const effect = async (within: Deps, tx: Tx) => {
     // An uncommitted agent must not enter the shared cache.
-    const own = { ...within, knownAgents: createKnownAgents() }
+    const own = { ...within, knownAgents: createAgentCache() }
     await check(own, tx)
     return (await callIn(context, own, route, input)) as object
   }

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 
 /** Returns the given fields of a PATCH, without undefined ones. */
-export const given = <Said extends object>(said: Said) =>
+export const omitUndefined = <Said extends object>(said: Said) =>
   Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)) as {
     [Field in keyof Said]?: Exclude<Said[Field], undefined>
   }

@@ -49,7 +49,7 @@ function validator(): Ajv2020 {
 }
 
 /** Runs synchronous work with a time limit. Only a script can have one. */
-const inTime = <T>(work: () => T): T => runInNewContext('work()', { work }, { timeout: PATIENCE }) as T
+const runWithTimeout = <T>(work: () => T): T => runInNewContext('work()', { work }, { timeout: PATIENCE }) as T
 
 const MAX_COMPILED = 100
 const compiled = new LRUCache<string, ValidateFunction>({ max: MAX_COMPILED })
@@ -61,7 +61,7 @@ function compile({ $schema: _, ...schema }: Fields): ValidateFunction {
   if (known) return known
   // The copy is forgotten by the validator, which identifies schemas by object.
   const copy = JSON.parse(key) as Fields
-  const validate = inTime(() => validator().compile(copy))
+  const validate = runWithTimeout(() => validator().compile(copy))
   validator().removeSchema(copy)
   if ('$async' in validate) throw new Error('$async is not a keyword of JSON Schema')
   compiled.set(key, validate)
@@ -145,7 +145,7 @@ export function parseAnswer({ schema }: Output, answer: string): Parsed {
   }
   try {
     const validate = compile(schema)
-    if (inTime(() => validate(value))) return { value, problem: null }
+    if (runWithTimeout(() => validate(value))) return { value, problem: null }
     return { problem: (validate.errors ?? []).slice(0, MAX_MISFITS).map(describe).join('; ') }
   } catch (error) {
     return { problem: isOutOfTime(error) ? 'the check of the answer took too long' : 'the schema cannot be checked' }

@@ -66,7 +66,7 @@ export const toPage = <T extends Row>(found: readonly T[], { limit }: { limit?: 
 
 /** Returns a page of a list in another order. `nextCursor` is null at the end. */
 export function pageOf<T>(found: readonly T[], limit: number | undefined, cursorOf: (row: T) => string) {
-  const rows = fitting(found, limit)
+  const rows = takeWithinBudget(found, limit)
   const last = rows.length < found.length ? rows.at(-1) : undefined
   return { rows, nextCursor: last ? cursorOf(last) : null }
 }
@@ -127,16 +127,16 @@ export async function readPage<T extends object, P>(
   { read, positionOf, cut }: Reading<T, P>,
 ): Promise<{ rows: Cut<T>[]; hasMore: boolean }> {
   let found = await read(limit, from)
-  const whole = fitting(found, limit)
+  const whole = takeWithinBudget(found, limit)
   if (whole.length === found.length || whole.length === limit)
     return { rows: whole, hasMore: whole.length < found.length }
   const rows: Cut<T>[] = []
   let said = 0
-  for (let part = whole; ; part = fitting(found, limit - rows.length)) {
+  for (let part = whole; ; part = takeWithinBudget(found, limit - rows.length)) {
     for (const row of part) {
       const short = cut(row)
       said += 1 + sizeOf(short, writtenOut)
-      if (said > ROOM && rows.length) return { rows, hasMore: true }
+      if (said > MAX_PAGE_BYTES && rows.length) return { rows, hasMore: true }
       rows.push(short)
     }
     if (part.length === found.length || rows.length === limit) return { rows, hasMore: part.length < found.length }
@@ -161,16 +161,17 @@ export async function listPage<T extends Row>(
 }
 
 /** Maximum size of a page (bytes of JSON), because users determine the size of a row. */
-export const ROOM = 4_000_000
+export const MAX_PAGE_BYTES = 4_000_000
 
 /**
- * Adds a byte limit to a query, which then returns the rows that {@link fitting} keeps, and one more. (`room` is not an
+ * Adds a byte limit to a query, which then returns the rows that {@link takeWithinBudget} keeps, and one more. (`room` is not an
  * argument of Prisma: see db/fast-path/statement.ts.)
  */
-export const withByteBudget = <Query extends object>(query: Query, room = ROOM): Query => Object.assign(query, { room })
+export const withByteBudget = <Query extends object>(query: Query, room = MAX_PAGE_BYTES): Query =>
+  Object.assign(query, { room })
 
 /** Returns as many of the first rows as are wanted and fit in one response, at least one. */
-export function fitting<T>(rows: readonly T[], limit = MAX_ROWS, room = ROOM): T[] {
+export function takeWithinBudget<T>(rows: readonly T[], limit = MAX_ROWS, room = MAX_PAGE_BYTES): T[] {
   const wanted = rows.slice(0, limit)
   // Fast path: most rows are short, and measuring them exactly costs as much as serializing them.
   if (sizeOf(wanted) <= room) return wanted
@@ -187,7 +188,7 @@ const atMost = (text: string): number => 6 * text.length + 2
 
 /** A text that is too long by itself need not be measured. */
 const writtenOut = (text: string): number =>
-  text.length > ROOM ? text.length : Buffer.byteLength(JSON.stringify(text))
+  text.length > MAX_PAGE_BYTES ? text.length : Buffer.byteLength(JSON.stringify(text))
 
 /** Returns an upper bound for the JSON size of a value (bytes). */
 export function sizeOf(value: unknown, ofText: (text: string) => number = atMost): number {

@@ -57,7 +57,7 @@ const SHORT = 128
  * Appends to a text. V8 stores concatenated strings as a tree, which takes six times the memory for token-sized pieces
  * until the string is flattened; this flattens it whenever it has grown by an eighth.
  */
-export function concat(text: string, more: string): string {
+export function appendFlat(text: string, more: string): string {
   const whole = text + more
   const step = Math.max(SHORT, 2 ** (28 - Math.clz32(whole.length)))
   if (Math.floor(whole.length / step) > Math.floor(text.length / step)) ANYTHING.test(whole)

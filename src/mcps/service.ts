@@ -7,7 +7,7 @@ import { type Db, lockRows, type Prisma, rowLock, type Tx } from '../db/client.t
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, notFound, paused } from '../errors.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
 import { createProxyFor } from '../lib/proxies.ts'
@@ -169,7 +169,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const headers = input.headers === null ? {} : input.headers
   const permissions = input.permissions === null ? [] : input.permissions
   const now = deps.clock.now()
-  const said = given({ mcpType, name, description, isActive, url, transport, headers, permissions })
+  const said = omitUndefined({ mcpType, name, description, isActive, url, transport, headers, permissions })
   if (hasChanges(mcp, said) || credentials !== undefined) {
     await deps.db.$transaction(async (tx) => {
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))

@@ -2,7 +2,7 @@ import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import type { Readable, Transform } from 'node:stream'
 import { noMediaStore } from '../errors.ts'
-import { inParts } from '../lib/parts.ts'
+import { chunk } from '../lib/chunk.ts'
 import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR } from './drafts.ts'
 import { isInstallationId } from './installation.ts'
@@ -89,7 +89,7 @@ async function createFolderStorage(folder: string, installationId: string): Prom
   async function* trashedFiles(): AsyncGenerator<Trashed[]> {
     for (const day of await readdirIfAny(trash)) {
       const ids = await readdirIfAny(join(trash, day))
-      yield* inParts(
+      yield* chunk(
         ids.map((id) => ({ id, day })),
         BATCH,
       )
@@ -126,7 +126,7 @@ async function createFolderStorage(folder: string, installationId: string): Prom
           const found = await ifAny(stat(join(own, shard, id)))
           if (found && found.mtimeMs < Date.now() - HOUR) old.push(id)
         }
-        yield* inParts(old, BATCH)
+        yield* chunk(old, BATCH)
       }
     },
     listTrash: trashedFiles,

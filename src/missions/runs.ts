@@ -30,7 +30,7 @@ class NotNow extends Error {
 }
 
 /** Trigger of a run: by hand, or a fire time that the run claims. */
-export type Cause = {
+export type RunTrigger = {
   actor: Actor
   fire: { at: Date; next: Date | null; skipped: number } | null
   /** The Idempotency-Key of a run by hand. */
@@ -46,10 +46,10 @@ export type Cause = {
  * each fire time starts one run regardless of the number of servers. Returns null if the run must not start. Throws 404
  * if the actor may no longer use the agent or the space, and the engine's errors.
  */
-export async function run(
+export async function beginRun(
   deps: Deps,
   mission: MissionRow,
-  { actor, fire, key, first, also }: Cause,
+  { actor, fire, key, first, also }: RunTrigger,
 ): Promise<ExecutionRow | null> {
   const { db, engine, settings } = deps
   if (deps.pause.isPaused()) throw paused()
@@ -157,7 +157,7 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
   if (!actor) return stop(deps, mission, 'The owner is no longer a member', now)
   const skipped = countDue(mission, due, at) - 1
   try {
-    if (!(await run(deps, mission, { actor, fire: { at, next, skipped }, key: null }))) return
+    if (!(await beginRun(deps, mission, { actor, fire: { at, next, skipped }, key: null }))) return
     if (skipped) logSkipped(deps, mission, skipped, MISSED_REASON)
     if (mission.scheduleType === 'continuous' && mission.failureCount) logBackoff(deps, mission)
   } catch (error) {

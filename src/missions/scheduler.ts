@@ -1,6 +1,6 @@
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { inParts } from '../lib/parts.ts'
+import { chunk } from '../lib/chunk.ts'
 import { fire, putBack } from './runs.ts'
 
 /** Polling interval for due missions (ms). */
@@ -34,7 +34,7 @@ export function createScheduler(deps: Deps): Scheduler {
     if (now < seen) await putAllBack(now)
     seen = now
     for (let page = await read(now); page.length; page = await read(now, page.at(-1))) {
-      for (const some of inParts(page, AT_ONCE)) {
+      for (const some of chunk(page, AT_ONCE)) {
         if (stopped) return
         await Promise.all(some.map((mission) => tryToFire(mission, now)))
       }

@@ -11,13 +11,13 @@ import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
 import { registerRunHooks } from '../executions/engine/queue/run-hooks.ts'
 import { readableOf as findRuns, list as listExecutions } from '../executions/service.ts'
-import { asDb, type KeyClaim, type Precondition, store, take, whenCommitted } from '../idempotency.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { asDb, type KeyClaim, type Precondition, store, takeClaim, whenCommitted } from '../idempotency.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
 import { findOrDefault, visible as visibleSpace } from '../spaces/service.ts'
-import { run as begin, type Cause } from './runs.ts'
+import { beginRun, type RunTrigger } from './runs.ts'
 import {
   changeSchedule,
   checkSchedule,
@@ -261,7 +261,7 @@ export async function update(
   const { schedule } = input
   // An invalid schedule is rejected before anything else is looked up.
   const times = schedule === undefined ? {} : reschedule(mission, schedule, now)
-  const said = await saidOf(actor, deps, mission, input)
+  const said = await assignedColumns(actor, deps, mission, input)
   const changes = hasChanges(mission, { ...said, ...times })
   const data = changes ? { ...said, ...authorityBy(actor, mission) } : {}
   const changed = { ...mission, ...data }
@@ -299,7 +299,7 @@ export async function update(
     await beginNow(actor, deps, changed, { key, first, also })
   } else if (status || changes || key || precondition) {
     await deps.db.$transaction(async (tx) => {
-      if (key) await take(tx, key, now)
+      if (key) await takeClaim(tx, key, now)
       await check(tx)
       if (status === 'pending') await holdRun(tx, mission)
       await lock(tx)
@@ -321,7 +321,7 @@ export async function update(
  * Returns the changes of a PATCH besides schedule and status. Throws 404 for an agent or space that the caller or the
  * mission's owner cannot use, because the mission runs as its owner.
  */
-async function saidOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.output<typeof UpdateMission>) {
+async function assignedColumns(actor: Actor, deps: Deps, mission: MissionRow, input: z.output<typeof UpdateMission>) {
   const { title, goal, icon, visibility, maxTurns, agentType, spaceId } = input
   const agentId = agentOf(input)
   const placeFor = async (who: Actor) => ({
@@ -333,7 +333,7 @@ async function saidOf(actor: Actor, deps: Deps, mission: MissionRow, input: z.ou
   const owner = isMoved && mission.userId !== actor.userId ? await actorOf(deps.db, mission) : null
   if (owner) await placeFor(owner)
   const output = input.output === undefined ? undefined : (toOutputColumn(input.output) as Prisma.JsonObject)
-  return given({ ...{ title, goal, icon, visibility, maxTurns, agentType, output }, ...place })
+  return omitUndefined({ ...{ title, goal, icon, visibility, maxTurns, agentType, output }, ...place })
 }
 
 /**
@@ -403,13 +403,13 @@ async function beginNow(
   actor: Actor,
   deps: Deps,
   mission: Authorized<MissionRow>,
-  cause: Pick<Cause, 'key' | 'first' | 'also'>,
+  cause: Pick<RunTrigger, 'key' | 'first' | 'also'>,
 ): Promise<void> {
   const isOwn = mission.userId === actor.userId
   const runner = isOwn
     ? { ...actor, scopes: fromColumn(mission.scopes), tokenId: mission.tokenId ?? '' }
     : { ...actor, scopes: scopesBy(actor, mission) }
-  if (await begin(deps, mission, { actor: runner, fire: null, ...cause })) return
+  if (await beginRun(deps, mission, { actor: runner, fire: null, ...cause })) return
   const { status } = await find(actor, deps, mission.id)
   throw status === 'paused'
     ? isPaused()

@@ -4,7 +4,7 @@ import { audit, changesOf } from '../auth/audit.ts'
 import type { Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, conflict, forbidden, invalidField, lacksScopes } from '../errors.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import type { CreateOrganization, Organization, OrganizationId, UpdateOrganization } from './schema.ts'
 import { addMember, createOrganization, findBySlug, isReserved, leaveSlug, toSlug } from './service.ts'
@@ -69,7 +69,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     .$transaction(async (tx) => {
       const before = await tx.organization.findUniqueOrThrow({ where: { id }, select: { name: true, slug: true } })
       const slug = input.slug === undefined ? undefined : await checkSlug(tx, input.slug, now, id)
-      const said = given({ name: input.name, slug })
+      const said = omitUndefined({ name: input.name, slug })
       if (!hasChanges(before, said)) return
       await tx.organization.update({ where: { id }, data: said, select: { id: true } })
       if (slug !== undefined && slug !== before.slug) await leaveSlug(tx, id, before.slug, slug, now)

@@ -5,7 +5,7 @@ import { type Db, Prisma, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, forbidden } from '../errors.ts'
 import type { ToolUser } from '../executions/engine/run/tools.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import type { Permission } from '../mcps/schema.ts'
 import { READING_TOOLS } from '../skills/schema.ts'
 import type { OrganizationId, Policy, UpdatePolicy } from './schema.ts'
@@ -35,7 +35,7 @@ export async function getPolicy(actor: Actor, deps: Deps, input: z.output<typeof
 export async function updatePolicy(actor: Actor, deps: Deps, input: z.output<typeof UpdatePolicy>) {
   const before = permit(await find(actor, deps, input), isAdmin(actor))
   const { id, foreignAgents, builtInTools, attachments } = input
-  const said = given({ foreignAgents, builtInTools, attachments })
+  const said = omitUndefined({ foreignAgents, builtInTools, attachments })
   if (hasChanges(before, said)) {
     await deps.db.$transaction(async (tx) => {
       await tx.organization.update({ where: { id }, data: said, select: { id: true } })

@@ -5,7 +5,7 @@ import { Prisma, type Role, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
 import { createToken, scopesOf, toKey } from '../keys/service.ts'
-import { given } from '../lib/changes.ts'
+import { omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
 import { administered, ownOrganization } from './details.ts'
@@ -95,7 +95,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const now = deps.clock.now()
   await deps.db.$transaction(async (tx) => {
     const before = await find(tx, organizationId, userId)
-    const changes = changesOf({ name: before.name, role: before.role }, given({ name, role }))
+    const changes = changesOf({ name: before.name, role: before.role }, omitUndefined({ name, role }))
     if (!Object.keys(changes).length) return
     if (name !== undefined) await tx.user.updateMany({ where: { id: userId }, data: { name, updatedAt: now } })
     if (role !== undefined) await tx.membership.updateMany({ where: { organizationId, userId }, data: { role } })

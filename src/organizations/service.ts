@@ -1,5 +1,5 @@
 import type { Actor } from '../auth/actor.ts'
-import { audit, type Cause, operator } from '../auth/audit.ts'
+import { type AuditSource, audit, operator } from '../auth/audit.ts'
 import { type Db, Prisma, type Role, type Tx } from '../db/client.ts'
 import { lockMissionCounts } from '../db/totals.ts'
 import { conflict } from '../errors.ts'
@@ -47,7 +47,7 @@ export async function createOrganization(
   tx: Tx,
   input: { name: string; slug: string },
   at: Date,
-  by: Omit<Cause, 'organizationId'> = operator(''),
+  by: Omit<AuditSource, 'organizationId'> = operator(''),
 ) {
   const id = newId()
   const organization = await tx.organization.create({ data: { id, ...input, createdAt: at } })
@@ -96,7 +96,7 @@ export async function addMember(
   email: string,
   role: Role,
   at: Date,
-  by: Cause = operator(organizationId),
+  by: AuditSource = operator(organizationId),
 ) {
   const name = email.split('@', 1)[0] ?? email
   const user = await tx.user.upsert({
@@ -141,7 +141,7 @@ export async function removeMember(
   organizationId: string,
   userId: string,
   at: Date,
-  by: Cause = operator(organizationId),
+  by: AuditSource = operator(organizationId),
 ) {
   const membership = { organizationId, userId }
   const live = { ...membership, ...LIVE }

@@ -5,7 +5,7 @@ import type { Tx } from '../db/client.ts'
 import { endOfEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden } from '../errors.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import type { Notifications, Profile, UpdateProfile } from './schema.ts'
 
 /** GET /profile. */
@@ -41,8 +41,8 @@ export async function update(actor: Actor, deps: Deps, { notifications, ...input
   const { db, clock } = deps
   const now = clock.now()
   const profile = await read(db, actor)
-  const said = given({ name: input.name, image: input.image })
-  const wanted = { ...profile.notifications, ...given(notifications ?? {}) }
+  const said = omitUndefined({ name: input.name, image: input.image })
+  const wanted = { ...profile.notifications, ...omitUndefined(notifications ?? {}) }
   const isNotified = hasChanges(profile.notifications, wanted)
   if (!hasChanges(profile, said) && !isNotified) return { profile }
   await db.$transaction(async (tx) => {

@@ -5,7 +5,7 @@ import type { Db, Prisma, Tx } from '../db/client.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { cutTexts, encodeCursor, isBehind, isCursor, MAX_ROWS, pageQuery, readPage } from '../lib/page.ts'
@@ -340,7 +340,16 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const category = input.category === null ? 'other' : input.category
   const builtInTools = input.builtInTools === null ? [] : input.builtInTools
   const requiredMCPs = input.requiredMCPs === null ? [] : input.requiredMCPs
-  const said = given({ name, displayName, description, prompt, category, visibility, builtInTools, requiredMCPs })
+  const said = omitUndefined({
+    name,
+    displayName,
+    description,
+    prompt,
+    category,
+    visibility,
+    builtInTools,
+    requiredMCPs,
+  })
   const warnings = warningsOf(builtInTools)
   if (!hasChanges(skill, said)) return { skill: toSkill(actor, skill), ...warnings }
   const now = deps.clock.now()

@@ -13,7 +13,7 @@ import { columnsAre, type Hidden } from '../db/counting.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
 import { followLatest } from '../organizations/policy.ts'
@@ -261,7 +261,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const permissions = input.permissions === null ? [] : input.permissions
   if (visibility === 'private' && space.isDefault)
     throw badRequest('The default space cannot be private', { detail: 'Create another space for private work.' })
-  const said = given({ name, description, visibility, instructions, permissions })
+  const said = omitUndefined({ name, description, visibility, instructions, permissions })
   if (hasChanges(space, said) || !isNothing(added) || !isNothing(removed)) {
     const now = deps.clock.now()
     const data = { ...said, updatedAt: now }

@@ -1,11 +1,11 @@
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
-import { followChanges, type Looked } from '../bus/changes.ts'
+import { followChanges, type Looked } from '../bus/follow-changes.ts'
 import { eachRow } from '../db/each-row.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 import { AppError } from '../errors.ts'
-import { inParts } from '../lib/parts.ts'
+import { chunk } from '../lib/chunk.ts'
 import type { FollowTasks, Task } from './schema.ts'
 import { get, reachable } from './service.ts'
 
@@ -89,7 +89,7 @@ function finder(actor: Actor, { db }: Deps) {
       yield* deleted(looked)
       return
     }
-    for (const ids of inParts(looked.ids, MAX_IN)) {
+    for (const ids of chunk(looked.ids, MAX_IN)) {
       const rows = await db.task.findMany({ where: { AND: [{ id: { in: ids } }, reachable(actor)] }, select })
       for (const { id } of rows) yield { id, isDeleted: false }
       const found = new Set(rows.map(({ id }) => id))

@@ -8,10 +8,10 @@ import { badReference, badRequest, conflict, forbidden, notFound } from '../erro
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
 import { registerRunHooks } from '../executions/engine/queue/run-hooks.ts'
+import { type ExecuteCall, executeAgent } from '../executions/execute.ts'
 import { readableOf as findRuns, readable as readableRun } from '../executions/service.ts'
-import { type Call, start } from '../executions/start.ts'
 import { whenCommitted } from '../idempotency.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
 import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
@@ -252,7 +252,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const task = await find(actor, deps, input.id)
     await checkSpace(actor, deps, spaceId)
     const now = deps.clock.now()
-    const said = given({
+    const said = omitUndefined({
       ...{ title, description, priority, spaceId },
       ...(input.output !== undefined && { output: toOutputColumn(input.output) as Prisma.JsonObject }),
       ...(assignTo !== undefined && (await findAssignee(actor, deps, assignTo))),
@@ -348,7 +348,7 @@ const alreadyAssigned = () =>
  * `completed` with the result, or `pending` again. Throws 409 if it is running already, and 400 if it has ended or has
  * no agent.
  */
-export async function execute(actor: Actor, deps: Deps, input: z.output<typeof ExecuteTask>, call: Call) {
+export async function execute(actor: Actor, deps: Deps, input: z.output<typeof ExecuteTask>, call: ExecuteCall) {
   const task = await find(actor, deps, input.id)
   if (!task.assignedAgentId)
     throw badRequest('Task is not assigned to an agent', {
@@ -364,7 +364,7 @@ export async function execute(actor: Actor, deps: Deps, input: z.output<typeof E
     background,
     idempotencyKey,
   }
-  const executed = await start(actor, deps, run, call, {
+  const executed = await executeAgent(actor, deps, run, call, {
     path: `/api/v1/tasks/${task.id}/execute`,
     said: { background },
     taskId: task.id,

@@ -8,7 +8,7 @@ import { endOfEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
-import { given, hasChanges } from '../lib/changes.ts'
+import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import {
@@ -187,7 +187,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (url === undefined && format !== row.format)
     throw badRequest('Missing required field: url', { detail: 'A change of the format needs the url again.' })
   const description = input.description === null ? '' : input.description
-  const said = given({ description, events, enabled, includeContent, format })
+  const said = omitUndefined({ description, events, enabled, includeContent, format })
   const isEnabled = enabled === true && !row.enabled
   if (url === undefined && !hasChanges(row as never, said as never)) return { webhook: toWebhook(row) }
   const now = deps.clock.now()

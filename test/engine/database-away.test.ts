@@ -157,7 +157,7 @@ test('after a database that hung without an error, live servers renew their leas
   }
   const recovered: string[] = []
   const recover = async ({ id }: ExecutionRow) => void recovered.push(id)
-  const maintenance = maintenanceOf(lab, { db: withExecutions(lab, { findMany }), recover })
+  const maintenance = maintenanceOf(lab, { db: withExecutions(lab, { findMany }), rescue: recover })
   await maintenance.start(false)
   expect(recovered).toEqual([])
   lab.clock.advance(3_000)

@@ -7,9 +7,9 @@ import {
   createEventLog,
   drain,
   type EventLog,
-  more,
   type RunStream,
   unsubscribe,
+  waitForMore,
 } from '../../src/executions/engine/events/event-log.ts'
 import {
   type ExecutionEvent,
@@ -266,7 +266,7 @@ test('the last event stays hidden until it is stored, even while earlier events 
     })
   }
   run.eventLog.append(run.stream, delta('Done.'))
-  expect(await more(subscriber)).toBe(true)
+  expect(await waitForMore(subscriber)).toBe(true)
   expect(drain(subscriber).map(({ data }) => 'messageType' in data && data.messageType)).toEqual(['stream_event'])
   await run.complete('Done.')
   expect(drain(subscriber).map(({ event }) => event)).toEqual(['message', 'result'])
@@ -363,7 +363,7 @@ test('an outage causes no write per token, and all tokens are stored afterwards'
     const eventLog = createEventLog({ db, clock: lab.clock, log, owner: 'the test', ...hooks })
     const stream = eventLog.open(run.row, () => {})
     const subscriber = eventLog.subscribe(stream)
-    const first = more(subscriber)
+    const first = waitForMore(subscriber)
     for (let index = 0; index < 50; index++) {
       eventLog.append(stream, delta('word '))
       await nextTurn()

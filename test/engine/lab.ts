@@ -6,7 +6,7 @@ import { createEngine, type Engine, type EngineDeps } from '../../src/executions
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { createMaintenance, type MaintenanceDeps } from '../../src/executions/engine/maintenance/maintenance.ts'
 import type { Request } from '../../src/executions/engine/queue/accept.ts'
-import { agentFor } from '../../src/executions/start.ts'
+import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { type ModelServer, questionOf, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -129,7 +129,7 @@ export function maintenanceOf({ db, clock, server }: Lab, overrides: Partial<Mai
   const none = async () => {}
   return createMaintenance({
     ...{ settings, db, clock, log, pause, owner: 'the test', heldRows: () => [], stop: () => {} },
-    ...{ recover: none, expire: none, expireApproval: none, begin: none, compact: none },
+    ...{ rescue: none, expire: none, expireApproval: none, begin: none, compact: none },
     ...overrides,
   })
 }

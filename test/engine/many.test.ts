@@ -52,7 +52,7 @@ test('all runs of a dead process are taken over in one go, and few run at once',
   let atOnce = 0
   let most = 0
   const maintenance = maintenanceOf(lab, {
-    async recover({ id }) {
+    async rescue({ id }) {
       most = Math.max(most, ++atOnce)
       await nextTurn()
       atOnce--

@@ -2,7 +2,7 @@ import { HttpAgent } from '@ag-ui/client'
 import { EventSchema } from '@ag-ui/core/schemas'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createAgUiWriter } from '../../src/protocols/ag-ui/writer.ts'
-import { createPartReader, type Part } from '../../src/protocols/shared/parts.ts'
+import { createPartReader, type Part } from '../../src/protocols/shared/run-parts.ts'
 import { call, type Equipped, startEquipped } from '../engine/equipped.ts'
 
 let equipped: Equipped

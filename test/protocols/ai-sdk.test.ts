@@ -11,7 +11,7 @@ import {
 } from 'ai'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createChunkWriter } from '../../src/protocols/ai-sdk/writer.ts'
-import { createPartReader } from '../../src/protocols/shared/parts.ts'
+import { createPartReader } from '../../src/protocols/shared/run-parts.ts'
 import type { MessageData } from '../../src/wire.ts'
 import { call, type Equipped, startEquipped } from '../engine/equipped.ts'
 import { request } from '../support/rest.ts'

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createKnownAgents } from '../../src/agents/known.ts'
+import { createAgentCache } from '../../src/agents/agent-cache.ts'
 import type { Prisma } from '../../src/db/client.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { planOf } from '../support/plan.ts'
@@ -793,7 +793,7 @@ it('cached agents take a bounded amount of memory, whatever makes them long', as
   const names = (of: string) => Array.from({ length: 500 }, (_, index) => `${of}${index}`.padEnd(200, 'x'))
   const { id } = await create({ allowedTools: names('a'), disallowedTools: names('b') })
   const agent = await get(id)
-  const known = createKnownAgents()
+  const known = createAgentCache()
   for (const index of Array(200).keys()) known.set(`${index}`, agent)
   expect(known.size).toBeGreaterThan(0)
   expect(known.size * JSON.stringify(agent).length).toBeLessThan(10_000_000)

@@ -187,7 +187,7 @@ describe.each(LISTS)('$of', (list) => {
 
   it('show 100 and more short rows on a page, and read as many for it as for ten', async () => {
     async function statements(limit?: number): Promise<string[]> {
-      server.service.deps.knownAgents.clear()
+      server.service.deps.agentCache.clear()
       return server.statementsOf(async () => {
         const { status } = await faces.REST(server, of, { ...input(), ...(limit && { limit: `${limit}` }) }, member)
         expect(status).toBe(200)

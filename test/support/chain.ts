@@ -1,5 +1,5 @@
 import type { Db, Prisma } from '../../src/db/client.ts'
-import { inParts } from '../../src/lib/parts.ts'
+import { chunk } from '../../src/lib/chunk.ts'
 
 /**
  * Adds a chain of executions of any depth below one that has ended, as earlier versions allowed. Returns all ids in
@@ -15,7 +15,7 @@ export async function chainBelow(db: Db, id: string, length: number): Promise<st
     parentExecutionId: ids[index] as string,
     depth: top.depth + index + 1,
   }))
-  for (const part of inParts(rows, 500)) {
+  for (const part of chunk(rows, 500)) {
     await db.execution.createMany({ data: part as Prisma.ExecutionCreateManyInput[] })
   }
   return ids

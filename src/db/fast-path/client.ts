@@ -78,17 +78,17 @@ function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
   let joined: { tx: Promise<Tx>; end: () => Promise<void> } | undefined
   function join() {
     const { promise: tx, resolve, reject } = Promise.withResolvers<Tx>()
-    const over = Promise.withResolvers<void>()
+    const ended = Promise.withResolvers<void>()
     const done = adopt(() =>
       prisma().$transaction(async (begun) => {
         resolve(begun)
-        await over.promise
+        await ended.promise
       }),
     ).catch(reject)
     return {
       tx,
       end: async () => {
-        over.resolve()
+        ended.resolve()
         await done
       },
     }

@@ -16,7 +16,7 @@ import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import { Prisma, type PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Runner, type Statement } from '../fast-path/index.ts'
-import { bounded, inTime, KEEP_ALIVE, TRANSACTION } from '../limits.ts'
+import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
 
 /** Maximum number of retries of a transaction rolled back by a deadlock, and maximum delay between them (ms). */
 const RETRIES = 5
@@ -84,7 +84,7 @@ export async function postgresqlAdapter(
     dialect: POSTGRESQL,
     plain: runnerOf(adapter),
     async begin() {
-      const transaction = openTransaction(await inTime(adapter.startTransaction(), undo), failed)
+      const transaction = openTransaction(await withTimeout(adapter.startTransaction(), undo), failed)
       return bounded(transaction, pipelining(runnerOf(transaction)), joined)
     },
   }

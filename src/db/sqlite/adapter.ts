@@ -6,7 +6,7 @@ import {
   type Transaction,
 } from '@prisma/driver-adapter-utils'
 import { type FastPathDriver, type Runner, SQLITE } from '../fast-path/index.ts'
-import { bounded, inTime } from '../limits.ts'
+import { bounded, withTimeout } from '../limits.ts'
 import { startCheckpoints } from './checkpoints.ts'
 import { type Connection, connect } from './connection.ts'
 import { createTurns, type Turn, untilFree } from './transaction-queue.ts'
@@ -121,7 +121,7 @@ function safeAdapter(writer: Connection, reader: Connection, kept: string | null
       changes: (statement) => write(() => writer.changes(statement)),
     },
     async begin() {
-      const { transaction, inside } = openTransaction(writer, await inTime(turns.take(), (turn) => turn.undo()))
+      const { transaction, inside } = openTransaction(writer, await withTimeout(turns.take(), (turn) => turn.undo()))
       const runner: Runner = {
         rows: async (statement, exact) => inside().rows(statement, { exact, readOnly: false }) ?? [],
         typedRows: async (statement) => inside().typedRows(statement),

@@ -16,7 +16,7 @@ import type { Edge, ExecutionEvent, ExecutionRow } from './events/events.ts'
 import { createNotices } from './events/notices.ts'
 import { follow, whenEnded } from './events/subscribe.ts'
 import { createMaintenance } from './maintenance/maintenance.ts'
-import { createRescuer } from './maintenance/recovery.ts'
+import { createRescuer } from './maintenance/rescuer.ts'
 import { UNEXPECTED } from './models/model-errors.ts'
 import { createModelKnowledge } from './models/model-knowledge.ts'
 import type { Models } from './models/models.ts'
@@ -78,7 +78,7 @@ export type Engine = {
    * Starts maintenance and recovers orphaned runs, unless this process only serves the API. `alone`: no other process
    * uses this database.
    */
-  start(alone: boolean): Promise<void>
+  start(exclusive: boolean): Promise<void>
   /**
    * Rejects new runs, lets live runs finish until the timeout, hands the rest to other processes and ends the streams.
    */
@@ -147,7 +147,7 @@ export function createEngine(deps: EngineDeps): Engine {
       if (capacity.isWanted()) background(capacity.fill())
     },
   })
-  const { cancelTree, findBusy, stopMarked } = createCancel({ db, bus, claimDeps, live, afterwards: notifyRunEnded })
+  const { cancelTree, findBusy, stopMarked } = createCancel({ db, bus, claimDeps, live, notifyRunEnded })
   const followDeps = { db, eventLog, live, notices, stopped: stopped.signal }
 
   const subscriptions = [
@@ -275,14 +275,14 @@ export function createEngine(deps: EngineDeps): Engine {
     engine.resume(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }
 
-  const recover = createRescuer({ ...deps, claimDeps, live, isFull: capacity.isFull, end })
+  const rescue = createRescuer({ ...deps, claimDeps, live, isFull: capacity.isFull, end })
 
   const maintenance = createMaintenance({
     ...deps,
     owner,
     heldRows: live.heldRows,
     stop: live.stop,
-    recover: async (left) => void (draining || (await recover(left))),
+    rescue: async (left) => void (draining || (await rescue(left))),
     expire: (row) => endPending(row, 'timeout'),
     expireApproval,
     begin: async () => void (pause.isPaused() || (await capacity.fill())),

@@ -1,5 +1,5 @@
 import { AgentCard } from '@a2a-js/sdk'
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
 
 // The card of an agent (protocols.md section 5).
@@ -9,7 +9,7 @@ const VERSIONS = ['1.0', '0.3'] as const
 const MODES = { input: ['text/plain', 'application/json'], output: ['text/plain'] }
 
 /** Returns the card of an agent, for this revision of the protocol. */
-export function cardOf(settings: Settings, agent: KnownAgent): AgentCard {
+export function cardOf(settings: Settings, agent: CachedAgent): AgentCard {
   const url = `${publicAddress(settings)}/a2a/agents/${agent.id}`
   const description = [agent.role, agent.description].filter(Boolean).join('. ') || agent.name
   const tags = (agent.tags as string[] | null) ?? []

@@ -3,7 +3,7 @@ import { A2A_VERSION_HEADER } from '@a2a-js/sdk'
 import { LegacyJsonRpcTransportHandler } from '@a2a-js/sdk/compat/v0_3/server'
 import { RequestMalformedError } from '@a2a-js/sdk/errors'
 import { JsonRpcTransportHandler, ServerCallContext, validateVersion } from '@a2a-js/sdk/server'
-import { findKnown, type KnownAgent } from '../../agents/known.ts'
+import { type CachedAgent, findCached } from '../../agents/agent-cache.ts'
 import { requireScope } from '../../auth/actor.ts'
 import { methodNotAllowed, notFound } from '../../errors.ts'
 import { readJson, sendJson } from '../../http/body.ts'
@@ -86,10 +86,10 @@ async function* toFrames(
 }
 
 /** Finds the agent of a card: without a token a public one, where PUBLIC_DIRECTORY is set. */
-async function findForCard(context: Context, wanted: string, hasToken: boolean): Promise<KnownAgent> {
+async function findForCard(context: Context, wanted: string, hasToken: boolean): Promise<CachedAgent> {
   const { deps } = context
   if (!hasToken && deps.settings.PUBLIC_DIRECTORY) {
-    const agent = await findKnown(deps, wanted, { visibility: 'public', archivedAt: null })
+    const agent = await findCached(deps, wanted, { visibility: 'public', archivedAt: null })
     if (agent) return agent
   }
   return findAgent(await context.authenticate(), deps, wanted)

@@ -21,7 +21,7 @@ import {
   UnsupportedOperationError,
 } from '@a2a-js/sdk/errors'
 import type { A2ARequestHandler } from '@a2a-js/sdk/server'
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { type AppError, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
@@ -32,7 +32,7 @@ import { checkInput, IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { createCaller } from '../../router.ts'
 import { publicAddress } from '../../settings.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
-import { followParts } from '../shared/parts.ts'
+import { followParts } from '../shared/run-parts.ts'
 import { MAX_NAME, startRun } from '../shared/runs.ts'
 import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
@@ -46,7 +46,7 @@ const PAGE = 50
 const MAX_PAGE = 100
 
 /** Creates the handler of one request, for the SDK's transports. */
-export function createHandler(context: Context, actor: Actor, agent: KnownAgent): A2ARequestHandler {
+export function createHandler(context: Context, actor: Actor, agent: CachedAgent): A2ARequestHandler {
   const { deps } = context
   const caller = createCaller(context)
   const approvalsUrl = `${publicAddress(deps.settings)}/app/approvals`

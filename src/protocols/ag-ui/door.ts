@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { invalidField, methodNotAllowed } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
@@ -12,11 +12,11 @@ import type { GivenFile } from '../shared/attachments.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { decodePath, enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
-import { followParts } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
+import { followParts } from '../shared/run-parts.ts'
 import { MAX_NAME, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
-import { createTurns, type Said } from '../shared/turns.ts'
+import { type ClientConversation, createTurns } from '../shared/turns.ts'
 import { type AgUiEvent, type AgUiMessage, createAgUiWriter } from './writer.ts'
 
 const content = z.union([z.string(), z.array(z.looseObject({ type: z.string() }))]).nullish()
@@ -54,7 +54,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
 }
 
 /** Continues the run that the input resumes, or whose tools it has called. Returns null if it does neither. */
-async function continued(actor: Actor, { deps }: Context, agent: KnownAgent, input: Input) {
+async function continued(actor: Actor, { deps }: Context, agent: CachedAgent, input: Input) {
   if (input.resume?.length) return decideAll(actor, deps, input.resume.map(toDecision))
   const { results } = readMessages(input)
   return results.length ? giveClientResults(actor, deps, agent, results) : null
@@ -75,7 +75,7 @@ function toDecision({ interruptId: approvalId, status, payload }: NonNullable<In
 async function begun(
   actor: Actor,
   { deps, countRun }: Context,
-  agent: KnownAgent,
+  agent: CachedAgent,
   input: Input,
   path: string,
   idempotency: ReturnType<typeof idempotencyOf>,
@@ -97,7 +97,7 @@ async function begun(
 }
 
 /** Reads the messages of an input as turns, and its context as instructions. */
-function readMessages({ messages, context }: Input): Said {
+function readMessages({ messages, context }: Input): ClientConversation {
   const turns = createTurns()
   for (const message of messages) {
     const { text, files } = contentOf(message.content)

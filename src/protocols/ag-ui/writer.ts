@@ -1,5 +1,5 @@
 import type { Fields } from '../../lib/unknown.ts'
-import type { Part } from '../shared/parts.ts'
+import type { Part } from '../shared/run-parts.ts'
 
 /** An event of AG-UI 1.0 (protocols.md section 4). */
 export type AgUiEvent = { type: string } & Fields

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { methodNotAllowed, noSuchPath } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
@@ -12,8 +12,8 @@ import { decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { decodePath, enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
-import { followParts } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
+import { followParts } from '../shared/run-parts.ts'
 import { findLatest, MAX_NAME, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { decisionsIn, readMessages, resultsIn, UIMessage } from './messages.ts'
@@ -66,7 +66,7 @@ async function chat(context: Context, req: IncomingMessage, res: ServerResponse,
 type Body = z.output<typeof Request>
 
 /** Continues the run whose calls the last message decides or answers. Returns null if it does neither. */
-async function continued(actor: Actor, { deps }: Context, agent: KnownAgent, { message, messages }: Body) {
+async function continued(actor: Actor, { deps }: Context, agent: CachedAgent, { message, messages }: Body) {
   const last = message ?? messages?.at(-1)
   const decisions = decisionsIn(last)
   if (decisions.length) return decideAll(actor, deps, decisions)
@@ -77,7 +77,7 @@ async function continued(actor: Actor, { deps }: Context, agent: KnownAgent, { m
 async function begun(
   actor: Actor,
   { deps, countRun }: Context,
-  agent: KnownAgent,
+  agent: CachedAgent,
   body: Body,
   path: string,
   idempotency: ReturnType<typeof idempotencyOf>,

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { asObject, asText } from '../../lib/unknown.ts'
 import type { Decision } from '../shared/approvals.ts'
 import type { GivenFile } from '../shared/attachments.ts'
-import { type ClientResult, createTurns, type Said } from '../shared/turns.ts'
+import { type ClientConversation, type ClientResult, createTurns } from '../shared/turns.ts'
 
 /** A message as `useChat` keeps it. Of its parts only those are read that say something to an agent. */
 export const UIMessage = z.object({
@@ -19,7 +19,7 @@ const isTool = ({ type }: UIPart): boolean => type === 'dynamic-tool' || type.st
 const nameOf = (part: UIPart): string => (part.type === 'dynamic-tool' ? asText(part.toolName) : part.type.slice(5))
 
 /** Reads the messages of a request as turns. */
-export function readMessages(messages: readonly Message[]): Said {
+export function readMessages(messages: readonly Message[]): ClientConversation {
   const turns = createTurns()
   for (const message of messages) {
     const text = textOf(message)

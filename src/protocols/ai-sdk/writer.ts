@@ -1,5 +1,5 @@
 import { DENIED } from '../../executions/engine/run/calls.ts'
-import type { Part } from '../shared/parts.ts'
+import type { Part } from '../shared/run-parts.ts'
 
 /** A frame of the AI SDK's UI message stream, version 1 (protocols.md section 3). */
 export type Chunk = { type: string } & Readonly<Record<string, unknown>>

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { covers, type Scope } from '../../auth/scopes.ts'
 import type { Deps } from '../../deps.ts'
@@ -157,7 +157,7 @@ const unknownArgument = (name: string, known: readonly string[]) => {
 const SESSION_ID = /^\w{31}$/
 
 /** Returns the one tool of an agent: `ask`. */
-export function agentTools(deps: Deps, agent: KnownAgent): ReadonlyMap<string, Tool> {
+export function agentTools(deps: Deps, agent: CachedAgent): ReadonlyMap<string, Tool> {
   const { definition, scopes } = toolsByName().get('run_agent')!
   const { message, idempotencyKey } = definition.inputSchema.properties as Record<string, object>
   const properties = {

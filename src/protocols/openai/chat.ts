@@ -1,13 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { badRequest, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { ClientTool } from '../../executions/engine/queue/accept.ts'
+import { outcomeOf } from '../../executions/execute.ts'
 import { cancel } from '../../executions/service.ts'
-import { outcomeOf } from '../../executions/start.ts'
 import { sendJson } from '../../http/body.ts'
 import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
@@ -15,11 +15,11 @@ import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
-import { type ClientCall, followParts, type Part } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
+import { type ClientCall, followParts, type Part } from '../shared/run-parts.ts'
 import { type Asked, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
-import { createTurns, type Said } from '../shared/turns.ts'
+import { type ClientConversation, createTurns } from '../shared/turns.ts'
 import { type Content, contentOf, textOf } from './content.ts'
 import { toOpenAIError } from './errors.ts'
 import { conversationName } from './names.ts'
@@ -88,7 +88,13 @@ export async function complete(context: Context, req: IncomingMessage, res: Serv
 }
 
 /** Returns the run that a request asks for. Throws 400 for settings and messages that no run can have. */
-function askedBy(req: IncomingMessage, agent: KnownAgent, body: Request, said: Said, clientTools: ClientTool[]): Asked {
+function askedBy(
+  req: IncomingMessage,
+  agent: CachedAgent,
+  body: Request,
+  said: ClientConversation,
+  clientTools: ClientTool[],
+): Asked {
   const { instructions, history, question, files } = said
   const modelSettings = readSettings({
     ...body,
@@ -105,7 +111,7 @@ function askedBy(req: IncomingMessage, agent: KnownAgent, body: Request, said: S
 }
 
 /** Reads the messages of a request as turns. */
-function readMessages(messages: Request['messages']): Said {
+function readMessages(messages: Request['messages']): ClientConversation {
   const turns = createTurns()
   for (const { role, content: given, tool_calls: calls, tool_call_id: callId } of messages) {
     if (role === 'user') {

@@ -1,5 +1,5 @@
 import type { Fields } from '../../lib/unknown.ts'
-import type { Part } from '../shared/parts.ts'
+import type { Part } from '../shared/run-parts.ts'
 
 /** An item of a response, as the Open Responses specification has it; the service's own kinds begin with `muster:`. */
 export type Item = { id: string; type: string } & Fields

@@ -1,7 +1,7 @@
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { metaEvent, readEvents, terminalEvent } from '../../executions/engine/events/events.ts'
-import { createPartReader, followParts, type Part } from '../shared/parts.ts'
+import { createPartReader, followParts, type Part } from '../shared/run-parts.ts'
 import { createItemReader, type ItemEvent } from './items.ts'
 import { type ResponseRef, type State, toResponse } from './response.ts'
 

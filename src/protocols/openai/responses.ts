@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import { type Actor, isAdmin, permit } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import type { Prisma } from '../../db/client.ts'
@@ -17,11 +17,11 @@ import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
-import { createPartReader } from '../shared/parts.ts'
 import { checkQuestion } from '../shared/questions.ts'
+import { createPartReader } from '../shared/run-parts.ts'
 import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
-import { createTurns, type Said } from '../shared/turns.ts'
+import { type ClientConversation, createTurns } from '../shared/turns.ts'
 import { type Content, contentOf, textOf } from './content.ts'
 import { toOpenAIError } from './errors.ts'
 import { checkName, conversationName } from './names.ts'
@@ -90,9 +90,9 @@ async function askedBy(
   actor: Actor,
   deps: Deps,
   req: IncomingMessage,
-  agent: KnownAgent,
+  agent: CachedAgent,
   body: Request,
-  said: Said,
+  said: ClientConversation,
 ): Promise<Asked> {
   const previousResponseId = body.previous_response_id ?? null
   const conversation = typeof body.conversation === 'object' ? body.conversation?.id : body.conversation
@@ -131,13 +131,13 @@ async function askedBy(
 }
 
 /** Returns all new messages of the user as one. */
-function questionsOf({ history, question }: Said): string | null {
+function questionsOf({ history, question }: ClientConversation): string | null {
   const all = [...history.map(({ message }) => message), question].filter((text) => text !== null)
   return all.length ? all.join('\n\n') : null
 }
 
 /** Reads the input of a request as turns. */
-function readInput({ input, instructions }: Request): Said {
+function readInput({ input, instructions }: Request): ClientConversation {
   const turns = createTurns()
   if (instructions) turns.instruct(instructions)
   if (typeof input === 'string') turns.ask(input)

@@ -1,4 +1,4 @@
-import { findKnown, type KnownAgent } from '../../agents/known.ts'
+import { type CachedAgent, findCached } from '../../agents/agent-cache.ts'
 import { executable, listed } from '../../agents/service.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
@@ -10,11 +10,11 @@ import { findBySlug } from '../../organizations/service.ts'
  * only one of the listed or own agents of the organization has (contract-2.md section 6.2). Throws 404 for an agent that
  * the caller cannot run, and 400 for a name of several.
  */
-export async function findAgent(actor: Actor, deps: Deps, wanted: string): Promise<KnownAgent> {
-  const known = await findKnown(deps, wanted, executable(actor))
+export async function findAgent(actor: Actor, deps: Deps, wanted: string): Promise<CachedAgent> {
+  const known = await findCached(deps, wanted, executable(actor))
   if (known) return known
   const id = wanted.includes('/') ? await findBySlugs(actor, deps, wanted) : await findByName(actor, deps, wanted)
-  const agent = id && (await findKnown(deps, id, executable(actor)))
+  const agent = id && (await findCached(deps, id, executable(actor)))
   if (!agent) throw notFound('Agent')
   return agent
 }

@@ -1,4 +1,4 @@
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { badRequest } from '../../errors.ts'
@@ -6,7 +6,7 @@ import { type ExecutionRow, readEvents } from '../../executions/engine/events/ev
 import { findOpenCalls, giveResults } from '../../executions/engine/queue/client-tools.ts'
 import { MAX_RESULT } from '../../executions/engine/run/tools.ts'
 import { readable } from '../../executions/service.ts'
-import { readCallId } from './parts.ts'
+import { readCallId } from './run-parts.ts'
 import type { ClientResult } from './turns.ts'
 
 /**
@@ -17,7 +17,7 @@ import type { ClientResult } from './turns.ts'
 export async function giveClientResults(
   actor: Actor,
   deps: Deps,
-  agent: Pick<KnownAgent, 'id'>,
+  agent: Pick<CachedAgent, 'id'>,
   results: readonly ClientResult[],
 ): Promise<{ row: ExecutionRow; after: number }> {
   const given = results.map((result) => ({ ...result, call: readCallId(result.id) }))

@@ -1,5 +1,5 @@
 import { type Db, Prisma } from '../../db/client.ts'
-import type { GivenTurn } from '../../executions/engine/queue/given.ts'
+import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
 
 // The comparison of the messages that a client sends with those of a session (contract-2.md section 6).
 

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import type { KnownAgent } from '../../agents/known.ts'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { ownSessions, reachable as reachableChat } from '../../chats/service.ts'
 import type { Prisma, Tx } from '../../db/client.ts'
@@ -8,9 +8,9 @@ import { notFound } from '../../errors.ts'
 import { branchOf } from '../../executions/again.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Branch, Conversation } from '../../executions/engine/queue/accept.ts'
-import type { GivenTurn } from '../../executions/engine/queue/given.ts'
+import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
+import { accept, checkHistory, type ExecuteCall, type ExecuteOptions } from '../../executions/execute.ts'
 import type { Execute } from '../../executions/schema.ts'
-import { accept, type Call, checkHistory, type Purpose } from '../../executions/start.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { findOrDefault } from '../../spaces/service.ts'
 import { type GivenFile, storeFiles } from './attachments.ts'
@@ -20,7 +20,7 @@ export type Protocol = 'openai' | 'ai-sdk' | 'ag-ui' | 'a2a' | 'mcp'
 
 /** A run that a client of another protocol asks for. */
 export type Asked = {
-  agent: KnownAgent
+  agent: CachedAgent
   protocol: Protocol
   /** Address of the request, which an Idempotency-Key belongs to, and its body. */
   path: string
@@ -40,7 +40,7 @@ export type Asked = {
   isAnew?: boolean
   /** Further fields of an execute request. */
   options?: Partial<Omit<z.output<typeof Execute>, 'id' | 'message' | 'sessionId' | 'chatId'>>
-  client?: Purpose['client']
+  client?: ExecuteOptions['client']
 }
 
 /** Maximum length of a client's name of a conversation (characters). */
@@ -58,7 +58,7 @@ export async function startRun(
   actor: Actor,
   deps: Deps,
   asked: Asked,
-  call: Pick<Call, 'idempotency' | 'onAccepted'>,
+  call: Pick<ExecuteCall, 'idempotency' | 'onAccepted'>,
 ): Promise<ExecutionRow> {
   const { agent, path, body, message, options, client } = asked
   const files = await storeFiles(actor, deps, asked.files ?? [])
@@ -91,7 +91,7 @@ export async function startRun(
 type Place = {
   conversation: Conversation
   onBusy?: 'interrupt'
-  also?: Purpose['also']
+  also?: ExecuteOptions['also']
   /** The active run of an earlier request with the same messages. */
   joins?: ExecutionRow
 }
@@ -230,7 +230,7 @@ function naming({ organizationId, userId }: Actor, { agent, protocol }: Asked, n
 }
 
 /** Returns the id of a session of the agent that the caller can reach, or null. */
-export async function findSessionId(actor: Actor, deps: Deps, agent: KnownAgent, id: string): Promise<string | null> {
+export async function findSessionId(actor: Actor, deps: Deps, agent: CachedAgent, id: string): Promise<string | null> {
   return (await findSession(actor, deps, { agent } as Asked, id))?.id ?? null
 }
 

@@ -1,4 +1,4 @@
-import type { GivenTurn } from '../../executions/engine/queue/given.ts'
+import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
 import type { CallRecord } from '../../executions/engine/run/steps.ts'
 import { type GivenFile, NO_TEXT } from './attachments.ts'
 
@@ -6,7 +6,7 @@ import { type GivenFile, NO_TEXT } from './attachments.ts'
 export type ClientResult = { id: string; content: string; isError: boolean }
 
 /** The content of a client's list of messages. */
-export type Said = {
+export type ClientConversation = {
   /** Its system, developer and instructions texts. */
   instructions: string | undefined
   history: GivenTurn[]
@@ -65,7 +65,7 @@ export function createTurns() {
       results.push({ id, content, isError })
       isAsked = false
     },
-    finish(): Said {
+    finish(): ClientConversation {
       const last = isAsked ? turns.pop() : undefined
       return {
         instructions: instructions.length ? instructions.join('\n\n') : undefined,

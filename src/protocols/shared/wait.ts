@@ -4,7 +4,7 @@ import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Execution } from '../../executions/schema.ts'
 import { get } from '../../executions/service.ts'
 import type { Context } from '../../trpc.ts'
-import { followParts, type Part } from './parts.ts'
+import { followParts, type Part } from './run-parts.ts'
 
 /** An execution as the API shows it. */
 export type Run = z.input<typeof Execution>

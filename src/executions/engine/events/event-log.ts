@@ -2,8 +2,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, Prisma, type Tx } from '../../../db/client.ts'
 import { padToPowerOfTwo } from '../../../db/fast-path/index.ts'
+import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
-import { inParts } from '../../../lib/parts.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -211,7 +211,7 @@ export function createEventLog(deps: EventLogDeps): EventLog {
     wanted = null
     const begun = performance.now()
     const due = [...streams.values()].filter((stream) => hasUnpersisted(stream) && (all || isAwaited(stream)))
-    for (const part of inParts(due, MAX_IN_TRANSACTION)) {
+    for (const part of chunk(due, MAX_IN_TRANSACTION)) {
       storing = store(part.filter(hasUnpersisted))
       await storing
     }

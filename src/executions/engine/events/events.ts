@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Db, Prisma, Tx } from '../../../db/client.ts'
-import { fitting, withByteBudget } from '../../../lib/page.ts'
-import { concat } from '../../../lib/text.ts'
+import { takeWithinBudget, withByteBudget } from '../../../lib/page.ts'
+import { appendFlat } from '../../../lib/text.ts'
 import type { ContentBlock, Delta, ExecutionEvent, MessageData } from '../../../wire.ts'
 import type { ReplyPart } from '../run/steps.ts'
 
@@ -235,7 +235,8 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
     })
     const events = rows.flatMap((row) => [...fromSegment(row)]).filter((event) => event.seq > last)
     if (events.length) yield events
-    if (rows.length <= 1 || (!isFull(rows) && fitting(rows, MAX_SEGMENTS, MAX_BATCH).length === rows.length)) return
+    if (rows.length <= 1 || (!isFull(rows) && takeWithinBudget(rows, MAX_SEGMENTS, MAX_BATCH).length === rows.length))
+      return
     last = rows.at(-1)!.lastSeq
     // Lets other requests proceed if the database answers at once and the reader is fast.
     await nextTurn()
@@ -259,13 +260,13 @@ export const textOf = (parts: readonly (ContentBlock | ReplyPart)[]): string =>
   parts.map((part) => (part.type === 'text' ? part.text : '')).join('')
 
 /** The text of a step. */
-export type Said = { step: number; text: string }
+export type TextProgress = { step: number; text: string }
 
 /** Returns the text of the current step, or of the last step with text, after one more message. */
-export function textSoFar(said: Said, data: MessageData): Said {
+export function textSoFar(said: TextProgress, data: MessageData): TextProgress {
   if (data.messageType === 'resumed') return data.step === said.step ? { ...said, text: '' } : said
   if (data.messageType === 'assistant') return { step: data.step, text: data.text }
   if (data.messageType !== 'stream_event' || isThinking(data.delta)) return said
   const before = data.step === said.step ? said.text : ''
-  return { step: data.step, text: concat(before, data.delta.text) }
+  return { step: data.step, text: appendFlat(before, data.delta.text) }
 }

@@ -3,9 +3,9 @@ import type { Logger } from 'pino'
 import { type Db, databaseFile, Prisma } from '../../../db/client.ts'
 import { analyzeNew } from '../../../db/statistics.ts'
 import { LIFETIME } from '../../../idempotency.ts'
+import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import { timedIdsSince } from '../../../lib/id.ts'
-import { inParts } from '../../../lib/parts.ts'
 import type { Pause } from '../../../pause.ts'
 import type { Settings } from '../../../settings.ts'
 import type { ExecutionRow } from '../events/events.ts'
@@ -45,7 +45,7 @@ export type MaintenanceDeps = {
   /** Returns the claimed rows of the runs of this process. */
   heldRows: () => ExecutionRow[]
   stop: (executionId: string, why: 'lost' | 'cancelled') => void
-  recover: (row: ExecutionRow) => Promise<void>
+  rescue: (row: ExecutionRow) => Promise<void>
   /** Ends a run that has waited too long or is marked for cancellation. */
   expire: (row: ExecutionRow) => Promise<void>
   expireApproval: (approval: ApprovalRow) => Promise<void>
@@ -79,7 +79,7 @@ export function createMaintenance(deps: MaintenanceDeps) {
 
   /** Renews the leases of local runs and applies cancellations requested by other processes. */
   async function heartbeat(): Promise<void> {
-    for (const held of inParts(deps.heldRows(), HEARTBEAT_SIZE)) await timed(() => keep(held))
+    for (const held of chunk(deps.heldRows(), HEARTBEAT_SIZE)) await timed(() => keep(held))
   }
 
   async function keep(held: readonly ExecutionRow[]): Promise<void> {
@@ -178,8 +178,8 @@ export function createMaintenance(deps: MaintenanceDeps) {
         take: SWEEP_SIZE,
       })
     for (let page = await left(); page.length && !stopped; page = await left(page.at(-1))) {
-      for (const some of inParts(page, TAKEN_AT_ONCE)) {
-        await Promise.all(some.map((row) => tryFor(row, deps.recover)))
+      for (const some of chunk(page, TAKEN_AT_ONCE)) {
+        await Promise.all(some.map((row) => tryFor(row, deps.rescue)))
       }
       if (page.length < SWEEP_SIZE) return
     }

@@ -4,7 +4,7 @@ import { audit } from '../../../auth/audit.ts'
 import { toColumn } from '../../../auth/scopes.ts'
 import type { Prisma, Tx } from '../../../db/client.ts'
 import { conflict, notFound, sessionBusy } from '../../../errors.ts'
-import { type KeyClaim, take } from '../../../idempotency.ts'
+import { type KeyClaim, takeClaim } from '../../../idempotency.ts'
 import { newSortableId, newTimedId } from '../../../lib/id.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
@@ -13,8 +13,8 @@ import type { Fields } from '../../../lib/unknown.ts'
 import { type ExecutionRow, META_SEQ } from '../events/events.ts'
 import { chatStatus } from './chat-status.ts'
 import { type AgentRow, begun, type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
+import { type GivenTurn, messagesOf, writeGiven } from './client-history.ts'
 import { checkBacklog, takeSlot } from './concurrency.ts'
-import { type GivenTurn, messagesOf, writeGiven } from './given.ts'
 import { holdParent } from './tree.ts'
 
 // The transaction that accepts a run. Lock order: see claims.ts.
@@ -131,7 +131,7 @@ export async function accept(deps: ClaimDeps, request: NamedRequest, hasCapacity
   const { id } = fresh
   return deps.db.$transaction(async (tx) => {
     await request.first?.(tx)
-    if (key) await take(tx, key, now, { executionId: id })
+    if (key) await takeClaim(tx, key, now, { executionId: id })
     if (parent) await holdParent(tx, parent, now)
     const { row, isFree } = await joinConversation(tx, request, fresh, now)
     const begins = isFree && hasCapacity && (await takeSlot(tx, deps, actor.organizationId, request.delegated))
@@ -164,7 +164,7 @@ async function joinConversation(tx: Tx, request: NamedRequest, fresh: ExecutionR
       (await latestSession(tx, { organizationId, chatId, wasPrivate: fresh.wasPrivate }, agent.id, now)))
   if (!conversation.chatId) await createChat(tx, request, fresh, now)
   if (branch) await checkBranch(tx, branch, fresh, onBusy)
-  const joined = known ? await joinQueue(tx, known, onBusy, now) : null
+  const joined = known ? await takeQueueNumber(tx, known, onBusy, now) : null
   const { free: isFree, queueSeq } = joined ?? { free: true, queueSeq: branch?.queueSeq ?? fresh.queueSeq }
   const row = { ...fresh, sessionId: known || fresh.sessionId, queueSeq }
   if (!known) await createSession(tx, row, now, conversation)
@@ -347,7 +347,7 @@ async function closeToOthers(tx: Tx, { chatId, sessionId, agentId }: ExecutionRo
 }
 
 /** Takes a number in the session's queue. This locks the session's row until the transaction ends. */
-async function joinQueue(tx: Tx, id: string, onBusy: Request['onBusy'], now: Date) {
+async function takeQueueNumber(tx: Tx, id: string, onBusy: Request['onBusy'], now: Date) {
   const { activeExecutionId, lastQueueSeq, rootSessionId, activeBranchId } = await tx.session.update({
     where: { id },
     data: { lastQueueSeq: { increment: 1 }, updatedAt: now },

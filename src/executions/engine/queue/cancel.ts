@@ -15,11 +15,11 @@ export type CancelDeps = {
   claimDeps: claims.ClaimDeps
   live: Live
   /** Called after a run that was not executing has ended. */
-  afterwards: (ended: endings.Ended) => void
+  notifyRunEnded: (ended: endings.Ended) => void
 }
 
 /** Cancels runs and their descendants in any process. */
-export function createCancel({ db, bus, claimDeps, live, afterwards }: CancelDeps) {
+export function createCancel({ db, bus, claimDeps, live, notifyRunEnded: afterwards }: CancelDeps) {
   /**
    * Ends the run if no process executes it; otherwise marks it, adds it to `marked` and leaves the end to its process.
    * Returns the resulting row if it is final here.

@@ -60,7 +60,7 @@ export type Ended = {
 }
 
 /** Maximum length of a text that is written without a turn for other requests behind it (characters). */
-const MAX_AT_ONCE = 256 * 1024
+const MAX_WITHOUT_TURN = 256 * 1024
 
 /**
  * Writes the final state, fenced by the attempt: status, last events, answer, and the session's lock for the next run.
@@ -99,7 +99,7 @@ export async function finish(
     })
     if (!count) return null
     // Each write of megabytes blocks the event loop: other requests get a turn between two of them.
-    const isLong = remains.text.length > MAX_AT_ONCE
+    const isLong = remains.text.length > MAX_WITHOUT_TURN
     if (isLong) await nextTurn()
     const abandoned = completed ? [] : await abandon(tx, row, now)
     await storeLast(tx, row.id, now, remains)

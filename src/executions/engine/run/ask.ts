@@ -6,7 +6,7 @@ import type {
   LanguageModelV4Usage,
   SharedV4ProviderMetadata,
 } from '@ai-sdk/provider'
-import { concat } from '../../../lib/text.ts'
+import { appendFlat } from '../../../lib/text.ts'
 import type { StopReason } from '../../../wire.ts'
 import type { Delta } from '../events/events.ts'
 import { createFenceFilter, type FenceFilter } from '../models/code-fence.ts'
@@ -281,7 +281,7 @@ function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: F
   const known = find(reply, type, id)
   const part = (known?.part ?? { type, text: '' }) as TextPart
   if (!known) reply.push({ id, part })
-  part.text = concat(part.text, text)
+  part.text = appendFlat(part.text, text)
   if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
   return text
 }

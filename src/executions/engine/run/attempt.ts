@@ -5,7 +5,7 @@ import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Telemetry } from '../../../telemetry/telemetry.ts'
 import type { StopReason } from '../../../wire.ts'
 import type { EventLog, RunStream } from '../events/event-log.ts'
-import { type ExecutionRow, type MessageData, type Said, textSoFar, type Warning } from '../events/events.ts'
+import { type ExecutionRow, type MessageData, type TextProgress, textSoFar, type Warning } from '../events/events.ts'
 import { classifyModelError, ModelError, UNEXPECTED, withoutWords } from '../models/model-errors.ts'
 import * as waits from '../queue/approvals.ts'
 import * as claims from '../queue/claims.ts'
@@ -53,10 +53,10 @@ type State = {
   readonly controller: AbortController
   readonly progress: Progress
   readonly warnings: Warnings
-  said: Said
+  answer: TextProgress
   asking: Pick<Asking, 'current' | 'tried'> | null
   /** Text counted towards the limit of all runs. */
-  readonly text: RunText
+  readonly bytes: RunText
 }
 
 export function createAttempts(deps: AttemptDeps): RunAttempt {
@@ -81,8 +81,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     return (data) => {
       signal.throwIfAborted()
       if (data.messageType === 'warning') return void state.warnings.warn(data.code, data.text)
-      state.said = textSoFar(state.said, data)
-      runBytes.add(state.text, data)
+      state.answer = textSoFar(state.answer, data)
+      runBytes.add(state.bytes, data)
       const room = eventLog.append(stream, data)
       return room && raceAbort(room, signal).then(() => signal.throwIfAborted())
     }
@@ -109,14 +109,14 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       state.asking = prepared.input.asking
       toolbox = prepared.toolbox
       const stopReason = await run(prepared.input, progress, emitIn(state))
-      if (stopReason === 'max_turns' && !state.said.text) {
-        state.said = { ...state.said, text: `[${limitText(prepared.input.maxTurns)}]` }
+      if (stopReason === 'max_turns' && !state.answer.text) {
+        state.answer = { ...state.answer, text: `[${limitText(prepared.input.maxTurns)}]` }
       }
       const why = stopReason && stopReason !== 'end_turn' && CUT[stopReason]
       if (why) state.warnings.warn('cut_off', stopReason === 'max_turns' ? limitText(prepared.input.maxTurns) : why)
       const { resultObject } = progress
       const object = resultObject === undefined ? {} : { resultObject }
-      return { status: 'completed', result: state.said.text, ...object, stopReason: stopReason ?? 'end_turn' }
+      return { status: 'completed', result: state.answer.text, ...object, stopReason: stopReason ?? 'end_turn' }
     } catch (error) {
       const why = signal.aborted ? signal.reason : error
       if (!(why instanceof AbortReason)) return failedBy(why, causeOf(state, why))
@@ -134,7 +134,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
    * over.
    */
   async function finalize(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
-    const { row, stream, progress, said } = state
+    const { row, stream, progress, answer: said } = state
     if (!played) {
       eventLog.close(stream, null)
       return null
@@ -228,20 +228,20 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
 
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
   return (row, agent, from, stream, controller) => {
-    const { usage, steps, said, opening, warnings } = from
+    const { usage, steps, answer: said, opening, warnings } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], last: [] }
     const state: State = {
       ...{ row, stream, controller, progress },
       warnings: createWarnings(warnings),
-      said,
+      answer: said,
       asking: null,
-      text: runBytes.open(controller),
+      bytes: runBytes.open(controller),
     }
     const preparing = prepare(state, agent)
     preparing.catch(() => {})
     return execute(state, opening, preparing)
       .then((outcome) => finalize(state, outcome))
-      .finally(() => runBytes.close(state.text))
+      .finally(() => runBytes.close(state.bytes))
   }
 }
 

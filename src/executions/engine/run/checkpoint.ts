@@ -3,7 +3,7 @@ import {
   type ExecutionRow,
   type MessageData,
   readEvents,
-  type Said,
+  type TextProgress,
   textOf,
   textSoFar,
   type Warning,
@@ -16,7 +16,7 @@ import { joined, warningsOf } from './warnings.ts'
 export type Checkpoint = {
   steps: Step[]
   usage: RunUsage
-  said: Said
+  answer: TextProgress
   /** Messages published first after the resumption. */
   opening: MessageData[]
   /** Warnings that earlier attempts have published. */
@@ -26,7 +26,7 @@ export type Checkpoint = {
 export const BEGIN: Checkpoint = {
   steps: [],
   usage: { inputTokens: 0, outputTokens: 0, usageEstimated: false },
-  said: { step: 0, text: '' },
+  answer: { step: 0, text: '' },
   opening: [],
   warnings: [],
 }
@@ -42,7 +42,7 @@ export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpo
   return {
     steps,
     usage: { inputTokens: sum('inputTokens'), outputTokens: sum('outputTokens'), usageEstimated },
-    said: { step: last.step, text: textOf(last.parts) },
+    answer: { step: last.step, text: textOf(last.parts) },
     opening: [],
     warnings,
   }
@@ -55,7 +55,7 @@ export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpo
  */
 export async function loadRemains(db: Db, row: ExecutionRow) {
   const checkpoint = await loadCheckpoint(db, row)
-  let said: Said = BEGIN.said
+  let said: TextProgress = BEGIN.answer
   let shown = false
   const warned: Warning[] = []
   let step = 0
@@ -80,7 +80,7 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
     )
     return kept.step > step ? [assistantEvent(kept.step, kept.parts), ...answers] : kept.step === step ? answers : []
   })
-  const opening: MessageData[] = [{ messageType: 'resumed', step: checkpoint.said.step + 1 }, ...missing]
+  const opening: MessageData[] = [{ messageType: 'resumed', step: checkpoint.answer.step + 1 }, ...missing]
   // The interrupted request may have used tokens that are counted nowhere.
   const usage = { ...checkpoint.usage, usageEstimated: true }
   const warnings = joined(checkpoint.warnings, warned)

@@ -6,7 +6,7 @@ import type { Scope } from '../../../auth/scopes.ts'
 import type { Tx } from '../../../db/client.ts'
 import { badRequest } from '../../../errors.ts'
 import { checkInput } from '../../../lib/fields.ts'
-import { fitting } from '../../../lib/page.ts'
+import { takeWithinBudget } from '../../../lib/page.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ServerNow } from '../queue/authority.ts'
 import type { AgentRow } from '../queue/claims.ts'
@@ -146,4 +146,5 @@ export const MAX_RESULT = 512 * 1024
 const MAX_FRAME = 1024
 
 /** Returns the first rows of a page that fit in a result without being cut, at least one. */
-export const shownWhole = <Row>(rows: readonly Row[]): Row[] => fitting(rows, rows.length, MAX_RESULT - MAX_FRAME)
+export const shownWhole = <Row>(rows: readonly Row[]): Row[] =>
+  takeWithinBudget(rows, rows.length, MAX_RESULT - MAX_FRAME)

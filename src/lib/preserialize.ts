@@ -2,19 +2,19 @@ import type { z } from 'zod'
 
 // Validates and serializes values that are requested often and never change once instead of per request.
 
-type Constant = { schema: z.ZodType; json: string }
+type Preserialized = { schema: z.ZodType; json: string }
 
-const constants = new WeakMap<object, Constant>()
+const preserialized = new WeakMap<object, Preserialized>()
 
 /**
- * Validates a value with its schema and deep-freezes the result. {@link takingConstants} and {@link toJson} then skip
+ * Validates a value with its schema and deep-freezes the result. {@link acceptPreserialized} and {@link toJson} then skip
  * validation and serialization. An invalid value is returned unchanged, so that the normal validation reports it.
  */
-export function constant<Schema extends z.ZodObject>(schema: Schema, value: z.output<Schema>): z.output<Schema> {
+export function preserialize<Schema extends z.ZodObject>(schema: Schema, value: z.output<Schema>): z.output<Schema> {
   const { data, success } = schema.safeParse(value)
   if (!success) return value
   const frozen = freeze(data)
-  constants.set(frozen, { schema, json: JSON.stringify(frozen) })
+  preserialized.set(frozen, { schema, json: JSON.stringify(frozen) })
   return frozen
 }
 
@@ -27,16 +27,16 @@ function freeze<T extends object>(value: T): T {
  * Returns the schema with support for its constants, which it returns unchanged. Apply it last, because any change
  * copies the schema.
  */
-export function takingConstants<Schema extends z.ZodObject>(schema: Schema): Schema {
+export function acceptPreserialized<Schema extends z.ZodObject>(schema: Schema): Schema {
   const { run } = schema._zod
-  schema._zod.run = (payload, context) => (isConstant(payload.value, schema) ? payload : run(payload, context))
+  schema._zod.run = (payload, context) => (isPreserialized(payload.value, schema) ? payload : run(payload, context))
   return schema
 }
 
-const isConstant = (value: unknown, schema: z.ZodType): boolean => known(value)?.schema === schema
+const isPreserialized = (value: unknown, schema: z.ZodType): boolean => known(value)?.schema === schema
 
-const known = (value: unknown): Constant | undefined =>
-  typeof value === 'object' && value !== null ? constants.get(value) : undefined
+const known = (value: unknown): Preserialized | undefined =>
+  typeof value === 'object' && value !== null ? preserialized.get(value) : undefined
 
 /** Serializes an object like `JSON.stringify`, with constants as members or in lists of them. */
 export function toJson(value: object): string {

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { findKnown, fromVersion } from '../agents/known.ts'
+import { findCached, fromVersion } from '../agents/agent-cache.ts'
 import { executable } from '../agents/service.ts'
 import { type Actor, actorOf, hasExpired, permit, requireScope } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
@@ -8,7 +8,7 @@ import type { Db, Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { cancelled, chatFailed, notFound, paused, unauthorized } from '../errors.ts'
 import { checkAll as checkFiles } from '../files/service.ts'
-import { IdempotencyConflict, type IdempotencyKey, lookUp } from '../idempotency.ts'
+import { findIdempotencyRecord, IdempotencyConflict, type IdempotencyKey } from '../idempotency.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
 import type { Context } from '../trpc.ts'
@@ -21,10 +21,10 @@ import type { Execute, Executed } from './schema.ts'
 import { find } from './service.ts'
 
 /** Context of a run request besides its input. */
-export type Call = Pick<Context, 'gone' | 'idempotency' | 'onAccepted' | 'authenticateAgain'>
+export type ExecuteCall = Pick<Context, 'gone' | 'idempotency' | 'onAccepted' | 'authenticateAgain'>
 
 /** Options of a run beyond its message. */
-export type Purpose = {
+export type ExecuteOptions = {
   /** The path that an Idempotency-Key belongs to. */
   path: string
   /** Request to compare an Idempotency-Key with, if it differs from the run's input. */
@@ -49,12 +49,12 @@ export type Purpose = {
  * space, chat, session or parent that the caller cannot use; 409 if the session is busy (`onBusy: reject`) or the run
  * was cancelled; 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
  */
-export async function start(
+export async function executeAgent(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof Execute>,
-  call: Call,
-  purpose?: Purpose,
+  call: ExecuteCall,
+  purpose?: ExecuteOptions,
 ): Promise<z.input<typeof Executed>> {
   const row = await accept(actor, deps, input, call, purpose)
   const { id: executionId, chatId, sessionId } = row
@@ -71,15 +71,15 @@ export async function start(
   }
 }
 
-/** Accepts a run, and returns it. Throws the errors of {@link start} up to the acceptance. */
+/** Accepts a run, and returns it. Throws the errors of {@link executeAgent} up to the acceptance. */
 export async function accept(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof Execute>,
-  { idempotency, onAccepted }: Pick<Call, 'idempotency' | 'onAccepted'>,
-  purpose?: Purpose,
+  { idempotency, onAccepted }: Pick<ExecuteCall, 'idempotency' | 'onAccepted'>,
+  purpose?: ExecuteOptions,
 ): Promise<ExecutionRow> {
-  const agent = purpose?.agent ?? (await findKnown(deps, input.id, executable(actor)))
+  const agent = purpose?.agent ?? (await findCached(deps, input.id, executable(actor)))
   if (!agent) throw notFound('Agent')
   const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
   onAccepted?.(row, actor)
@@ -94,7 +94,7 @@ export async function outcomeOf(
   actor: Actor,
   deps: Deps,
   row: ExecutionRow,
-  call: Pick<Call, 'gone' | 'authenticateAgain'>,
+  call: Pick<ExecuteCall, 'gone' | 'authenticateAgain'>,
   onDisconnect?: 'continue' | 'cancel' | null,
 ): Promise<ExecutionRow> {
   const ended = await waitForEnd(actor, deps, row, call)
@@ -123,7 +123,7 @@ async function waitForEnd(
   actor: Actor,
   deps: Deps,
   row: ExecutionRow,
-  { gone, authenticateAgain }: Pick<Call, 'gone' | 'authenticateAgain'>,
+  { gone, authenticateAgain }: Pick<ExecuteCall, 'gone' | 'authenticateAgain'>,
 ): Promise<ExecutionRow> {
   const left = gone()
   for (let caller = actor; ; ) {
@@ -152,7 +152,7 @@ async function acceptOnce(
   agent: AgentRow,
   input: z.output<typeof Execute>,
   header: IdempotencyKey | null,
-  purpose: Purpose | undefined,
+  purpose: ExecuteOptions | undefined,
 ): Promise<ExecutionRow> {
   const { idempotencyKey, ...rest } = input
   const { parentExecutionId = null } = input
@@ -191,7 +191,7 @@ async function acceptOnce(
   if (deps.pause.isPaused() && !input.background) throw paused()
   if (!key) return deps.engine.accept({ ...request, key: null })
   for (;;) {
-    const { record, claim } = await lookUp(actor, deps, { ...key, path }, purpose?.said ?? rest)
+    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, purpose?.said ?? rest)
     const bound = record?.executionId
       ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
       : null

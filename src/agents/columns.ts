@@ -3,7 +3,7 @@ import type { Prisma } from '../db/client.ts'
 import { badRequest } from '../errors.ts'
 import type { ModelSettings } from '../lib/model-settings.ts'
 import { type Output, outputOf, toOutputColumn } from '../lib/output.ts'
-import type { KnownAgent } from './known.ts'
+import type { CachedAgent } from './agent-cache.ts'
 import type { CreateAgent, UpdateAgent } from './schema.ts'
 import { searchable } from './search.ts'
 
@@ -38,7 +38,7 @@ export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
   | 'maxTurns'
   | 'contextWindow'
   | 'requireTools'
-> & { output: Output | null; modelSettings: ModelSettings; permissions: KnownAgent['permissions'] }
+> & { output: Output | null; modelSettings: ModelSettings; permissions: CachedAgent['permissions'] }
 
 export const DEFAULTS: Values = {
   name: '',
@@ -66,7 +66,7 @@ export const DEFAULTS: Values = {
  * `description` take precedence over their aliases, also as null.
  */
 export function valuesOf(
-  source: AgentRow | KnownAgent | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>,
+  source: AgentRow | CachedAgent | z.output<typeof CreateAgent> | z.output<typeof UpdateAgent>,
 ): Partial<Values> {
   const alias = 'system_message' in source ? source.system_message : undefined
   const description = 'characterDescription' in source ? source.characterDescription : undefined

@@ -1,10 +1,10 @@
 import type { ObjectRef } from '@pothos/core'
 import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
-import { changes, type Looked } from '../bus/changes.ts'
+import { changes, type Looked } from '../bus/follow-changes.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
 import { throwRefusal } from '../errors.ts'
-import { inParts } from '../lib/parts.ts'
+import { chunk } from '../lib/chunk.ts'
 import type { Extensions, GraphQLContext, Types } from './builder.ts'
 import { behind, type Order, orderBy, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
@@ -66,7 +66,7 @@ function seen({ actor, deps }: GraphQLContext, rows: Rows<{ id: string }>, space
   }
   return async function* (which) {
     if (!which.ids) yield* pages({ updatedAt: { gte: which.since } })
-    else for (const ids of inParts(which.ids, MAX_IN)) yield* pages({ id: { in: ids } })
+    else for (const ids of chunk(which.ids, MAX_IN)) yield* pages({ id: { in: ids } })
   }
 }
 

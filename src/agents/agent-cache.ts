@@ -2,11 +2,11 @@ import { LRUCache } from 'lru-cache'
 import type { z } from 'zod'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { constant, toJson } from '../lib/constant.ts'
+import { chunk } from '../lib/chunk.ts'
 import type { ModelSettings } from '../lib/model-settings.ts'
 import { outputOf } from '../lib/output.ts'
-import { cutTexts, ROOM } from '../lib/page.ts'
-import { inParts } from '../lib/parts.ts'
+import { cutTexts, MAX_PAGE_BYTES } from '../lib/page.ts'
+import { preserialize, toJson } from '../lib/preserialize.ts'
 import { Agent } from './schema.ts'
 import { slugOf } from './slugs.ts'
 
@@ -47,7 +47,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   allowedTools: strings(row.allowedTools),
   disallowedTools: strings(row.disallowedTools),
   advanced_tools: strings(row.advanced_tools),
-  permissions: row.permissions as KnownAgent['permissions'],
+  permissions: row.permissions as CachedAgent['permissions'],
   maxTurns: row.maxTurns,
   modelSettings: row.modelSettings as ModelSettings,
   fallbackModels: strings(row.fallbackModels),
@@ -61,17 +61,17 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
 })
 
 /** An agent at one version. */
-export type KnownAgent = Readonly<z.output<typeof Agent>>
+export type CachedAgent = Readonly<z.output<typeof Agent>>
 
 /** Reads an agent from the column of a version. Versions of older releases lack the newest fields. */
-export function fromVersion(stored: unknown): KnownAgent {
-  const agent = stored as KnownAgent
+export function fromVersion(stored: unknown): CachedAgent {
+  const agent = stored as CachedAgent
   return { ...NEWEST, ...agent, slug: agent.slug ?? slugOf(agent.name) }
 }
 const NEWEST = {
   advanced_tools: [] as string[],
-  permissions: [] as KnownAgent['permissions'],
-  skillRefs: [] as KnownAgent['skillRefs'],
+  permissions: [] as CachedAgent['permissions'],
+  skillRefs: [] as CachedAgent['skillRefs'],
   modelSettings: {},
   fallbackModels: [] as string[],
   output: null,
@@ -80,25 +80,25 @@ const NEWEST = {
 }
 
 /** Agents by id, each at some version. An entry is valid while the agent has that version. */
-export type KnownAgents = LRUCache<string, KnownAgent>
+export type KnownAgents = LRUCache<string, CachedAgent>
 
 /** Maximum size of the cache (characters of agents and their JSON). */
 const MAX_KNOWN = 8_000_000
 /** Base size of an agent (characters). */
 const LEAST = 1_000
 
-export const createKnownAgents = (): KnownAgents =>
+export const createAgentCache = (): KnownAgents =>
   new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + 2 * toJson(agent).length })
 
-function remember({ knownAgents }: Deps, row: AgentRow): KnownAgent {
-  const agent = constant(Agent, toAgent(row))
+function remember({ agentCache: knownAgents }: Deps, row: AgentRow): CachedAgent {
+  const agent = preserialize(Agent, toAgent(row))
   knownAgents.set(row.id, agent)
   return agent
 }
 
 /** Columns that determine an agent's position in a list and the validity of its cache entry. */
-export const HEAD = { id: true, version: true, createdAt: true } as const
-export type Head = Pick<AgentRow, keyof typeof HEAD>
+export const LIST_COLUMNS = { id: true, version: true, createdAt: true } as const
+export type Head = Pick<AgentRow, keyof typeof LIST_COLUMNS>
 
 /** Maximum number of agents read at once, because each may be as long as all of its fields allow. */
 const AT_ONCE = 100
@@ -107,33 +107,33 @@ const AT_ONCE = 100
 export const LONG_TEXTS = ['systemPrompt', 'initialGreeting'] as const
 
 /** Shortens an agent's long texts and marks it as truncated, if it has any. */
-export const shortened = (agent: KnownAgent): KnownAgent => cutTexts(agent, LONG_TEXTS)
+export const shortened = (agent: CachedAgent): CachedAgent => cutTexts(agent, LONG_TEXTS)
 
-const bytesOf = (agent: KnownAgent): number => Buffer.byteLength(toJson(agent))
+const bytesOf = (agent: CachedAgent): number => Buffer.byteLength(toJson(agent))
 
 /**
  * Reads the agents of the first heads that still match `where`, as many as fit in one response. Also returns the number
  * of these heads. If whole agents do not all fit, cuts their long texts at 4,000 characters (contract-2.md section
  * 1.20).
  */
-export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
-  let agents: KnownAgent[] = []
+export async function loadAgents(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
+  let agents: CachedAgent[] = []
   let isCut = false
   let [shown, said] = [0, 0]
-  for (const part of inParts(heads, AT_ONCE)) {
+  for (const part of chunk(heads, AT_ONCE)) {
     const found = await findWhole(deps, where, part)
     for (const { id } of part) {
       const full = found.get(id)
       if (full) {
         let agent = isCut ? shortened(full) : full
         said += bytesOf(agent)
-        if (said > ROOM && !isCut) {
+        if (said > MAX_PAGE_BYTES && !isCut) {
           isCut = true
           agents = agents.map(shortened)
           agent = shortened(full)
           said = [...agents, agent].reduce((sum, one) => sum + bytesOf(one), 0)
         }
-        if (said > ROOM && agents.length) return { agents, shown }
+        if (said > MAX_PAGE_BYTES && agents.length) return { agents, shown }
         agents.push(agent)
       }
       shown++
@@ -144,9 +144,9 @@ export async function whole(deps: Deps, where: Prisma.AgentWhereInput, heads: re
 
 /** Returns agents by id. Reads only those that are not cached at their current version. */
 async function findWhole(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
-  const agents = new Map<string, KnownAgent | undefined>()
+  const agents = new Map<string, CachedAgent | undefined>()
   for (const { id, version } of heads) {
-    const known = deps.knownAgents.get(id)
+    const known = deps.agentCache.get(id)
     agents.set(id, known?.version === version ? known : undefined)
   }
   const missing = heads.flatMap(({ id }) => (agents.get(id) ? [] : id))
@@ -158,8 +158,8 @@ async function findWhole(deps: Deps, where: Prisma.AgentWhereInput, heads: reado
 }
 
 /** Finds an agent by id if it matches `where`, otherwise returns null. For a cached agent it reads only the version. */
-export async function findKnown(deps: Deps, id: string, where: Prisma.AgentWhereInput): Promise<KnownAgent | null> {
-  const known = deps.knownAgents.get(id)
+export async function findCached(deps: Deps, id: string, where: Prisma.AgentWhereInput): Promise<CachedAgent | null> {
+  const known = deps.agentCache.get(id)
   if (known) {
     const head = await deps.db.agent.findFirst({ where: { id, ...where }, select: { version: true } })
     if (!head) return null

@@ -1,6 +1,6 @@
 import type { Prisma, Tx } from '../../../db/client.ts'
+import { chunk } from '../../../lib/chunk.ts'
 import { newSortableId } from '../../../lib/id.ts'
-import { inParts } from '../../../lib/parts.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { CallRecord } from '../run/steps.ts'
 
@@ -35,7 +35,7 @@ export async function writeGiven(
       ...{ role, content, toolCalls: toolCalls as Prisma.InputJsonArray, createdAt },
     })),
   )
-  for (const part of inParts(data, MAX_INSERTED)) await tx.message.createMany({ data: [...part] })
+  for (const part of chunk(data, MAX_INSERTED)) await tx.message.createMany({ data: [...part] })
 }
 
 /** Maximum number of messages in one statement. */

@@ -1,9 +1,9 @@
 import { GraphQLError, type GraphQLSchema, getOperationAST, Kind, parse } from 'graphql'
 import { toAppError } from '../errors.ts'
+import { argumentsOf, variablesOf } from './arguments.ts'
 import { extensionsOf } from './builder.ts'
 import { LIMITS } from './limits.ts'
 import type { GraphQLRequest } from './requests.ts'
-import { argumentsOf, variablesOf } from './values.ts'
 
 /**
  * Returns the procedure's error for input that GraphQL's types rejected first, so that a missing field or wrong value

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { z } from 'zod'
-import { constant, takingConstants, toJson } from '../src/lib/constant.ts'
+import { acceptPreserialized, preserialize, toJson } from '../src/lib/preserialize.ts'
 
-const Book = takingConstants(
+const Book = acceptPreserialized(
   z.object({ title: z.string(), tags: z.array(z.string()), at: z.object({ shelf: z.int().nullable() }) }),
 )
 const Other = z.object({ title: z.string() })
@@ -13,7 +13,7 @@ const book = fc.record({ title: fc.string(), tags: fc.array(fc.string()), at: fc
 const odyssey = { title: 'Odyssey', tags: ['old'], at: { shelf: 3 } }
 
 test('a schema accepts its constant as the same object without a check, and checks other values', () => {
-  const known = constant(Book, odyssey)
+  const known = preserialize(Book, odyssey)
   const shelf = Shelf.parse({ first: known, books: [known, odyssey] } as z.input<typeof Shelf>)
   expect(shelf).toEqual({ success: true, first: odyssey, books: [odyssey, odyssey] })
   expect([shelf.first, shelf.books[0], shelf.books[1]].map((each) => each === known)).toEqual([true, true, false])
@@ -22,26 +22,26 @@ test('a schema accepts its constant as the same object without a check, and chec
 })
 
 test('a constant holds only the properties of its schema', () => {
-  const known = constant(Book, { ...odyssey, secret: 'hidden' } as typeof odyssey)
+  const known = preserialize(Book, { ...odyssey, secret: 'hidden' } as typeof odyssey)
   expect(Object.keys(known)).toEqual(['title', 'tags', 'at'])
   expect(toJson(Shelf.parse({ first: known, books: [] }))).not.toContain('hidden')
 })
 
 test('a schema does not accept the constant of another one', () => {
-  const Stricter = takingConstants(Book.extend({ title: z.string().max(3) }))
-  const known = constant(Book, odyssey)
+  const Stricter = acceptPreserialized(Book.extend({ title: z.string().max(3) }))
+  const known = preserialize(Book, odyssey)
   expect(Stricter.safeParse(known).success).toBe(false)
   expect(Other.parse(known)).toEqual({ title: 'Odyssey' })
 })
 
 test('a value that its schema refuses becomes no constant, and stays refused', () => {
   const wrong = { ...odyssey, title: 1 } as unknown as typeof odyssey
-  expect(constant(Book, wrong)).toBe(wrong)
+  expect(preserialize(Book, wrong)).toBe(wrong)
   expect(Book.safeParse(wrong).success).toBe(false)
 })
 
 test('a constant is frozen with everything in it', () => {
-  const known = constant(Book, odyssey)
+  const known = preserialize(Book, odyssey)
   expect(() => known.tags.push('new')).toThrow(TypeError)
   expect(() => Object.assign(known.at, { shelf: 4 })).toThrow(TypeError)
   expect(() => Object.assign(known, { title: 'Iliad' })).toThrow(TypeError)
@@ -50,13 +50,13 @@ test('a constant is frozen with everything in it', () => {
 
 test('toJson writes the same as JSON.stringify, with and without constants', () => {
   const member = fc.oneof(
-    book.map((each) => constant(Book, each)),
+    book.map((each) => preserialize(Book, each)),
     book,
     fc.constant(undefined),
     fc.anything({ withDate: true }),
   )
   const value = fc.oneof(
-    book.map((each) => constant(Book, each)),
+    book.map((each) => preserialize(Book, each)),
     fc.dictionary(fc.string(), fc.oneof(member, fc.array(member))),
   )
   const property = fc.property(value, (each) => {

@@ -13,7 +13,7 @@ import { failedWith } from '../run/failures.ts'
 import type { Launch, Live } from '../run/live.ts'
 import { reasoningOf, recordsOf, replayOf } from '../run/steps.ts'
 
-export type RecoveryDeps = {
+export type RescuerDeps = {
   db: Db
   bus: Bus
   log: Logger
@@ -32,7 +32,7 @@ export type RecoveryDeps = {
  * the run ends as interrupted (contract.md section 4, "Durability"). Without capacity here, the run waits until any
  * process has some.
  */
-export function createRescuer(deps: RecoveryDeps): (left: ExecutionRow) => Promise<void> {
+export function createRescuer(deps: RescuerDeps): (left: ExecutionRow) => Promise<void> {
   const { db, bus, log, claimDeps, live } = deps
 
   async function takeOver(left: ExecutionRow, hasCapacity: boolean, launch: Launch): Promise<void> {

@@ -2,8 +2,8 @@ import { type ExecutionResult, GraphQLError, type GraphQLSchema, Kind } from 'gr
 import { getSSEProcessor, isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
 import { AppError, toAppError, toBody } from '../errors.ts'
 import { sizeOf } from '../lib/page.ts'
+import { explain } from './input-errors.ts'
 import { answerTooLong, LIMITS, TOO_MUCH } from './limits.ts'
-import { explain } from './refusals.ts'
 import type { GraphQLRequest } from './requests.ts'
 
 /**
