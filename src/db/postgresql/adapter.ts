@@ -3,20 +3,20 @@ import { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PrismaPg } from '@prisma/adapter-pg'
 import {
-  ColumnTypeEnum,
   DriverAdapterError,
   type SqlDriverAdapterFactory,
   type SqlQuery,
-  type SqlQueryable,
-  type SqlResultSet,
   type Transaction,
 } from '@prisma/driver-adapter-utils'
-import { Pool } from 'pg'
+import { Pool, type PoolClient } from 'pg'
 import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
-import { Prisma, type PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
+import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Runner, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
+import { type Answer, type Prepared, sendTogether } from './batch.ts'
+import { createLanes, lossOf } from './lanes.ts'
+import { toParameter, toRows } from './values.ts'
 
 /** Maximum number of retries of a transaction rolled back by a deadlock, and maximum delay between them (ms). */
 const RETRIES = 5
@@ -59,13 +59,16 @@ export async function postgresqlAdapter(
     // Not awaited, because it is sent with the first statement.
     client.query(ABANDONED).catch(() => {})
   })
-  const named = pooled ? {} : { statementNameGenerator: statementNames() }
-  const factory = new PrismaPg(pool, { disposeExternalPool: true, ...named })
+  const nameOf = (prefix: string) => (pooled ? () => '' : statementNames(prefix))
+  const options = { disposeExternalPool: true, statementNameGenerator: nameOf('prisma') }
+  const factory = new PrismaPg(pool, options)
+  const { translate } = await errorTranslator()
   /** Inspects and rethrows the error of a statement. */
-  function failed(error: unknown): never {
-    const code = error instanceof DriverAdapterError ? (error.cause.originalCode ?? '') : ''
+  async function failed(error: unknown): Promise<never> {
+    const translated = await translate(error)
+    const code = translated instanceof DriverAdapterError ? (translated.cause.originalCode ?? '') : ''
     if (DAMAGE.test(code)) onDamage(code)
-    throw error
+    throw translated
   }
   const connected = await factory.connect()
   const adapter = overrideMembers(() => connected, {
@@ -77,34 +80,90 @@ export async function postgresqlAdapter(
   const shared = overrideMembers(() => adapter, {
     startTransaction: async (level?: never) => joined.getStore() ?? adapter.startTransaction(level),
   })
+  const lanes = createLanes(pool)
+  const prepare = preparing(nameOf('muster'))
+  const take = () => pool.connect().catch(failed)
   return {
     provider: factory.provider,
     adapterName: factory.adapterName,
     connect: async () => shared,
     dialect: POSTGRESQL,
-    plain: runnerOf(adapter),
+    plain: runnerOf((statement, returns, read) => lanes.ask(prepare(statement, returns)).then(read).catch(failed)),
     async begin() {
-      const transaction = openTransaction(await withTimeout(adapter.startTransaction(), undo), failed)
-      return bounded(transaction, pipelining(runnerOf(transaction)), joined)
+      const client = await withTimeout(take(), async (late) => late.release())
+      const { transaction, runner } = openTransaction(client, { prepare, failed, options })
+      return bounded(transaction, runner, joined)
     },
   }
 }
 
+/** Translates the driver's errors as Prisma's adapter does, which does not export that. */
+async function errorTranslator() {
+  const query = async ({ values: [error] }: { values: unknown[] }) => Promise.reject(error)
+  const rejecting = await new PrismaPg(Object.assign(Object.create(Pool.prototype), { query })).connect()
+  const translate = (error: unknown): Promise<unknown> =>
+    error instanceof DriverAdapterError
+      ? Promise.resolve(error)
+      : rejecting.executeRaw({ sql: '', args: [error], argTypes: [SCALAR] }).then(
+          () => error,
+          (translated) => translated,
+        )
+  return { translate }
+}
+
+const SCALAR = { scalarType: 'unknown', arity: 'scalar' } as const
+
+/** Sends a statement and reads its answer. */
+type Ask = <T>(statement: Statement, returns: boolean, read: (answer: Answer) => T) => Promise<T>
+
+/** Makes a statement ready to be sent. */
+type Prepare = (statement: Statement, returns: boolean) => Prepared
+
+const preparing =
+  (nameOf: (query: Statement) => string): Prepare =>
+  (statement, returns) => ({
+    sql: statement.sql,
+    values: statement.args.map(toParameter),
+    name: nameOf(statement),
+    returns,
+  })
+
+const runnerOf = (ask: Ask): Runner => ({
+  rows: (statement) => ask(statement, true, (answer) => toRows(answer, false)),
+  typedRows: (statement) => ask(statement, true, (answer) => toRows(answer, true)),
+  changes: (statement) => ask(statement, false, ({ count }) => count),
+})
+
+/** Maximum number of inserts that wait in a transaction to be sent with its next statement. */
+const MAX_WAITING = 16
+
+type TransactionOptions = {
+  prepare: Prepare
+  /** Throws the translated error of a statement. */
+  failed: (error: unknown) => Promise<never>
+  /** Options of Prisma's adapter. */
+  options: ConstructorParameters<typeof PrismaPg>[1]
+}
+
 /**
- * Wraps a transaction of the adapter, and sends COMMIT and ROLLBACK itself. `failed` throws the translated error of a
- * statement.
+ * Opens a transaction on a connection of the pool, which it releases at its end. BEGIN and inserts wait for the next
+ * statement, at the latest COMMIT, and are sent with it. A failure of theirs appears in it.
  */
-function openTransaction(begun: Transaction, failed: (error: unknown) => never): Transaction {
+function openTransaction(
+  client: PoolClient,
+  { prepare, failed, options }: TransactionOptions,
+): { transaction: Transaction; runner: Runner } {
   let isOpen = true
+  let hasBegun = false
   /** PostgreSQL aborts a transaction after any failure: its COMMIT would silently be a ROLLBACK. */
   let failure: unknown
-
+  let waiting: Prepared[] = [prepare(BEGIN, false)]
   function assertOpen(): void {
     if (isOpen) return
     throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
   }
 
-  /** Statements are sent at once and answered in order. Statements after a failed one fail with its error. */
+  /** Statements after a failed one fail with its error. */
   async function inside<T>(statement: () => Promise<T>): Promise<T> {
     assertOpen()
     try {
@@ -115,19 +174,45 @@ function openTransaction(begun: Transaction, failed: (error: unknown) => never):
     }
   }
 
+  function sendWaiting(): Promise<Answer[]> {
+    const statements = waiting
+    waiting = []
+    hasBegun = true
+    return statements.length ? sendTogether(client, statements) : Promise.resolve([])
+  }
+
+  const ask: Ask = (statement, returns, read) =>
+    inside(async () => {
+      waiting.push(prepare(statement, returns))
+      return read((await sendWaiting()).at(-1)!)
+    })
+
+  const runner = runnerOf(ask)
+
   async function rollback(): Promise<void> {
     if (!isOpen) return
     isOpen = false
-    await undo(begun)
+    // If that fails, the connection is broken and the transaction has ended with it.
+    const lost = hasBegun ? await client.query('ROLLBACK').then(() => null, lossOf) : null
+    client.release(lost ?? undefined)
   }
 
-  return {
-    provider: begun.provider,
-    adapterName: begun.adapterName,
+  let prisma: Promise<Transaction> | undefined
+  const throughPrisma = <T>(work: (transaction: Transaction) => Promise<T>): Promise<T> =>
+    inside(async () => {
+      prisma ??= prismaOn(client, options)
+      const transaction = await prisma
+      const [, answer] = await Promise.all([sendWaiting(), work(transaction)])
+      return answer
+    })
+
+  const transaction: Transaction = {
+    provider: 'postgres',
+    adapterName: 'muster-postgresql',
     // Makes Prisma send no COMMIT and ROLLBACK of its own.
     options: { usePhantomQuery: true },
-    queryRaw: (query) => inside(() => begun.queryRaw(query)),
-    executeRaw: (query) => inside(() => begun.executeRaw(query)),
+    queryRaw: (query) => throughPrisma((theirs) => theirs.queryRaw(query)),
+    executeRaw: (query) => throughPrisma((theirs) => theirs.executeRaw(query)),
     rollback,
     async commit() {
       assertOpen()
@@ -136,57 +221,40 @@ function openTransaction(begun: Transaction, failed: (error: unknown) => never):
         throw failure
       }
       isOpen = false
-      // The adapter's commit releases the connection.
-      await begun.executeRaw(plainQuery('COMMIT')).finally(() => begun.commit())
+      if (!hasBegun && waiting.length === 1) return client.release()
+      // Not prepared: that would be several messages, and a connection that breaks between them has committed. After a
+      // failed statement COMMIT rolls back.
+      const [sent, committed] = await Promise.allSettled([sendWaiting(), client.query('COMMIT')])
+      const reasons = [sent, committed].flatMap((result) => (result.status === 'rejected' ? [result.reason] : []))
+      client.release(reasons.map(lossOf).find((lost) => lost !== null) ?? undefined)
+      if (reasons.length) await failed(reasons[0])
       if (failure) throw failure
+    },
+  }
+  return {
+    transaction,
+    runner: {
+      ...runner,
+      async changes(statement) {
+        if (statement.adds !== 1 || waiting.length > MAX_WAITING) return runner.changes(statement)
+        assertOpen()
+        if (failure) throw failure
+        waiting.push(prepare(statement, false))
+        return 1
+      },
     },
   }
 }
 
-/** Rolls back a transaction. If that fails, the connection is broken and the transaction has ended with it. */
-const undo = (begun: Transaction): Promise<void> =>
-  begun
-    .executeRaw(plainQuery('ROLLBACK'))
-    .catch(() => {})
-    .then(() => begun.rollback())
+const BEGIN: Statement = { sql: 'BEGIN', args: [] }
 
-const plainQuery = (sql: string): SqlQuery => ({ sql, args: [], argTypes: [] })
-
-const runnerOf = (connection: SqlQueryable): Runner => ({
-  rows: async (statement) => objectsOf(await connection.queryRaw(toSqlQuery(statement))),
-  typedRows: async (statement) => {
-    const found = await connection.queryRaw(toSqlQuery(statement))
-    const conversions = found.columnTypes.map((type) => CONVERSIONS.get(type))
-    for (const row of found.rows) {
-      for (const [index, convert] of conversions.entries()) {
-        if (convert && row[index] !== null) row[index] = convert(row[index] as string)
-      }
-    }
-    return objectsOf(found)
-  },
-  changes: (statement) => connection.executeRaw(toSqlQuery(statement)),
-})
-
-/** Maximum number of unanswered inserts in a transaction. */
-const IN_FLIGHT = 8
-
-/**
- * Wraps a runner for a transaction so that inserts are not awaited. A later statement, at the latest COMMIT, reports a
- * failure.
- */
-function pipelining(runner: Runner): Runner {
-  let inFlight = 0
-  return {
-    ...runner,
-    async changes(statement) {
-      const answer = runner.changes(statement)
-      if (statement.adds !== 1 || inFlight === IN_FLIGHT) return answer
-      inFlight++
-      const answered = () => void inFlight--
-      answer.then(answered, answered)
-      return 1
-    },
-  }
+/** Opens Prisma's adapter for a transaction that has begun on a connection. */
+async function prismaOn(client: PoolClient, options: TransactionOptions['options']): Promise<Transaction> {
+  const ignore = () => {}
+  const query = async (sent: { text: string }) => (sent.text === BEGIN.sql ? { rowCount: 0 } : client.query(sent))
+  const lent = { query, on: ignore, removeListener: ignore, release: ignore }
+  const pool: Pool = Object.assign(Object.create(Pool.prototype), { connect: async () => lent })
+  return (await new PrismaPg(pool, options).connect()).startTransaction()
 }
 
 /**
@@ -217,45 +285,18 @@ const MAX_LENGTH = 4096
  * Returns names for prepared statements. The first ones get a name, except statements that take any row that meets a
  * condition: PostgreSQL would keep a sequential scan, expecting a match soon, and reach the match last.
  */
-function statementNames(): (query: SqlQuery) => string {
+function statementNames(prefix: string): (query: Pick<SqlQuery, 'sql' | 'args'>) => string {
   const names = new Map<string, string>()
   return ({ sql, args }) => {
     const known = names.get(sql)
     if (known !== undefined) return known
-    // This includes COMMIT: prepared, it is several messages, and a connection that breaks between them has committed.
-    if (!args.length) return ''
+    if (!args.length && sql !== BEGIN.sql) return ''
     const takesAny = / LIMIT /.test(sql) && !/ ORDER BY |"id" = \$/.test(sql)
     if (takesAny || sql.length > MAX_LENGTH || names.size === MAX_PREPARED) return ''
-    const name = `muster_${names.size}`
+    const name = `${prefix}_${names.size}`
     names.set(sql, name)
     return name
   }
-}
-
-const SCALAR = { scalarType: 'unknown', arity: 'scalar' } as const
-const LIST = { scalarType: 'unknown', arity: 'list' } as const
-
-const toSqlQuery = ({ sql, args }: Statement): SqlQuery => ({
-  sql,
-  args,
-  argTypes: args.map((value) => (Array.isArray(value) ? LIST : SCALAR)),
-})
-
-/** Converts the adapter's values of raw queries, by PostgreSQL types of columns and expressions. */
-const CONVERSIONS = new Map<unknown, (value: string) => unknown>([
-  [ColumnTypeEnum.Int64, BigInt],
-  [ColumnTypeEnum.Numeric, (value) => new Prisma.Decimal(value)],
-  [ColumnTypeEnum.DateTime, (value) => new Date(value)],
-  [ColumnTypeEnum.Json, (value) => JSON.parse(value)],
-  [ColumnTypeEnum.Bytes, (value) => new Uint8Array(Buffer.from(value))],
-])
-
-function objectsOf({ columnNames, rows }: SqlResultSet): Record<string, unknown>[] {
-  return rows.map((row) => {
-    const object: Record<string, unknown> = {}
-    for (const [index, name] of columnNames.entries()) object[name] = row[index]
-    return object
-  })
 }
 
 /**

@@ -1,0 +1,115 @@
+import { type Connection, type FieldDef, type PoolClient, Query } from 'pg'
+
+/** A statement as it is sent. */
+export type Prepared = {
+  sql: string
+  /** Parameters in PostgreSQL's text format; buffers in its binary format. */
+  values: readonly (string | Buffer | null)[]
+  /** Name under which a connection keeps the statement prepared; empty for none. */
+  name: string
+  /** Whether the statement returns rows. */
+  returns: boolean
+}
+
+/** The rows that a statement returned, as texts, and the number of rows that it returned or changed. */
+export type Answer = { fields: readonly FieldDef[]; rows: (string | null)[][]; count: number }
+
+/**
+ * Sends statements to a connection with one Sync: one write, and one answer for all. Outside a transaction they are one
+ * transaction. The first failure rejects with the error of its statement, and PostgreSQL skips the statements after it.
+ */
+export function sendTogether(client: PoolClient, statements: readonly Prepared[]): Promise<Answer[]> {
+  const { promise, resolve, reject } = Promise.withResolvers<Answer[]>()
+  client.query(new Batch(statements, (error, answers) => (error ? reject(error) : resolve(answers))))
+  return promise
+}
+
+type Callback = (error: Error | null | undefined, answers: Answer[]) => void
+
+/** Whether a connection has a statement with this name, or may have it because its Parse was not confirmed. */
+type Known = Map<string, 'prepared' | 'doubtful'>
+
+const prepared = new WeakMap<Connection, Known>()
+
+function knownOf(connection: Connection): Known {
+  const known = prepared.get(connection) ?? new Map()
+  prepared.set(connection, known)
+  return known
+}
+
+/** The part of pg's connection that sends messages, as it is; its types describe an earlier version. */
+type Wire = Connection & {
+  parse(statement: { text: string; name: string }): void
+  bind(portal: { statement: string; values: readonly unknown[] }): void
+  describe(portal: { type: 'P' }): void
+  execute(portal: object): void
+  close(statement: { type: 'S'; name: string }): void
+  sync(): void
+}
+
+/** pg accepts only subclasses of its Query while it pipelines. */
+class Batch extends Query {
+  readonly statements: readonly Prepared[]
+  /** Called once, with the answers when PostgreSQL is ready for the next batch. pg replaces it to limit the time. */
+  callback: Callback
+  readonly answers: Answer[]
+  /** Index of the statement that is being answered. */
+  at = 0
+
+  constructor(statements: readonly Prepared[], callback: Callback) {
+    super('')
+    this.statements = statements
+    this.callback = callback
+    this.answers = statements.map(() => ({ fields: [], rows: [], count: 0 }))
+    this.submit = (connection) => this.#write(connection as Wire)
+  }
+
+  #write(wire: Wire): void {
+    const known = knownOf(wire)
+    wire.stream.cork()
+    for (const { sql, values, name, returns } of this.statements) {
+      const state = name ? known.get(name) : undefined
+      if (state === 'doubtful') wire.close({ type: 'S', name })
+      if (state !== 'prepared') wire.parse({ text: sql, name })
+      if (name) known.set(name, 'prepared')
+      wire.bind({ statement: name, values })
+      if (returns) wire.describe({ type: 'P' })
+      wire.execute({})
+    }
+    wire.sync()
+    wire.stream.uncork()
+  }
+
+  handleRowDescription({ fields }: { fields: FieldDef[] }): void {
+    this.answers[this.at]!.fields = fields
+  }
+
+  handleDataRow({ fields }: { fields: (string | null)[] }): void {
+    this.answers[this.at]!.rows.push(fields)
+  }
+
+  handleCommandComplete({ text }: { text: string }): void {
+    this.answers[this.at++]!.count = countOf(text)
+  }
+
+  handleEmptyQuery(): void {
+    this.at++
+  }
+
+  handleReadyForQuery(): void {
+    this.callback(null, this.answers)
+  }
+
+  /** The statements from the failed one on may not be prepared: PostgreSQL has skipped them. */
+  handleError(error: Error, connection: Connection): void {
+    const known = knownOf(connection)
+    for (const { name } of this.statements.slice(this.at)) if (known.has(name)) known.set(name, 'doubtful')
+    this.callback(error, [])
+  }
+}
+
+/** Returns the number at the end of a command tag, such as `INSERT 0 1`. */
+function countOf(tag: string): number {
+  const digits = tag.slice(tag.lastIndexOf(' ') + 1)
+  return Number(digits) || 0
+}

@@ -1,0 +1,107 @@
+import { DatabaseError, type Pool, type PoolClient } from 'pg'
+import { type Answer, type Prepared, sendTogether } from './batch.ts'
+
+/** Maximum number of unanswered queries on a connection. */
+const MAX_IN_FLIGHT = 8
+
+/** Maximum mean time of a query that shares a connection (ms), and the weight of its latest execution. */
+const MAX_MEAN = 5
+const WEIGHT = 0.1
+
+/** Returns an error after which its connection is of no use: every one except a statement's own. */
+export const lossOf = (error: unknown): Error | null =>
+  error instanceof DatabaseError && error.severity === 'ERROR' ? null : (error as Error)
+
+type Lane = { client: PoolClient; inFlight: number; answeredAt: number; lost: Error | null }
+
+const hasCapacity = ({ inFlight, lost }: Lane): boolean => inFlight < MAX_IN_FLIGHT && lost === null
+
+/** Whether a statement only reads, takes no lock and is prepared. */
+const isQuery = ({ sql, name, returns }: Prepared): boolean =>
+  returns &&
+  name !== '' &&
+  /^\s*(?:SELECT|\(SELECT)\b/.test(sql) &&
+  !/\bFOR (?:NO KEY )?(?:UPDATE|SHARE)\b|_lock/.test(sql)
+
+/**
+ * Sends statements outside transactions. Short prepared queries share connections: one connection then answers all
+ * queries of an event loop turn, which costs both sides less than waking several. Every other statement has a
+ * connection of its own, because it may wait for a lock or read many rows.
+ */
+export function createLanes(pool: Pool) {
+  const lanes: Lane[] = []
+  let opening: Promise<Lane> | null = null
+  /** Mean time of each prepared query (ms). */
+  const means = new Map<string, number>()
+
+  async function open(): Promise<Lane> {
+    const lane = { client: await pool.connect(), inFlight: 0, answeredAt: 0, lost: null }
+    lanes.push(lane)
+    return lane
+  }
+
+  /** Returns a shared connection, or opens one, which all queries of this moment wait for. */
+  async function laneFor(): Promise<Lane> {
+    let lane = lanes.find(hasCapacity)
+    while (!lane) {
+      opening ??= open().finally(() => {
+        opening = null
+      })
+      const opened = await opening
+      lane = hasCapacity(opened) ? opened : lanes.find(hasCapacity)
+    }
+    return lane
+  }
+
+  function leave(lane: Lane): void {
+    if (--lane.inFlight) return
+    lanes.splice(lanes.indexOf(lane), 1)
+    lane.client.release(lane.lost ?? undefined)
+  }
+
+  function learn(name: string, time: number): void {
+    const before = means.get(name)
+    means.set(name, before === undefined ? time : before + (time - before) * WEIGHT)
+  }
+
+  async function askAlone(statement: Prepared): Promise<Answer> {
+    const client = await pool.connect()
+    const begun = performance.now()
+    let lost: Error | null = null
+    try {
+      const [answer] = await sendTogether(client, [statement])
+      if (isQuery(statement)) learn(statement.name, performance.now() - begun)
+      return answer!
+    } catch (error) {
+      lost = lossOf(error)
+      throw error
+    } finally {
+      client.release(lost ?? undefined)
+    }
+  }
+
+  async function askTogether(statement: Prepared): Promise<Answer> {
+    const lane = await laneFor()
+    lane.inFlight++
+    const begun = performance.now()
+    try {
+      const [answer] = await sendTogether(lane.client, [statement])
+      return answer!
+    } catch (error) {
+      lane.lost ??= lossOf(error)
+      throw error
+    } finally {
+      const now = performance.now()
+      learn(statement.name, now - Math.max(begun, lane.answeredAt))
+      lane.answeredAt = now
+      leave(lane)
+    }
+  }
+
+  return {
+    ask(statement: Prepared): Promise<Answer> {
+      const mean = means.get(statement.name)
+      return mean !== undefined && mean < MAX_MEAN ? askTogether(statement) : askAlone(statement)
+    },
+  }
+}
