@@ -108,10 +108,11 @@ export async function startService(
   if (!storage) log.warn('media answer 503: the servers on a PostgreSQL need an S3_BUCKET or a MEDIA_DIR in common')
   const far = file ? null : cleanup.adopt(await openPostgresBus(settings, db, log), (bus) => bus.stop())
   const bus = far ?? createLocalBus()
-  const told = cleanup.adopt(await startTelemetry(settings, { db, clock, isPaused: pause.isPaused }), (started) =>
-    started.stop(),
+  const startedTelemetry = cleanup.adopt(
+    await startTelemetry(settings, { db, clock, isPaused: pause.isPaused }),
+    (started) => started.stop(),
   )
-  const { telemetry } = told
+  const { telemetry } = startedTelemetry
   const wrappingKey = deriveKey(masterKey, 'data keys')
   const readProviders = createReadProviders({ db, wrappingKey })
   const models = createModels(settings, { clock, isPaused: pause.isPaused, readProviders })
@@ -230,7 +231,7 @@ export async function startService(
   return {
     deps,
     url: urlOf(server, settings),
-    metricsUrl: told.metricsUrl,
+    metricsUrl: startedTelemetry.metricsUrl,
     firstToken: first?.token ?? null,
     firstLink: first?.link ?? null,
     newInstallation: made,

@@ -191,13 +191,13 @@ const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }
 /**
  * A procedure for holders of a token (or ID token) with any of these scopes; without scopes any token is sufficient.
  */
-export const token = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scopes }).use(authenticated)
+export const tokenProcedure = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scopes }).use(authenticated)
 
 /**
  * A procedure of the public directory (contract-2.md section 1.15): for holders of a token with any of these scopes,
  * and for everyone if PUBLIC_DIRECTORY is set.
  */
-export const directory = (...scopes: Scope[]) =>
+export const directoryProcedure = (...scopes: Scope[]) =>
   t.procedure
     .use(errors)
     .meta({ scopes })
@@ -211,7 +211,7 @@ export const directory = (...scopes: Scope[]) =>
  * A procedure for a user apart from any organization: with a browser session, an ID token, or a token with any of these
  * scopes. A POST of it must come from a page of this service.
  */
-export const person = (...scopes: Scope[]) =>
+export const personProcedure = (...scopes: Scope[]) =>
   t.procedure
     .use(errors)
     .meta({ scopes, admits: 'person' })
@@ -224,7 +224,7 @@ export const person = (...scopes: Scope[]) =>
     })
 
 /** A procedure that signs a person in or out: for everyone, from a page of this service. */
-export const everybody = () =>
+export const publicProcedure = () =>
   t.procedure
     .use(errors)
     .meta({ admits: 'everybody' })
@@ -275,14 +275,14 @@ async function userAt(deps: Deps, field: PlaceField, input: unknown, who: IdToke
  * token, which acts in the organization, or the organization of the space, that this input field names. Throws 403 if
  * an `orgId` in the input differs.
  */
-export const idToken = (field: PlaceField, ...scopes: Scope[]) =>
+export const idTokenProcedure = (field: PlaceField, ...scopes: Scope[]) =>
   t.procedure.use(errors).meta({ scopes }).use(identified(field))
 
 /**
  * Returns the REST metadata of a procedure. http/openapi.ts adds its tag, id and common errors; `errors` lists further
  * statuses and their meanings.
  */
-export const rest = (
+export const restMeta = (
   method: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE',
   path: `/api/${string}`,
   summary: string,

@@ -1,7 +1,7 @@
 import { executeAgent } from '../executions/execute.ts'
 import { EXECUTE_ERRORS, Execute, Executed } from '../executions/schema.ts'
 import { idempotent } from '../idempotency.ts'
-import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { withCharacters } from './characters.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -12,15 +12,15 @@ const EDITED =
   'subagentIds allowedTools slug maxTurns'
 
 export const agents = router({
-  list: token('agents:read')
-    .meta(rest('GET', '/api/v1/agents', 'List the agents of your organization'))
+  list: tokenProcedure('agents:read')
+    .meta(restMeta('GET', '/api/v1/agents', 'List the agents of your organization'))
     .meta(mcpTool('list_agents', 'search category tag visibility limit cursor'))
     .input(schema.ListAgents.prefault({}))
     .output(schema.AgentsResponse)
     .query(async ({ ctx, input }) => withCharacters(ctx.deps, await service.list(ctx.actor, ctx.deps, input))),
 
-  create: token('agents:write')
-    .meta(rest('POST', '/api/v1/agents', 'Create an agent'))
+  create: tokenProcedure('agents:write')
+    .meta(restMeta('POST', '/api/v1/agents', 'Create an agent'))
     .meta(mcpTool('create_agent', EDITED))
     .input(schema.CreateAgent)
     .output(schema.AgentCreated)
@@ -33,28 +33,30 @@ export const agents = router({
       ),
     ),
 
-  get: token('agents:read')
-    .meta(rest('GET', '/api/v1/agents/{id}', 'Get an agent'))
+  get: tokenProcedure('agents:read')
+    .meta(restMeta('GET', '/api/v1/agents/{id}', 'Get an agent'))
     .meta(mcpTool('get_agent', 'id'))
     .input(schema.AgentId)
     .output(schema.AgentResponse)
     .query(async ({ ctx, input }) => withCharacters(ctx.deps, await service.get(ctx.actor, ctx.deps, input.id))),
 
-  update: token('agents:write')
-    .meta(rest('PATCH', '/api/v1/agents/{id}', 'Change an agent', { 409: 'Another agent has the slug' }))
+  update: tokenProcedure('agents:write')
+    .meta(restMeta('PATCH', '/api/v1/agents/{id}', 'Change an agent', { 409: 'Another agent has the slug' }))
     .meta(mcpTool('update_agent', `id version ${EDITED}`, { destroys: true, repeats: true }))
     .input(schema.UpdateAgent)
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
-  delete: token('agents:write')
-    .meta(rest('DELETE', '/api/v1/agents/{id}', 'Archive an agent'))
+  delete: tokenProcedure('agents:write')
+    .meta(restMeta('DELETE', '/api/v1/agents/{id}', 'Archive an agent'))
     .input(schema.AgentId)
     .output(schema.AgentMessage)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
-  updateSkill: token('agents:write')
-    .meta(rest('POST', '/api/v1/agents/{id}/skills/{skillId}/update', 'Adopt the newer version of a skill of an agent'))
+  updateSkill: tokenProcedure('agents:write')
+    .meta(
+      restMeta('POST', '/api/v1/agents/{id}/skills/{skillId}/update', 'Adopt the newer version of a skill of an agent'),
+    )
     .input(schema.AgentSkill)
     .output(schema.AgentResponse)
     .mutation(({ ctx, input }) =>
@@ -66,15 +68,15 @@ export const agents = router({
       ),
     ),
 
-  versions: token('agents:read')
-    .meta(rest('GET', '/api/v1/agents/{id}/versions', 'List the versions of an agent, newest first'))
+  versions: tokenProcedure('agents:read')
+    .meta(restMeta('GET', '/api/v1/agents/{id}/versions', 'List the versions of an agent, newest first'))
     .input(schema.ListVersions)
     .output(schema.AgentVersionsResponse)
     .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input)),
 
-  execute: token('agents:execute')
+  execute: tokenProcedure('agents:execute')
     .meta(STARTS_RUN)
-    .meta(rest('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message', EXECUTE_ERRORS))
+    .meta(restMeta('POST', '/api/v1/agents/{id}/execute', 'Run an agent on a message', EXECUTE_ERRORS))
     .meta(
       mcpTool('run_agent', 'id message spaceId chatId sessionId model onBusy mediaIds', {
         description:
@@ -85,14 +87,14 @@ export const agents = router({
     .output(Executed)
     .mutation(({ ctx, input }) => executeAgent(ctx.actor, ctx.deps, input, ctx)),
 
-  listPublic: token('agents:read')
-    .meta(rest('GET', '/api/v1/public/agents', "List every organization's public agents"))
+  listPublic: tokenProcedure('agents:read')
+    .meta(restMeta('GET', '/api/v1/public/agents', "List every organization's public agents"))
     .input(schema.ListPublicAgents.prefault({}))
     .output(schema.AgentCardsResponse)
     .query(({ ctx, input }) => service.listPublic(ctx.deps, input)),
 
-  getPublic: token('agents:read')
-    .meta(rest('GET', '/api/v1/public/agents/{id}', 'Get the card of a public or unlisted agent'))
+  getPublic: tokenProcedure('agents:read')
+    .meta(restMeta('GET', '/api/v1/public/agents/{id}', 'Get the card of a public or unlisted agent'))
     .input(schema.AgentId)
     .output(schema.AgentCardResponse)
     .query(({ ctx, input }) => service.getPublic(ctx.deps, input.id)),

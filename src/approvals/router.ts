@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { idempotentClaimed } from '../idempotency.ts'
-import { type Context, mcpTool, rest, router, token } from '../trpc.ts'
+import { type Context, mcpTool, restMeta, router, tokenProcedure } from '../trpc.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -22,27 +22,27 @@ async function decide(ctx: Context & { actor: Actor }, input: Decision, status: 
 }
 
 export const approvals = router({
-  list: token('approvals:read')
-    .meta(rest('GET', '/api/v1/approvals', 'List the calls of tools that wait for approval, or did'))
+  list: tokenProcedure('approvals:read')
+    .meta(restMeta('GET', '/api/v1/approvals', 'List the calls of tools that wait for approval, or did'))
     .meta(mcpTool('list_approvals', 'status executionId limit cursor'))
     .input(schema.ListApprovals.prefault({}))
     .output(schema.ApprovalsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
   /** Follows approvals; it has no effect, and is repeated by clients that reconnect. */
-  changes: token('approvals:read')
+  changes: tokenProcedure('approvals:read')
     .meta({ errors: { 404: 'The run is none that you can see' } })
     .input(schema.FollowApprovals.prefault({}))
     .subscription(({ ctx, input }) => follow(ctx.actor, ctx.deps, input, ctx.streamTo)),
 
-  approve: token('approvals:write')
-    .meta(rest('POST', '/api/v1/approvals/{id}/approve', 'Let a call be made', DECIDED))
+  approve: tokenProcedure('approvals:write')
+    .meta(restMeta('POST', '/api/v1/approvals/{id}/approve', 'Let a call be made', DECIDED))
     .input(schema.Approve)
     .output(schema.ApprovalResponse)
     .mutation(({ ctx, input }) => decide(ctx, input, 'approved')),
 
-  deny: token('approvals:write')
-    .meta(rest('POST', '/api/v1/approvals/{id}/deny', 'Refuse a call', DECIDED))
+  deny: tokenProcedure('approvals:write')
+    .meta(restMeta('POST', '/api/v1/approvals/{id}/deny', 'Refuse a call', DECIDED))
     .input(schema.Deny)
     .output(schema.ApprovalResponse)
     .mutation(({ ctx, input }) => decide(ctx, input, 'denied')),

@@ -2,22 +2,22 @@ import { tracked } from '@trpc/server'
 import { send } from '../executions/again.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import { idempotent } from '../idempotency.ts'
-import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import type { ChatEvent } from '../wire.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const chats = router({
-  list: token('chats:read')
-    .meta(rest('GET', '/api/v1/chats', 'List chats'))
+  list: tokenProcedure('chats:read')
+    .meta(restMeta('GET', '/api/v1/chats', 'List chats'))
     .meta(mcpTool('list_chats', 'spaceId agentId status limit cursor'))
     .input(schema.ListChats.prefault({}))
     .output(schema.ChatsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  create: token('chats:write')
-    .meta(rest('POST', '/api/v1/chats', 'Open a chat in a space'))
+  create: tokenProcedure('chats:write')
+    .meta(restMeta('POST', '/api/v1/chats', 'Open a chat in a space'))
     .input(schema.CreateChat.prefault({}))
     .output(schema.ChatCreated)
     .mutation(({ ctx, input }) =>
@@ -29,21 +29,21 @@ export const chats = router({
       ),
     ),
 
-  get: token('chats:read')
-    .meta(rest('GET', '/api/v1/chats/{id}', 'Get a chat'))
+  get: tokenProcedure('chats:read')
+    .meta(restMeta('GET', '/api/v1/chats/{id}', 'Get a chat'))
     .input(schema.ChatId)
     .output(schema.ChatResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
-  update: token('chats:write')
-    .meta(rest('PATCH', '/api/v1/chats/{id}', 'Rename, close or reopen a chat'))
+  update: tokenProcedure('chats:write')
+    .meta(restMeta('PATCH', '/api/v1/chats/{id}', 'Rename, close or reopen a chat'))
     .input(schema.UpdateChat)
     .output(schema.ChatResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
-  delete: token('chats:write')
+  delete: tokenProcedure('chats:write')
     .meta(
-      rest('DELETE', '/api/v1/chats/{id}', 'Delete a chat; its executions stay', {
+      restMeta('DELETE', '/api/v1/chats/{id}', 'Delete a chat; its executions stay', {
         409: 'A run is active in the chat',
       }),
     )
@@ -51,10 +51,10 @@ export const chats = router({
     .output(schema.ChatDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
-  send: token('agents:execute')
+  send: tokenProcedure('agents:execute')
     .meta(STARTS_RUN)
     .meta(
-      rest('POST', '/api/v1/chats/{id}/messages', 'Send a message to the agent of a chat', {
+      restMeta('POST', '/api/v1/chats/{id}/messages', 'Send a message to the agent of a chat', {
         ...EXECUTE_ERRORS,
         404: 'The chat, session, message or agent does not exist or is not accessible',
       }),
@@ -64,15 +64,15 @@ export const chats = router({
     .mutation(({ ctx, input }) => send(ctx.actor, ctx.deps, input, ctx)),
 
   /** A stream without side effects, which clients repeat when they reconnect. */
-  events: token('chats:read')
+  events: tokenProcedure('chats:read')
     .input(schema.FollowChat)
     .subscription(async ({ ctx, input }) => {
       const batches = await follow(ctx.actor, ctx.deps, input, ctx.streamTo)
       return { batches, [Symbol.asyncIterator]: () => trackEach(batches) }
     }),
 
-  messages: token('chats:read')
-    .meta(rest('GET', '/api/v1/chats/{id}/messages', 'List the messages of a chat, oldest first'))
+  messages: tokenProcedure('chats:read')
+    .meta(restMeta('GET', '/api/v1/chats/{id}/messages', 'List the messages of a chat, oldest first'))
     .meta(mcpTool('read_chat', 'id branch limit cursor'))
     .input(schema.ListMessages)
     .output(schema.MessagesResponse)

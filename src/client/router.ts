@@ -5,7 +5,7 @@ import { idempotent, idempotentLease, namesNothing } from '../idempotency.ts'
 import * as keys from '../keys/service.ts'
 import * as secrets from '../secrets/service.ts'
 import { find as findSpace } from '../spaces/service.ts'
-import { directory, idToken, rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { directoryProcedure, idTokenProcedure, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import * as files from './files.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -16,9 +16,9 @@ const EXECUTE = '/api/agent/execute'
 
 /** The endpoints for client libraries (service.md, "F"): thin procedures over the other services. */
 export const client = router({
-  init: idToken('spaceId', 'spaces:write')
+  init: idTokenProcedure('spaceId', 'spaces:write')
     .meta(
-      rest('POST', '/api/spaces/{spaceId}/init', 'Give a space its first files', {
+      restMeta('POST', '/api/spaces/{spaceId}/init', 'Give a space its first files', {
         400: 'The repository cannot be had, or does not fit',
         409: 'Space is already initialized',
       }),
@@ -34,8 +34,8 @@ export const client = router({
       ),
     ),
 
-  environment: idToken('spaceId', 'secrets:write')
-    .meta(rest('POST', '/api/spaces/{spaceId}/environment', 'Set secrets of a space'))
+  environment: idTokenProcedure('spaceId', 'secrets:write')
+    .meta(restMeta('POST', '/api/spaces/{spaceId}/environment', 'Set secrets of a space'))
     .input(schema.SetEnvironment)
     .output(schema.EnvironmentSet)
     .mutation(async ({ ctx, input: { spaceId, environmentVariables } }) => {
@@ -48,17 +48,17 @@ export const client = router({
       return { keys, count: keys.length }
     }),
 
-  execute: idToken('spaceId', 'agents:execute')
+  execute: idTokenProcedure('spaceId', 'agents:execute')
     .meta(STARTS_RUN)
-    .meta(rest('POST', EXECUTE, 'Run an agent on a message', EXECUTE_ERRORS))
+    .meta(restMeta('POST', EXECUTE, 'Run an agent on a message', EXECUTE_ERRORS))
     .input(schema.ExecuteCharacter)
     .output(Executed)
     .mutation(({ ctx, input: { characterId: id, orgId: _, ...input } }) =>
       executeAgent(ctx.actor, ctx.deps, { ...input, id }, ctx, { path: EXECUTE }),
     ),
 
-  publicAgents: directory('agents:read')
-    .meta(rest('GET', '/api/public/agents', "Browse every organization's public agents"))
+  publicAgents: directoryProcedure('agents:read')
+    .meta(restMeta('GET', '/api/public/agents', "Browse every organization's public agents"))
     .input(schema.BrowseAgents.prefault({}))
     .output(schema.DirectoryResponse)
     .query(async ({ ctx: { deps }, input }) => {
@@ -66,8 +66,8 @@ export const client = router({
       return { data, meta: { timestamp: deps.clock.now().toISOString(), version: 'v1', total, nextCursor } }
     }),
 
-  createToken: token('keys:write')
-    .meta(rest('POST', '/api/tokens/create', 'Create a key'))
+  createToken: tokenProcedure('keys:write')
+    .meta(restMeta('POST', '/api/tokens/create', 'Create a key'))
     .input(schema.CreateToken)
     .output(schema.TokenCreated)
     .mutation(({ ctx, input }) =>
@@ -79,40 +79,40 @@ export const client = router({
       ),
     ),
 
-  listTokens: token('keys:read')
-    .meta(rest('GET', '/api/tokens/list', 'List your keys'))
+  listTokens: tokenProcedure('keys:read')
+    .meta(restMeta('GET', '/api/tokens/list', 'List your keys'))
     .input(schema.ListTokens.prefault({}))
     .output(schema.TokensResponse)
     .query(({ ctx, input }) => tokens.list(ctx.actor, ctx.deps, input)),
 
-  revokeToken: token('keys:write')
-    .meta(rest('POST', '/api/tokens/{tokenId}/revoke', 'Revoke a key'))
+  revokeToken: tokenProcedure('keys:write')
+    .meta(restMeta('POST', '/api/tokens/{tokenId}/revoke', 'Revoke a key'))
     .input(schema.RevokeToken)
     .output(schema.TokenRevoked)
     .mutation(({ ctx, input: { tokenId: id } }) =>
       idempotent(ctx, { id }, namesNothing, (deps) => keys.remove(ctx.actor, deps, { id })),
     ),
 
-  browseFiles: idToken('spaceId', 'spaces:read')
-    .meta(rest('GET', '/api/files/browse', 'List a folder of a space', NO_SPACE))
+  browseFiles: idTokenProcedure('spaceId', 'spaces:read')
+    .meta(restMeta('GET', '/api/files/browse', 'List a folder of a space', NO_SPACE))
     .input(schema.BrowseFiles)
     .output(schema.FolderResponse)
     .query(({ ctx, input }) => files.browse(ctx.actor, ctx.deps, input)),
 
-  browseSpace: idToken('spaceId', 'spaces:read')
-    .meta(rest('GET', '/api/spaces/{spaceId}/files/browse', 'List a folder of a space'))
+  browseSpace: idTokenProcedure('spaceId', 'spaces:read')
+    .meta(restMeta('GET', '/api/spaces/{spaceId}/files/browse', 'List a folder of a space'))
     .input(schema.BrowseFiles)
     .output(schema.FolderResponse)
     .query(({ ctx, input }) => files.browse(ctx.actor, ctx.deps, input)),
 
-  readFile: idToken('spaceId', 'spaces:read')
-    .meta(rest('GET', '/api/files/read', 'Read a file of a space', NO_SPACE))
+  readFile: idTokenProcedure('spaceId', 'spaces:read')
+    .meta(restMeta('GET', '/api/files/read', 'Read a file of a space', NO_SPACE))
     .input(schema.OneFile)
     .output(schema.OneFileResponse)
     .query(({ ctx, input }) => files.read(ctx.actor, ctx.deps, input)),
 
-  writeFile: idToken('spaceId', 'spaces:write')
-    .meta(rest('POST', '/api/files/write', 'Write a file of a space', { 413: 'The body is larger than 4 MiB' }))
+  writeFile: idTokenProcedure('spaceId', 'spaces:write')
+    .meta(restMeta('POST', '/api/files/write', 'Write a file of a space', { 413: 'The body is larger than 4 MiB' }))
     .input(schema.WriteSpaceFile)
     .output(schema.OneFileResponse)
     .mutation(({ ctx, input }) =>
@@ -124,8 +124,8 @@ export const client = router({
       ),
     ),
 
-  deleteFile: idToken('spaceId', 'spaces:write')
-    .meta(rest('POST', '/api/files/delete', 'Delete a file of a space'))
+  deleteFile: idTokenProcedure('spaceId', 'spaces:write')
+    .meta(restMeta('POST', '/api/files/delete', 'Delete a file of a space'))
     .input(schema.OneFile)
     .output(schema.OneFileDeleted)
     .mutation(({ ctx, input }) =>

@@ -1,13 +1,13 @@
 import { tracked } from '@trpc/server'
-import { rest, router, token } from '../trpc.ts'
+import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as schema from './schema.ts'
 import type { FeedEvent } from './service.ts'
 import * as service from './service.ts'
 
 export const events = router({
-  list: token('webhooks:read')
+  list: tokenProcedure('webhooks:read')
     .meta(
-      rest('GET', '/api/v1/events', 'List the events of the last 30 days, oldest first', {
+      restMeta('GET', '/api/v1/events', 'List the events of the last 30 days, oldest first', {
         410: 'Events behind the cursor were removed; the detail has the oldest cursor',
       }),
     )
@@ -16,7 +16,7 @@ export const events = router({
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
   /** A stream without side effects, which clients repeat when they reconnect. */
-  follow: token('webhooks:read')
+  follow: tokenProcedure('webhooks:read')
     .input(schema.FollowEvents.prefault({}))
     .subscription(async ({ ctx, input: { lastEventId, ...input } }) => {
       const since = lastEventId ?? input.since

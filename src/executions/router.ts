@@ -1,6 +1,6 @@
 import { tracked } from '@trpc/server'
 import { idempotentLease } from '../idempotency.ts'
-import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
 import type { ExecutionEvent } from './engine/events/events.ts'
@@ -8,30 +8,32 @@ import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const executions = router({
-  create: token('agents:execute')
+  create: tokenProcedure('agents:execute')
     .meta(STARTS_RUN)
-    .meta(rest('POST', '/api/v1/execute', 'Run an agent on a message, by default your own', schema.EXECUTE_ERRORS))
+    .meta(restMeta('POST', '/api/v1/execute', 'Run an agent on a message, by default your own', schema.EXECUTE_ERRORS))
     .input(schema.ExecuteAny)
     .output(schema.Executed)
     .mutation(({ ctx, input }) => startAny(ctx.actor, ctx.deps, input, ctx)),
 
-  list: token('executions:read')
-    .meta(rest('GET', '/api/v1/executions', 'List executions'))
+  list: tokenProcedure('executions:read')
+    .meta(restMeta('GET', '/api/v1/executions', 'List executions'))
     .meta(mcpTool('list_executions', 'agentId status since spaceId chatId taskId missionId limit cursor'))
     .input(schema.ListExecutions.prefault({}))
     .output(schema.ExecutionsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  get: token('executions:read', 'agents:execute')
-    .meta(rest('GET', '/api/v1/executions/{id}', 'Get an execution'))
+  get: tokenProcedure('executions:read', 'agents:execute')
+    .meta(restMeta('GET', '/api/v1/executions/{id}', 'Get an execution'))
     .meta(mcpTool('get_execution', 'id'))
     .input(schema.ExecutionId)
     .output(schema.ExecutionResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
-  cancel: token('executions:write', 'agents:execute')
+  cancel: tokenProcedure('executions:write', 'agents:execute')
     .meta(
-      rest('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution', { 400: 'The execution has already ended' }),
+      restMeta('POST', '/api/v1/executions/{id}/cancel', 'Cancel an execution', {
+        400: 'The execution has already ended',
+      }),
     )
     .meta(mcpTool('cancel_execution', 'id', { destroys: true }))
     .input(schema.ExecutionId)
@@ -46,10 +48,10 @@ export const executions = router({
       return ctx.idempotency?.replayed ? service.withoutClosed(ctx.actor, ctx.deps, answer) : answer
     }),
 
-  rerun: token('agents:execute')
+  rerun: tokenProcedure('agents:execute')
     .meta(STARTS_RUN)
     .meta(
-      rest('POST', '/api/v1/executions/{id}/rerun', 'Run an agent again on the message of an execution', {
+      restMeta('POST', '/api/v1/executions/{id}/rerun', 'Run an agent again on the message of an execution', {
         ...schema.EXECUTE_ERRORS,
         404: 'The execution, its agent or its chat does not exist or is not accessible',
       }),
@@ -58,20 +60,20 @@ export const executions = router({
     .output(schema.Executed)
     .mutation(({ ctx, input }) => rerun(ctx.actor, ctx.deps, input, ctx)),
 
-  tree: token('executions:read', 'agents:execute')
-    .meta(rest('GET', '/api/v1/executions/{id}/tree', 'Get the whole tree of an execution'))
+  tree: tokenProcedure('executions:read', 'agents:execute')
+    .meta(restMeta('GET', '/api/v1/executions/{id}/tree', 'Get the whole tree of an execution'))
     .input(schema.ExecutionId)
     .output(schema.TreeResponse)
     .query(({ ctx, input }) => service.tree(ctx.actor, ctx.deps, input.id)),
 
-  logs: token('executions:read', 'agents:execute')
-    .meta(rest('GET', '/api/v1/executions/{id}/logs', 'Get the events of an execution'))
+  logs: tokenProcedure('executions:read', 'agents:execute')
+    .meta(restMeta('GET', '/api/v1/executions/{id}/logs', 'Get the events of an execution'))
     .input(schema.ReadLogs)
     .output(schema.LogsResponse)
     .query(({ ctx, input }) => service.logs(ctx.actor, ctx.deps, input)),
 
   /** A stream without side effects, which clients repeat when they reconnect. */
-  events: token('executions:read', 'agents:execute')
+  events: tokenProcedure('executions:read', 'agents:execute')
     .input(schema.FollowExecution)
     .subscription(async ({ ctx, input }) => {
       const { batches, isOver } = await service.follow(ctx.actor, ctx.deps, input, ctx.streamTo)

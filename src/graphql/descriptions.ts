@@ -1,5 +1,5 @@
 /** Descriptions of fields and arguments by name, used wherever a field has no description of its own. */
-export const WORDS: Readonly<Record<string, string>> = {
+export const DESCRIPTIONS: Readonly<Record<string, string>> = {
   addedAt: 'Time at which it was attached',
   after: 'Only events after this sequence number',
   agentId: 'The agent',

@@ -10,7 +10,7 @@ import type { GraphQLRequest } from './requests.ts'
  * Returns errors with the contract's messages and fields. A client that accepts no supported media type gets JSON, or
  * server-sent events for a stream. Multipart is not offered, because no response comes in parts.
  */
-export const useAnswers = (schema: GraphQLSchema): Plugin<object, GraphQLRequest> => ({
+export const useResponses = (schema: GraphQLSchema): Plugin<object, GraphQLRequest> => ({
   onResultProcess({ request, result, setResult, resultProcessor, setResultProcessor, serverContext }) {
     const answer = (one: ExecutionResult) => toAnswer(schema, one, serverContext)
     if (isAsyncIterable(result)) {

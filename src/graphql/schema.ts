@@ -31,7 +31,7 @@ import '../tasks/graphql.ts'
 import '../usage/graphql.ts'
 import '../webhooks/graphql.ts'
 import { builder, extensionsOf } from './builder.ts'
-import { WORDS } from './descriptions.ts'
+import { DESCRIPTIONS } from './descriptions.ts'
 import { guard } from './scopes.ts'
 
 /** Creates the whole GraphQL schema. Each resource adds its part to the builder when it is imported. */
@@ -43,8 +43,8 @@ function describe(schema: GraphQLSchema): GraphQLSchema {
     if (!isObjectType(type) && !isInputObjectType(type) && !isInterfaceType(type)) continue
     const like = extensionsOf(type).like?.shape
     for (const field of Object.values(type.getFields())) {
-      field.description ??= like?.[field.name]?.description ?? WORDS[field.name]
-      if ('args' in field) for (const arg of field.args) arg.description ??= WORDS[arg.name]
+      field.description ??= like?.[field.name]?.description ?? DESCRIPTIONS[field.name]
+      if ('args' in field) for (const arg of field.args) arg.description ??= DESCRIPTIONS[arg.name]
     }
   }
   return schema

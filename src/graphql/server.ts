@@ -10,7 +10,7 @@ import type { Context } from '../trpc.ts'
 import { graphiqlPage } from './graphiql.ts'
 import { useLimits } from './limits.ts'
 import { type GraphQLRequest, useRequests } from './requests.ts'
-import { useAnswers } from './responses.ts'
+import { useResponses } from './responses.ts'
 import { createSchema } from './schema.ts'
 
 /** Maximum number of documents that are kept parsed and validated. */
@@ -27,7 +27,7 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
   const yoga = createYoga<GraphQLRequest>({
     schema,
     context: async (request) => ({ actor: await request.authenticate(), caller: createCaller(request) }),
-    plugins: [useRequests(), useLimits(), useAnswers(schema)],
+    plugins: [useRequests(), useLimits(), useResponses(schema)],
     parserAndValidationCache: { documentCache, errorCache, validationCache: true },
     graphiql: NODE_ENV !== 'production',
     renderGraphiQL: async () => (await graphiqlPage()).html,

@@ -7,7 +7,7 @@ import { cookieName } from '../auth/session-cookie.ts'
 import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
-import type { rest } from '../trpc.ts'
+import type { restMeta } from '../trpc.ts'
 import { exampleOf } from './openapi-examples.ts'
 import * as parts from './openapi-parts.ts'
 import {
@@ -24,7 +24,7 @@ import {
 } from './paths.ts'
 import { findRoute } from './routes.ts'
 
-type Meta = ReturnType<typeof rest>
+type Meta = ReturnType<typeof restMeta>
 type Procedure = { _def: { meta?: Meta; inputs: z.ZodType[] } }
 type Schemas = Record<string, oas31.SchemaObject | oas31.ReferenceObject>
 type Operation = oas31.OperationObject & {
@@ -130,7 +130,7 @@ limit the answer is 429 with \`Retry-After\`.
 
 /**
  * Creates the OpenAPI 3.1 document of the REST API (contract.md section 0) from the procedures. Possible responses
- * follow from method, path and input, and from the `errors` given to `rest()`.
+ * follow from method, path and input, and from the `errors` given to `restMeta()`.
  */
 export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PREFIX'>): OpenAPIObject {
   const prefix = settings.TOKEN_PREFIX

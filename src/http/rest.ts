@@ -90,7 +90,7 @@ function decodeUnreserved(path: string): string {
   })
 }
 
-/** Handles REST: every procedure with a `rest(…)` meta, and the streams. Throws errors for the error body. */
+/** Handles REST: every procedure with a `restMeta(…)`, and the streams. Throws errors for the error body. */
 export async function handleRest(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const path = decodeUnreserved((req.url ?? '').split('?', 1)[0] ?? '')
   // Node sends no body in answer to a HEAD.

@@ -1,17 +1,17 @@
 import { idempotent } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const keys = router({
-  list: token('keys:read')
-    .meta(rest('GET', '/api/v1/keys', 'List your keys'))
+  list: tokenProcedure('keys:read')
+    .meta(restMeta('GET', '/api/v1/keys', 'List your keys'))
     .input(schema.ListKeys.prefault({}))
     .output(schema.KeysResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  create: token('keys:write')
-    .meta(rest('POST', '/api/v1/keys', 'Create a key'))
+  create: tokenProcedure('keys:write')
+    .meta(restMeta('POST', '/api/v1/keys', 'Create a key'))
     .input(schema.CreateKey)
     .output(schema.KeyCreated)
     .mutation(({ ctx, input }) =>
@@ -23,8 +23,8 @@ export const keys = router({
       ),
     ),
 
-  delete: token('keys:write')
-    .meta(rest('DELETE', '/api/v1/keys/{id}', 'Revoke a key'))
+  delete: tokenProcedure('keys:write')
+    .meta(restMeta('DELETE', '/api/v1/keys/{id}', 'Revoke a key'))
     .input(schema.RevokeKey)
     .output(schema.KeyDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input)),

@@ -164,21 +164,21 @@ export async function listPage<T extends Row>(
 export const MAX_PAGE_BYTES = 4_000_000
 
 /**
- * Adds a byte limit to a query, which then returns the rows that {@link takeWithinBudget} keeps, and one more. (`room` is not an
+ * Adds a byte limit to a query, which then returns the rows that {@link takeWithinBudget} keeps, and one more. (`byteBudget` is not an
  * argument of Prisma: see db/fast-path/statement.ts.)
  */
-export const withByteBudget = <Query extends object>(query: Query, room = MAX_PAGE_BYTES): Query =>
-  Object.assign(query, { room })
+export const withByteBudget = <Query extends object>(query: Query, budget = MAX_PAGE_BYTES): Query =>
+  Object.assign(query, { byteBudget: budget })
 
 /** Returns as many of the first rows as are wanted and fit in one response, at least one. */
-export function takeWithinBudget<T>(rows: readonly T[], limit = MAX_ROWS, room = MAX_PAGE_BYTES): T[] {
+export function takeWithinBudget<T>(rows: readonly T[], limit = MAX_ROWS, budget = MAX_PAGE_BYTES): T[] {
   const wanted = rows.slice(0, limit)
   // Fast path: most rows are short, and measuring them exactly costs as much as serializing them.
-  if (sizeOf(wanted) <= room) return wanted
+  if (sizeOf(wanted) <= budget) return wanted
   let said = 0
   const end = wanted.findIndex((row, index) => {
     said += 1 + sizeOf(row, writtenOut)
-    return said > room && index > 0
+    return said > budget && index > 0
   })
   return end === -1 ? wanted : wanted.slice(0, end)
 }

@@ -1,56 +1,56 @@
 import { idempotent, namesNothing } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import { listTypes } from './catalogue.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 /** Checks the raw input first, because parsing would silently remove the forbidden fields. */
-const writing = token('mcps:write').use(async ({ getRawInput, next }) => {
+const writing = tokenProcedure('mcps:write').use(async ({ getRawInput, next }) => {
   schema.checkNoProcess(await getRawInput())
   return next()
 })
 
 export const mcps = router({
-  list: token('mcps:read')
-    .meta(rest('GET', '/api/v1/mcps', 'List MCP servers'))
+  list: tokenProcedure('mcps:read')
+    .meta(restMeta('GET', '/api/v1/mcps', 'List MCP servers'))
     .input(schema.ListMcps.prefault({}))
     .output(schema.McpsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
   create: writing
-    .meta(rest('POST', '/api/v1/mcps', 'Add an MCP server'))
+    .meta(restMeta('POST', '/api/v1/mcps', 'Add an MCP server'))
     .input(schema.CreateMcp)
     .output(schema.McpCreated)
     .mutation(({ ctx, input }) =>
       idempotent(ctx, input, namesNothing, (deps) => service.create(ctx.actor, deps, input)),
     ),
 
-  catalogue: token('mcps:read')
-    .meta(rest('GET', '/api/v1/mcps/catalogue', 'List well-known MCP servers'))
+  catalogue: tokenProcedure('mcps:read')
+    .meta(restMeta('GET', '/api/v1/mcps/catalogue', 'List well-known MCP servers'))
     .output(schema.McpTypesResponse)
     .query(({ ctx }) => ({ types: listTypes(ctx.deps.settings) })),
 
-  get: token('mcps:read')
-    .meta(rest('GET', '/api/v1/mcps/{id}', 'Get an MCP server'))
+  get: tokenProcedure('mcps:read')
+    .meta(restMeta('GET', '/api/v1/mcps/{id}', 'Get an MCP server'))
     .input(schema.McpId)
     .output(schema.McpResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
   update: writing
-    .meta(rest('PATCH', '/api/v1/mcps/{id}', 'Change an MCP server'))
+    .meta(restMeta('PATCH', '/api/v1/mcps/{id}', 'Change an MCP server'))
     .input(schema.UpdateMcp)
     .output(schema.McpResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
-  delete: token('mcps:write')
-    .meta(rest('DELETE', '/api/v1/mcps/{id}', 'Delete an MCP server'))
+  delete: tokenProcedure('mcps:write')
+    .meta(restMeta('DELETE', '/api/v1/mcps/{id}', 'Delete an MCP server'))
     .input(schema.McpId)
     .output(schema.McpDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
-  tools: token('mcps:read')
+  tools: tokenProcedure('mcps:read')
     .meta(
-      rest('GET', '/api/v1/mcps/{id}/tools', 'Connect to an MCP server and list its tools', {
+      restMeta('GET', '/api/v1/mcps/{id}/tools', 'Connect to an MCP server and list its tools', {
         502: 'The server is unreachable',
       }),
     )

@@ -1,19 +1,19 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { idempotent, idempotentClaimed } from '../idempotency.ts'
-import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const missions = router({
-  list: token('missions:read')
-    .meta(rest('GET', '/api/v1/missions', 'List missions'))
+  list: tokenProcedure('missions:read')
+    .meta(restMeta('GET', '/api/v1/missions', 'List missions'))
     .meta(mcpTool('list_missions', 'status limit cursor'))
     .input(schema.ListMissions.prefault({}))
     .output(schema.MissionsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  create: token('missions:write')
-    .meta(rest('POST', '/api/v1/missions', 'Create a mission'))
+  create: tokenProcedure('missions:write')
+    .meta(restMeta('POST', '/api/v1/missions', 'Create a mission'))
     .meta(mcpTool('create_mission', 'title goal agentId spaceId visibility maxTurns schedule'))
     .input(schema.CreateMission)
     .output(schema.MissionCreated)
@@ -26,21 +26,21 @@ export const missions = router({
       ),
     ),
 
-  preview: token('missions:read')
-    .meta(rest('POST', '/api/v1/missions/preview', 'List the first fire times of a schedule'))
+  preview: tokenProcedure('missions:read')
+    .meta(restMeta('POST', '/api/v1/missions/preview', 'List the first fire times of a schedule'))
     .input(schema.PreviewSchedule)
     .output(schema.NextResponse)
     .query(({ ctx, input }) => service.preview(ctx.deps, input)),
 
-  get: token('missions:read')
-    .meta(rest('GET', '/api/v1/missions/{id}', 'Get a mission'))
+  get: tokenProcedure('missions:read')
+    .meta(restMeta('GET', '/api/v1/missions/{id}', 'Get a mission'))
     .input(schema.MissionId)
     .output(schema.MissionResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
-  update: token('missions:write')
+  update: tokenProcedure('missions:write')
     .meta(
-      rest('PATCH', '/api/v1/missions/{id}', 'Change, run, pause or resume a mission', {
+      restMeta('PATCH', '/api/v1/missions/{id}', 'Change, run, pause or resume a mission', {
         409: 'The mission is not in a suitable state',
         429: TOO_MANY_WAIT,
       }),
@@ -53,16 +53,16 @@ export const missions = router({
       return idempotentClaimed(ctx, input, visible, (key) => service.update(actor, deps, input, { key, precondition }))
     }),
 
-  delete: token('missions:write')
-    .meta(rest('DELETE', '/api/v1/missions/{id}', 'Archive a mission'))
+  delete: tokenProcedure('missions:write')
+    .meta(restMeta('DELETE', '/api/v1/missions/{id}', 'Archive a mission'))
     .input(schema.MissionId)
     .output(schema.MissionDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
-  run: token('missions:write')
+  run: tokenProcedure('missions:write')
     .meta(STARTS_RUN)
     .meta(
-      rest('POST', '/api/v1/missions/{id}/run', 'Run a mission now', {
+      restMeta('POST', '/api/v1/missions/{id}/run', 'Run a mission now', {
         409: 'The mission is running or paused',
         429: TOO_MANY_WAIT,
       }),
@@ -79,8 +79,8 @@ export const missions = router({
       ),
     ),
 
-  pause: token('missions:write')
-    .meta(rest('POST', '/api/v1/missions/{id}/pause', 'Pause a mission', { 409: 'The mission is completed' }))
+  pause: tokenProcedure('missions:write')
+    .meta(restMeta('POST', '/api/v1/missions/{id}/pause', 'Pause a mission', { 409: 'The mission is completed' }))
     .meta(mcpTool('pause_mission', 'id', { repeats: true }))
     .input(schema.MissionId)
     .output(schema.MissionResponse)
@@ -93,8 +93,10 @@ export const missions = router({
       ),
     ),
 
-  resume: token('missions:write')
-    .meta(rest('POST', '/api/v1/missions/{id}/resume', 'Resume a paused mission', { 409: 'The mission is not paused' }))
+  resume: tokenProcedure('missions:write')
+    .meta(
+      restMeta('POST', '/api/v1/missions/{id}/resume', 'Resume a paused mission', { 409: 'The mission is not paused' }),
+    )
     .input(schema.MissionId)
     .output(schema.MissionResponse)
     .mutation(({ ctx, input }) =>
@@ -106,14 +108,14 @@ export const missions = router({
       ),
     ),
 
-  runs: token('missions:read')
-    .meta(rest('GET', '/api/v1/missions/{id}/runs', 'List the runs of a mission'))
+  runs: tokenProcedure('missions:read')
+    .meta(restMeta('GET', '/api/v1/missions/{id}/runs', 'List the runs of a mission'))
     .input(schema.ListRuns)
     .output(schema.RunsResponse)
     .query(({ ctx, input }) => service.runs(ctx.actor, ctx.deps, input)),
 
-  next: token('missions:read')
-    .meta(rest('GET', '/api/v1/missions/{id}/next', 'List the next fire times of a mission'))
+  next: tokenProcedure('missions:read')
+    .meta(restMeta('GET', '/api/v1/missions/{id}/next', 'List the next fire times of a mission'))
     .input(schema.NextRuns)
     .output(schema.NextResponse)
     .query(({ ctx, input }) => service.next(ctx.actor, ctx.deps, input)),

@@ -1,9 +1,9 @@
-import { rest, router, token } from '../trpc.ts'
+import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as schema from './schema.ts'
 
 export const models = router({
-  list: token()
-    .meta(rest('GET', '/api/v1/models', 'List the models that agents can use'))
+  list: tokenProcedure()
+    .meta(restMeta('GET', '/api/v1/models', 'List the models that agents can use'))
     .output(schema.ModelsResponse)
     .query(async ({ ctx: { deps, actor } }) => ({
       models: await deps.models.list(actor.organizationId),

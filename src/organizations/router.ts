@@ -1,6 +1,6 @@
 import { idempotent } from '../idempotency.ts'
 import { KeyCreated, KeysResponse } from '../keys/schema.ts'
-import { rest, router, token } from '../trpc.ts'
+import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as details from './details.ts'
 import * as former from './former.ts'
 import * as invitations from './invitations.ts'
@@ -20,13 +20,13 @@ const NEEDS_OWNER = { 409: 'It is the last owner, or another change has the same
 const IS_MEMBER = { 409: 'The user is a member of the organization' }
 
 export const organizations = router({
-  list: token('organization:read', 'profile:read')
-    .meta(rest('GET', '/api/v1/organizations', 'List your organizations'))
+  list: tokenProcedure('organization:read', 'profile:read')
+    .meta(restMeta('GET', '/api/v1/organizations', 'List your organizations'))
     .output(schema.OrganizationsResponse)
     .query(({ ctx }) => details.list(ctx.actor, ctx.deps)),
 
-  create: token('organization:write')
-    .meta(rest('POST', '/api/v1/organizations', 'Create an organization', { 409: 'The slug is taken' }))
+  create: tokenProcedure('organization:write')
+    .meta(restMeta('POST', '/api/v1/organizations', 'Create an organization', { 409: 'The slug is taken' }))
     .input(schema.CreateOrganization)
     .output(schema.OrganizationCreated)
     .mutation(({ ctx, input }) =>
@@ -38,62 +38,62 @@ export const organizations = router({
       ),
     ),
 
-  get: token('organization:read', 'profile:read')
-    .meta(rest('GET', '/api/v1/organizations/{id}', 'Get your organization'))
+  get: tokenProcedure('organization:read', 'profile:read')
+    .meta(restMeta('GET', '/api/v1/organizations/{id}', 'Get your organization'))
     .input(schema.OrganizationId)
     .output(schema.OrganizationResponse)
     .query(({ ctx, input }) => details.get(ctx.actor, ctx.deps, input)),
 
-  update: token('organization:write')
-    .meta(rest('PATCH', '/api/v1/organizations/{id}', 'Rename your organization', { 409: 'The slug is taken' }))
+  update: tokenProcedure('organization:write')
+    .meta(restMeta('PATCH', '/api/v1/organizations/{id}', 'Rename your organization', { 409: 'The slug is taken' }))
     .input(schema.UpdateOrganization)
     .output(schema.OrganizationResponse)
     .mutation(({ ctx, input }) => details.update(ctx.actor, ctx.deps, input)),
 
-  members: token('members:read', 'organization:read')
-    .meta(rest('GET', MEMBERS, 'List the members of your organization'))
+  members: tokenProcedure('members:read', 'organization:read')
+    .meta(restMeta('GET', MEMBERS, 'List the members of your organization'))
     .input(schema.OrganizationId)
     .output(schema.MembersResponse)
     .query(({ ctx, input }) => members.listMembers(ctx.actor, ctx.deps, input)),
 
-  updateMember: token('members:write')
-    .meta(rest('PATCH', `${MEMBERS}/{userId}`, 'Change the role of a member', NEEDS_OWNER))
+  updateMember: tokenProcedure('members:write')
+    .meta(restMeta('PATCH', `${MEMBERS}/{userId}`, 'Change the role of a member', NEEDS_OWNER))
     .input(schema.UpdateMember)
     .output(schema.MemberResponse)
     .mutation(({ ctx, input }) => members.updateMember(ctx.actor, ctx.deps, input)),
 
-  removeMember: token('members:write')
-    .meta(rest('DELETE', `${MEMBERS}/{userId}`, 'End a membership', NEEDS_OWNER))
+  removeMember: tokenProcedure('members:write')
+    .meta(restMeta('DELETE', `${MEMBERS}/{userId}`, 'End a membership', NEEDS_OWNER))
     .input(schema.MemberId)
     .output(schema.MemberRemoved)
     .mutation(({ ctx, input }) => members.endMember(ctx.actor, ctx.deps, input)),
 
-  getPolicy: token('organization:read')
-    .meta(rest('GET', POLICY, 'Get the policy of your organization'))
+  getPolicy: tokenProcedure('organization:read')
+    .meta(restMeta('GET', POLICY, 'Get the policy of your organization'))
     .input(schema.OrganizationId)
     .output(schema.PolicyResponse)
     .query(({ ctx, input }) => policy.getPolicy(ctx.actor, ctx.deps, input)),
 
-  updatePolicy: token('organization:write')
-    .meta(rest('PATCH', POLICY, 'Change the policy of your organization'))
+  updatePolicy: tokenProcedure('organization:write')
+    .meta(restMeta('PATCH', POLICY, 'Change the policy of your organization'))
     .input(schema.UpdatePolicy)
     .output(schema.PolicyResponse)
     .mutation(({ ctx, input }) => policy.updatePolicy(ctx.actor, ctx.deps, input)),
 
-  listFormer: token('organization:read')
-    .meta(rest('GET', FORMER, 'List former members of your organization who still own something'))
+  listFormer: tokenProcedure('organization:read')
+    .meta(restMeta('GET', FORMER, 'List former members of your organization who still own something'))
     .input(schema.OrganizationId)
     .output(schema.FormerMembersResponse)
     .query(({ ctx, input }) => former.listFormer(ctx.actor, ctx.deps, input)),
 
-  listThings: token('organization:read')
-    .meta(rest('GET', `${FORMER}/{userId}`, 'List what a former member owns', IS_MEMBER))
+  listThings: tokenProcedure('organization:read')
+    .meta(restMeta('GET', `${FORMER}/{userId}`, 'List what a former member owns', IS_MEMBER))
     .input(schema.FormerMemberId)
     .output(schema.ThingsResponse)
     .query(({ ctx, input }) => former.listThings(ctx.actor, ctx.deps, input)),
 
-  takeOver: token('organization:write')
-    .meta(rest('POST', `${FORMER}/{userId}/take-over`, 'Become the owner of what a former member owns', IS_MEMBER))
+  takeOver: tokenProcedure('organization:write')
+    .meta(restMeta('POST', `${FORMER}/{userId}/take-over`, 'Become the owner of what a former member owns', IS_MEMBER))
     .input(schema.FormerMemberId)
     .output(schema.TakenOver)
     .mutation(({ ctx, input }) =>
@@ -105,14 +105,14 @@ export const organizations = router({
       ),
     ),
 
-  listInvitations: token('members:read')
-    .meta(rest('GET', INVITATIONS, 'List the open invitations of your organization'))
+  listInvitations: tokenProcedure('members:read')
+    .meta(restMeta('GET', INVITATIONS, 'List the open invitations of your organization'))
     .input(schema.ListInvitations)
     .output(schema.InvitationsResponse)
     .query(({ ctx, input }) => invitations.list(ctx.actor, ctx.deps, input)),
 
-  createInvitation: token('members:write')
-    .meta(rest('POST', INVITATIONS, 'Invite somebody by e-mail', IS_MEMBER))
+  createInvitation: tokenProcedure('members:write')
+    .meta(restMeta('POST', INVITATIONS, 'Invite somebody by e-mail', IS_MEMBER))
     .input(schema.CreateInvitation)
     .output(schema.InvitationCreated)
     .mutation(({ ctx, input }) =>
@@ -124,20 +124,20 @@ export const organizations = router({
       ),
     ),
 
-  deleteInvitation: token('members:write')
-    .meta(rest('DELETE', `${INVITATIONS}/{invitationId}`, 'Take an invitation back'))
+  deleteInvitation: tokenProcedure('members:write')
+    .meta(restMeta('DELETE', `${INVITATIONS}/{invitationId}`, 'Take an invitation back'))
     .input(schema.InvitationId)
     .output(schema.InvitationDeleted)
     .mutation(({ ctx, input }) => invitations.remove(ctx.actor, ctx.deps, input)),
 
-  listServiceAccounts: token('members:read')
-    .meta(rest('GET', SERVICE_ACCOUNTS, 'List the service accounts of your organization'))
+  listServiceAccounts: tokenProcedure('members:read')
+    .meta(restMeta('GET', SERVICE_ACCOUNTS, 'List the service accounts of your organization'))
     .input(schema.OrganizationId)
     .output(schema.ServiceAccountsResponse)
     .query(({ ctx, input }) => accounts.list(ctx.actor, ctx.deps, input)),
 
-  createServiceAccount: token('members:write')
-    .meta(rest('POST', SERVICE_ACCOUNTS, 'Create a service account'))
+  createServiceAccount: tokenProcedure('members:write')
+    .meta(restMeta('POST', SERVICE_ACCOUNTS, 'Create a service account'))
     .input(schema.CreateServiceAccount)
     .output(schema.ServiceAccountCreated)
     .mutation(({ ctx, input }) =>
@@ -149,26 +149,26 @@ export const organizations = router({
       ),
     ),
 
-  updateServiceAccount: token('members:write')
-    .meta(rest('PATCH', `${SERVICE_ACCOUNTS}/{userId}`, 'Change a service account'))
+  updateServiceAccount: tokenProcedure('members:write')
+    .meta(restMeta('PATCH', `${SERVICE_ACCOUNTS}/{userId}`, 'Change a service account'))
     .input(schema.UpdateServiceAccount)
     .output(schema.ServiceAccountResponse)
     .mutation(({ ctx, input }) => accounts.update(ctx.actor, ctx.deps, input)),
 
-  deleteServiceAccount: token('members:write')
-    .meta(rest('DELETE', `${SERVICE_ACCOUNTS}/{userId}`, 'End a service account'))
+  deleteServiceAccount: tokenProcedure('members:write')
+    .meta(restMeta('DELETE', `${SERVICE_ACCOUNTS}/{userId}`, 'End a service account'))
     .input(schema.ServiceAccountId)
     .output(schema.ServiceAccountDeleted)
     .mutation(({ ctx, input }) => accounts.remove(ctx.actor, ctx.deps, input)),
 
-  listServiceKeys: token('members:read')
-    .meta(rest('GET', SERVICE_KEYS, 'List the keys of a service account'))
+  listServiceKeys: tokenProcedure('members:read')
+    .meta(restMeta('GET', SERVICE_KEYS, 'List the keys of a service account'))
     .input(schema.ListServiceKeys)
     .output(KeysResponse)
     .query(({ ctx, input }) => accounts.listKeys(ctx.actor, ctx.deps, input)),
 
-  createServiceKey: token('members:write')
-    .meta(rest('POST', SERVICE_KEYS, 'Create a key of a service account'))
+  createServiceKey: tokenProcedure('members:write')
+    .meta(restMeta('POST', SERVICE_KEYS, 'Create a key of a service account'))
     .input(schema.CreateServiceKey)
     .output(KeyCreated)
     .mutation(({ ctx, input }) =>
@@ -180,8 +180,8 @@ export const organizations = router({
       ),
     ),
 
-  deleteServiceKey: token('members:write')
-    .meta(rest('DELETE', `${SERVICE_KEYS}/{keyId}`, 'Revoke a key of a service account'))
+  deleteServiceKey: tokenProcedure('members:write')
+    .meta(restMeta('DELETE', `${SERVICE_KEYS}/{keyId}`, 'Revoke a key of a service account'))
     .input(schema.ServiceKeyId)
     .output(schema.ServiceAccountDeleted)
     .mutation(({ ctx, input }) => accounts.removeKey(ctx.actor, ctx.deps, input)),

@@ -1,18 +1,18 @@
-import { rest, router, token } from '../trpc.ts'
+import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 const PATH = '/api/v1/organizations/{orgId}/providers'
 
 export const providers = router({
-  list: token('providers:read')
-    .meta(rest('GET', PATH, 'List the model providers of your organization'))
+  list: tokenProcedure('providers:read')
+    .meta(restMeta('GET', PATH, 'List the model providers of your organization'))
     .input(schema.ListProviders)
     .output(schema.ProvidersResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  set: token('providers:write')
-    .meta(rest('PUT', `${PATH}/{name}`, 'Set a model provider of your organization', { 409: 'The name is taken' }))
+  set: tokenProcedure('providers:write')
+    .meta(restMeta('PUT', `${PATH}/{name}`, 'Set a model provider of your organization', { 409: 'The name is taken' }))
     .input(schema.SetProvider)
     .output(schema.ProviderResponse)
     .mutation(async ({ ctx, input }) => {
@@ -20,8 +20,8 @@ export const providers = router({
       return service.store(ctx.actor, ctx.deps, found, await service.draft(ctx.deps, input))
     }),
 
-  delete: token('providers:write')
-    .meta(rest('DELETE', `${PATH}/{name}`, 'Delete a model provider of your organization'))
+  delete: tokenProcedure('providers:write')
+    .meta(restMeta('DELETE', `${PATH}/{name}`, 'Delete a model provider of your organization'))
     .input(schema.DeleteProvider)
     .output(schema.ProviderDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input)),

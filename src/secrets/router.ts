@@ -1,5 +1,5 @@
 import { idempotent } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -7,8 +7,8 @@ const SPACE = '/api/v1/spaces/{id}/secrets'
 const ORGANIZATION = '/api/v1/organizations/{orgId}/env'
 
 export const secrets = router({
-  list: token('secrets:read')
-    .meta(rest('GET', SPACE, 'List the names of the secrets of a space'))
+  list: tokenProcedure('secrets:read')
+    .meta(restMeta('GET', SPACE, 'List the names of the secrets of a space'))
     .input(schema.SpaceSecrets)
     .output(schema.SpaceSecretsResponse)
     .query(async ({ ctx, input: { id: spaceId } }) => ({
@@ -16,8 +16,8 @@ export const secrets = router({
       spaceId,
     })),
 
-  set: token('secrets:write')
-    .meta(rest('POST', SPACE, 'Set secrets of a space'))
+  set: tokenProcedure('secrets:write')
+    .meta(restMeta('POST', SPACE, 'Set secrets of a space'))
     .input(schema.SetSpaceSecrets)
     .output(schema.SecretsSet)
     .mutation(({ ctx, input }) => {
@@ -30,26 +30,28 @@ export const secrets = router({
       )
     }),
 
-  delete: token('secrets:write')
-    .meta(rest('DELETE', SPACE, 'Delete secrets of a space', { 404: 'The space, or one of the secrets, is not there' }))
+  delete: tokenProcedure('secrets:write')
+    .meta(
+      restMeta('DELETE', SPACE, 'Delete secrets of a space', { 404: 'The space, or one of the secrets, is not there' }),
+    )
     .input(schema.DeleteSpaceSecrets)
     .output(schema.SecretsDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, { spaceId: input.id }, input.keys)),
 
-  deleteOne: token('secrets:write')
-    .meta(rest('DELETE', `${SPACE}/{name}`, 'Delete a secret of a space'))
+  deleteOne: tokenProcedure('secrets:write')
+    .meta(restMeta('DELETE', `${SPACE}/{name}`, 'Delete a secret of a space'))
     .input(schema.DeleteSpaceSecret)
     .output(schema.SecretsDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, { spaceId: input.id }, [input.name])),
 
-  listEnv: token('secrets:read')
-    .meta(rest('GET', ORGANIZATION, 'List the names of the secrets of your organization'))
+  listEnv: tokenProcedure('secrets:read')
+    .meta(restMeta('GET', ORGANIZATION, 'List the names of the secrets of your organization'))
     .input(schema.OrganizationSecrets)
     .output(schema.OrganizationSecretsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  setEnv: token('secrets:write')
-    .meta(rest('POST', ORGANIZATION, 'Set secrets of your organization, for all of its spaces'))
+  setEnv: tokenProcedure('secrets:write')
+    .meta(restMeta('POST', ORGANIZATION, 'Set secrets of your organization, for all of its spaces'))
     .input(schema.SetOrganizationSecrets)
     .output(schema.SecretsSet)
     .mutation(({ ctx, input }) =>
@@ -61,14 +63,14 @@ export const secrets = router({
       ),
     ),
 
-  deleteEnv: token('secrets:write')
-    .meta(rest('DELETE', ORGANIZATION, 'Delete secrets of your organization', { 404: 'One of them is not there' }))
+  deleteEnv: tokenProcedure('secrets:write')
+    .meta(restMeta('DELETE', ORGANIZATION, 'Delete secrets of your organization', { 404: 'One of them is not there' }))
     .input(schema.DeleteOrganizationSecrets)
     .output(schema.SecretsDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input, input.keys)),
 
-  deleteOneEnv: token('secrets:write')
-    .meta(rest('DELETE', `${ORGANIZATION}/{name}`, 'Delete a secret of your organization'))
+  deleteOneEnv: tokenProcedure('secrets:write')
+    .meta(restMeta('DELETE', `${ORGANIZATION}/{name}`, 'Delete a secret of your organization'))
     .input(schema.DeleteOrganizationSecret)
     .output(schema.SecretsDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input, [input.name])),

@@ -1,4 +1,4 @@
-import { everybody, person, rest, router } from '../trpc.ts'
+import { personProcedure, publicProcedure, restMeta, router } from '../trpc.ts'
 import * as accept from './accept.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -7,8 +7,8 @@ const FAILED = { 401: 'Wrong e-mail address or password', 429: 'Too many failure
 const INVITATION = { 401: 'The invitation is unknown, used or too old', 429: 'Too many failures in 15 minutes' }
 
 export const sessions = router({
-  current: person()
-    .meta(rest('GET', '/api/auth/session', 'Find out who you are'))
+  current: personProcedure()
+    .meta(restMeta('GET', '/api/auth/session', 'Find out who you are'))
     .output(schema.CurrentSessionResponse)
     .query(async ({ ctx }) => {
       // Extends the cookie in the browser.
@@ -16,54 +16,54 @@ export const sessions = router({
       return service.current(ctx.deps, ctx.person)
     }),
 
-  list: person('profile:read')
-    .meta(rest('GET', '/api/auth/sessions', 'List the browsers in which you are signed in'))
+  list: personProcedure('profile:read')
+    .meta(restMeta('GET', '/api/auth/sessions', 'List the browsers in which you are signed in'))
     .output(schema.SessionsResponse)
     .query(({ ctx }) => service.list(ctx.deps, ctx.person)),
 
-  end: person('profile:write')
-    .meta(rest('DELETE', '/api/auth/sessions/{id}', 'Sign a browser out'))
+  end: personProcedure('profile:write')
+    .meta(restMeta('DELETE', '/api/auth/sessions/{id}', 'Sign a browser out'))
     .input(schema.SessionId)
     .output(schema.Done)
     .mutation(({ ctx, input }) => service.end(ctx, ctx.person, input)),
 
-  signIn: everybody()
-    .meta(rest('POST', '/api/auth/login', 'Sign in with a password', FAILED))
+  signIn: publicProcedure()
+    .meta(restMeta('POST', '/api/auth/login', 'Sign in with a password', FAILED))
     .input(schema.SignIn)
     .output(schema.CurrentSessionResponse)
     .mutation(({ ctx, input }) => service.signIn(ctx, input)),
 
-  signOut: everybody()
-    .meta(rest('POST', '/api/auth/logout', 'Sign this browser out'))
+  signOut: publicProcedure()
+    .meta(restMeta('POST', '/api/auth/logout', 'Sign this browser out'))
     .output(schema.Done)
     .mutation(({ ctx }) => service.signOut(ctx)),
 
-  useLink: everybody()
-    .meta(rest('POST', '/api/auth/link', 'Sign in by a link', { 401: 'The link is unknown, used or too old' }))
+  useLink: publicProcedure()
+    .meta(restMeta('POST', '/api/auth/link', 'Sign in by a link', { 401: 'The link is unknown, used or too old' }))
     .input(schema.UseLink)
     .output(schema.CurrentSessionResponse)
     .mutation(({ ctx, input }) => service.useLink(ctx, input.code)),
 
-  forgotPassword: everybody()
-    .meta(rest('POST', '/api/auth/forgot', 'Ask for a link to a new password'))
+  forgotPassword: publicProcedure()
+    .meta(restMeta('POST', '/api/auth/forgot', 'Ask for a link to a new password'))
     .input(schema.ForgotPassword)
     .output(schema.Done)
     .mutation(({ ctx, input }) => service.forgotPassword(ctx, input)),
 
-  readInvitation: everybody()
-    .meta(rest('POST', '/api/auth/invitation', 'Read an invitation', INVITATION))
+  readInvitation: publicProcedure()
+    .meta(restMeta('POST', '/api/auth/invitation', 'Read an invitation', INVITATION))
     .input(schema.ReadInvitation)
     .output(schema.InvitationOfferResponse)
     .mutation(({ ctx, input }) => accept.readInvitation(ctx, input.code)),
 
-  acceptInvitation: everybody()
-    .meta(rest('POST', '/api/auth/accept', 'Accept an invitation', INVITATION))
+  acceptInvitation: publicProcedure()
+    .meta(restMeta('POST', '/api/auth/accept', 'Accept an invitation', INVITATION))
     .input(schema.AcceptInvitation)
     .output(schema.CurrentSessionResponse)
     .mutation(({ ctx, input }) => accept.acceptInvitation(ctx, input)),
 
-  changePassword: person('profile:write')
-    .meta(rest('POST', '/api/auth/password', 'Set or change your password', { 429: FAILED[429] }))
+  changePassword: personProcedure('profile:write')
+    .meta(restMeta('POST', '/api/auth/password', 'Set or change your password', { 429: FAILED[429] }))
     .input(schema.ChangePassword)
     .output(schema.PasswordChanged)
     .mutation(({ ctx, input }) => service.changePassword(ctx, ctx.person, input)),

@@ -1,19 +1,19 @@
 import { idempotent } from '../idempotency.ts'
-import { mcpTool, rest, router, token } from '../trpc.ts'
+import { mcpTool, restMeta, router, tokenProcedure } from '../trpc.ts'
 import { findAdded } from './attachments.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const spaces = router({
-  list: token('spaces:read')
-    .meta(rest('GET', '/api/v1/spaces', 'List the spaces of your organization'))
+  list: tokenProcedure('spaces:read')
+    .meta(restMeta('GET', '/api/v1/spaces', 'List the spaces of your organization'))
     .meta(mcpTool('list_spaces', 'limit cursor'))
     .input(schema.ListSpaces.prefault({}))
     .output(schema.SpacesResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  create: token('spaces:write')
-    .meta(rest('POST', '/api/v1/spaces', 'Create a space'))
+  create: tokenProcedure('spaces:write')
+    .meta(restMeta('POST', '/api/v1/spaces', 'Create a space'))
     .input(schema.CreateSpace)
     .output(schema.SpaceCreated)
     .mutation(({ ctx, input }) =>
@@ -25,20 +25,22 @@ export const spaces = router({
       ),
     ),
 
-  get: token('spaces:read')
-    .meta(rest('GET', '/api/v1/spaces/{id}', 'Get a space'))
+  get: tokenProcedure('spaces:read')
+    .meta(restMeta('GET', '/api/v1/spaces/{id}', 'Get a space'))
     .input(schema.SpaceId)
     .output(schema.SpaceResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
-  update: token('spaces:write')
-    .meta(rest('PATCH', '/api/v1/spaces/{id}', 'Change a space and its attachments'))
+  update: tokenProcedure('spaces:write')
+    .meta(restMeta('PATCH', '/api/v1/spaces/{id}', 'Change a space and its attachments'))
     .input(schema.UpdateSpace)
     .output(schema.SpaceResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
-  updateSkill: token('spaces:write')
-    .meta(rest('POST', '/api/v1/spaces/{id}/skills/{skillId}/update', 'Adopt the newer version of a skill of a space'))
+  updateSkill: tokenProcedure('spaces:write')
+    .meta(
+      restMeta('POST', '/api/v1/spaces/{id}/skills/{skillId}/update', 'Adopt the newer version of a skill of a space'),
+    )
     .input(schema.SpaceSkillId)
     .output(schema.SpaceResponse)
     .mutation(({ ctx, input }) =>
@@ -50,9 +52,9 @@ export const spaces = router({
       ),
     ),
 
-  delete: token('spaces:write')
+  delete: tokenProcedure('spaces:write')
     .meta(
-      rest('DELETE', '/api/v1/spaces/{id}', 'Archive a space with its chats', {
+      restMeta('DELETE', '/api/v1/spaces/{id}', 'Archive a space with its chats', {
         400: 'The space is the default space',
       }),
     )

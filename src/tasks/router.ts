@@ -1,20 +1,20 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { idempotent } from '../idempotency.ts'
-import { mcpTool, rest, router, STARTS_RUN, token } from '../trpc.ts'
+import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const tasks = router({
-  list: token('tasks:read')
-    .meta(rest('GET', '/api/v1/tasks', 'List the tasks of your organization'))
+  list: tokenProcedure('tasks:read')
+    .meta(restMeta('GET', '/api/v1/tasks', 'List the tasks of your organization'))
     .meta(mcpTool('list_tasks', 'status priority assignedTo spaceId limit cursor'))
     .input(schema.ListTasks.prefault({}))
     .output(schema.TasksResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  create: token('tasks:write')
-    .meta(rest('POST', '/api/v1/tasks', 'Create a task'))
+  create: tokenProcedure('tasks:write')
+    .meta(restMeta('POST', '/api/v1/tasks', 'Create a task'))
     .meta(mcpTool('create_task', 'title description priority assignTo spaceId'))
     .input(schema.CreateTask)
     .output(schema.TaskCreated)
@@ -27,14 +27,14 @@ export const tasks = router({
       ),
     ),
 
-  get: token('tasks:read')
-    .meta(rest('GET', '/api/v1/tasks/{id}', 'Get a task'))
+  get: tokenProcedure('tasks:read')
+    .meta(restMeta('GET', '/api/v1/tasks/{id}', 'Get a task'))
     .input(schema.TaskId)
     .output(schema.TaskResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
-  update: token('tasks:write')
-    .meta(rest('PATCH', '/api/v1/tasks/{id}', 'Change a task'))
+  update: tokenProcedure('tasks:write')
+    .meta(restMeta('PATCH', '/api/v1/tasks/{id}', 'Change a task'))
     .meta(
       mcpTool('update_task', 'id title description status priority assignTo spaceId', {
         destroys: true,
@@ -45,14 +45,14 @@ export const tasks = router({
     .output(schema.TaskResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
-  delete: token('tasks:write')
-    .meta(rest('DELETE', '/api/v1/tasks/{id}', 'Delete a task'))
+  delete: tokenProcedure('tasks:write')
+    .meta(restMeta('DELETE', '/api/v1/tasks/{id}', 'Delete a task'))
     .input(schema.TaskId)
     .output(schema.TaskDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
-  claim: token('tasks:write')
-    .meta(rest('POST', '/api/v1/tasks/{id}/claim', 'Take an unassigned task', { 409: 'Task is already assigned' }))
+  claim: tokenProcedure('tasks:write')
+    .meta(restMeta('POST', '/api/v1/tasks/{id}/claim', 'Take an unassigned task', { 409: 'Task is already assigned' }))
     .meta(mcpTool('claim_task', 'id agentId'))
     .input(schema.ClaimTask)
     .output(schema.TaskResponse)
@@ -66,15 +66,15 @@ export const tasks = router({
     ),
 
   /** Follows tasks; it has no effect, and is repeated by clients that reconnect. */
-  changes: token('tasks:read')
+  changes: tokenProcedure('tasks:read')
     .meta({ errors: { 404: 'The task does not exist' } })
     .input(schema.FollowTasks.prefault({}))
     .subscription(({ ctx, input }) => follow(ctx.actor, ctx.deps, input, ctx.streamTo)),
 
-  execute: token('tasks:write')
+  execute: tokenProcedure('tasks:write')
     .meta(STARTS_RUN)
     .meta(
-      rest('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', {
+      restMeta('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', {
         404: 'The task, its agent or its space does not exist or is not accessible',
         409: 'Task is already running, or its execution was cancelled',
         429: TOO_MANY_WAIT,

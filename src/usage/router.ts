@@ -1,10 +1,10 @@
-import { idToken, mcpTool, rest, router } from '../trpc.ts'
+import { idTokenProcedure, mcpTool, restMeta, router } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
 export const usage = router({
-  get: idToken('orgId', 'usage:read')
-    .meta(rest('GET', '/api/usage/organization/{orgId}', 'Get what the runs of your organization used'))
+  get: idTokenProcedure('orgId', 'usage:read')
+    .meta(restMeta('GET', '/api/usage/organization/{orgId}', 'Get what the runs of your organization used'))
     .meta(mcpTool('get_usage', 'period start end'))
     .input(schema.GetUsage)
     .output(schema.UsageResponse)

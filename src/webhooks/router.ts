@@ -1,5 +1,5 @@
 import { idempotent } from '../idempotency.ts'
-import { rest, router, token } from '../trpc.ts'
+import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -8,14 +8,14 @@ const DELIVERIES = `${WEBHOOK}/deliveries`
 const DISABLED = { 409: 'The webhook is disabled' }
 
 export const webhooks = router({
-  list: token('webhooks:read')
-    .meta(rest('GET', '/api/v1/webhooks', 'List the webhooks of your organization'))
+  list: tokenProcedure('webhooks:read')
+    .meta(restMeta('GET', '/api/v1/webhooks', 'List the webhooks of your organization'))
     .input(schema.ListWebhooks.prefault({}))
     .output(schema.WebhooksResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
-  create: token('webhooks:write')
-    .meta(rest('POST', '/api/v1/webhooks', 'Create a webhook; the answer has its secret, this once'))
+  create: tokenProcedure('webhooks:write')
+    .meta(restMeta('POST', '/api/v1/webhooks', 'Create a webhook; the answer has its secret, this once'))
     .input(schema.CreateWebhook)
     .output(schema.WebhookSecret)
     .mutation(({ ctx, input }) =>
@@ -27,26 +27,26 @@ export const webhooks = router({
       ),
     ),
 
-  get: token('webhooks:read')
-    .meta(rest('GET', WEBHOOK, 'Get a webhook'))
+  get: tokenProcedure('webhooks:read')
+    .meta(restMeta('GET', WEBHOOK, 'Get a webhook'))
     .input(schema.WebhookId)
     .output(schema.WebhookResponse)
     .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
 
-  update: token('webhooks:write')
-    .meta(rest('PATCH', WEBHOOK, 'Change a webhook'))
+  update: tokenProcedure('webhooks:write')
+    .meta(restMeta('PATCH', WEBHOOK, 'Change a webhook'))
     .input(schema.UpdateWebhook)
     .output(schema.WebhookResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),
 
-  delete: token('webhooks:write')
-    .meta(rest('DELETE', WEBHOOK, 'Delete a webhook and its deliveries'))
+  delete: tokenProcedure('webhooks:write')
+    .meta(restMeta('DELETE', WEBHOOK, 'Delete a webhook and its deliveries'))
     .input(schema.WebhookId)
     .output(schema.WebhookDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
-  rotate: token('webhooks:write')
-    .meta(rest('POST', `${WEBHOOK}/rotate`, 'Replace the secret of a webhook; both sign for 24 hours'))
+  rotate: tokenProcedure('webhooks:write')
+    .meta(restMeta('POST', `${WEBHOOK}/rotate`, 'Replace the secret of a webhook; both sign for 24 hours'))
     .input(schema.WebhookId)
     .output(schema.WebhookSecret)
     .mutation(({ ctx, input }) =>
@@ -58,8 +58,8 @@ export const webhooks = router({
       ),
     ),
 
-  test: token('webhooks:write')
-    .meta(rest('POST', `${WEBHOOK}/test`, 'Send a test event to a webhook', DISABLED))
+  test: tokenProcedure('webhooks:write')
+    .meta(restMeta('POST', `${WEBHOOK}/test`, 'Send a test event to a webhook', DISABLED))
     .input(schema.WebhookId)
     .output(schema.DeliveryResponse)
     .mutation(({ ctx, input }) =>
@@ -71,14 +71,14 @@ export const webhooks = router({
       ),
     ),
 
-  deliveries: token('webhooks:read')
-    .meta(rest('GET', DELIVERIES, 'List the deliveries of the last 30 days of a webhook'))
+  deliveries: tokenProcedure('webhooks:read')
+    .meta(restMeta('GET', DELIVERIES, 'List the deliveries of the last 30 days of a webhook'))
     .input(schema.ListDeliveries)
     .output(schema.DeliveriesResponse)
     .query(({ ctx, input }) => service.deliveries(ctx.actor, ctx.deps, input)),
 
-  replayDelivery: token('webhooks:write')
-    .meta(rest('POST', `${DELIVERIES}/{deliveryId}/replay`, 'Send an event to a webhook again', DISABLED))
+  replayDelivery: tokenProcedure('webhooks:write')
+    .meta(restMeta('POST', `${DELIVERIES}/{deliveryId}/replay`, 'Send an event to a webhook again', DISABLED))
     .input(schema.DeliveryId)
     .output(schema.DeliveryResponse)
     .mutation(({ ctx, input }) =>
@@ -90,8 +90,8 @@ export const webhooks = router({
       ),
     ),
 
-  replay: token('webhooks:write')
-    .meta(rest('POST', `${WEBHOOK}/replay`, 'Send all failed events since a moment again', DISABLED))
+  replay: tokenProcedure('webhooks:write')
+    .meta(restMeta('POST', `${WEBHOOK}/replay`, 'Send all failed events since a moment again', DISABLED))
     .input(schema.ReplayDeliveries)
     .output(schema.DeliveriesReplayed)
     .mutation(({ ctx, input }) =>

@@ -135,8 +135,8 @@ export const addsOne = (sql: Prisma.Sql): Prisma.Sql => Object.assign(sql, { add
 
 /** Returns a call without the arguments that Prisma does not support. */
 function theirs(call: unknown): unknown {
-  const { room, ...rest } = (call ?? {}) as Args
-  return room === undefined ? call : rest
+  const { byteBudget, ...rest } = (call ?? {}) as Args
+  return byteBudget === undefined ? call : rest
 }
 
 /** Wraps the models of a client. */

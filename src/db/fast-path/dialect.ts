@@ -14,8 +14,8 @@ export type Dialect = {
   rowByRow: string
   /** Returns the statement for the first rows of an order. */
   page: (page: Page) => string
-  /** Limits a query to `room` bytes of rows (statement.ts), if the statement itself must do that. */
-  within: (query: string, table: Table, columns: Columns, room: number) => string
+  /** Limits a query to `byteBudget` bytes of rows (statement.ts), if the statement itself must do that. */
+  limitBytes: (query: string, table: Table, columns: Columns, byteBudget: number) => string
   /** Whether one statement inserts several rows. */
   insertsTogether: boolean
   rawText: (query: Prisma.Sql) => string
@@ -47,7 +47,7 @@ export const SQLITE: Dialect = {
   rowByRow: '',
   page: ({ selects, order, limit }) => selects.join(' UNION ALL ') + order + limit,
   // Rows are read one by one and only as far as needed (sqlite/connection.ts).
-  within: (query) => query,
+  limitBytes: (query) => query,
   // One statement for all rows would need a separate statement for each row count.
   insertsTogether: false,
   rawText: ({ sql }) => sql,
@@ -84,12 +84,12 @@ export const POSTGRESQL: Dialect = {
   },
   // PostgreSQL sends all rows of an answer at once, so the statement itself must limit them. It knows the length of a
   // text without reading it.
-  within(query, table, { names, list }, room) {
+  limitBytes(query, table, { names, list }, byteBudget) {
     const sizes = names.flatMap((name) => SIZES[table.columns.get(name) ?? '']?.(quote(name)) ?? [])
     if (!sizes.length) return query
     const before = `sum(${sizes.join(' + ')}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)`
     const sized = `SELECT *, ${before} AS "before" FROM (${query}) AS "found"`
-    return `SELECT ${list} FROM (${sized}) AS "sized" WHERE coalesce("before", 0) <= ${room}`
+    return `SELECT ${list} FROM (${sized}) AS "sized" WHERE coalesce("before", 0) <= ${byteBudget}`
   },
   insertsTogether: true,
   rawText: ({ text }) => text,

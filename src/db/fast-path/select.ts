@@ -4,11 +4,11 @@ import { knownArgs, type Query, type Statement } from './statement.ts'
 import { columnsOf, isFilter, listOf, quote, type Table, UNSUPPORTED, type Values } from './tables.ts'
 import { saysNull, whereOf } from './where.ts'
 
-const SELECT = [...PROJECTION, 'where', 'orderBy', 'take', 'skip', 'room'] as const
+const SELECT = [...PROJECTION, 'where', 'orderBy', 'take', 'skip', 'byteBudget'] as const
 
 /** Compiles `findFirst`, `findUnique` and, without an extra limit, `findMany`. */
 export function toSelect(table: Table, call: unknown, limit?: number): Query {
-  const { where, orderBy, take, skip, room, ...wanted } = knownArgs(call, ...SELECT)
+  const { where, orderBy, take, skip, byteBudget, ...wanted } = knownArgs(call, ...SELECT)
   const projection = projectionOf(table, wanted)
   const args: unknown[] = []
   const order = orderOf(table, orderBy)
@@ -19,9 +19,9 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
   const from = (range?: Values) => `SELECT ${projection.list} FROM ${quote(table.name)}${whereOf(table, range, args)}`
   const start = skip === undefined ? '' : ` OFFSET ${wholeNumber(most === undefined ? Number.NaN : skip)}`
   const query = (sql: string): Query =>
-    room === undefined
+    byteBudget === undefined
       ? { sql, args, table, projection }
-      : { sql: table.dialect.within(sql, table, projection, room), args, table, projection, room }
+      : { sql: table.dialect.limitBytes(sql, table, projection, byteBudget), args, table, projection, byteBudget }
   if (!where || !order.text || !end || start) return query(from(where) + order.text + end + start)
   const ranges = order.names.every((name) => projection.names.includes(name)) ? rangesOf(table, where) : null
   const selects = (ranges ?? [where]).map(from)

@@ -9,7 +9,7 @@ export type Statement = {
    * Maximum size of a query's rows (bytes, as stored). The result includes the first row beyond it and one more, which
    * shows the reader that there are others.
    */
-  room?: number
+  byteBudget?: number
 }
 
 /** A statement with the shape of its rows, to decode them into Prisma's values. */
@@ -41,8 +41,8 @@ export type Args = Readonly<{
   column?: string
   keys?: readonly string[]
   skip?: number
-  /** {@link Statement.room}, which Prisma does not support (lib/page.ts). */
-  room?: number
+  /** {@link Statement.byteBudget}, which Prisma does not support (lib/page.ts). */
+  byteBudget?: number
 }>
 
 /** Returns the arguments of a call. Throws UNSUPPORTED for an unknown or undefined argument. */
@@ -51,7 +51,7 @@ export function knownArgs(args: unknown, ...names: (keyof Args)[]): Args {
   if (!isFilter(args)) throw UNSUPPORTED
   for (const name in args) {
     if (!names.includes(name as keyof Args)) throw UNSUPPORTED
-    if (args[name] === undefined && name !== 'room') throw UNSUPPORTED
+    if (args[name] === undefined && name !== 'byteBudget') throw UNSUPPORTED
   }
   return args as Args
 }

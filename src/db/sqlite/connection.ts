@@ -83,12 +83,12 @@ export function connect(file: string, onDamage: (code: string) => void = () => {
         return statement.handle.reader && statement.handle.readonly ? run(statement, query) : null
       }),
     execute: (query) => translated(() => prepare(query.sql).handle.run(...bind(query)).changes),
-    rows: ({ sql, args, room }, { exact, readOnly }) =>
+    rows: ({ sql, args, byteBudget }, { exact, readOnly }) =>
       translated(() => {
         const handle = prepareRows(sql)
         if (readOnly && !handle.readonly) return null
         handle.safeIntegers(exact)
-        return room === undefined ? handle.all(...args) : upTo(room, handle.iterate(...args))
+        return byteBudget === undefined ? handle.all(...args) : upTo(byteBudget, handle.iterate(...args))
       }),
     typedRows: ({ sql, args }) =>
       translated(() => {
@@ -103,13 +103,13 @@ export function connect(file: string, onDamage: (code: string) => void = () => {
   }
 }
 
-/** Returns rows until the size exceeds `room`, plus one more. */
-function upTo(room: number, found: Iterable<Row>): Row[] {
+/** Returns rows until the size exceeds `byteBudget`, plus one more. */
+function upTo(byteBudget: number, found: Iterable<Row>): Row[] {
   const rows: Row[] = []
   let said = 0
   for (const row of found) {
     rows.push(row)
-    if (said > room) break
+    if (said > byteBudget) break
     for (const name in row) {
       const value = row[name]
       if (typeof value === 'string' || value instanceof Uint8Array) said += value.length
