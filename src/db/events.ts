@@ -1,3 +1,4 @@
+import { chunk } from '../lib/chunk.ts'
 import type { Settings } from '../settings.ts'
 import { databaseFile, Prisma, type Tx } from './client.ts'
 
@@ -24,6 +25,11 @@ export const announce = (tx: Tx, { organizationId, type, subjectId, at, data }: 
 /** A place in the feed of an organization: behind an event. */
 export type Place = { position: number; sequence: number }
 
+export const placeOf = ({ position, sequence }: { position: number | bigint; sequence: number | bigint }): Place => ({
+  position: Number(position),
+  sequence: Number(sequence),
+})
+
 export type EventRow = Place & {
   type: string
   subjectId: string
@@ -39,49 +45,91 @@ const BASE = Prisma.sql`coalesce((SELECT "eventBase" FROM "Installation" WHERE "
  * Returns the condition that keeps readers below every open transaction: its events are not visible yet and will stand
  * before later ones. SQLite has one writer, whose events are in the order of their commits.
  */
-export const settledEvents = (settings: Source, table = 'OrganizationEvent'): Prisma.Sql =>
+const settledEvents = (settings: Source, table = 'OrganizationEvent'): Prisma.Sql =>
   databaseFile(settings) === null
     ? Prisma.sql`${Prisma.raw(`"${table}"`)}."position" < ${BASE} + pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
     : Prisma.sql`true`
 
 type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
 
-/** Reads the events of an organization behind a place, oldest first. */
+/** Events up to a place that match one of the patterns: `task.completed`, `task.*` or `*`. */
+type Selection = { upTo: Place; patterns: readonly string[] }
+
+function toCondition({ upTo, patterns }: Selection): Prisma.Sql {
+  const alternatives = patterns.map((pattern) =>
+    pattern === '*'
+      ? Prisma.sql`true`
+      : pattern.endsWith('.*')
+        ? Prisma.sql`"type" LIKE ${`${pattern.slice(0, -1)}%`}`
+        : Prisma.sql`"type" = ${pattern}`,
+  )
+  return Prisma.sql`AND ("position", "sequence") <= (${upTo.position}, ${upTo.sequence})
+    AND (${Prisma.join(alternatives, ' OR ')})`
+}
+
+/** Reads the events of an organization behind a place, oldest first: all, or a selection. */
 export async function readEvents(
   db: Tx,
   settings: Source,
   organizationId: string,
   { position, sequence }: Place,
   limit: number,
+  selection?: Selection,
 ): Promise<EventRow[]> {
   const rows = await db.$queryRaw<RawRow[]>(Prisma.sql`
     SELECT "position", "sequence", "type", "subjectId", "data", "at" FROM "OrganizationEvent"
     WHERE "organizationId" = ${organizationId} AND ("position", "sequence") > (${position}, ${sequence})
-      AND ${settledEvents(settings)}
+      AND ${settledEvents(settings)} ${selection ? toCondition(selection) : Prisma.empty}
     ORDER BY "position", "sequence" LIMIT ${limit}`)
   return rows.map(toEvent)
 }
 
-/** Finds an event by its place. */
-export async function findEvent(
-  db: Tx,
-  organizationId: string,
-  { position, sequence }: Place,
-): Promise<EventRow | null> {
-  const [row] = await db.$queryRaw<RawRow[]>(Prisma.sql`
+/** Finds the events at some places. Removed ones are missing in the result. */
+export async function findEvents(db: Tx, organizationId: string, places: readonly Place[]): Promise<EventRow[]> {
+  if (!places.length) return []
+  const keys = places.map(
+    ({ position, sequence }) => Prisma.sql`("position" = ${position} AND "sequence" = ${sequence})`,
+  )
+  const rows = await db.$queryRaw<RawRow[]>(Prisma.sql`
     SELECT "position", "sequence", "type", "subjectId", "data", "at" FROM "OrganizationEvent"
-    WHERE "organizationId" = ${organizationId} AND "position" = ${position} AND "sequence" = ${sequence}`)
-  return row ? toEvent(row) : null
+    WHERE "organizationId" = ${organizationId} AND (${Prisma.join(keys, ' OR ')})`)
+  return rows.map(toEvent)
 }
 
 /** Returns the place behind all present events of an organization. Later events stand behind it. */
 export async function endOfEvents(db: Tx, settings: Source, organizationId: string): Promise<Place> {
-  const [row] = await db.$queryRaw<RawRow[]>(Prisma.sql`
-    SELECT "position", "sequence" FROM "OrganizationEvent"
-    WHERE "organizationId" = ${organizationId} AND ${settledEvents(settings)}
-    ORDER BY "position" DESC, "sequence" DESC LIMIT 1`)
-  return { position: Number(row?.position ?? 0), sequence: Number(row?.sequence ?? 0) }
+  const ends = await endsOfEvents(db, settings, [organizationId])
+  return ends.get(organizationId) ?? { position: 0, sequence: 0 }
 }
+
+/** Returns the places behind all present events of organizations. One without events is missing in the result. */
+export async function endsOfEvents(
+  db: Tx,
+  settings: Source,
+  organizationIds: readonly string[],
+): Promise<Map<string, Place>> {
+  const ends = new Map<string, Place>()
+  for (const ids of chunk(organizationIds, IDS)) {
+    const rows = await db.$queryRaw<{ id: string; end: string | null }[]>(Prisma.sql`
+      SELECT o."id", (
+        SELECT e."position" || '.' || e."sequence" FROM "OrganizationEvent" e
+        WHERE e."organizationId" = o."id" AND ${settledEvents(settings, 'e')}
+        ORDER BY e."position" DESC, e."sequence" DESC LIMIT 1) AS "end"
+      FROM "Organization" o WHERE o."id" IN (${Prisma.join(ids)})`)
+    for (const { id, end } of rows) {
+      const [position, sequence] = end?.split('.') ?? []
+      if (end !== null) ends.set(id, { position: Number(position), sequence: Number(sequence) })
+    }
+  }
+  return ends
+}
+
+/** Maximum number of organizations in one statement. */
+const IDS = 1_000
+
+/** Returns whether a place is behind another one. */
+export const isBehind = (a: Place, b: Place): boolean =>
+  a.position > b.position || (a.position === b.position && a.sequence > b.sequence)
 
 const toEvent = (row: RawRow): EventRow => ({
   position: Number(row.position),

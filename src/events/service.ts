@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
-import { type EventRow, endOfEvents, type Place, readEvents } from '../db/events.ts'
+import { type EventRow, endOfEvents, isBehind, type Place, readEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { gone, invalidField, throwRefusal, unavailable } from '../errors.ts'
 import { type ListEvents, matches } from './schema.ts'
@@ -29,9 +29,6 @@ function decode(cursor: string): Cursor {
 }
 
 const cursorOf = ({ position, sequence, at }: EventRow): Cursor => ({ position, sequence, at: at.getTime() })
-
-const isBehind = (a: Place, b: Place) =>
-  a.position > b.position || (a.position === b.position && a.sequence > b.sequence)
 
 /**
  * Throws 410 with the oldest cursor if events behind a place may have been removed already. The newest event of an

@@ -1,16 +1,13 @@
 import { type Actor, actorOf, isAdmin } from '../auth/actor.ts'
 import { audit, OPERATOR } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
-import { announce, type Place, readEvents, settledEvents } from '../db/events.ts'
+import { announce, type EventRow, type Place, placeOf } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
-import { matches } from '../events/schema.ts'
 import { type ShownEvent, show } from '../events/show.ts'
 import { newSortableId } from '../lib/id.ts'
+import type { Reader, Taken } from './readers.ts'
 import { eventsOf, type WebhookRow } from './service.ts'
 
-/** Maximum number of readers that are served in one pass, and of events that one of them reads at once. */
-const READERS = 100
-const READ = 200
 /** Maximum age of an event in a mail (ms). A server that gets an SMTP_URL sends no mails for earlier ones. */
 const MAX_AGE = 60 * 60 * 1000
 
@@ -47,118 +44,124 @@ export const findLeft = (db: Db) =>
     SELECT w."id", w."organizationId" FROM "Webhook" w
     WHERE w."enabled" = ${true} AND NOT EXISTS (
       SELECT 1 FROM "Membership" m WHERE m."organizationId" = w."organizationId" AND m."userId" = w."ownerId"
-        AND m."role" IN ('owner', 'admin'))
-    LIMIT ${READERS}`)
+        AND m."role" IN ('owner', 'admin'))`)
 
 /** Returns the owner of a webhook as the actor who sees its events; null if that user has left or is no admin. */
-export async function ownerOf(db: Db, { organizationId, ownerId }: WebhookRow): Promise<Actor | null> {
+export async function ownerOf(
+  db: Db,
+  { organizationId, ownerId }: Pick<WebhookRow, 'organizationId' | 'ownerId'>,
+): Promise<Actor | null> {
   const actor = await actorOf(db, { organizationId, userId: ownerId, scopes: null })
   return actor && isAdmin(actor) ? actor : null
 }
 
-/** A reader of events with a place of its own in the feed. */
-type Reader = { table: 'Webhook' | 'MailNotifications'; where: Prisma.Sql }
+type WebhookReader = Pick<WebhookRow, 'id' | 'organizationId' | 'ownerId' | 'events' | 'updatedAt'>
 
-const WEBHOOKS: Reader = { table: 'Webhook', where: Prisma.sql`r."enabled" = true` }
-const MAILS: Reader = { table: 'MailNotifications', where: Prisma.sql`true` }
+/** Loads the enabled webhooks as readers. */
+export async function findWebhookReaders(deps: Deps): Promise<Reader[]> {
+  const select = { id: true, organizationId: true, ownerId: true, events: true, updatedAt: true } as const
+  const rows = await deps.db.webhook.findMany({
+    where: { enabled: true },
+    select: { ...select, position: true, sequence: true },
+  })
+  return rows.map((row) => ({
+    key: `${row.id} ${row.updatedAt.getTime()}`,
+    organizationId: row.organizationId,
+    patterns: eventsOf(row),
+    place: placeOf(row),
+    take: (events, from, upTo) => queueFor(deps, row, events, from, upTo),
+    move: (from, upTo) => moveWebhook(deps.db, row, from, upTo),
+  }))
+}
 
-/** Finds readers for whom there are new events. */
-async function findBehind<Key extends object>(db: Db, settings: Deps['settings'], reader: Reader, key: Prisma.Sql) {
-  return db.$queryRaw<Key[]>(Prisma.sql`
-    SELECT ${key} FROM ${Prisma.raw(`"${reader.table}"`)} r
-    WHERE ${reader.where} AND EXISTS (
-      SELECT 1 FROM "OrganizationEvent" e WHERE e."organizationId" = r."organizationId"
-        AND (e."position", e."sequence") > (r."position", r."sequence") AND ${settledEvents(settings, 'e')})
-    LIMIT ${READERS}`)
+/** Moves a webhook in the feed, unless it was changed or moved. */
+async function moveWebhook(db: Tx, { id, updatedAt }: WebhookReader, from: Place, upTo: Place): Promise<boolean> {
+  const { count } = await db.webhook.updateMany({ where: { id, enabled: true, updatedAt, ...from }, data: upTo })
+  return count > 0
 }
 
 /**
- * Queues new events for the webhooks that want them and whose owners can see them. Each webhook's place in the feed moves
- * on with its deliveries in one transaction, so that servers side by side queue an event once. Returns whether any moved
- * on, and so may have more to queue.
+ * Queues events for a webhook whose owner can see them. Its place moves with its deliveries in one transaction, so that
+ * servers side by side queue an event once.
  */
-export async function queueDeliveries(deps: Deps): Promise<boolean> {
-  const { db, settings } = deps
-  const behind = await findBehind<{ id: string }>(db, settings, WEBHOOKS, Prisma.sql`r."id"`)
-  let hasMoved = false
-  for (const { id } of behind) {
-    const webhook = await db.webhook.findUnique({ where: { id } })
-    if (webhook?.enabled && (await queueFor(deps, webhook))) hasMoved = true
-  }
-  return hasMoved
-}
-
-async function queueFor(deps: Deps, webhook: WebhookRow): Promise<boolean> {
-  const { db, clock, settings } = deps
+async function queueFor(
+  deps: Deps,
+  webhook: WebhookReader,
+  events: readonly EventRow[],
+  from: Place,
+  upTo: Place,
+): Promise<Taken> {
+  const { db, clock } = deps
   const { id, organizationId } = webhook
   const actor = await ownerOf(db, webhook)
-  if (!actor) return false
-  const events = await readEvents(db, settings, organizationId, placeOf(webhook), READ)
-  const last = events.at(-1)
-  if (!last) return false
+  if (!actor) return 'stale'
   // A webhook that reports itself would never end.
-  const wanted = events.filter(({ type, subjectId }) => matches(eventsOf(webhook), type) && subjectId !== id)
-  const shown = await show(actor, deps, wanted)
-  const visible = wanted.filter((_, index) => shown[index])
+  const others = events.filter(({ subjectId }) => subjectId !== id)
+  const shown = await show(actor, deps, others)
+  const visible = others.filter((_, index) => shown[index])
+  if (!visible.length) return 'unseen'
   const now = clock.now()
   return db.$transaction(async (tx) => {
-    const { count } = await tx.webhook.updateMany({
-      where: { id, enabled: true, position: webhook.position, sequence: webhook.sequence },
-      data: { position: last.position, sequence: last.sequence },
+    if (!(await moveWebhook(tx, webhook, from, upTo))) return 'stale'
+    await tx.webhookDelivery.createMany({
+      data: visible.map(({ position, sequence, type, subjectId, at }) => ({
+        ...{ id: newSortableId(at), organizationId, webhookId: id, position, sequence, event: type, subjectId },
+        ...{ status: 'pending' as const, nextAttemptAt: now, createdAt: at },
+      })),
     })
-    // Another server was faster.
-    if (!count) return false
-    if (visible.length)
-      await tx.webhookDelivery.createMany({
-        data: visible.map(({ position, sequence, type, subjectId, at }) => ({
-          ...{ id: newSortableId(at), organizationId, webhookId: id, position, sequence, event: type, subjectId },
-          ...{ status: 'pending' as const, nextAttemptAt: now, createdAt: at },
-        })),
-      })
-    return true
+    return 'moved'
   })
 }
-
-const placeOf = ({ position, sequence }: { position: bigint; sequence: bigint }): Place => ({
-  position: Number(position),
-  sequence: Number(sequence),
-})
 
 /** A member with the events for a mail. */
 export type Notified = { userId: string; events: ShownEvent[] }
 
+type MailRow = Prisma.MailNotificationsGetPayload<object>
+
+/** Loads the members with mail notifications as readers. One who has left gets no mail, also after a return. */
+export async function findMailReaders(deps: Deps, notify: (notified: Notified) => Promise<void>): Promise<Reader[]> {
+  const left = await deps.db.$queryRaw<{ organizationId: string; userId: string }[]>(Prisma.sql`
+    SELECT n."organizationId", n."userId" FROM "MailNotifications" n WHERE NOT EXISTS (
+      SELECT 1 FROM "Membership" m WHERE m."organizationId" = n."organizationId" AND m."userId" = n."userId")`)
+  for (const where of left) await deps.db.mailNotifications.deleteMany({ where })
+  const rows = await deps.db.mailNotifications.findMany()
+  return rows.map((row) => ({
+    key: `${row.organizationId} ${row.userId} ${row.approvals} ${row.missions}`,
+    organizationId: row.organizationId,
+    patterns: [...(row.approvals ? ['approval.created'] : []), ...(row.missions ? ['mission.run_failed'] : [])],
+    place: placeOf(row),
+    async take(events, from, upTo) {
+      // The place moves first, so that a mail is sent at most once.
+      if (!(await moveMails(deps.db, row, from, upTo))) return 'stale'
+      const notified = await notificationOf(deps, row, events)
+      if (notified) await notify(notified)
+      return 'moved'
+    },
+    move: (from, upTo) => moveMails(deps.db, row, from, upTo),
+  }))
+}
+
+/** Moves a member in the feed, unless the notifications were changed or moved. */
+async function moveMails(db: Tx, row: MailRow, from: Place, upTo: Place): Promise<boolean> {
+  const { organizationId, userId, approvals, missions } = row
+  const where = { organizationId, userId, approvals, missions, ...from }
+  return (await db.mailNotifications.updateMany({ where, data: upTo })).count > 0
+}
+
 /**
- * Finds new events for the members who are notified by mail: of approvals that they can decide, and of failed runs of
- * missions that they own or administer. A member's place in the feed moves on first, so that a mail is sent at most
- * once.
+ * Returns what a member is notified of: approvals that the member can decide, and failed runs of missions that the
+ * member owns or administers.
  */
-export async function takeNotifications(deps: Deps): Promise<Notified[]> {
-  const { db, settings } = deps
-  const key = Prisma.sql`r."organizationId", r."userId"`
-  const behind = await findBehind<{ organizationId: string; userId: string }>(db, settings, MAILS, key)
-  const notified: Notified[] = []
-  for (const id of behind) {
-    const row = await db.mailNotifications.findUnique({ where: { organizationId_userId: id } })
-    const actor = row && (await actorOf(db, { ...id, scopes: null }))
-    // A member who has left gets no mail, also after a return.
-    if (row && !actor) await db.mailNotifications.deleteMany({ where: id })
-    if (!row || !actor) continue
-    const events = await readEvents(db, settings, id.organizationId, placeOf(row), READ)
-    const last = events.at(-1)
-    if (!last) continue
-    const { count } = await db.mailNotifications.updateMany({
-      where: { ...id, position: row.position, sequence: row.sequence },
-      data: { position: last.position, sequence: last.sequence },
-    })
-    const types = [...(row.approvals ? ['approval.created'] : []), ...(row.missions ? ['mission.run_failed'] : [])]
-    const since = deps.clock.now().getTime() - MAX_AGE
-    const wanted = events.filter(({ type, at }) => types.includes(type) && at.getTime() > since)
-    if (!count || !wanted.length) continue
-    const shown = (await show(actor, deps, wanted)).filter((event) => event !== null)
-    const concerned = await withoutForeign(db, actor, shown)
-    if (concerned.length) notified.push({ userId: id.userId, events: concerned })
-  }
-  return notified
+async function notificationOf(deps: Deps, row: MailRow, events: readonly EventRow[]): Promise<Notified | null> {
+  const { db } = deps
+  const { organizationId, userId } = row
+  const actor = await actorOf(db, { organizationId, userId, scopes: null })
+  const since = deps.clock.now().getTime() - MAX_AGE
+  const recent = events.filter(({ at }) => at.getTime() > since)
+  if (!actor || !recent.length) return null
+  const shown = (await show(actor, deps, recent)).filter((event) => event !== null)
+  const concerned = await withoutForeign(db, actor, shown)
+  return concerned.length ? { userId, events: concerned } : null
 }
 
 /** Removes approvals of others' runs, and others' missions, unless the member is an admin. */

@@ -322,6 +322,58 @@ describe('A webhook', () => {
   })
 })
 
+describe('A pass of a server', () => {
+  /** Starts a server that sends nothing by itself, and a deliverer that has loaded one webhook. */
+  async function withDeliverer(events: string[]) {
+    const api = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', PAUSED: 'true' })
+    const { deps } = api.service
+    const post = async (path: string, body: object) => (await request(api, 'POST', `/api/v1${path}`, { body })).body
+    const path = `/${++paths}`
+    const { webhook } = await post('/webhooks', { url: receiver.url + path, events })
+    const deliverer = createDeliverer({ ...deps, pause: { ...deps.pause, isPaused: () => false } })
+    await deliverer.tick()
+    return {
+      ...{ api, deps, post, path, deliverer, webhookId: webhook.id as string },
+      types: () => receiver.at(path).map(({ body }) => body.type as string),
+      async [Symbol.asyncDispose]() {
+        await deliverer.stop()
+        await api[Symbol.asyncDispose]()
+      },
+    }
+  }
+
+  it('reads three times and writes nothing for events that no webhook wants', async () => {
+    await using passes = await withDeliverer(['agent.created'])
+    for (let left = 3; left; left--) await passes.post('/tasks', { title: 'Unwanted' })
+    const statements = await passes.api.statementsOf(() => passes.deliverer.tick())
+    expect(statements.length).toBeLessThanOrEqual(3)
+    expect(statements.filter((sql) => !/^\s*SELECT/.test(sql))).toEqual([])
+    await passes.post('/agents', { name: 'Wanted', systemPrompt: 'x' })
+    await passes.deliverer.tick()
+    await expect.poll(passes.types).toEqual(['agent.created'])
+  })
+
+  it('skips no event after another server has changed what a webhook wants', async () => {
+    await using passes = await withDeliverer(['agent.created'])
+    const { deps, post, deliverer, webhookId } = passes
+    const change = (events: string[]) =>
+      deps.db.webhook.update({ where: { id: webhookId }, data: { events, updatedAt: clock.now() } })
+    // The notice of the change is late. Until then an event is passed over in memory alone.
+    await change(['agent.created', 'task.created'])
+    await post('/tasks', { title: 'Wanted' })
+    await deliverer.tick()
+    expect(passes.types()).toEqual([])
+    deps.bus.publish('webhook', ['any'])
+    await expect.poll(passes.types).toEqual(['task.created'])
+    // An event that was wanted before, too, finds the change without a notice.
+    await change(['agent.created', 'task.*'])
+    await post('/tasks', { title: 'Assigned', assignedTo: 'me' })
+    await post('/agents', { name: 'Both', systemPrompt: 'x' })
+    await deliverer.tick()
+    await expect.poll(() => passes.types().slice(1).sort()).toEqual(['agent.created', 'task.assigned', 'task.created'])
+  })
+})
+
 describe('Nothing is sent', () => {
   it('by a paused server', async () => {
     await using paused = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', PAUSED: 'true' })

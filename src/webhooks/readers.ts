@@ -1,0 +1,117 @@
+import { type EventRow, endsOfEvents, isBehind, type Place, readEvents } from '../db/events.ts'
+import type { Deps } from '../deps.ts'
+import { matches } from '../events/schema.ts'
+import { findMailReaders, findWebhookReaders, type Notified } from './fan-out.ts'
+
+/** Maximum number of events that the readers of one organization take at once. */
+const READ = 200
+/** How long loaded readers are used (ms), unless a notice says that they have changed. */
+const LIFETIME = 5_000
+/** Minimum time between two writes of a reader's place without a delivery or mail (ms). */
+const STORING_INTERVAL = 10_000
+
+/** A webhook, or a member with mail notifications, as it was loaded. */
+export type Reader = {
+  /** Identifies the reader and its present settings: after a change, events count that it did not want before. */
+  key: string
+  organizationId: string
+  patterns: readonly string[]
+  /** Events up to here have their deliveries and mails, as the database says. */
+  place: Place
+  /** Prepares deliveries or mails of events, and moves the place. */
+  take(events: readonly EventRow[], from: Place, upTo: Place): Promise<Taken>
+  /** Moves the place. Returns false if the reader was changed since it was loaded, also by another server. */
+  move(from: Place, upTo: Place): Promise<boolean>
+}
+
+/** `unseen`: the owner can see none of the events, and the place stays. `stale`: the reader was changed. */
+export type Taken = 'moved' | 'unseen' | 'stale'
+
+type Follower = Reader & {
+  /** This process has found no wanted event between the place and here. */
+  seen: Place
+  movedAt: number
+}
+
+export type Readers = {
+  /** Loads the readers again if they may have changed. Returns whether it did. */
+  load(): Promise<boolean>
+  /** Makes the next `load` read the database. */
+  forget(): void
+  hasAny(): boolean
+  /** Returns whether a reader wants events of one of these kinds: `execution`, `task` and so on. */
+  want(kinds: readonly string[]): boolean
+  /** Hands new events to the readers that want them. Returns whether there may be more. */
+  advance(): Promise<boolean>
+}
+
+/**
+ * Creates the readers of new events, in memory. Events that no reader wants cost a statement for their organization, and
+ * no write. A reader is moved only as it was loaded, so that a change of its patterns skips no event.
+ */
+export function createReaders(deps: Deps, notify: ((notified: Notified) => Promise<void>) | null): Readers {
+  const { db, settings } = deps
+  let followers: Follower[] = []
+  let loadedAt = Number.NEGATIVE_INFINITY
+
+  async function load(): Promise<boolean> {
+    if (performance.now() - loadedAt < LIFETIME) return false
+    // A notice during the load makes the next one.
+    loadedAt = performance.now()
+    const before = new Map(followers.map((follower) => [follower.key, follower]))
+    const found = [...(await findWebhookReaders(deps)), ...(notify ? await findMailReaders(deps, notify) : [])]
+    followers = found.map((reader) => {
+      const { seen = reader.place, movedAt = performance.now() } = before.get(reader.key) ?? {}
+      return { ...reader, movedAt, seen: isBehind(reader.place, seen) ? reader.place : seen }
+    })
+    return true
+  }
+
+  const forget = () => {
+    loadedAt = Number.NEGATIVE_INFINITY
+  }
+
+  async function advance(): Promise<boolean> {
+    let hasMore = false
+    const groups = Map.groupBy(followers, ({ organizationId }) => organizationId)
+    const ends = await endsOfEvents(db, settings, [...groups.keys()])
+    for (const [organizationId, group] of groups) {
+      const end = ends.get(organizationId)
+      const late = end ? group.filter(({ seen }) => isBehind(end, seen)) : []
+      if (!end || !late.length) continue
+      const from = late.map(({ seen }) => seen).reduce((first, seen) => (isBehind(first, seen) ? seen : first))
+      const patterns = [...new Set(late.flatMap(({ patterns }) => patterns))]
+      const events = await readEvents(db, settings, organizationId, from, READ, { upTo: end, patterns })
+      const upTo = events.length < READ ? end : (events.at(-1) ?? end)
+      if (events.length === READ) hasMore = true
+      for (const follower of late) if (await hand(follower, events, upTo)) hasMore = true
+    }
+    return hasMore
+  }
+
+  /** Hands events to a reader that wants them. Returns whether it has to be loaded again. */
+  async function hand(follower: Follower, events: readonly EventRow[], upTo: Place): Promise<boolean> {
+    const { patterns, place, seen } = follower
+    if (!isBehind(upTo, seen)) return false
+    const wanted = events.filter((event) => isBehind(event, seen) && matches(patterns, event.type))
+    let taken: Taken = wanted.length ? await follower.take(wanted, place, upTo) : 'unseen'
+    const isDue = performance.now() - follower.movedAt >= STORING_INTERVAL
+    if (taken === 'unseen' && isDue) taken = (await follower.move(place, upTo)) ? 'moved' : 'stale'
+    if (taken === 'stale') {
+      forget()
+      return true
+    }
+    follower.seen = upTo
+    if (taken === 'moved') Object.assign(follower, { place: upTo, movedAt: performance.now() })
+    return false
+  }
+
+  return {
+    load,
+    forget,
+    hasAny: () => followers.length > 0,
+    want: (kinds) =>
+      followers.some(({ patterns }) => patterns.some((p) => p === '*' || kinds.includes(p.split('.', 1)[0] ?? ''))),
+    advance,
+  }
+}

@@ -1,0 +1,33 @@
+import { Prisma } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+
+/** How long deliveries and events are stored (ms). */
+const LIFETIME = 30 * 24 * 60 * 60 * 1000
+const BATCH = 500
+/** Maximum number of batches at a time. */
+const BATCHES = 40
+
+/** Removes deliveries and events of more than 30 days, except the newest event of each organization. */
+export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Promise<void> {
+  const old = new Date(clock.now().getTime() - LIFETIME)
+  await inBatches((limit) =>
+    db.$executeRaw(Prisma.sql`
+      DELETE FROM "WebhookDelivery" WHERE "id" IN (
+        SELECT d."id" FROM "Webhook" w JOIN "WebhookDelivery" d ON d."webhookId" = w."id"
+        WHERE d."createdAt" < ${old} LIMIT ${limit})`),
+  )
+  await inBatches((limit) =>
+    db.$executeRaw(Prisma.sql`
+      DELETE FROM "OrganizationEvent" WHERE ("organizationId", "position", "sequence") IN (
+        SELECT e."organizationId", e."position", e."sequence" FROM "OrganizationEvent" e
+        WHERE e."at" < ${old} AND EXISTS (
+          SELECT 1 FROM "OrganizationEvent" n WHERE n."organizationId" = e."organizationId"
+            AND (n."position", n."sequence") > (e."position", e."sequence"))
+        ORDER BY e."at" LIMIT ${limit})`),
+  )
+}
+
+/** Repeats a deletion in batches until one is not full. */
+async function inBatches(remove: (limit: number) => Promise<number>): Promise<void> {
+  for (let left = BATCHES; left; left--) if ((await remove(BATCH)) < BATCH) return
+}
