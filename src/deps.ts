@@ -15,6 +15,7 @@ import type { Notices } from './executions/engine/events/notices.ts'
 import type { Models } from './executions/engine/models/models.ts'
 import type { Clock } from './lib/clock.ts'
 import type { Mailer } from './mail/service.ts'
+import type { OperatorServers } from './mcps/operator.ts'
 import type { MediaStorage } from './media/storage.ts'
 import type { Pause } from './pause.ts'
 import type { Settings } from './settings.ts'
@@ -41,6 +42,8 @@ export type Deps = {
   readonly keyNetworks: KeyNetworks
   /** Null unless SMTP_URL is set. */
   readonly mail: Mailer | null
+  /** MCP servers of MCP_CONFIG. */
+  readonly operatorServers: OperatorServers
   readonly storage: MediaStorage
   /** Bytes of unfinished uploads in this process, by organization. */
   readonly uploads: Map<string, number>

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { describeIssue } from './errors.ts'
 import { normalizeBaseAddress, type ProviderKind } from './lib/base-address.ts'
+import { McpConfig } from './lib/mcp-config.ts'
 import { BUILT_IN, isModelId, PROVIDER_NAME, readModelName } from './lib/model-name.ts'
 import { ProviderHeaders, ProviderKey } from './lib/provider-headers.ts'
 import { isWellFormed } from './lib/token.ts'
@@ -54,10 +55,10 @@ const json = <Schema extends z.ZodType>(schema: Schema, example: string) =>
     .pipe(schema)
 
 /** The content of a JSON file that a variable names; an empty list without one. */
-const file = <Item extends z.ZodType>(schema: z.ZodObject<{ types: z.ZodArray<Item> }>, example: string) =>
+const file = <Item>(schema: z.ZodType<readonly Item[]>, example: string) =>
   z
     .string()
-    .transform((path, context): z.output<Item>[] => {
+    .transform((path, context): readonly Item[] => {
       const refuse = (message: string) => {
         context.addIssue({ code: 'custom', message })
         return z.NEVER
@@ -75,23 +76,26 @@ const file = <Item extends z.ZodType>(schema: z.ZodObject<{ types: z.ZodArray<It
         return refuse(`must name a JSON file, such as ${example}`)
       }
       const { data, error } = schema.safeParse(content, { error: describeIssue })
-      if (data) return data.types
+      if (data) return data
       const [issue] = error.issues
-      return refuse(`${issue?.path.join('.')}: ${issue?.message}. The file is such as ${example}`)
+      const place = issue?.path.join('.')
+      return refuse(`${place && `${place}: `}${issue?.message}. The file is such as ${example}`)
     })
     .default([])
 
 /** MCP servers by type (contract-2.md section 1.16). */
-const McpCatalogue = z.object({
-  types: z.array(
-    z.object({
-      mcpType: z.string().min(1).max(100),
-      name: z.string().min(1).max(200),
-      url: web,
-      auth: z.enum(['none', 'bearer', 'oauth']),
-    }),
-  ),
-})
+const McpCatalogue = z
+  .object({
+    types: z.array(
+      z.object({
+        mcpType: z.string().min(1).max(100),
+        name: z.string().min(1).max(200),
+        url: web,
+        auth: z.enum(['none', 'bearer', 'oauth']),
+      }),
+    ),
+  })
+  .transform(({ types }) => types)
 
 const headers = json(ProviderHeaders, '{"api-key": "…"}').optional()
 
@@ -270,6 +274,10 @@ export const Settings = z
     MCP_CATALOGUE: file(
       McpCatalogue,
       '{"types": [{"mcpType": "wiki", "name": "Wiki", "url": "https://…", "auth": "none"}]}',
+    ),
+    MCP_CONFIG: file(
+      McpConfig,
+      '{"mcpServers": {"files": {"command": "/usr/bin/npx", "args": ["…"], "env": {"PATH": "/usr/bin"}}}}',
     ),
     HTTP_PROXY: proxy,
     HTTPS_PROXY: proxy,

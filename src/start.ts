@@ -33,6 +33,7 @@ import { type Clock, systemClock } from './lib/clock.ts'
 import { raceAbort } from './lib/race-abort.ts'
 import { connected } from './lib/turn.ts'
 import { createMailer } from './mail/service.ts'
+import { createOperatorServers } from './mcps/operator.ts'
 import { installationId } from './media/installation.ts'
 import { removeLeftovers } from './media/leftovers.ts'
 import { noStorage, openStorage } from './media/storage.ts'
@@ -113,6 +114,9 @@ export async function startService(
     (started) => started.stop(),
   )
   const { telemetry } = startedTelemetry
+  const operatorServers = cleanup.adopt(createOperatorServers({ settings, db, clock, log }), (servers) =>
+    servers.stop(),
+  )
   const wrappingKey = deriveKey(masterKey, 'data keys')
   const readProviders = createReadProviders({ db, wrappingKey })
   const models = createModels(settings, { clock, isPaused: pause.isPaused, readProviders })
@@ -159,6 +163,7 @@ export async function startService(
     rateLimits,
     keyNetworks,
     mail,
+    operatorServers,
     engine,
     chatNotices,
     actors,
@@ -215,6 +220,11 @@ export async function startService(
   await engine.start(file !== null)
   // The token in the result is displayed once, so nothing may fail after this.
   const first = await bootstrap(deps)
+  await operatorServers
+    .declare()
+    .catch((error) =>
+      log.error({ err: error }, 'MCP servers of MCP_CONFIG could not be written: start the server again'),
+    )
   found.end()
   const made = found.isNew ? (file ?? new URL(settings.DATABASE_URL ?? '').host) : null
   if (made) log.warn({ database: made }, 'a new installation was made')

@@ -171,6 +171,10 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
       text: 'JSON file of further MCP servers by type: `{"types": [{"mcpType": "wiki", "name": "Wiki", "url": "https://wiki.example.com/mcp", "auth": "none"}]}`. `auth` is `none`, `bearer` or `oauth`.',
       fallback: 'none',
     },
+    MCP_CONFIG: {
+      text: 'JSON file of MCP servers that the operator declares, in the `mcpServers` form of desktop clients: programs (`command`, `args`, `env`) and addresses (`url`, `headers`), each with `organizations: [slug]`. See [declared MCP servers](../guides/declared-mcp-servers.md).',
+      fallback: 'none',
+    },
   },
   Models: {
     DEFAULT_MODEL: {

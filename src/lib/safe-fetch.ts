@@ -25,6 +25,8 @@ export type SafeFetchOptions = {
   proxyFor?: ProxyFor | undefined
   /** Maximum number of redirects that are followed. Default: 5. */
   maxRedirects?: number
+  /** Whether redirects to another origin are refused. Default: false. */
+  staysOnOrigin?: boolean | undefined
   /** Maximum size of one response after decompression (bytes). */
   maxResponse: number
   /** Inspects the body of a response portion by portion before it is passed on. An error ends the response. */
@@ -60,7 +62,7 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   return {
     async fetch(url, init = {}) {
       const request = { ...init, dispatcher: network.dispatcher, redirect: 'manual' } as DispatchedInit
-      return bounded((await follow(new URL(url), request, options.maxRedirects)) as unknown as Response, options)
+      return bounded((await follow(new URL(url), request, options)) as unknown as Response, options)
     },
     close: network.close,
   }
@@ -70,7 +72,7 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
 async function follow(
   start: URL,
   request: DispatchedInit,
-  maxRedirects = MAX_REDIRECTS,
+  { maxRedirects = MAX_REDIRECTS, staysOnOrigin }: Pick<SafeFetchOptions, 'maxRedirects' | 'staysOnOrigin'>,
 ): Promise<Awaited<ReturnType<typeof fetch>>> {
   let url = start
   let init = request
@@ -86,6 +88,7 @@ async function follow(
       throw new BadAnswer(maxRedirects ? 'it redirects too often' : 'it redirects, which is not followed with secrets')
     }
     if (!target) throw new BadAnswer('it redirects to nowhere')
+    if (target.origin !== url.origin && staysOnOrigin) throw new BadAnswer('it redirects to another origin')
     if (target.origin !== url.origin) init = { ...init, headers: impersonal(new Headers(init.headers as HeadersInit)) }
     url = target
   }

@@ -10,27 +10,23 @@ import { listTools, type McpTool } from './listing.ts'
 import { mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
 import { reasonOf, type Seen, statusOf, waitOf, watching } from './reasons.ts'
-import { type Address, asking, createClient, isServerError } from './transport.ts'
+import { type Address, asking, createClient, createTransport, isServerError } from './transport.ts'
+import { UnreachableServer } from './unreachable.ts'
 
 const MINUTE = 60_000
 const MEBIBYTE = 1024 * 1024
 
 /** Maximum time to connect and list the tools (ms). A call may take longer. */
-const CONNECT_TIMEOUT = 20_000
+export const CONNECT_TIMEOUT = 20_000
 /** Maximum silence on a connection (ms). A standing stream may be silent while the model works. */
 const SILENCE = { headersTimeout: 10 * MINUTE, idleTimeout: 30 * MINUTE }
 /** Maximum size of an answer (bytes). SSE has one stream for all answers of a run. */
 const MAX_RESPONSE = { one: 8 * MEBIBYTE, all: 32 * MEBIBYTE }
 const GOODBYE_TIMEOUT = 1000
 /** Maximum length of a server's error message (characters). */
-const MAX_MESSAGE = 4000
+export const MAX_MESSAGE = 4000
 /** Number of retries for an overloaded server, and the longest delay that it may ask for (ms). */
 const PATIENCE = { retries: 2, most: 10_000 }
-
-/** Thrown if a server cannot be used. The public message contains nothing from the server. */
-class UnreachableServer extends Error {
-  override name = 'UnreachableServer'
-}
 
 /** A connection to an MCP server, for one run. */
 export type McpClient = {
@@ -62,6 +58,8 @@ export type Connection = Address & {
   secrets: readonly string[]
   /** Whether redirects are followed. Default: true. */
   mayRedirect?: boolean
+  /** Whether redirects to another origin are refused. Default: false. */
+  staysOnOrigin?: boolean
   /** Called with the reason if the server did not answer a tool call. */
   onFailure?: (tool: string, reason: string) => void
 }
@@ -81,7 +79,8 @@ const WAYS: readonly Way[] = [HTTP, { ...HTTP, isLatest: true }, SSE]
 /** Answers to a greeting that a server does not understand, after which the next variant is tried. */
 const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([400, 404, 405, 406, 415, 501, -32601, -32602, -32022])
 
-const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
+/** Returns whether a server does not understand the greeting of a protocol variant. */
+export const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
 
 type Live = Awaited<ReturnType<typeof open>>
 
@@ -191,7 +190,7 @@ function toClient(connection: Connection, way: Way, clean: Clean, opened: Live):
 }
 
 /** Returns the protocol's error message for a rejected call, or undefined without one. */
-function saidBy(error: unknown): string | undefined {
+export function saidBy(error: unknown): string | undefined {
   if (isServerError(error)) return error.message
   if (!(error instanceof SdkHttpError) || typeof error.data?.text !== 'string') return undefined
   try {
@@ -222,11 +221,12 @@ async function open(connection: Connection, way: Way, clean: Clean, seen: Seen, 
     maxResponse,
     inspect: checkSize,
     ...(connection.mayRedirect === false && { maxRedirects: 0 }),
+    staysOnOrigin: connection.staysOnOrigin,
     ...SILENCE,
   })
   const fetch = watching(async (url, init) => mend(await safe.fetch(url, init)), seen)
-  const address = { ...connection, transport: way.transport }
-  const { client, transport, settled } = createClient(address, fetch, way.isLatest)
+  const transport = createTransport({ ...connection, transport: way.transport }, fetch)
+  const { client, settled } = createClient(transport, way.isLatest)
   const end = async () => {
     await transport.close().catch(() => {})
     await safe.close()
@@ -258,7 +258,8 @@ async function open(connection: Connection, way: Way, clean: Clean, seen: Seen, 
 
 type Call = { name: string; input: unknown; onProgress: (() => void) | undefined }
 
-async function callTool(client: Client, { name, input, onProgress }: Call, signal: AbortSignal) {
+/** Calls a tool by its name on the server. */
+export async function callTool(client: Client, { name, input, onProgress }: Call, signal: AbortSignal) {
   const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
   const request = { method: 'tools/call', params } as const
   const onprogress = () => onProgress?.()
@@ -267,7 +268,7 @@ async function callTool(client: Client, { name, input, onProgress }: Call, signa
 }
 
 /** Returns the outcome, or throws the signal's reason if that comes first. */
-function orAbort<T>(outcome: Promise<T>, signal: AbortSignal): Promise<T> {
+export function orAbort<T>(outcome: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason)
     if (signal.aborted) abort()

@@ -50,6 +50,8 @@ const UpdateInput = inputFromZod(
   'Changes of an MCP server; absent fields are unchanged',
 )
 
+const McpSource = enumFromZod('McpSource', schema.Source, 'Origin of an MCP server')
+
 export const McpPermission = objectFromZod(
   'McpPermission',
   schema.Permission,
@@ -69,7 +71,7 @@ export const MCP = rowsOf('Mcp', 'McpServer', service.reachable, {
 
 export const Mcp = builder.prismaObject('McpServer', {
   name: 'Mcp',
-  description: 'A remote MCP server',
+  description: 'An MCP server',
   interfaces: nodeOf(MCP),
   select: { id: true },
   extensions: { scopes: ['mcps:read'], like: schema.Mcp },
@@ -82,6 +84,11 @@ export const Mcp = builder.prismaObject('McpServer', {
     isActive: t.exposeBoolean('isActive'),
     ownerId: t.exposeID('ownerId'),
     organizationId: t.exposeID('organizationId'),
+    source: t.field({
+      type: McpSource,
+      select: { source: true },
+      resolve: ({ source }) => source as z.infer<typeof schema.Source>,
+    }),
     url: t.exposeString('url'),
     transport: t.exposeString('transport'),
     headers: t.field({
@@ -93,7 +100,11 @@ export const Mcp = builder.prismaObject('McpServer', {
       select: { credentials: { select: { name: true }, orderBy: { name: 'asc' } } },
       resolve: (row) => row.credentials.map(({ name }) => name),
     }),
-    permissions: t.field({ type: [McpPermission], select: { permissions: true }, resolve: service.permissionsOf }),
+    permissions: t.field({
+      type: [McpPermission],
+      select: { permissions: true, operatorModes: true },
+      resolve: service.permissionsOf,
+    }),
     usageCount: t.exposeInt('usageCount'),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),

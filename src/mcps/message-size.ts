@@ -19,8 +19,11 @@ export function checkSize({ headers }: Response): (portion: Uint8Array) => void 
   return (portion) => parser.feed(decoder.decode(portion, { stream: true }))
 }
 
-/** Counts the values of a JSON text incrementally: each follows a bracket or a comma. */
-function counter(): (piece: Uint8Array) => void {
+/**
+ * Counts the values of a JSON text incrementally: each follows a bracket or a comma. The returned function throws if
+ * there are too many.
+ */
+export function counter(): (piece: Uint8Array) => void {
   let values = 0
   let isString = false
   let isEscaped = false

@@ -15,6 +15,17 @@ const Transport = z
   .enum(['streamable-http', 'sse'])
   .meta({ id: 'McpTransport', description: 'Transport of the protocol' })
 
+/** Transport of a stored server. Programs are servers that the operator declares. */
+const AnyTransport = z
+  .enum(['streamable-http', 'sse', 'stdio'])
+  .meta({ id: 'McpAnyTransport', description: 'Transport of the protocol; `stdio`: a program of the operator' })
+
+/** Origin of a server (contract-2.md section 2.12). */
+export const Source = z.enum(['organization', 'operator']).meta({
+  id: 'McpSource',
+  description: '`organization`: added by a member; `operator`: declared in MCP_CONFIG, and read-only',
+})
+
 export const PermissionMode = requiredEnum(['ask', 'allow', 'deny']).meta({
   id: 'McpPermissionMode',
   description: '`ask`: a person decides about each call; `deny`: no agent sees the tool',
@@ -176,7 +187,7 @@ export const McpType = z
 /** GET /mcps (contract.md section 7). */
 export const ListMcps = z.object(pageInput)
 
-/** A remote MCP server (contract.md section 7). The values of its credentials are never returned. */
+/** An MCP server (contract.md section 7). The values of its credentials are never returned. */
 export const Mcp = z
   .object({
     id: z.string().describe('Id of the MCP server'),
@@ -186,8 +197,9 @@ export const Mcp = z
     isActive: z.boolean().describe('Whether runs can use the MCP server'),
     ownerId: z.string().describe('Id of the user who added the MCP server'),
     organizationId: z.string().describe('Id of the organization that the MCP server belongs to'),
-    url: z.string().describe('Address of the MCP server'),
-    transport: Transport.describe('Transport of the protocol'),
+    source: Source.describe('operator: declared in MCP_CONFIG. Only its permissions can be changed, to stricter ones'),
+    url: z.string().describe('Address of the MCP server; of the operator: its origin only, or `stdio:<name>`'),
+    transport: AnyTransport.describe('Transport of the protocol'),
     headers: z
       .record(z.string(), z.string())
       .describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
@@ -200,7 +212,7 @@ export const Mcp = z
     createdAt: timestamp.describe('Time at which the MCP server was created'),
     updatedAt: timestamp.describe('Time of the last change to the MCP server'),
   })
-  .meta({ id: 'Mcp', description: 'A remote MCP server' })
+  .meta({ id: 'Mcp', description: 'An MCP server' })
 
 /** A tool as its server describes it. */
 export const McpTool = z

@@ -6,7 +6,7 @@ import { seal, unseal } from '../crypto/envelope.ts'
 import { type Db, lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, badRequest, notFound, paused } from '../errors.ts'
+import { AppError, badRequest, forbidden, notFound, paused } from '../errors.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
@@ -23,7 +23,9 @@ import {
 } from '../secrets/resolve.ts'
 import { findType, listTypes } from './catalogue.ts'
 import type { McpClient } from './client.ts'
+import { secretsOf } from './declared-secrets.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
+import { UnreachableServer } from './unreachable.ts'
 
 /** An MCP server with the names of its credentials. */
 export type McpRow = Prisma.McpServerGetPayload<{ include: typeof NAMES }>
@@ -38,15 +40,36 @@ export const LONG_TEXTS = ['headers'] as const
 /** Every member sees the organization's servers (contract.md section 2). */
 export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
 
-const authorize = <Row extends { ownerId: string }>(actor: Actor, row: Row): Authorized<Row> =>
-  permit(row, row.ownerId === actor.userId || isAdmin(actor))
+const isOperators = ({ source }: { source: string }) => source === 'operator'
+
+/** A server of the operator is formally owned by an owner of the organization, whose role counts alone. */
+const authorize = <Row extends { ownerId: string; source: string }>(actor: Actor, row: Row): Authorized<Row> =>
+  permit(row, (row.ownerId === actor.userId && !isOperators(row)) || isAdmin(actor))
 
 /** Returns the headers of a server as stored: with `${NAME}` for credentials, never their values. */
 export const headersOf = ({ headers }: { headers: Prisma.JsonValue }) => headers as Record<string, string>
 
-/** Returns the permissions of a server's tools. A tool without an entry needs no approval (contract.md section 7). */
-export const permissionsOf = ({ permissions }: { permissions: Prisma.JsonValue }) =>
-  permissions as z.infer<typeof Permission>[]
+type Modes = z.infer<typeof Permission>[]
+
+/**
+ * Returns the permissions of a server's tools: its own, tightened by those of the operator. A tool without an entry needs
+ * no approval (contract.md section 7).
+ */
+export function permissionsOf(row: { permissions: Prisma.JsonValue; operatorModes: Prisma.JsonValue }): Modes {
+  const [own, least] = [row.permissions as Modes, row.operatorModes as Modes]
+  if (!least.length) return own
+  const tools = new Set([...least, ...own].map(({ tool }) => tool))
+  return Array.from(tools, (tool) => ({ tool, mode: stricter(modeIn(own, tool), modeIn(least, tool)) }))
+}
+
+/** Returns the mode of a tool: its own entry, otherwise that of `*`. */
+export const modeIn = (modes: Modes, name: string): Mode =>
+  (modes.find(({ tool }) => tool === name) ?? modes.find(({ tool }) => tool === '*'))?.mode ?? 'allow'
+
+type Mode = Modes[number]['mode']
+const MODES: readonly Mode[] = ['allow', 'ask', 'deny']
+const isLooser = (one: Mode, other: Mode) => MODES.indexOf(one) < MODES.indexOf(other)
+const stricter = (one: Mode, other: Mode) => (isLooser(one, other) ? other : one)
 
 const toMcp = (row: McpRow & { truncated?: boolean }): z.input<typeof Mcp> => ({
   id: row.id,
@@ -57,6 +80,7 @@ const toMcp = (row: McpRow & { truncated?: boolean }): z.input<typeof Mcp> => ({
   isActive: row.isActive,
   ownerId: row.ownerId,
   organizationId: row.organizationId,
+  source: row.source as z.input<typeof Mcp>['source'],
   url: row.url,
   transport: row.transport as z.input<typeof Mcp>['transport'],
   headers: headersOf(row),
@@ -162,6 +186,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMcp>) {
   const mcp = authorize(actor, await find(actor, deps, input.id))
+  if (isOperators(mcp)) checkTightening(mcp, input)
   const { id: mcpId } = mcp
   const { name, description, url, transport, credentials } = input
   const mcpType = input.mcpType === null ? 'custom' : input.mcpType
@@ -183,6 +208,19 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     })
   }
   return get(actor, deps, mcpId)
+}
+
+/** Throws 403 for a change of a declared server other than of `permissions`, and 400 for looser ones. */
+function checkTightening(row: McpRow, { id: _, permissions, ...others }: z.output<typeof UpdateMcp>): void {
+  if (Object.keys(omitUndefined(others)).length) {
+    throw forbidden({ detail: 'The operator declares this server (MCP_CONFIG). Only its permissions can be changed.' })
+  }
+  const least = row.operatorModes as Modes
+  const loose = permissions?.find(({ tool, mode }) => isLooser(mode, modeIn(least, tool)))
+  if (!loose) return
+  const { tool } = loose
+  const detail = `The operator set ${tool} to ${modeIn(least, tool)}. Permissions of this server can only be tightened.`
+  throw badRequest('Invalid permissions. Looser than those of the operator', { detail })
 }
 
 /**
@@ -207,9 +245,15 @@ async function checkMove(
 
 const addressOf = (url: string) => URL.parse(url)?.href
 
-/** DELETE /mcps/{id}: with its credentials, and from all spaces. */
+/**
+ * DELETE /mcps/{id}: with its credentials, and from all spaces. A server of the operator can be deleted once it is no
+ * longer declared.
+ */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const row = authorize(actor, await find(actor, deps, id))
+  if (isOperators(row) && row.isActive) {
+    throw forbidden({ detail: 'The operator declares this server (MCP_CONFIG), and can remove it there.' })
+  }
   await deps.db.$transaction(async (tx) => {
     const { count } = await tx.mcpServer.deleteMany({ where: { id: row.id } })
     if (!count) throw notFound('MCP')
@@ -291,15 +335,15 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
 
 /** Returns the public reason why a server cannot be used. Other errors are only logged. */
 export const whyUnreachable = (error: unknown): string => {
-  if (error instanceof SecretNotAllowed || error instanceof SecretNotSet) return error.message
-  return error instanceof Error && error.name === 'UnreachableServer' ? error.message : 'the connection failed'
+  const isPublic = [SecretNotAllowed, SecretNotSet, UnreachableServer].some((kind) => error instanceof kind)
+  return isPublic ? (error as Error).message : 'the connection failed'
 }
 
-export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'log'>
+export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'log' | 'operatorServers'>
 
 type ServerRow = Pick<
   Prisma.McpServerGetPayload<object>,
-  'id' | 'organizationId' | 'url' | 'transport' | 'headers' | 'writtenBy'
+  'id' | 'name' | 'organizationId' | 'source' | 'url' | 'transport' | 'headers' | 'writtenBy'
 >
 
 /** The run that a connection is for: its space, and whether its agent belongs to another organization. */
@@ -317,27 +361,36 @@ export async function connect(
   signal: AbortSignal,
   run: ConnectFor = NO_RUN,
 ): Promise<McpClient> {
-  const { transport } = row
+  const declared = isOperators(row) ? deps.operatorServers.find(row) : null
+  if (declared?.kind === 'program') return deps.operatorServers.connect(row, declared, run.spaceId, signal)
+  const { url: stored, headers: templates, transport } = declared ?? { ...row, headers: headersOf(row) }
   // Imported on demand, because the import would dominate the start-up time.
-  const [{ connectMcp }, credentials] = await Promise.all([import('./client.ts'), readCredentials(deps, row)])
-  const address = new URL(row.url)
-  const templates = Object.entries(headersOf(row))
-  const mentioned = mentionsIn([address.pathname, address.search, ...templates.map(([, template]) => template)])
+  const [{ connectMcp }, credentials] = await Promise.all([
+    import('./client.ts'),
+    declared ? new Map<string, string>() : readCredentials(deps, row),
+  ])
+  const address = new URL(stored)
+  const mentioned = mentionsIn([address.pathname, address.search, ...Object.values(templates)])
   const others = mentioned.filter((name) => !credentials.has(name))
   const { organizationId, writtenBy } = row
   const use = { organizationId, writtenBy, url: address, ...run }
   const found = others.length ? await resolveSecrets(deps, use, others) : new Map<string, string>()
   const values = new Map([...found, ...credentials])
   const headers = new Headers([...credentials].filter(([name]) => !mentioned.includes(name)))
-  for (const [name, template] of templates) headers.set(name, headerOf(fillIn(template, values)))
-  const url = mentioned.length ? fillUrl(address, values).href : row.url
-  const { ALLOW_PRIVATE_NETWORK: allowPrivate, TOOL_TIMEOUT: toolTimeout } = deps.settings
-  const secrets = mentioned.length ? formsOf(values.values()) : [...values.values()]
+  for (const [name, template] of Object.entries(templates)) headers.set(name, headerOf(fillIn(template, values)))
+  const url = mentioned.length ? fillUrl(address, values).href : stored
+  const { ALLOW_PRIVATE_NETWORK, TOOL_TIMEOUT: toolTimeout } = deps.settings
+  const secrets = [
+    ...(mentioned.length ? formsOf(values.values()) : values.values()),
+    ...(declared ? secretsOf(declared) : []),
+  ]
   const onFailure = (tool: string, reason: string) =>
     deps.log.warn({ mcpId: row.id, tool, reason }, 'a call to an MCP server failed')
   const proxyFor = createProxyFor(deps.settings)
+  // Addresses that the operator sets may be private, but no other address that they lead to.
+  const leads = { allowPrivate: ALLOW_PRIVATE_NETWORK || declared !== null, staysOnOrigin: declared !== null }
   return connectMcp(
-    { url, transport, headers, allowPrivate, proxyFor, toolTimeout, secrets, onFailure, mayRedirect: !others.length },
+    { url, transport, headers, ...leads, proxyFor, toolTimeout, secrets, onFailure, mayRedirect: !others.length },
     signal,
   )
 }

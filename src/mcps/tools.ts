@@ -15,7 +15,7 @@ import {
   unknownNames,
   withPrefixes,
 } from './naming.ts'
-import { type ConnectDeps, connect, permissionsOf, whyUnreachable } from './service.ts'
+import { type ConnectDeps, connect, modeIn, permissionsOf, whyUnreachable } from './service.ts'
 
 /** Maximum number of servers of one run. */
 const MAX_SERVERS = 50
@@ -33,7 +33,7 @@ type Opened = { server: Prefixed & { row: ServerRow }; client: McpClient }
  * server is left out and the model is informed. Rejects with the signal's reason.
  */
 export async function openMcpTools(
-  deps: Pick<Deps, 'db' | 'log' | 'settings' | 'wrappingKey'>,
+  deps: ConnectDeps,
   user: ToolUser,
   lists: ToolLists,
   taken: ReadonlySet<string>,
@@ -168,12 +168,12 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
     description: tool.description,
     inputSchema: tool.inputSchema as JSONSchema7,
     mode,
-    server: { id, name, origin: new URL(url).origin },
+    server: { id, name, origin: originOf(url) },
     async recheck() {
       const now = await user.server(id)
       if (now?.url !== url) throw conflict(`The MCP server "${name}" is gone by now, or has moved: nothing was called`)
       if (!now.isAttached) throw conflict(`The MCP server "${name}" is not attached any more: nothing was called`)
-      const modeNow = modeOf(now, tool.name)
+      const modeNow = modeOf({ ...server.row, ...now }, tool.name)
       if (modeNow === 'deny') throw conflict(`The tool ${shown} is denied by now: nothing was called`)
       if (now.updatedAt !== server.row.updatedAt.getTime()) await reconnect(deps, user, opened)
       return mode === 'ask' ? mode : modeNow
@@ -204,9 +204,9 @@ async function reconnect(deps: ConnectDeps, user: ToolUser, opened: Opened): Pro
   client.close(false).catch(() => {})
 }
 
-/** Returns the permission of a tool: its own entry, otherwise that of `*` (contract.md section 7). */
-function modeOf(server: Pick<ServerRow, 'permissions'>, name: string): 'ask' | 'allow' | 'deny' {
-  const permissions = permissionsOf(server)
-  const entry = permissions.find(({ tool }) => tool === name) ?? permissions.find(({ tool }) => tool === '*')
-  return entry?.mode ?? 'allow'
-}
+/** Returns the permission of a tool (contract.md section 7). */
+const modeOf = (server: Pick<ServerRow, 'permissions' | 'operatorModes'>, name: string) =>
+  modeIn(permissionsOf(server), name)
+
+/** Returns the origin of an address. An address of a program, such as `stdio:files`, stays as it is. */
+const originOf = (url: string) => (url.startsWith('stdio:') ? url : new URL(url).origin)

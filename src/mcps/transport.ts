@@ -15,7 +15,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { normalize } from './normalize.ts'
 
 /** Maximum number of messages in one connection, against flooding. */
-const MAX_MESSAGES = 10_000
+export const MAX_MESSAGES = 10_000
 /** Weight of a request by the server, such as a ping, because this service must answer it. */
 const REQUEST_WEIGHT = 50
 /** Weight of a progress notification, which a long call may send often. */
@@ -48,7 +48,8 @@ const sending = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
 class StrictClient extends Client {
   protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
     const asked = sending.getStore()
-    const isOwn = this.transport instanceof SSEClientTransport || String(asked?.id) === String(response.id)
+    const hasOneStream = !(this.transport instanceof StreamableHTTPClientTransport)
+    const isOwn = hasOneStream || String(asked?.id) === String(response.id)
     if (!isOwn) return
     const answer = 'result' in response ? { ...response, result: normalize(response.result) } : response
     super._onresponse(answer as JSONRPCResponse)
@@ -69,22 +70,24 @@ export const asking = <T>(
 /** Returns whether a stream belongs to a request; a session's standing stream does not. */
 const isOfRequest = () => (sending.getStore()?.id ?? null) !== null
 
-/** Creates an unconnected client. `isLatest`: it negotiates the latest revision. */
-export function createClient(address: Address, fetch: FetchLike, isLatest: boolean) {
-  const transport = createTransport(address, fetch)
+/**
+ * Creates an unconnected client. `isLatest`: it negotiates the latest revision. The transport is closed after
+ * `maxMessages`.
+ */
+export function createClient(transport: Transport, isLatest: boolean, maxMessages = MAX_MESSAGES) {
   const client = new StrictClient(
     { name: 'muster', version: packageJson.version },
     isLatest ? { versionNegotiation: { mode: 'auto' } } : {},
   )
-  const { settled } = prepare(client, transport)
-  return { client, transport, settled }
+  const { settled } = prepare(client, transport, maxMessages)
+  return { client, settled }
 }
 
 /**
  * Creates a transport without OAuth. It resumes only the streams of requests (SEP-1699), because runs need nothing from
  * other streams.
  */
-function createTransport({ url, transport, headers }: Address, fetch: FetchLike) {
+export function createTransport({ url, transport, headers }: Address, fetch: FetchLike) {
   const options = { fetch, requestInit: { headers }, redirectPolicy: 'follow' as const }
   if (transport === 'sse') return new SSEClientTransport(new URL(url), options)
   return new StreamableHTTPClientTransport(new URL(url), {
@@ -108,12 +111,12 @@ function createTransport({ url, transport, headers }: Address, fetch: FetchLike)
  * Prepares the client before it connects: tags outgoing messages with their request and counts incoming ones. `settled`
  * waits until notifications, such as cancellations, have been delivered.
  */
-function prepare(client: StrictClient, transport: Transport): { settled: () => Promise<unknown> } {
+function prepare(client: StrictClient, transport: Transport, maxMessages: number): { settled: () => Promise<unknown> } {
   let messages = 0
   const told = new Set<Promise<void>>()
   const count = (weight: number) => {
     messages += weight
-    if (messages > MAX_MESSAGES) void transport.close()
+    if (messages > maxMessages) void transport.close()
   }
   transport.onmessage = (message) => count(weigh(message))
   transport.onerror = (error) => {
@@ -135,7 +138,8 @@ function prepare(client: StrictClient, transport: Transport): { settled: () => P
   return { settled: () => Promise.allSettled(told) }
 }
 
-const weigh = (message: JSONRPCMessage): number => {
+/** Returns what a message counts towards the maximum. */
+export const weigh = (message: JSONRPCMessage): number => {
   if (!('method' in message)) return 1
   if ('id' in message) return REQUEST_WEIGHT
   return message.method === 'notifications/progress' ? PROGRESS_WEIGHT : 1

@@ -67,6 +67,7 @@ describe('POST /mcps', () => {
         transport: 'streamable-http',
         headers: {},
         credentialsSet: [],
+        source: 'organization',
         permissions: [],
         usageCount: 0,
         createdAt: expect.any(String),

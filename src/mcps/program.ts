@@ -1,0 +1,234 @@
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { deserializeMessage, type JSONRPCMessage, serializeMessage, type Transport } from '@modelcontextprotocol/client'
+import type { DeclaredProgram } from '../lib/mcp-config.ts'
+import { BadAnswer } from '../lib/safe-fetch.ts'
+import type { Clean } from './content.ts'
+import { counter } from './message-size.ts'
+import { MAX_MESSAGES, weigh } from './transport.ts'
+
+const MEBIBYTE = 1024 * 1024
+
+/** Maximum size of one message (bytes). */
+const MAX_MESSAGE = 8 * MEBIBYTE
+/** Maximum size of all output since the last request (bytes). */
+const MAX_OUTPUT = 32 * MEBIBYTE
+/** Maximum size of requests that the program has not read (bytes). */
+const MAX_UNREAD = 16 * MEBIBYTE
+/** Number of last lines that explain a failure, and the maximum length of each and of all (characters). */
+const LAST_WORDS = { lines: 20, line: 500, all: 2000 }
+/** Maximum wait for the rest of the output of an ended program (ms). */
+const REST = 500
+
+const LINE_FEED = 0x0a
+
+export type ProgramTransport = Transport & {
+  /** Returns why the program has ended, or null while it runs. Contains cleaned lines of its output. */
+  ended(): string | null
+  /** Resolves with that reason. */
+  whenEnded: Promise<string>
+  /** Returns the last lines of its error output, cleaned. */
+  lastWords(): string
+  /** Ends the program and all that it has started at once. */
+  kill(reason: string): void
+}
+
+/** Process groups of running programs, which end with this process. */
+const groups = new Set<number>()
+process.on('exit', () => {
+  for (const pid of groups) signalGroup(pid, 'SIGKILL')
+})
+
+/** Sends a signal to a program and all that it has started. On Windows, only to the program. */
+function signalGroup(pid: number, signal: NodeJS.Signals): void {
+  // The id of a program that has ended may belong to another one.
+  if (!groups.has(pid)) return
+  try {
+    process.kill(process.platform === 'win32' ? pid : -pid, signal)
+  } catch {
+    // None of them is left.
+  }
+}
+
+/**
+ * Creates a transport over the standard streams of a program, which `start` starts. The transport of the SDK is not
+ * used: it inherits variables of this process's environment, and it signals the program alone, so that programs started
+ * by it, such as those of `npx`, would stay. `grace`: time that the program has to end after its input has ended, and again
+ * after SIGTERM (ms).
+ */
+export function createProgram(program: DeclaredProgram, clean: Clean, grace: number): ProgramTransport {
+  let child: ChildProcessWithoutNullStreams | null = null
+  let reason: string | null = null
+  let cause: string | null = null
+  let output = 0
+  let messages = 0
+  let unfinished: Buffer[] = []
+  let length = 0
+  const words = createTail(clean)
+  const exited = Promise.withResolvers<void>()
+  const end = Promise.withResolvers<string>()
+
+  /** Marks the transport as closed, once. */
+  function finish(why: string): void {
+    if (reason !== null) return
+    const said = words.read()
+    reason = said ? `${cause ?? why}. Its last output:\n${said}` : (cause ?? why)
+    end.resolve(reason)
+    transport.onclose?.()
+  }
+
+  function kill(why: string): void {
+    cause ??= why
+    if (child?.pid !== undefined) signalGroup(child.pid, 'SIGKILL')
+    finish(why)
+  }
+
+  function onLine(line: Buffer): void {
+    const text = line.toString().trim()
+    if (!text) return
+    const message = toMessage(line, text)
+    // Many programs also print texts for people.
+    if (!message) words.add(`${text}\n`)
+    messages += message ? weigh(message) : 1
+    if (messages > MAX_MESSAGES) kill('its program sent too many messages')
+    else if (message) transport.onmessage?.(message)
+  }
+
+  function toMessage(line: Buffer, text: string): JSONRPCMessage | null {
+    try {
+      counter()(line)
+      return deserializeMessage(text)
+    } catch (error) {
+      if (error instanceof BadAnswer) kill('its program sent a message with too many values')
+      return null
+    }
+  }
+
+  /** Counts output. Returns whether the program may go on. */
+  function count(bytes: number): boolean {
+    output += bytes
+    if (output > MAX_OUTPUT) kill(`its program sent more than ${MAX_OUTPUT / MEBIBYTE} MB at once`)
+    return reason === null
+  }
+
+  function onOutput(chunk: Buffer): void {
+    if (!count(chunk.length)) return
+    let from = 0
+    for (let at = chunk.indexOf(LINE_FEED); at >= 0; at = chunk.indexOf(LINE_FEED, from)) {
+      const line = [...unfinished, chunk.subarray(from, at)]
+      unfinished = []
+      length = 0
+      from = at + 1
+      onLine(Buffer.concat(line))
+      if (reason !== null) return
+    }
+    length += chunk.length - from
+    unfinished.push(chunk.subarray(from))
+    if (length > MAX_MESSAGE) kill(`its program sent a message of more than ${MAX_MESSAGE / MEBIBYTE} MB`)
+  }
+
+  function onError(text: string): void {
+    if (count(text.length)) words.add(text)
+  }
+
+  /** After the end of a program, all that it has started ends too. */
+  async function onExit(pid: number, why: string): Promise<void> {
+    signalGroup(pid, 'SIGKILL')
+    groups.delete(pid)
+    exited.resolve()
+    await Promise.race([
+      new Promise((resolve) => child?.once('close', resolve)),
+      sleep(REST, undefined, { ref: false }),
+    ])
+    for (const stream of child?.stdio ?? []) stream?.destroy()
+    finish(why)
+  }
+
+  const transport: ProgramTransport = {
+    start() {
+      const { command, args, env, cwd } = program
+      const started = Promise.withResolvers<void>()
+      // The folder of this service may have files such as `.env`, which programs read. The root has none of them.
+      const running = spawn(command, args, {
+        env,
+        cwd: cwd ?? '/',
+        stdio: 'pipe',
+        detached: process.platform !== 'win32',
+        windowsHide: true,
+      })
+      child = running
+      const { pid } = running
+      if (pid !== undefined) groups.add(pid)
+      running.on('spawn', started.resolve)
+      running.on('error', (error: NodeJS.ErrnoException) => {
+        exited.resolve()
+        finish(
+          `its program cannot be started (${error.code ?? 'unknown error'}): the operator has to correct MCP_CONFIG`,
+        )
+        started.reject(error)
+      })
+      running.on('exit', (code, signal) => {
+        const how = code === null ? `was ended by ${signal}` : `ended with the exit code ${code}`
+        void onExit(pid as number, `its program ${how}`)
+      })
+      running.stdout.on('data', onOutput)
+      running.stderr.setEncoding('utf8').on('data', onError)
+      // A program that has ended reads no more. Its exit says why.
+      for (const stream of running.stdio) stream?.on('error', () => {})
+      return started.promise
+    },
+
+    async send(message) {
+      if (!child || reason !== null) throw new Error('Not connected')
+      if ('id' in message && 'method' in message) {
+        output = 0
+        messages = 0
+      }
+      child.stdin.write(serializeMessage(message))
+      if (child.stdin.writableLength > MAX_UNREAD) kill('its program does not read its requests')
+    },
+
+    /** Ends the input of the program, then asks it to end, then ends it. */
+    async close() {
+      const pid = child?.pid
+      if (!child || pid === undefined || child.exitCode !== null || child.signalCode !== null) return
+      cause ??= 'its program was stopped'
+      const waiting = () => Promise.race([exited.promise.then(() => true), sleep(grace, false, { ref: false })])
+      child.stdin.end()
+      if (await waiting()) return
+      signalGroup(pid, 'SIGTERM')
+      if (await waiting()) return
+      signalGroup(pid, 'SIGKILL')
+      await exited.promise
+    },
+
+    ended: () => reason,
+    whenEnded: end.promise,
+    lastWords: words.read,
+    kill,
+  }
+  return transport
+}
+
+/** Keeps the beginnings of the last lines of a text that arrives in pieces. */
+function createTail(clean: Clean) {
+  const lines: string[] = []
+  let last = ''
+  // Twice the shown length, so that `clean` finds a secret at the end.
+  const begin = (line: string) => line.slice(0, 2 * LAST_WORDS.line + 1)
+  return {
+    add(text: string) {
+      const [first = '', ...others] = text.split('\n')
+      last = begin(last + begin(first))
+      for (const line of others) {
+        if (last.trim()) lines.push(last)
+        last = begin(line)
+      }
+      lines.splice(0, lines.length - LAST_WORDS.lines)
+    },
+    read(): string {
+      const shown = [...lines, last].map((line) => clean(line, LAST_WORDS.line).trim())
+      return shown.filter(Boolean).join('\n').slice(-LAST_WORDS.all)
+    },
+  }
+}

@@ -1,0 +1,278 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from 'pino'
+import type { DeclaredProgram } from '../lib/mcp-config.ts'
+import { CONNECT_TIMEOUT, callTool, isRefusal, MAX_MESSAGE, type McpClient, orAbort, saidBy } from './client.ts'
+import { type Clean, cleaner, toToolResult } from './content.ts'
+import { listTools } from './listing.ts'
+import { createProgram, type ProgramTransport } from './program.ts'
+import { reasonOf } from './reasons.ts'
+import { asking, createClient, isServerError } from './transport.ts'
+import { UnreachableServer } from './unreachable.ts'
+
+/** Limits of programs; tests shorten them. */
+export type ProgramLimits = {
+  /** Time that a program has to start (ms). Runs wait for a shorter time, and the next run finds it started. */
+  startTimeout: number
+  /** Time after the last run after which a program is stopped (ms). */
+  idle: number
+  /** First and longest delay before a program is started again (ms). The first failure has none. */
+  backoff: { first: number; most: number }
+  /** Time after which a program counts as working, and its next failure as the first (ms). */
+  steady: number
+  /** Time that a program has to answer a ping after a call was aborted (ms). */
+  ping: number
+  /** Time that a stopped program has to end, before and after SIGTERM (ms). */
+  grace: number
+  /** Maximum number of programs of this process. */
+  most: number
+}
+
+const LIMITS: ProgramLimits = {
+  startTimeout: 60_000,
+  idle: 5 * 60_000,
+  backoff: { first: 1000, most: 60_000 },
+  steady: 60_000,
+  ping: 10_000,
+  grace: 1500,
+  most: 64,
+}
+
+/** Maximum delay before a start that a run waits for (ms). */
+const PATIENCE = 5000
+
+/** A server that runs as a program, for one space or for none. */
+export type ProgramUse = {
+  mcpId: string
+  spaceId: string | null
+  program: DeclaredProgram
+  /** Values that are removed from all texts of the program. */
+  secrets: readonly string[]
+  /** Called with the reason if the program did not answer a tool call. */
+  onFailure: (tool: string, reason: string) => void
+}
+
+export type Programs = {
+  /**
+   * Connects a run to a program, which is started if none runs. Throws an {@link UnreachableServer} or the signal's
+   * reason.
+   */
+  connect(use: ProgramUse, signal: AbortSignal): Promise<McpClient>
+  /** Ends all programs. */
+  stop(): Promise<void>
+}
+
+type Live = Awaited<ReturnType<typeof listTools>> & {
+  client: ReturnType<typeof createClient>['client']
+  transport: ProgramTransport
+}
+
+type Slot = {
+  key: string
+  use: ProgramUse
+  clean: Clean
+  /** The running program, or the one that starts. */
+  live: Promise<Live> | null
+  users: number
+  idle: NodeJS.Timeout | undefined
+  failures: number
+  /** The latest failure, and when the program may be started again. */
+  failed: { reason: string; until: number } | null
+}
+
+/**
+ * Manages the programs of declared MCP servers: one process per server and space. A program starts when a run first
+ * needs it, is started again with growing delays after it has ended by itself, and is stopped when no run uses it.
+ */
+export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}): Programs {
+  const limits = { ...LIMITS, ...given }
+  const slots = new Map<string, Slot>()
+  const stopping = new AbortController()
+
+  function slotOf(use: ProgramUse): Slot {
+    const key = `${use.mcpId} ${use.spaceId}`
+    const known = slots.get(key)
+    if (known) return known
+    const clean = cleaner(use.secrets)
+    const slot = { key, use, clean, live: null, users: 0, idle: undefined, failures: 0, failed: null }
+    slots.set(key, slot)
+    return slot
+  }
+
+  /** Returns the running program, started if necessary. */
+  function running(slot: Slot): Promise<Live> {
+    if (slot.live) return slot.live
+    const starting = start(slot)
+    slot.live = starting
+    starting.catch(() => {
+      if (slot.live === starting) slot.live = null
+    })
+    return starting
+  }
+
+  async function start(slot: Slot): Promise<Live> {
+    const { failed } = slot
+    const wait = failed ? failed.until - Date.now() : 0
+    if (failed && wait > PATIENCE) {
+      const seconds = Math.ceil(wait / 1000)
+      throw new UnreachableServer(
+        `it is started again in ${seconds} s at the earliest, after a failure: ${failed.reason}`,
+      )
+    }
+    if (wait > 0) await sleep(wait, undefined, { signal: stopping.signal })
+    stopping.signal.throwIfAborted()
+    makeRoom(slot)
+    const live = await launch(slot)
+    const since = Date.now()
+    void live.transport.whenEnded.then((reason) => {
+      slot.live = null
+      if (stopping.signal.aborted || slots.get(slot.key) !== slot) return
+      if (Date.now() - since >= limits.steady) slot.failures = 0
+      fail(slot, reason)
+    })
+    return live
+  }
+
+  /** Starts the program in the protocol's revision that it understands. */
+  async function launch(slot: Slot): Promise<Live> {
+    const until = AbortSignal.any([stopping.signal, AbortSignal.timeout(limits.startTimeout)])
+    for (const isLatest of [false, true]) {
+      const transport = createProgram(slot.use.program, slot.clean, limits.grace)
+      const { client } = createClient(transport, isLatest, Number.POSITIVE_INFINITY)
+      try {
+        await orAbort(
+          asking(until, (options) => client.connect(transport, options)),
+          until,
+        )
+        return { client, transport, ...(await listTools(client, slot.clean, until)) }
+      } catch (error) {
+        const said = transport.lastWords()
+        const reason = transport.ended() ?? (until.aborted ? 'it takes too long to start' : whyNot(error, slot))
+        transport.kill(reason)
+        if (!isLatest && isRefusal(error)) continue
+        stopping.signal.throwIfAborted()
+        const whole = said && !reason.includes(said) ? `${reason}. Its last output:\n${said}` : reason
+        fail(slot, whole)
+        throw new UnreachableServer(whole)
+      }
+    }
+    throw new UnreachableServer('it speaks no revision of the protocol that is supported')
+  }
+
+  /** Sets when a failed program may be started again. */
+  function fail(slot: Slot, reason: string): void {
+    const { first, most } = limits.backoff
+    slot.failures++
+    const delay = slot.failures === 1 ? 0 : Math.min(first * 2 ** (slot.failures - 2), most)
+    slot.failed = { reason, until: Date.now() + delay }
+    const { mcpId, spaceId } = slot.use
+    log.warn({ mcpId, spaceId, reason, failures: slot.failures, delay }, 'the program of an MCP server failed')
+  }
+
+  /** Stops a program that no run uses if there are too many. Throws if all are used. */
+  function makeRoom(slot: Slot): void {
+    const others = [...slots.values()].filter((other) => other !== slot && other.live)
+    if (others.length < limits.most) return
+    const unused = others.find(({ users }) => !users)
+    if (!unused) throw new UnreachableServer(`${limits.most} programs of MCP servers run already: try again later`)
+    void end(unused)
+  }
+
+  /** Stops a program and forgets it. */
+  async function end(slot: Slot): Promise<void> {
+    slots.delete(slot.key)
+    clearTimeout(slot.idle)
+    const live = await slot.live?.catch(() => null)
+    await live?.transport.close()
+  }
+
+  function take(slot: Slot): void {
+    clearTimeout(slot.idle)
+    slot.users++
+  }
+
+  function release(slot: Slot): void {
+    slot.users--
+    if (slot.users || slots.get(slot.key) !== slot) return
+    slot.idle = setTimeout(() => void end(slot), limits.idle)
+    slot.idle.unref()
+  }
+
+  /** After an aborted call, ends a program that does not answer any more, so that the next call gets a new one. */
+  async function checkAnswering({ client, transport }: Live): Promise<void> {
+    const until = AbortSignal.timeout(limits.ping)
+    await orAbort(
+      asking(until, (options) => client.ping(options)),
+      until,
+    ).catch(() => {
+      if (until.aborted) transport.kill('its program did not answer any more, and was ended')
+    })
+  }
+
+  function toClient(slot: Slot, opened: Live): McpClient {
+    /** Executes a task with the running program. Adds the reason to an error if the program has ended. */
+    async function withProgram<T>(task: (live: Live) => Promise<T>, signal: AbortSignal): Promise<T> {
+      const live = await orAbort(running(slot), signal)
+      try {
+        return await task(live)
+      } catch (error) {
+        if (signal.aborted) void checkAnswering(live)
+        signal.throwIfAborted()
+        const ended = live.transport.ended()
+        throw ended === null ? error : new UnreachableServer(ended)
+      }
+    }
+    return {
+      tools: [...opened.tools.values()].map(({ tool }) => tool),
+      hasMore: opened.hasMore,
+      async call(name, input, signal, onProgress) {
+        try {
+          const result = await withProgram(({ client, tools }) => {
+            const calledAs = tools.get(name)?.calledAs ?? name
+            return callTool(client, { name: calledAs, input, onProgress }, signal)
+          }, signal)
+          return toToolResult(result, slot.clean)
+        } catch (error) {
+          signal.throwIfAborted()
+          const reason = whyNot(error, slot)
+          if (!isServerError(error)) slot.use.onFailure(name, reason)
+          return { content: slot.clean(`The call failed: ${saidBy(error) ?? reason}`, MAX_MESSAGE), isError: true }
+        }
+      },
+      async list(signal) {
+        const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+        try {
+          const now = await withProgram(({ client }) => orAbort(listTools(client, slot.clean, until), until), until)
+          return [...now.tools.values()].map(({ tool }) => tool)
+        } catch (error) {
+          signal.throwIfAborted()
+          throw new UnreachableServer(until.aborted ? 'it takes too long' : whyNot(error, slot))
+        }
+      },
+      async close() {
+        release(slot)
+      },
+    }
+  }
+
+  return {
+    async connect(use, signal) {
+      const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+      const slot = slotOf(use)
+      take(slot)
+      try {
+        return toClient(slot, await orAbort(running(slot), until))
+      } catch (error) {
+        release(slot)
+        signal.throwIfAborted()
+        throw new UnreachableServer(until.aborted ? 'it takes too long to start' : whyNot(error, slot))
+      }
+    },
+    async stop() {
+      stopping.abort()
+      await Promise.all([...slots.values()].map(end))
+    },
+  }
+}
+
+const whyNot = (error: unknown, { clean }: Slot) =>
+  error instanceof UnreachableServer ? error.message : reasonOf(error, { refusal: null, error: null }, clean)

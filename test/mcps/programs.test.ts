@@ -1,0 +1,211 @@
+import { join } from 'node:path'
+import { afterEach, describe, expect, it } from 'vitest'
+import { createLog } from '../../src/lib/log.ts'
+import type { DeclaredProgram } from '../../src/lib/mcp-config.ts'
+import type { McpClient } from '../../src/mcps/client.ts'
+import { secretsOf } from '../../src/mcps/declared-secrets.ts'
+import { createPrograms, type ProgramLimits, type Programs } from '../../src/mcps/programs.ts'
+
+/** Programs of declared MCP servers that crash, flood, hang and ignore signals (contract-2.md section 2.12). */
+
+const HOSTILE = join(import.meta.dirname, '..', 'support', 'hostile-program.js')
+const TOKEN = 'canary-token-1234567890'
+const { signal } = new AbortController()
+
+const logs: string[] = []
+const log = createLog('debug', { write: (line: string) => void logs.push(line) })
+const opened: Programs[] = []
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map((programs) => programs.stop()))
+  logs.length = 0
+})
+
+/** Manages programs with short limits. `connect` uses the hostile program, in a space. */
+function open(limits: Partial<ProgramLimits> = {}, start = 'well', fields: Partial<DeclaredProgram> = {}) {
+  const programs = createPrograms(log, { backoff: { first: 20, most: 100 }, ping: 300, grace: 100, ...limits })
+  opened.push(programs)
+  const program: DeclaredProgram = {
+    ...{ kind: 'program', name: 'hostile', command: process.execPath, args: [HOSTILE, start], cwd: null },
+    ...{ env: { API_TOKEN: TOKEN }, organizations: null, description: null, disabled: false, permissions: [] },
+    ...fields,
+  }
+  const failures: string[] = []
+  const onFailure = (_: string, reason: string) => failures.push(reason)
+  const connect = (spaceId = 'space', until: AbortSignal = signal): Promise<McpClient> =>
+    programs.connect({ mcpId: 'mcp', spaceId, program, secrets: secretsOf(program), onFailure }, until)
+  return { programs, connect, failures }
+}
+
+const read = async (client: McpClient, tool: string, input: object = {}) =>
+  (await client.call(tool, input, signal)).content
+
+/** Whether a process exists. A zombie whose parent has not asked for it yet does not count. */
+function exists(pid: string | number): boolean {
+  try {
+    process.kill(Number(pid), 0)
+    return true
+  } catch {
+    return false
+  }
+}
+const ends = (pid: string | number) => expect.poll(() => exists(pid), { timeout: 8000 }).toBe(false)
+
+describe('a program', () => {
+  it('is shared by the runs of a space, and each space has its own', async () => {
+    const { connect } = open()
+    const [one, same, other] = await Promise.all([connect('a'), connect('a'), connect('b')])
+    expect(one.tools.map(({ name }) => name)).toContain('echo')
+    expect(await read(one, 'echo', { text: 'Hello' })).toBe('Hello')
+    expect(await read(one, 'pid')).toBe(await read(same, 'pid'))
+    expect(await read(one, 'pid')).not.toBe(await read(other, 'pid'))
+    await one.close()
+    expect(await read(same, 'count')).toBe('1')
+  })
+
+  it('gets the declared environment and nothing of the environment of the service', async () => {
+    const env = { API_TOKEN: TOKEN, LANG: 'C' }
+    const client = await open({}, 'well', { env, cwd: '/tmp' }).connect()
+    expect(JSON.parse(await read(client, 'env'))).toEqual({ API_TOKEN: '[removed]', LANG: 'C' })
+    expect(await read(client, 'place')).toBe('/tmp')
+    expect(await read(await open().connect(), 'place')).toBe('/')
+  })
+
+  it('is stopped when no run uses it, and started again for the next run', async () => {
+    const { connect } = open({ idle: 10 })
+    const client = await connect()
+    const pid = await read(client, 'pid')
+    await client.close()
+    await ends(pid)
+    expect(await read(await connect(), 'pid')).not.toBe(pid)
+    expect(logs.join()).not.toContain('failed')
+  })
+
+  it('that answers texts among its messages works', async () => {
+    const client = await open({}, 'prints').connect()
+    expect(await read(client, 'garbage')).toBe('after garbage')
+    expect(await read(client, 'secret')).toBe('The token is [removed].')
+  })
+})
+
+describe('a call of a program', () => {
+  it('that crashes has the exit code and the last lines without secrets, and the next call works', async () => {
+    const { connect, failures } = open()
+    const client = await connect()
+    const { content, isError } = await client.call('crash', {}, signal)
+    expect(isError).toBe(true)
+    expect(content).toBe(
+      'The call failed: its program ended with the exit code 3. Its last output:\nfirst line\nThe token is [removed], and this is the last line',
+    )
+    expect(failures).toHaveLength(1)
+    expect(await read(client, 'echo', { text: 'again' })).toBe('again')
+    expect(logs.join()).not.toContain(TOKEN)
+  })
+
+  it.each([
+    ['pour', 'a message of more than 8 MB'],
+    ['lines', 'too many messages'],
+    ['huge', 'a message of more than 8 MB'],
+    ['values', 'a message with too many values'],
+    ['requests', 'too many messages'],
+    ['shout', 'more than 32 MB at once'],
+  ])('that floods its output (%s) fails, and the program ends', async (tool, reason) => {
+    const client = await open().connect()
+    const pid = await read(client, 'pid')
+    const { content, isError } = await client.call(tool, {}, signal)
+    expect(isError).toBe(true)
+    expect(content).toContain(`The call failed: its program sent ${reason}`)
+    expect(content.length).toBeLessThan(4100)
+    await ends(pid)
+    expect(await read(client, 'echo', { text: 'again' })).toBe('again')
+  })
+
+  it('that hangs ends with its signal, and the program with it', async () => {
+    const client = await open().connect()
+    const pid = await read(client, 'pid')
+    await expect(client.call('hang', {}, AbortSignal.timeout(100))).rejects.toThrow('timeout')
+    await ends(pid)
+    expect(logs.join()).toContain('did not answer any more')
+    expect(await read(client, 'echo', { text: 'again' })).toBe('again')
+  })
+
+  it('that is not answered leaves a program alone that answers others', async () => {
+    const { connect } = open()
+    const client = await connect()
+    const pid = await read(client, 'pid')
+    await expect(client.call('silent', {}, AbortSignal.timeout(50))).rejects.toThrow('timeout')
+    await expect.poll(() => read(client, 'pings')).toBe('1')
+    expect(await read(client, 'pid')).toBe(pid)
+  })
+})
+
+describe('a program that fails', () => {
+  it('at its start is an unusable server, with its last lines', async () => {
+    const { connect } = open({}, 'dies')
+    await expect(connect()).rejects.toThrow(
+      'its program ended with the exit code 1. Its last output:\nIt lacks its configuration',
+    )
+  })
+
+  it('again and again is started with growing delays', async () => {
+    const { connect } = open({ backoff: { first: 10, most: 60_000 } }, 'dies')
+    const delays = () => logs.map((line) => JSON.parse(line).delay)
+    for (let times = 0; times < 4; times++) await expect(connect()).rejects.toThrow('exit code 1')
+    expect(delays()).toEqual([0, 10, 20, 40])
+  })
+
+  it('is not started before its delay is over, and runs are told when', async () => {
+    const { connect } = open({ backoff: { first: 60_000, most: 60_000 } }, 'dies')
+    for (let times = 0; times < 2; times++) await expect(connect()).rejects.toThrow('exit code 1')
+    await expect(connect()).rejects.toThrow(
+      /started again in \d+ s at the earliest, after a failure: its program ended/,
+    )
+    expect(logs).toHaveLength(2)
+  })
+
+  it('to say anything at its start takes too long', async () => {
+    const { connect } = open({ startTimeout: 200 }, 'mute')
+    await expect(connect()).rejects.toThrow('it takes too long to start')
+  })
+
+  it('by endless output at its start is ended', async () => {
+    await expect(open({}, 'pours').connect()).rejects.toThrow('its program sent a message of more than 8 MB')
+  })
+
+  it('to exist is named without its path', async () => {
+    const { connect } = open({}, 'well', { command: '/nowhere/at-all' })
+    await expect(connect()).rejects.toThrow('its program cannot be started (ENOENT)')
+  })
+
+  it('leaves a run that was cancelled meanwhile with its reason', async () => {
+    const reason = new Error('cancelled')
+    await expect(open({}, 'mute').connect('space', AbortSignal.abort(reason))).rejects.toBe(reason)
+  })
+})
+
+describe('no process is left', () => {
+  it('after a stop, whether a program ignores signals or has started others', async () => {
+    const { programs, connect } = open({}, 'stubborn')
+    const client = await connect()
+    const pids = [await read(client, 'pid'), await read(client, 'child')]
+    expect(pids.map(exists)).toEqual([true, true])
+    await programs.stop()
+    for (const pid of pids) await ends(pid)
+  })
+
+  it('after a program has ended that had started others', async () => {
+    const client = await open().connect()
+    const child = await read(client, 'child')
+    await client.call('crash', {}, signal)
+    await ends(child)
+  })
+
+  it('if a run needs a program and too many run, those that no run uses end', async () => {
+    const { connect } = open({ most: 1 })
+    const first = await connect('a')
+    const pid = await read(first, 'pid')
+    await expect(connect('b')).rejects.toThrow('1 programs of MCP servers run already')
+    await first.close()
+    expect(await read(await connect('b'), 'echo', { text: 'b' })).toBe('b')
+    await ends(pid)
+  })
+})

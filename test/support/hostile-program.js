@@ -1,0 +1,89 @@
+// An MCP server on standard input and output whose tools misbehave. It begins as its first argument says.
+import { spawn } from 'node:child_process'
+import { appendFileSync } from 'node:fs'
+import { createInterface } from 'node:readline'
+
+const [start = 'well'] = process.argv.slice(2)
+const write = (text) => process.stdout.write(text)
+const send = (message) => write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)
+const text = (content) => ({ content: [{ type: 'text', text: content }] })
+
+/** Writes without end, as fast as the reader reads. */
+const pour = (stream, piece) => {
+  while (stream.write(piece));
+  stream.once('drain', () => pour(stream, piece))
+}
+const block = () => {
+  for (;;);
+}
+
+let calls = 0
+let pings = 0
+const tools = {
+  echo: ({ text: said }) => text(said),
+  env: () => text(JSON.stringify(process.env)),
+  place: () => text(process.cwd()),
+  pid: () => text(String(process.pid)),
+  count: () => text(String(++calls)),
+  pings: () => text(String(pings)),
+  crash() {
+    process.stderr.write(`first line\nThe token is ${process.env.API_TOKEN}, `)
+    process.stderr.write('and this is the last line\n')
+    process.exitCode = 3
+    process.exit()
+  },
+  pour: () => pour(process.stdout, 'no message '.repeat(1000)),
+  lines: () => pour(process.stdout, 'no message\n'.repeat(1000)),
+  shout: () => pour(process.stderr, 'error '.repeat(1000)),
+  huge: () => text('x'.repeat(9 * 1024 * 1024)),
+  values: () => ({ content: [], structuredContent: Array.from({ length: 60_000 }, () => 0) }),
+  garbage() {
+    write('{"jsonrpc": \n\0\u001b[31m not JSON\n[]\n{"jsonrpc":"2.0","id":"nobody","result":{}}\nnull\n')
+    return text('after garbage')
+  },
+  requests() {
+    for (let id = 0; id < 1000; id++) send({ id: `own-${id}`, method: 'sampling/createMessage', params: {} })
+  },
+  hang: block,
+  silent() {},
+  secret: () => text(`The token is ${process.env.API_TOKEN}.`),
+  child() {
+    const script = 'process.on("SIGTERM", () => {}); setInterval(() => {}, 1000)'
+    return text(String(spawn(process.execPath, ['-e', script], { stdio: 'inherit' }).pid))
+  },
+}
+
+const answers = {
+  initialize: ({ protocolVersion }) => ({
+    protocolVersion,
+    capabilities: { tools: {} },
+    serverInfo: { name: 'hostile', version: '1' },
+  }),
+  ping() {
+    pings++
+    return {}
+  },
+  'tools/list': () => ({ tools: Object.keys(tools).map((name) => ({ name, inputSchema: { type: 'object' } })) }),
+  'tools/call': ({ name, arguments: input }) => tools[name](input),
+}
+
+if (process.env.PIDS) appendFileSync(process.env.PIDS, `${process.pid}\n`)
+if (start === 'dies') {
+  process.stderr.write('It lacks its configuration\n')
+  process.exit(1)
+}
+if (start === 'stubborn') {
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, () => {})
+  setInterval(() => {}, 1000)
+}
+if (start === 'prints') write('Listening for messages\n')
+if (start === 'pours') pour(process.stdout, 'x'.repeat(100_000))
+
+createInterface({ input: process.stdin }).on('line', (line) => {
+  const { id, method, params } = JSON.parse(line)
+  if (id === undefined || start === 'mute' || !method) return
+  const answer = answers[method]
+  if (!answer) return send({ id, error: { code: -32601, message: 'Unknown method' } })
+  const result = answer(params)
+  if (result) send({ id, result })
+})
