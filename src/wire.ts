@@ -71,6 +71,7 @@ export const WARNING_CODES = [
   'setting_ignored',
   'cut_off',
   'secret_not_allowed',
+  'history_cut',
 ] as const
 
 export type WarningCode = (typeof WARNING_CODES)[number]
@@ -104,6 +105,11 @@ export type MessageData =
   | ({ messageType: 'warning' } & Warning)
   /** The model is asked again after a wait (contract-2.md section 2.1). */
   | { messageType: 'retry'; attempt: number; afterMs: number; reason: string }
+  /**
+   * The earlier turns up to a message do not fit: first without a text, as the model is asked for a summary, then with it
+   * (contract-2.md section 2.7).
+   */
+  | { messageType: 'summary'; messageId: string; text: string | null }
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
   /** The run waits for the client that started it to call one of the client's own tools (contract-2.md section 6.2). */
   | { messageType: 'client_tool'; calls: { id: string; name: string }[] }

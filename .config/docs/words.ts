@@ -24,4 +24,5 @@ export const WARNING_HELP: Record<WarningCode, string> = {
   setting_ignored: 'The provider does not support a setting.',
   cut_off: 'The answer is incomplete; see the stop reason.',
   secret_not_allowed: 'Reserved.',
+  history_cut: 'Earlier turns could not be summarized and were left out.',
 }

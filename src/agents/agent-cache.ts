@@ -53,6 +53,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   fallbackModels: strings(row.fallbackModels),
   output: outputOf(row.output),
   contextWindow: row.contextWindow,
+  history: row.history,
   requireTools: row.requireTools,
   version: row.version,
   archived: row.archivedAt !== null,
@@ -76,6 +77,7 @@ const NEWEST = {
   fallbackModels: [] as string[],
   output: null,
   contextWindow: null,
+  history: 'cut' as const,
   requireTools: false,
 }
 

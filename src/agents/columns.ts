@@ -37,6 +37,7 @@ export type Values = { [Field in (typeof LISTS)[number]]: string[] } & Pick<
   | 'initialGreeting'
   | 'maxTurns'
   | 'contextWindow'
+  | 'history'
   | 'requireTools'
 > & { output: Output | null; modelSettings: ModelSettings; permissions: CachedAgent['permissions'] }
 
@@ -57,6 +58,7 @@ export const DEFAULTS: Values = {
   output: null,
   permissions: [],
   contextWindow: null,
+  history: 'cut',
   requireTools: false,
   ...(Object.fromEntries(LISTS.map((field) => [field, []])) as unknown as Pick<Values, (typeof LISTS)[number]>),
 }

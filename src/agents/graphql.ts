@@ -19,6 +19,7 @@ import * as schema from './schema.ts'
 import * as service from './service.ts'
 import { slugOf } from './slugs.ts'
 
+const History = enumFromZod('AgentHistory', schema.History, 'Treatment of earlier turns that do not fit')
 const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Visibility of an agent')
 enumFromZod('AgentOwner', schema.ListAgents.shape.owner, 'Owner of the agents to list')
 
@@ -150,6 +151,7 @@ export const Agent = builder.prismaObject('Agent', {
       resolve: ({ output }) => outputOf(output),
     }),
     contextWindow: t.exposeInt('contextWindow', { nullable: true }),
+    history: t.expose('history', { type: History }),
     requireTools: t.exposeBoolean('requireTools'),
     version: t.exposeInt('version'),
     archived: t.boolean({ select: { archivedAt: true }, resolve: ({ archivedAt }) => archivedAt !== null }),

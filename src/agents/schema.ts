@@ -13,6 +13,11 @@ export const Visibility = z
   })
   .meta({ id: 'AgentVisibility', description: 'Who can see and run an agent' })
 
+/** Treatment of earlier turns that do not fit (contract-2.md section 2.7). */
+export const History = z
+  .enum(['cut', 'summarize'], { error: 'Invalid history. Must be: cut, summarize' })
+  .meta({ id: 'AgentHistory', description: 'How runs treat earlier turns that do not fit' })
+
 const agentId = z.string().describe('The agent')
 
 const BY_ANY_NAME =
@@ -67,6 +72,11 @@ const optionalFields = {
     .nullable()
     .optional()
     .describe('Size of the context window of its model (tokens). Default: learned from what the provider refuses'),
+  history: History.nullable()
+    .optional()
+    .describe(
+      'Earlier turns that do not fit the prompt: `cut` (default) leaves them out, `summarize` has the model of the run summarize them',
+    ),
   requireTools: bool()
     .nullable()
     .optional()
@@ -181,6 +191,9 @@ export const Agent = acceptPreserialized(
         .int()
         .nullable()
         .describe('Size of the context window of its model (tokens); null where the service learns it'),
+      history: History.describe(
+        'Earlier turns that do not fit the prompt: `cut` leaves them out, `summarize` has the model of the run summarize them',
+      ),
       requireTools: z.boolean().describe('Whether a run fails if one of its tools or MCP servers is missing'),
       version: z.int().describe('Version of the agent: 1 at creation, one more with each change'),
       archived: z.boolean().describe('Whether the agent was deleted'),

@@ -62,7 +62,7 @@ const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A tool call', {
 const Attachment = objectFromZod('Attachment', schema.Attachment, 'A file that is attached to a message')
 
 const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
-  texts: ['content', 'reasoning'],
+  texts: ['content', 'reasoning', 'summary'],
   listed: service.listedMessages,
   order: [
     ['createdAt', 'asc'],
@@ -96,6 +96,7 @@ export const Message = builder.prismaObject('Message', {
       resolve: ({ toolCalls }) => toolCalls as z.output<typeof schema.ToolCall>[],
     }),
     reasoning: t.exposeString('reasoning', { nullable: true, extensions: { cost: 5 } }),
+    summary: t.exposeString('summary', { nullable: true, extensions: { cost: 5 } }),
     attachments: t.field({ type: [Attachment], extensions: { rows: 2 }, resolve: attached('attachments') }),
     executionId: t.exposeID('executionId'),
     interrupted: t.exposeBoolean('interrupted'),

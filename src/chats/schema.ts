@@ -139,6 +139,12 @@ export const Message = z
       .string()
       .optional()
       .describe('Of an answer: the reasoning that the model showed, at most 20,000 characters'),
+    summary: z
+      .string()
+      .optional()
+      .describe(
+        'A summary of the conversation up to this message. Later runs of the session get it instead of these messages',
+      ),
     attachments: z.array(Attachment).describe('Of a question: its files, without deleted ones'),
     executionId: z.string().describe('Id of the run that the message belongs to'),
     interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),

@@ -276,7 +276,7 @@ export async function messages(
         ...withByteBudget({ take: most + 1 }),
       }),
     positionOf: (row) => afterCursor(encodeCursor(row)),
-    cut: (row) => cutTexts(row, ['content', 'reasoning']),
+    cut: (row) => cutTexts(row, ['content', 'reasoning', 'summary']),
   })
   const nextCursor = hasMore ? encodeCursor(rows.at(-1)!) : null
   const runs = await runsOf(deps.db, rows)
@@ -297,6 +297,7 @@ export async function messages(
       content: row.content,
       toolCalls: row.toolCalls as z.input<typeof ToolCall>[],
       ...(row.reasoning !== null && { reasoning: row.reasoning }),
+      ...(row.summary !== null && { summary: row.summary }),
       attachments: attachments.get(row.id) ?? [],
       executionId: row.executionId,
       interrupted: row.interrupted,

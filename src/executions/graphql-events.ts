@@ -43,6 +43,7 @@ const TYPES = {
   tool_result: 'ToolResultEvent',
   warning: 'WarningEvent',
   retry: 'RetryEvent',
+  summary: 'SummaryEvent',
   approval: 'ApprovalEvent',
   client_tool: 'ClientToolEvent',
   resumed: 'ResumedEvent',
@@ -167,6 +168,23 @@ builder.objectRef<Message<'retry'>>(TYPES.retry).implement({
     attempt: t.int({ description: 'Number of the repetition, from 1', resolve: ({ data }) => data.attempt }),
     afterMs: t.int({ description: 'Length of the wait (ms)', resolve: ({ data }) => data.afterMs }),
     reason: t.string({ description: 'Error of the model', resolve: ({ data }) => data.reason }),
+  }),
+})
+
+builder.objectRef<Message<'summary'>>(TYPES.summary).implement({
+  description: 'Earlier turns do not fit: the model is asked for a summary, or has given it',
+  interfaces: [Event],
+  fields: (t) => ({
+    messageId: t.id({
+      description: 'The last message that the summary covers',
+      resolve: ({ data }) => data.messageId,
+    }),
+    text: t.string({
+      nullable: true,
+      description: 'The summary; null as the model is asked for it',
+      extensions: { cost: 5 },
+      resolve: ({ data }) => data.text,
+    }),
   }),
 })
 

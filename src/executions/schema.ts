@@ -367,6 +367,14 @@ export const EventData = {
       description: 'The model failed, and is asked again after a wait (ms)',
     }),
     message({
+      messageType: z.literal('summary').describe('Kind of message'),
+      messageId: z.string().describe('The last message that the summary covers'),
+      text: z.string().nullable().describe('The summary; null as the model is asked for it'),
+    }).meta({
+      id: 'SummaryMessage',
+      description: 'Earlier turns do not fit. The model summarizes them, and later runs get the summary instead',
+    }),
+    message({
       messageType: z.literal('approval').describe('Kind of message'),
       approvalId: z.string().describe('Id of the approval'),
       toolUseId: z.string().describe('Id of the call'),

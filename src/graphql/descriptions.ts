@@ -37,6 +37,7 @@ export const DESCRIPTIONS: Readonly<Record<string, string>> = {
   fileCount: 'Number of files',
   goal: 'Goal',
   headers: 'Headers sent with each request',
+  history: 'Treatment of earlier turns that do not fit the prompt',
   icon: 'Picture in user interfaces',
   id: 'Its id',
   image: 'Address of the picture',

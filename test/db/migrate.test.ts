@@ -47,6 +47,7 @@ const PARTIAL = [
   'Execution_parentExecutionId_createdAt_id_idx',
   'Execution_status_leaseUntil_idx',
   'Execution_wasPrivate_idx',
+  'Message_sessionId_position_idx',
 ]
 
 /** Covering indexes on SQLite (`search_index`), which the models cannot express. */

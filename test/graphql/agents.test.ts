@@ -15,7 +15,7 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 const LISTED = `id name slug role systemPrompt visibility organizationId userId model description tags category image color
   initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools advanced_tools maxTurns
-  version archived createdAt updatedAt fallbackModels contextWindow requireTools modelSettings output { name schema }`
+  version archived createdAt updatedAt fallbackModels contextWindow history requireTools modelSettings output { name schema }`
 /** A list of 1,000 agents with all of these fields would exceed the complexity limit. */
 const FIELDS = `${LISTED} permissions { tool mode } skillRefs { skillId version latestVersion foreign }`
 
@@ -62,6 +62,7 @@ describe('agents over GraphQL and tRPC', () => {
       },
       fallbackModels: ['openai/x'],
       contextWindow: 8000,
+      history: 'summarize',
       requireTools: true,
       output: { name: 'answer', schema: { type: 'object' } },
     }

@@ -63,6 +63,7 @@ const OPTIONAL = {
   allowedTools: [],
   disallowedTools: [],
   maxTurns: null,
+  history: 'cut',
   requireTools: false,
 }
 const FULL = {
@@ -79,6 +80,7 @@ const FULL = {
   allowedTools: ['read'],
   disallowedTools: ['write'],
   maxTurns: 7,
+  history: 'summarize',
   requireTools: true,
 }
 
@@ -243,6 +245,7 @@ describe('PATCH /agents/{id}', () => {
       const special = {
         visibility: 'organization',
         maxTurns: 8,
+        history: 'cut',
         requireTools: false,
         image: 'https://example.com/b.png',
       }[field]

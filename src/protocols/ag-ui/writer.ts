@@ -126,6 +126,8 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
         return part.isShown ? reset() : []
       case 'warning':
         return [{ type: 'CUSTOM', name: 'muster:warning', value: { code: part.code, text: part.text } }]
+      case 'summarizing':
+        return [{ type: 'CUSTOM', name: 'muster:summarizing', value: {} }]
       case 'retry': {
         const { attempt, afterMs, reason } = part
         return [{ type: 'CUSTOM', name: 'muster:retry', value: { attempt, afterMs, reason } }]

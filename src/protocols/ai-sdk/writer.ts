@@ -92,6 +92,8 @@ export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: 
         return [{ type: 'reset-step' }]
       case 'warning':
         return [{ type: 'data-warning', data: { code: part.code, text: part.text } }]
+      case 'summarizing':
+        return [{ type: 'data-summarizing', data: {}, transient: true }]
       case 'retry': {
         const { attempt, afterMs, reason } = part
         return [{ type: 'data-retry', data: { attempt, afterMs, reason }, transient: true }]

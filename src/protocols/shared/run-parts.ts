@@ -30,6 +30,8 @@ export type Part = { seq: number; at: Date } & (
    */
   | { type: 'reset'; step: number; isShown: boolean }
   | { type: 'warning'; code: string; text: string }
+  /** The model summarizes earlier turns before it answers. */
+  | { type: 'summarizing' }
   | { type: 'retry'; attempt: number; afterMs: number; reason: string }
   | { type: 'completed'; usage: { input_tokens: number; output_tokens: number }; stopReason: string | null }
   | {
@@ -181,6 +183,8 @@ export function createPartReader({
         const { attempt, afterMs, reason } = data
         return [{ type: 'retry', attempt, afterMs, reason }]
       }
+      case 'summary':
+        return data.text === null ? [{ type: 'summarizing' }] : []
       case 'resumed': {
         const isShown = step?.number === data.step
         step = null

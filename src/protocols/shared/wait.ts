@@ -51,6 +51,8 @@ export function messageOf(part: Part): string | null {
       return part.text
     case 'retry':
       return `Asks the model again: ${part.reason}`
+    case 'summarizing':
+      return 'Summarizes earlier turns'
     case 'approval':
       return `Waits for approval of ${part.name}`
     default:

@@ -21,6 +21,7 @@ export type AgentRow = Pick<
   | 'model'
   | 'maxTurns'
   | 'contextWindow'
+  | 'history'
   | 'requireTools'
   | 'skillIds'
   | 'skillRefs'

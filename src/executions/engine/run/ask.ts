@@ -57,6 +57,7 @@ export async function ask(
           // The usage of a reply that broke off is unknown.
           if (draft.used || draft.pieces.length) count(usage, draft)
           if (again.retry) await pause(input, again.retry, emit)
+          if (again.isTooLong) await input.summarizer?.summarize(input, usage, emit)
           continue
         }
       }

@@ -47,8 +47,11 @@ export type AskingInput = {
   warn: Warn
 }
 
-/** A request to send after a failure: at once, or after a wait that is published to subscribers. */
-export type Again = { retry: Extract<MessageData, { messageType: 'retry' }> | null }
+/**
+ * A request to send after a failure: at once, or after a wait that is published to subscribers. `isTooLong`: the prompt
+ * was too long, and is shortened unless its history is summarized first.
+ */
+export type Again = { retry: Extract<MessageData, { messageType: 'retry' }> | null; isTooLong?: boolean }
 
 /** Asks the models of one run: settings, changed requests, retries and fallback (contract-2.md sections 2.1 to 2.3). */
 export type Asking = {
@@ -56,6 +59,8 @@ export type Asking = {
   readonly current: ChosenModel
   /** Models that were asked or skipped before. */
   readonly tried: readonly string[]
+  /** Returns the maximum size of a prompt beside the tools (bytes), if it is known: infinite otherwise. */
+  capacity(tools: readonly Tool[]): number
   /** Makes the options of a request. `question` is the index of the message that the run answers. */
   request(prompt: LanguageModelV4Prompt, tools: readonly Tool[], question: number, step: number): CallOptions
   /** Records that the model has begun to answer. */
@@ -142,6 +147,11 @@ export async function createAsking(
     return next !== null
   }
 
+  function capacity(tools: readonly Tool[]): number {
+    const stated = contextWindow === null ? null : roomIn(contextWindow, settings.maxOutputTokens, offersOf(tools))
+    return Math.min(room ?? Number.POSITIVE_INFINITY, stated ?? Number.POSITIVE_INFINITY)
+  }
+
   async function fallBack(reason: string): Promise<Again | null> {
     const { id } = chain.current
     if (!(await chain.next())) return null
@@ -162,6 +172,8 @@ export async function createAsking(
     get tried() {
       return chain.tried
     },
+
+    capacity,
 
     request(given, tools, answers, step) {
       if (step !== done.step) done = unasked(step)
@@ -184,8 +196,7 @@ export async function createAsking(
       const isTold = output !== null && changed.refusesOutput(changes)
       const prompt = changed.changePrompt(isTold ? withSchema(own, output) : own, changes)
       const question = prompt.length - fromEnd
-      const stated = contextWindow === null ? null : roomIn(contextWindow, settings.maxOutputTokens, offered)
-      const limit = Math.min(room ?? Number.POSITIVE_INFINITY, stated ?? Number.POSITIVE_INFINITY)
+      const limit = capacity(tools)
       const sent = limit === Number.POSITIVE_INFINITY ? prompt : shorten(prompt, question, limit)
       const asked = {
         prompt: own,
@@ -234,7 +245,7 @@ export async function createAsking(
         return AT_ONCE
       }
       const isTooLong = failure.kind === 'context_too_long'
-      if (isTooLong ? shortenFurther(failure) : change(failure)) return AT_ONCE
+      if (isTooLong ? shortenFurther(failure) : change(failure)) return { retry: null, isTooLong }
       const reason = withoutWords(failure.detail)
       const isRetryable = failure.retryable && !isTooLong
       if (isRetryable) breaker.failed(circuit)

@@ -48,6 +48,9 @@ export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpo
   }
 }
 
+/** Messages that do not count as the beginning of an answer, beside warnings. */
+const BEFORE_ANSWER: ReadonlySet<string> = new Set(['retry', 'summary'])
+
 /**
  * Loads the checkpoint of a run whose process has died. Its last step may be stored but not published, and the
  * beginning of a lost answer may be published. `shown`: whether output may have been published; `said`: the last
@@ -63,9 +66,8 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
   for await (const events of readEvents(db, row.id, 0)) {
     for (const { event, data } of events) {
       if (event !== 'message') continue
-      // Warnings and retry messages do not count as the beginning of an answer.
       if (data.messageType === 'warning') warned.push({ code: data.code, text: data.text })
-      else if (data.messageType !== 'retry') shown = true
+      else if (!BEFORE_ANSWER.has(data.messageType)) shown = true
       said = textSoFar(said, data)
       if (data.messageType === 'assistant') {
         step = data.step

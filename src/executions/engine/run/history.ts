@@ -8,12 +8,25 @@ type AssistantPart = Of<'assistant'>['content'][number]
 type CallPart = Extract<AssistantPart, { type: 'tool-call' }>
 type ResultPart = Extract<Of<'tool'>['content'][number], { type: 'tool-result' }>
 
-/** Names, in the provider options of an assistant message, the model that wrote it. Never sent. */
+/** Key of our own facts in the provider options of a message, such as the model that wrote it. Never sent. */
 const ORIGIN = 'muster'
 
 /** Marks an assistant message with the full id of the model that wrote it: its provider fields go back there only. */
 export const writtenBy = (model: string | null): { providerOptions?: SharedV4ProviderOptions } =>
   model === null ? {} : { providerOptions: { [ORIGIN]: { model } } }
+
+const SUMMARY_FOLLOWS = '[Summary of the earlier conversation, whose messages are left out here]'
+
+/** Returns the message that stands for the turns that a summary covers. */
+export const summaryMessage = (summary: string): LanguageModelV4Message => ({
+  role: 'user',
+  content: [{ type: 'text', text: `${SUMMARY_FOLLOWS}\n\n${summary}` }],
+  providerOptions: { [ORIGIN]: { isSummary: true } },
+})
+
+/** Returns whether a message is one of {@link summaryMessage}. */
+export const isSummary = ({ providerOptions }: LanguageModelV4Message): boolean =>
+  providerOptions?.[ORIGIN]?.isSummary === true
 
 /** Placed between a tool result and the next question if the run ended before its answer. */
 const NO_ANSWER = '[The turn ended here, without an answer]'
@@ -64,7 +77,7 @@ function add(
     }
     if (last && openCalls(last).length) closeCalls(to, [])
     if (to.at(-1)?.role === 'tool') to.push({ role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] })
-    return void to.push({ ...message, content: join(content) })
+    return void to.push({ role: 'user', content: join(content) })
   }
   if (message.role === 'tool') {
     if (!last || !openCalls(last).length) return

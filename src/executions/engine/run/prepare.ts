@@ -2,6 +2,7 @@ import type { Logger } from 'pino'
 import { covers } from '../../../auth/scopes.ts'
 import { type Db, Prisma } from '../../../db/client.ts'
 import { lacksScope } from '../../../errors.ts'
+import { given } from '../../../lib/changes.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import { type Output, outputOf } from '../../../lib/output.ts'
@@ -9,16 +10,20 @@ import { raceAbort } from '../../../lib/race-abort.ts'
 import type { MediaStorage } from '../../../media/storage.ts'
 import type { Settings } from '../../../settings.ts'
 import type { ExecutionRow } from '../events/events.ts'
+import { withoutWords } from '../models/model-errors.ts'
 import type { Models } from '../models/models.ts'
 import type { Overrides } from '../queue/accept.ts'
 import { readAuthority } from '../queue/authority.ts'
 import type { AgentRow } from '../queue/claims.ts'
 import { toClientTool } from '../queue/client-tools.ts'
+import { TimeoutError } from './abort.ts'
 import { type Asking, type AskingDeps, createAsking } from './asking.ts'
 import { offerable } from './offers.ts'
 import { buildPrompt } from './prompt.ts'
 import type { RunInput } from './run.ts'
 import { createStepStore } from './steps.ts'
+import { maxHistoryOf } from './stored-history.ts'
+import { createSummarizer, type SummarizerDeps } from './summarizer.ts'
 import type { OpenTools, Toolbox, ToolUser } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
@@ -68,11 +73,14 @@ export async function prepareRun(
   const tools = offerable(opened, agent.allowedTools as string[], warn)
   const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
   try {
-    const prompt = await buildPrompt(deps, agent, row, { instructions, withCalls: tools.length > 0, warn })
+    const built = await buildPrompt(deps, agent, row, { instructions, withCalls: tools.length > 0, warn })
+    const { prompt, past } = built
+    const hasSummaries = agent.history === 'summarize' && past.length > 0
     const input: RunInput = {
       asking,
       prompt,
       question: prompt.length - 1,
+      summarizer: hasSummaries ? createSummarizer(summarizerDeps(deps, attempt), built) : null,
       tools,
       output,
       maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
@@ -91,24 +99,46 @@ export async function prepareRun(
   }
 }
 
+function summarizerDeps(deps: PrepareDeps, attempt: Attempt): SummarizerDeps {
+  const { row, warn } = attempt
+  const openAsking = (model: string) => choose(deps, attempt, model, null, plain)
+  const describe = (error: unknown) => {
+    if (error instanceof TimeoutError) return error.message
+    const cause = deps.models.describeError(error, row.organizationId)
+    deps.log.warn({ executionId: row.id, detail: withoutWords(cause) }, 'the history of a run could not be summarized')
+    return isOwn(attempt) ? cause : withoutWords(cause)
+  }
+  return { maxHistory: maxHistoryOf(deps.settings), openAsking, describe, warn }
+}
+
+/** Returns the settings that apply to a summary: the others are about the form of answers. */
+function plain({ temperature, topP, seed, reasoningEffort, providerOptions }: ModelSettings): ModelSettings {
+  return given({ temperature, topP, seed, reasoningEffort, providerOptions })
+}
+
+/** Returns whether the agent belongs to the organization of the run, which may read its provider's messages. */
+const isOwn = ({ row }: Attempt): boolean => row.agentOrganizationId === row.organizationId
+
 /** Chooses the models and settings of a run. The caller's choice overrides the agent's. */
 function choose(
   { asking, settings, models }: PrepareDeps,
-  { row, agent, warn }: Attempt,
+  attempt: Attempt,
   answered: string | null,
   output: Output | null,
+  change: (settings: ModelSettings) => ModelSettings = (given) => given,
 ): Promise<Asking> {
+  const { row, agent, warn } = attempt
   const { modelSettings, fallbackModels = agent.fallbackModels as string[] } = row.overrides as Overrides
   return createAsking(
     { ...asking, models, retries: settings.MODEL_RETRIES },
     {
       names: [row.modelOverride ?? agent.model, ...fallbackModels],
       organizationId: row.organizationId,
-      settings: { ...(agent.modelSettings as ModelSettings), ...modelSettings },
+      settings: change({ ...(agent.modelSettings as ModelSettings), ...modelSettings }),
       output,
       contextWindow: agent.contextWindow,
       agentName: agent.name,
-      isOwn: row.agentOrganizationId === row.organizationId,
+      isOwn: isOwn(attempt),
       sessionId: row.sessionId,
       answered,
       warn,

@@ -18,6 +18,7 @@ import { InvalidOutput } from './failures.ts'
 import { writtenBy } from './history.ts'
 import { understood } from './offers.ts'
 import { assistantEvent, type Call, callsOf, type ReplyPart, resultEvent, type Step, type StepStore } from './steps.ts'
+import type { Summarizer } from './summarizer.ts'
 import type { Described, Tool, ToolResult } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
@@ -30,6 +31,8 @@ export type RunInput = {
   prompt: LanguageModelV4Prompt
   /** Index of the message in the prompt that the run answers. */
   question: number
+  /** Makes the history fit by summaries; null if it is cut. */
+  summarizer: Summarizer | null
   tools: readonly Tool[]
   /** Form of the answer; null for plain text. */
   output: Output | null
@@ -81,7 +84,8 @@ export type Emit = (data: MessageData) => Promise<unknown> | undefined
  * Resumes after the last step of `progress` and first makes that step's calls without results. Calls of the last
  * permitted turn are not made: the run ends with its text (contract.md section 3, `maxTurns`).
  *
- * An answer that does not fit the output's schema is asked for again once.
+ * Earlier turns that do not fit the prompt are summarized first, if the agent wants that. An answer that does not fit the
+ * output's schema is asked for again once.
  *
  * Returns the reason for the end, or null if the run waits for an approval or for its client. Throws {@link
  * InvalidOutput}.
@@ -89,6 +93,10 @@ export type Emit = (data: MessageData) => Promise<unknown> | undefined
 export async function run(input: RunInput, progress: Progress, emit: Emit): Promise<StopReason | null> {
   const { usage, steps } = progress
   const { prompt } = input
+  let before = { ...usage }
+  // The first step counts the tokens of a summary, so that a run that resumes has them too.
+  if (steps.length) input.summarizer?.cut(input)
+  else await input.summarizer?.summarize(input, usage, emit)
   for (const step of steps.slice(0, -1)) prompt.push(...toPrompt(step))
   let last = steps.at(-1)
   /** The request to answer again in the required form, which is made once and is no turn. */
@@ -104,7 +112,6 @@ export async function run(input: RunInput, progress: Progress, emit: Emit): Prom
     if (repair !== null) prompt.push({ role: 'user', content: [{ type: 'text', text: repair }] })
     else if (number > input.maxTurns) return atLimit(input)
     repair = null
-    const before = { ...usage }
     const given = await ask(input, prompt, number, usage, emit)
     const reply = { ...given, parts: understood(given.parts, input.tools) }
     progress.last = reply.parts
@@ -115,6 +122,7 @@ export async function run(input: RunInput, progress: Progress, emit: Emit): Prom
       usage: difference(usage, before),
       calls: callsOf(reply.parts, input.tools),
     }
+    before = { ...usage }
     const isLast = number >= input.maxTurns
     // Added before it is stored, because stored steps are deleted with a run that is stopped meanwhile.
     if (last.calls.length) steps.push(last)

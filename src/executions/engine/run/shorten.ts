@@ -1,5 +1,6 @@
 import type { LanguageModelV4Message, LanguageModelV4Prompt, LanguageModelV4ToolResultPart } from '@ai-sdk/provider'
 import { cut } from '../../../lib/text.ts'
+import { isSummary } from './history.ts'
 
 /** Size of a picture or a file in a prompt, in the bytes of text that cost as many tokens. */
 const FILE_SIZE = 6_000
@@ -47,18 +48,19 @@ const sizeOfMessage = ({ content }: LanguageModelV4Message): number =>
     : (content as readonly Part[]).reduce((sum, part) => sum + sizeOfPart(part), 0))
 
 /** Measures a prompt (bytes of text; a file counts as 6,000). */
-const sizeOf = (prompt: readonly LanguageModelV4Message[]): number =>
+export const sizeOf = (prompt: readonly LanguageModelV4Message[]): number =>
   prompt.reduce((sum, message) => sum + sizeOfMessage(message), 0)
 
 /**
  * Shortens a prompt to `room` (bytes, as {@link sizeOf} measures). Removes the oldest whole turns before the message at
- * index `question`, so that calls keep their results. If that is not enough, cuts the longest tool results after the
- * question. Returns the prompt itself if it fits, and the shortest possible prompt if none does.
+ * index `question`, so that calls keep their results, and a summary of earlier turns last. If that is not enough, cuts
+ * the longest tool results after the question. Returns the prompt itself if it fits, and the shortest possible prompt if none does.
  */
 export function shorten(prompt: LanguageModelV4Prompt, question: number, room: number): LanguageModelV4Prompt {
   let size = sizeOf(prompt)
   if (size <= room) return prompt
-  const head = prompt.findIndex(({ role }) => role !== 'system')
+  const first = prompt.findIndex(({ role }) => role !== 'system')
+  const head = isSummary(prompt[first]!) ? first + 1 : first
   let from = head
   while (from < question && size > room) {
     const next = prompt.findIndex(({ role }, index) => index > from && role === 'user')
@@ -66,7 +68,9 @@ export function shorten(prompt: LanguageModelV4Prompt, question: number, room: n
     size -= sizeOf(prompt.slice(from, end))
     from = end
   }
-  const kept = [...prompt.slice(0, head), ...prompt.slice(from)]
+  const isWithout = head > first && size > room
+  if (isWithout) size -= sizeOf(prompt.slice(first, head))
+  const kept = [...prompt.slice(0, isWithout ? first : head), ...prompt.slice(from)]
   return size <= room ? kept : cutResults(kept, size - room)
 }
 
@@ -86,16 +90,7 @@ function cutResults(prompt: LanguageModelV4Prompt, excess: number): LanguageMode
   const lengths = prompt
     .flatMap((message) => (message.role === 'tool' ? message.content : []))
     .flatMap((part) => (part.type === 'tool-result' ? lengthOf(part) : []))
-    .sort((a, b) => b - a)
-  let limit = lengths[0] ?? 0
-  for (let index = 0, spared = 0; index < lengths.length && spared < excess; index++) {
-    const next = Math.max(lengths[index + 1] ?? 0, MIN_RESULT)
-    const gain = (index + 1) * (limit - next)
-    const part = Math.min(gain, excess - spared)
-    spared += part
-    limit -= Math.ceil(part / (index + 1))
-  }
-  limit = Math.max(limit, MIN_RESULT)
+  const limit = commonLimit(lengths, excess, MIN_RESULT)
   return prompt.map((message): LanguageModelV4Message => {
     if (message.role !== 'tool') return message
     return {
@@ -103,6 +98,20 @@ function cutResults(prompt: LanguageModelV4Prompt, excess: number): LanguageMode
       content: message.content.map((part) => (part.type === 'tool-result' ? cutResult(part, limit) : part)),
     }
   })
+}
+
+/** Returns the length to which all texts are cut so that at least `excess` characters go, but at least `least`. */
+export function commonLimit(given: readonly number[], excess: number, least: number): number {
+  const lengths = given.toSorted((a, b) => b - a)
+  let limit = lengths[0] ?? 0
+  for (let index = 0, spared = 0; index < lengths.length && spared < excess; index++) {
+    const next = Math.max(lengths[index + 1] ?? 0, least)
+    const gain = (index + 1) * (limit - next)
+    const part = Math.min(gain, excess - spared)
+    spared += part
+    limit -= Math.ceil(part / (index + 1))
+  }
+  return Math.max(limit, least)
 }
 
 function cutResult(part: LanguageModelV4ToolResultPart, limit: number): LanguageModelV4ToolResultPart {

@@ -209,6 +209,8 @@ export type StepStore = {
   complete(step: number, call: Call, result: ToolResult): Promise<void>
   /** Stores the run that a call starts, in the transaction that accepts it. */
   adopt(tx: Tx, step: number, call: Call, childExecutionId: string): Promise<void>
+  /** Stores a summary of the conversation up to a message. */
+  summarize(messageId: string, summary: string): Promise<void>
   /** Returns the run that a call has started, if any. */
   findChild(step: number, call: Call): Promise<string | null>
 }
@@ -269,6 +271,7 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
       })
       if (!count) throw new AbortReason('lost')
     },
+    summarize: (id, summary) => fenced((tx) => tx.message.updateMany({ where: { id }, data: { summary } })),
     async findChild(step, { position }) {
       const found = await deps.db.toolCall.findFirst({
         where: { executionId, step, position },
