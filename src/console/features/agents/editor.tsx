@@ -14,7 +14,7 @@ import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { AsCode } from './as-code.tsx'
 import { Fields } from './fields.tsx'
-import { type Agent, type Draft, emptyDraft, toDraft, toInput } from './form.ts'
+import { type Agent, type Draft, emptyDraft, problemOfSchema, toDraft, toInput } from './form.ts'
 import { TryIt } from './try-it.tsx'
 import { Versions } from './versions.tsx'
 
@@ -39,7 +39,7 @@ export function NewAgent() {
       setTimeout(() => void navigate({ to: '/agents/$agentId', params: { agentId: id } }))
     },
   })
-  const isReady = draft.name.trim() !== '' && draft.systemPrompt.trim() !== ''
+  const isReady = draft.name.trim() !== '' && draft.systemPrompt.trim() !== '' && !problemOfSchema(draft)
   return (
     <Page
       title={t.new}
@@ -55,7 +55,7 @@ export function NewAgent() {
         </div>
       )}
       <div className="max-w-3xl">
-        <Fields draft={draft} onChange={setDraft} agentId={null} disabled={false} />
+        <Fields draft={draft} onChange={setDraft} agentId={null} disabled={false} error={create.error} />
       </div>
     </Page>
   )
@@ -124,7 +124,12 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
           </Link>
           {mayWrite && (
             <>
-              <Button kind="primary" disabled={!isChanged} busy={save.isPending} onClick={() => save.mutate(draft)}>
+              <Button
+                kind="primary"
+                disabled={!isChanged || problemOfSchema(draft) !== null}
+                busy={save.isPending}
+                onClick={() => save.mutate(draft)}
+              >
                 {texts.save}
               </Button>
               <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
@@ -161,7 +166,9 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
       <div className="grid grid-cols-1 gap-6 xl:grid-cols-[minmax(0,1fr)_26rem]">
         <div className="min-w-0">
           <Tabs label={t.title} tabs={t.tabs} value={tab} onChange={setTab}>
-            {tab === 'edit' && <Fields draft={draft} onChange={setDraft} agentId={agent.id} disabled={!mayWrite} />}
+            {tab === 'edit' && (
+              <Fields draft={draft} onChange={setDraft} agentId={agent.id} disabled={!mayWrite} error={save.error} />
+            )}
             {tab === 'versions' && (
               <Versions agent={agent} onRestore={mayWrite ? (old) => save.mutate(toDraft(old)) : null} />
             )}

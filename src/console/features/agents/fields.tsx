@@ -1,13 +1,21 @@
 import { useQuery } from '@tanstack/react-query'
 import { useId } from 'react'
+import { toFailure } from '../../api.ts'
 import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import type { Draft } from './form.ts'
+import { type Draft, problemOfSchema } from './form.ts'
 
 const t = texts.agents
 
-type Props = { draft: Draft; onChange: (draft: Draft) => void; agentId: string | null; disabled: boolean }
+type Props = {
+  draft: Draft
+  onChange: (draft: Draft) => void
+  agentId: string | null
+  disabled: boolean
+  /** The failure of the last save. */
+  error: unknown
+}
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high'] as const
 
@@ -29,7 +37,7 @@ export const BUILT_IN = [
 ]
 
 /** All fields of an agent, in collapsible sections. */
-export function Fields({ draft, onChange, agentId, disabled }: Props) {
+export function Fields({ draft, onChange, agentId, disabled, error }: Props) {
   const set = (said: Partial<Draft>) => onChange({ ...draft, ...said })
   const text = (name: { [Key in keyof Draft]: Draft[Key] extends string ? Key : never }[keyof Draft]) => ({
     value: draft[name],
@@ -65,6 +73,18 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
       </Part>
       <Part title={t.sections.model} open>
         <ModelFields draft={draft} set={set} text={text} />
+      </Part>
+      <Part title={t.sections.output} open={draft.outputSchema !== ''}>
+        <TextArea
+          label={t.outputSchema}
+          help={t.outputHelp}
+          error={problemOfSchema(draft) ?? outputProblemOf(error)}
+          placeholder={SCHEMA_EXAMPLE}
+          spellCheck={false}
+          className="min-h-40 font-mono text-xs"
+          {...text('outputSchema')}
+        />
+        <TextField label={t.outputName} help={t.outputNameHelp} maxLength={64} {...text('outputName')} />
       </Part>
       <Part title={t.sections.tools}>
         <fieldset className="mb-4">
@@ -121,6 +141,19 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
   )
 }
 
+const SCHEMA_EXAMPLE = `{
+  "type": "object",
+  "properties": { "answer": { "type": "string" } },
+  "required": ["answer"]
+}`
+
+/** Returns the message of a refusal that names the output, or null. */
+function outputProblemOf(error: unknown): string | null {
+  if (!error) return null
+  const { message, detail } = toFailure(error)
+  return message.includes('output') ? [message, detail].filter(Boolean).join('. ') : null
+}
+
 function Part({ title, open, children }: { title: string; open?: boolean; children: React.ReactNode }) {
   return (
     <details open={open} className="mb-4 rounded-xl border border-line">
@@ -137,7 +170,9 @@ function ModelFields({
   set,
   text,
 }: PartProps & {
-  text: (name: 'model' | 'fallbackModels' | 'temperature' | 'topP' | 'maxOutputTokens' | 'maxTurns') => {
+  text: (
+    name: 'model' | 'fallbackModels' | 'temperature' | 'topP' | 'maxOutputTokens' | 'maxTurns' | 'contextWindow',
+  ) => {
     value: string
     onChange: (event: { target: { value: string } }) => void
   }
@@ -179,7 +214,15 @@ function ModelFields({
           {...text('maxOutputTokens')}
         />
         <TextField label={t.maxTurns} inputMode="numeric" placeholder={t.ownDefault} {...text('maxTurns')} />
+        <TextField label={t.contextWindow} inputMode="numeric" placeholder={t.learned} {...text('contextWindow')} />
       </div>
+      <Select
+        label={t.history}
+        help={t.historyHelp}
+        options={Object.entries(t.histories).map(([value, label]) => ({ value, label }))}
+        value={draft.history}
+        onChange={({ target }) => set({ history: target.value as Draft['history'] })}
+      />
     </>
   )
 }

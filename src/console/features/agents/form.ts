@@ -1,5 +1,6 @@
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Input, Output } from '../../api.ts'
+import { texts } from '../../texts.ts'
 
 export type Agent = Output<'agents.get'>['agent']
 
@@ -17,6 +18,11 @@ export type Draft = {
   maxOutputTokens: string
   reasoningEffort: string
   maxTurns: string
+  contextWindow: string
+  history: Agent['history']
+  /** The schema of the answers as JSON, empty for plain text, and the name of the answer. */
+  outputSchema: string
+  outputName: string
   initialGreeting: string
   tags: string
   skillIds: string[]
@@ -35,6 +41,7 @@ const asText = (value: number | undefined | null) => (value === undefined || val
 export const emptyDraft: Draft = {
   ...{ name: '', role: 'Assistant', description: '', systemPrompt: '', visibility: 'organization', model: '' },
   ...{ fallbackModels: '', temperature: '', topP: '', maxOutputTokens: '', reasoningEffort: '', maxTurns: '' },
+  ...{ contextWindow: '', history: 'cut', outputSchema: '', outputName: '' },
   ...{ initialGreeting: '', tags: '', skillIds: [], mcpInstanceIds: [], subagentIds: [], allowedTools: '' },
   ...{ disallowedTools: '', permissions: [], requireTools: false, otherSettings: {} },
 }
@@ -54,6 +61,10 @@ export function toDraft(agent: Agent): Draft {
     maxOutputTokens: asText(maxOutputTokens),
     reasoningEffort: reasoningEffort ?? '',
     maxTurns: asText(agent.maxTurns),
+    contextWindow: asText(agent.contextWindow),
+    history: agent.history,
+    outputSchema: agent.output ? JSON.stringify(agent.output.schema, null, 2) : '',
+    outputName: agent.output?.name ?? '',
     initialGreeting: agent.initialGreeting ?? '',
     tags: agent.tags.join(', '),
     skillIds: agent.skillIds,
@@ -69,6 +80,24 @@ export function toDraft(agent: Agent): Draft {
 
 const list = (text: string, by: RegExp) => [...new Set(text.split(by).map((each) => each.trim()))].filter(Boolean)
 const number = (text: string) => (text.trim() === '' ? undefined : Number(text))
+
+/** Returns why the text of a schema cannot be sent, or null. The service checks the schema itself. */
+export function problemOfSchema({ outputSchema }: Pick<Draft, 'outputSchema'>): string | null {
+  if (!outputSchema.trim()) return null
+  try {
+    const schema: unknown = JSON.parse(outputSchema)
+    return typeof schema === 'object' && schema && !Array.isArray(schema) ? null : texts.agents.noObject
+  } catch (error) {
+    return texts.agents.noJson(error instanceof Error ? error.message : String(error))
+  }
+}
+
+function toOutput({ outputSchema, outputName }: Draft): Written['output'] {
+  if (!outputSchema.trim()) return null
+  // A text with a problem is only compared, and never sent.
+  const schema = problemOfSchema({ outputSchema }) ? { text: outputSchema } : JSON.parse(outputSchema)
+  return { schema, ...(outputName.trim() && { name: outputName.trim() }) }
+}
 
 /** Converts a draft to a request. The service validates it. */
 type Written = Omit<
@@ -95,6 +124,9 @@ export function toInput(draft: Draft): Written & { systemPrompt: string } {
     fallbackModels: list(draft.fallbackModels, /,/),
     modelSettings,
     maxTurns: number(draft.maxTurns) ?? null,
+    contextWindow: number(draft.contextWindow) ?? null,
+    history: draft.history,
+    output: toOutput(draft),
     initialGreeting: draft.initialGreeting.trim() || null,
     tags: list(draft.tags, /,/),
     skillIds: draft.skillIds,

@@ -49,7 +49,8 @@ export function useFollowedChat(id: string) {
           void cache.invalidateQueries({ queryKey: ['approvals.list'] })
         }
         // A question is stored when its run starts, an answer when it ends.
-        if (event.event !== 'message') reread()
+        const isSummary = event.event === 'message' && event.data.messageType === 'summary' && event.data.text
+        if (event.event !== 'message' || isSummary) reread()
         else if (event.data.messageType === 'approval') void cache.invalidateQueries({ queryKey: ['approvals.list'] })
       },
       onState: setConnected,

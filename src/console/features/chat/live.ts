@@ -22,6 +22,8 @@ export type LiveRun = {
   warnings: string[]
   /** The reason of the current retry of the model. */
   retry: string | null
+  /** The summary of earlier turns: its text, or `''` while the model writes it. */
+  summary: string | null
   status: 'running' | 'completed' | 'failed' | 'cancelled'
   error: { message: string; code: string; detail: string | null } | null
 }
@@ -29,14 +31,15 @@ export type LiveRun = {
 export type Live = ReadonlyMap<string, LiveRun>
 
 const newRun = (executionId: string): LiveRun => ({
-  ...{ executionId, seq: 0, sessionId: null, steps: [], warnings: [], retry: null, status: 'running', error: null },
+  ...{ executionId, seq: 0, sessionId: null, steps: [], warnings: [], retry: null, summary: null },
+  ...{ status: 'running', error: null },
 })
 
 /** Changes one step of a run, and creates it if it is new. */
 function withStep(run: LiveRun, step: number, change: (step: LiveStep) => LiveStep): LiveRun {
   const found = run.steps.find((each) => each.step === step) ?? { step, text: '', thinking: '', tools: [] }
   const steps = [...run.steps.filter((each) => each.step !== step), change(found)].sort((a, b) => a.step - b.step)
-  return { ...run, steps, retry: null }
+  return { ...run, steps, retry: null, summary: run.summary || null }
 }
 
 const withTool = (run: LiveRun, id: string, change: Partial<LiveTool>): LiveRun => ({
@@ -80,6 +83,8 @@ function applyMessage(run: LiveRun, { data }: MessageEvent): LiveRun {
       return { ...run, warnings: [...run.warnings, data.text] }
     case 'retry':
       return { ...run, retry: data.reason }
+    case 'summary':
+      return { ...run, summary: data.text ?? '', retry: null }
     case 'resumed':
       // The fragments of that step start again.
       return { ...run, steps: run.steps.filter(({ step }) => step < data.step), retry: null }

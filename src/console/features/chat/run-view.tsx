@@ -6,7 +6,7 @@ import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Decision } from '../approvals/decision.tsx'
 import { type LiveRun, waitingIn } from './live.ts'
-import { Reasoning, ToolCall } from './tool-call.tsx'
+import { Reasoning, Summary, ToolCall } from './tool-call.tsx'
 
 /** The live output of a run: reasoning, text, tools, approvals, warnings, and its end. */
 export function RunView({ run }: { run: LiveRun }) {
@@ -16,6 +16,7 @@ export function RunView({ run }: { run: LiveRun }) {
   const isSilent = running && !waiting.length && (!last || (!last.text && !last.thinking && !last.tools.length))
   return (
     <>
+      {run.summary && <Summary text={run.summary} />}
       {run.steps.map((step) => (
         <div key={step.step}>
           {step.thinking && <Reasoning text={step.thinking} active={running && step === last && !step.text} />}
@@ -29,7 +30,7 @@ export function RunView({ run }: { run: LiveRun }) {
       {isSilent && (
         <p className="flex items-center gap-2 text-soft" role="status">
           <LoaderCircle size={15} aria-hidden className="animate-spin" />
-          {run.retry ? texts.chat.retries(run.retry) : texts.chat.works}
+          {run.retry ? texts.chat.retries(run.retry) : run.summary === '' ? texts.chat.summarizes : texts.chat.works}
         </p>
       )}
       <Warnings warnings={run.warnings} />

@@ -13,8 +13,8 @@ import { type LiveRun, textOf } from './live.ts'
 import { NextSteps } from './next-steps.tsx'
 import { useOutgoing } from './outgoing.ts'
 import { RunView } from './run-view.tsx'
-import { wayThrough } from './tree.ts'
-import { AnswerTurn, OutgoingTurn, QuestionTurn } from './turns.tsx'
+import { type Message, wayThrough } from './tree.ts'
+import { AnswerTurn, OutgoingTurn, QuestionTurn, SummaryLine } from './turns.tsx'
 
 const t = texts.chat
 
@@ -104,6 +104,9 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         </AnswerTurn>
       ),
     })
+  const addSummary = ({ id, summary }: Message) => {
+    if (summary) turns.push({ key: `summary-${id}`, node: <SummaryLine text={summary} /> })
+  }
   for (const { message, siblings } of way) {
     const { executionId } = message
     const run = live.get(executionId)
@@ -124,6 +127,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         ),
       })
       if (run && !answer) addRun(run)
+      addSummary(message)
       continue
     }
     turns.push({
@@ -140,6 +144,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         </AnswerTurn>
       ),
     })
+    addSummary(message)
   }
   for (const one of outgoing) {
     if (one.executionId && onWay.has(one.executionId)) continue

@@ -41,13 +41,12 @@ export function ToolCall({ call, waits, running }: { call: Call; waits: boolean;
   )
 }
 
-/** The collapsed reasoning of the model before its answer. */
-export function Reasoning({ text, active }: { text: string; active: boolean }) {
+function Folded({ title, text }: { title: string; text: string }) {
   return (
-    <details className="group/thought my-2 text-soft">
+    <details className="group/folded my-2 text-soft">
       <summary className="flex list-none items-center gap-1.5 text-xs">
-        <ChevronRight size={14} aria-hidden className="transition-transform group-open/thought:rotate-90" />
-        {active ? texts.chat.thinks : texts.chat.thought}
+        <ChevronRight size={14} aria-hidden className="transition-transform group-open/folded:rotate-90" />
+        {title}
       </summary>
       <div className="mt-1 whitespace-pre-wrap border-line border-l-2 pl-3 text-sm" dir="auto">
         {text}
@@ -55,3 +54,11 @@ export function Reasoning({ text, active }: { text: string; active: boolean }) {
     </details>
   )
 }
+
+/** The collapsed reasoning of the model before its answer. */
+export const Reasoning = ({ text, active }: { text: string; active: boolean }) => (
+  <Folded title={active ? texts.chat.thinks : texts.chat.thought} text={text} />
+)
+
+/** The collapsed summary that later runs get instead of earlier turns. */
+export const Summary = ({ text }: { text: string }) => <Folded title={texts.chat.summarized} text={text} />

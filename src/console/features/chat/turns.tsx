@@ -12,7 +12,7 @@ import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import type { Outgoing } from './outgoing.ts'
 import { Ended } from './run-view.tsx'
-import { Reasoning, ToolCall } from './tool-call.tsx'
+import { Reasoning, Summary, ToolCall } from './tool-call.tsx'
 import type { Message } from './tree.ts'
 
 const t = texts.chat
@@ -148,6 +148,13 @@ export function QuestionTurn({ message, siblings, busy, onChoose, onEdit, onAgai
     </div>
   )
 }
+
+/** A line below the turns that a summary covers, with the summary. */
+export const SummaryLine = ({ text }: { text: string }) => (
+  <div className="border-line border-t border-dashed pt-1">
+    <Summary text={text} />
+  </div>
+)
 
 type AnswerProps = {
   agentName: string

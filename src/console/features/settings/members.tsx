@@ -10,6 +10,7 @@ import { useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useMembers } from '../agents/names.ts'
+import { FormerMembers } from './former-members.tsx'
 import { Invitations } from './invitations.tsx'
 
 const t = texts.settings.members
@@ -81,6 +82,11 @@ export function Members() {
       {isAdmin && (
         <div className="mt-8">
           <Invitations />
+        </div>
+      )}
+      {own === 'owner' && (
+        <div className="mt-8">
+          <FormerMembers />
         </div>
       )}
       <Confirm

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
-import { Trash2 } from 'lucide-react'
-import { useState } from 'react'
+import { Pencil, Trash2 } from 'lucide-react'
+import { useRef, useState } from 'react'
 import { tell } from '../../api.ts'
 import { Button, IconButton } from '../../components/button.tsx'
 import { TextField } from '../../components/field.tsx'
@@ -10,7 +10,12 @@ import { texts } from '../../texts.ts'
 
 const t = texts.spaces
 
-type Names = { data: { secrets: string[] } | undefined; error: unknown; isPending: boolean; refetch: () => unknown }
+type Names = {
+  data: { secrets: string[]; hosts: Record<string, string[]> } | undefined
+  error: unknown
+  isPending: boolean
+  refetch: () => unknown
+}
 
 type Place = { spaceId: string } | { orgId: string }
 
@@ -28,9 +33,11 @@ export function Secrets({ place }: { place: Place }) {
   const list: Names = isSpace ? ofSpace : ofOrganization
   const [name, setName] = useState('')
   const [value, setValue] = useState('')
+  const [hosts, setHosts] = useState('')
+  const valueField = useRef<HTMLInputElement>(null)
   const save = useAction<void, unknown>(
     () => {
-      const secrets = { [name.trim()]: value }
+      const secrets = { [name.trim()]: { value, hosts: hosts.split(/[\s,]+/).filter(Boolean) } }
       return isSpace
         ? tell('secrets.set', { id: place.spaceId, secrets })
         : tell('secrets.setEnv', { ...place, secrets })
@@ -42,6 +49,7 @@ export function Secrets({ place }: { place: Place }) {
       onDone: () => {
         setName('')
         setValue('')
+        setHosts('')
       },
     },
   )
@@ -56,12 +64,26 @@ export function Secrets({ place }: { place: Place }) {
     <div className="max-w-3xl">
       <p className="mb-3 text-soft">{t.secretHelp}</p>
       <Loaded query={list}>
-        {({ secrets }) =>
+        {({ secrets, hosts: hostsOf }) =>
           secrets.length ? (
             <Rows>
               {secrets.map((secret) => (
                 <li key={secret} className="flex items-center gap-2 py-1.5 pr-2 pl-4">
-                  <code className="min-w-0 flex-1 truncate font-mono text-xs">{secret}</code>
+                  <div className="min-w-0 flex-1">
+                    <code className="block truncate font-mono text-xs">{secret}</code>
+                    <p className="truncate text-soft text-xs" dir="auto">
+                      {hostsOf[secret]?.length ? t.secretSentTo(hostsOf[secret].join(', ')) : t.secretNoHosts}
+                    </p>
+                  </div>
+                  <IconButton
+                    label={t.replaceSecret(secret)}
+                    icon={Pencil}
+                    onClick={() => {
+                      setName(secret)
+                      setHosts(hostsOf[secret]?.join(', ') ?? '')
+                      valueField.current?.focus()
+                    }}
+                  />
                   <IconButton label={t.deleteSecret(secret)} icon={Trash2} onClick={() => remove.mutate(secret)} />
                 </li>
               ))}
@@ -94,8 +116,18 @@ export function Secrets({ place }: { place: Place }) {
             autoComplete="new-password"
             value={value}
             onChange={({ target }) => setValue(target.value)}
+            ref={valueField}
           />
         </div>
+        <TextField
+          label={t.secretHosts}
+          help={t.secretHostsHelp}
+          className="font-mono"
+          autoComplete="off"
+          placeholder="api.example.com"
+          value={hosts}
+          onChange={({ target }) => setHosts(target.value)}
+        />
         {save.error && <Problem error={save.error} />}
         <Button kind="primary" type="submit" disabled={!name.trim() || !value} busy={save.isPending}>
           {texts.save}
