@@ -65,6 +65,63 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await guest.context.close()
   })
 
+  it('lets an owner take over what a former member owns', async () => {
+    const joan = await server.member()
+    const agent = { name: 'Left behind', systemPrompt: 'You help.', visibility: 'private' }
+    await request(server, 'POST', '/api/v1/agents', { token: joan.token, body: agent })
+    const organization = (await request(server, 'GET', '/api/v1/organizations')).body.organizations[0].id
+    await request(server, 'DELETE', `/api/v1/organizations/${organization}/members/${joan.userId}`)
+    const { page, context, complaints } = await visit(browser, owner, '/app/settings/members')
+    await page.getByRole('button', { name: 'Take over' }).click()
+    await page.getByRole('dialog').getByText('Left behind').waitFor()
+    await page.getByRole('dialog').getByRole('button', { name: 'Take over' }).click()
+    await expect.poll(() => page.getByText('Former members').count()).toBe(0)
+    const { agents } = (await request(server, 'GET', '/api/v1/agents?owner=me')).body
+    expect(agents.map(({ name }: { name: string }) => name)).toContain('Left behind')
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
+  it('shows the hosts of a secret, and replaces them with its value', async () => {
+    const { page, context, complaints } = await visit(browser, owner, '/app/settings/secrets')
+    await page.getByLabel('Name').fill('TRACKER')
+    await page.getByLabel('Value').fill('one')
+    await page.getByLabel('Hosts').fill('api.example.com, two.example.com')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByText('Sent to api.example.com, two.example.com').waitFor()
+    await page.getByRole('button', { name: 'Replace TRACKER' }).click()
+    await page.getByLabel('Value').fill('two')
+    await page.getByLabel('Hosts').fill('')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByText('Sent only to MCP servers').waitFor()
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
+  it('keeps an agent with a schema of its answers, and points at a schema that is none', async () => {
+    const { page, context, complaints } = await visit(browser, owner, '/app/agents/new')
+    await page.getByLabel('Name', { exact: true }).fill('Clerk')
+    await page.getByLabel('System prompt').fill('You answer in JSON.')
+    await page.getByLabel('Long conversations').selectOption({ label: 'Have the model summarize the oldest turns' })
+    await page.getByText('Form of the answers').click()
+    const schema = page.getByLabel('JSON Schema of the answers')
+    const save = page.getByRole('button', { name: 'Create' })
+    await schema.fill('{"type": ')
+    await page.getByText('This is not JSON').waitFor()
+    expect(await save.isDisabled()).toBe(true)
+    await schema.fill('{"type": "nothing"}')
+    await save.click()
+    await page.getByText('Invalid value for field: output.schema').last().waitFor()
+    expect(await schema.getAttribute('aria-invalid')).toBe('true')
+    await schema.fill('{"type": "object"}')
+    await save.click()
+    await page.getByText('Agent created').waitFor()
+    const { agents } = (await request(server, 'GET', '/api/v1/agents?search=clerk')).body
+    expect(agents).toMatchObject([{ history: 'summarize', output: { schema: { type: 'object' } } }])
+    expect(complaints).toEqual([])
+    await context.close()
+  })
+
   it('creates a key of a service account, which works until it is revoked', async () => {
     const { page, context } = await visit(browser, owner, '/app/settings/service-accounts')
     await page.getByRole('button', { name: 'New service account' }).click()

@@ -123,6 +123,43 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
   }
 }
 
+export type Conversation = Awaited<ReturnType<Lab['session']>>
+
+/** Adds a number of turns of a few bytes each after the first one of a session, as its runs would have stored them. */
+export async function addTurns({ db }: Lab, { sessionId }: Conversation, count: number): Promise<void> {
+  const first = await db.execution.findFirstOrThrow({ where: { sessionId } })
+  const said = await db.message.findMany({ where: { sessionId }, orderBy: { position: 'asc' } })
+  const numbers = Array.from({ length: count }, (_, index) => index + 2)
+  const idOf = (queueSeq: number) => `${sessionId}-${queueSeq}`
+  await db.execution.createMany({
+    data: numbers.map((queueSeq) => ({
+      ...first,
+      ...{
+        id: idOf(queueSeq),
+        rootExecutionId: idOf(queueSeq),
+        mediaIds: [],
+        files: [],
+        overrides: {},
+        modelsTried: [],
+        queueSeq,
+      },
+    })),
+  })
+  await db.message.createMany({
+    data: numbers.flatMap((queueSeq) =>
+      said.map((message, index) => ({
+        ...message,
+        id: `${idOf(queueSeq)}-${message.role}`,
+        executionId: idOf(queueSeq),
+        position: queueSeq * 2 - 1 + index,
+        content: `${message.role === 'user' ? 'q' : 'a'}${queueSeq}`,
+        toolCalls: [],
+      })),
+    ),
+  })
+  await db.session.update({ where: { id: sessionId }, data: { lastQueueSeq: count + 1 } })
+}
+
 /** Creates the maintenance of the lab’s database, by default without work. */
 export function maintenanceOf({ db, clock, server }: Lab, overrides: Partial<MaintenanceDeps>) {
   const { settings, log, pause } = server.service.deps

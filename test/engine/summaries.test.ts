@@ -4,7 +4,7 @@ import { graphql } from '../graphql/support.ts'
 import { type ModelRequest, questionOf } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { call, type Equipped, offered, startEquipped, told } from './equipped.ts'
-import { createAgent, ended, followed, type Lab, startLab } from './lab.ts'
+import { addTurns, createAgent, ended, followed, type Lab, startLab } from './lab.ts'
 
 // Summaries of earlier turns that do not fit (contract-2.md section 2.7). The history has room for 2,400 bytes, which
 // is three turns of `turn`.
@@ -306,6 +306,19 @@ describe('a summary', () => {
       [SYSTEM, ...turn(3), ...turn(4), ...turn(5), user(question(6))],
     ])
   })
+})
+
+test('a history of more than 800 messages is summarized even if it is short', async () => {
+  await using large = await startLab()
+  const session = await large.session()
+  await addTurns(large, session, 400)
+  await request(large.server, 'PATCH', `/api/v1/agents/${large.agentId}`, { body: { history: 'summarize' } })
+  const body = { message: 'What now?', chatId: session.chatId }
+  await request(large.server, 'POST', `/api/v1/agents/${large.agentId}/execute`, { body })
+  const [forSummary, forAnswer] = large.model.requests.slice(-2)
+  expect(String(forSummary!.body.messages[1]?.content)).toMatch(/^<conversation>\nUser: Begin\n/)
+  expect(forAnswer!.body.messages).toHaveLength(1 + 400 + 1)
+  expect(forAnswer!.body.messages[1]?.content).toMatch(/^\[Summary of .*\n\nq202$/s)
 })
 
 test('without room for a history no summary is asked for', async () => {

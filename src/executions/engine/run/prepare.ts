@@ -2,7 +2,7 @@ import type { Logger } from 'pino'
 import { covers } from '../../../auth/scopes.ts'
 import { type Db, Prisma } from '../../../db/client.ts'
 import { lacksScope } from '../../../errors.ts'
-import { given } from '../../../lib/changes.ts'
+import { omitUndefined } from '../../../lib/changes.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import { type Output, outputOf } from '../../../lib/output.ts'
@@ -113,7 +113,7 @@ function summarizerDeps(deps: PrepareDeps, attempt: Attempt): SummarizerDeps {
 
 /** Returns the settings that apply to a summary: the others are about the form of answers. */
 function plain({ temperature, topP, seed, reasoningEffort, providerOptions }: ModelSettings): ModelSettings {
-  return given({ temperature, topP, seed, reasoningEffort, providerOptions })
+  return omitUndefined({ temperature, topP, seed, reasoningEffort, providerOptions })
 }
 
 /** Returns whether the agent belongs to the organization of the run, which may read its provider's messages. */

@@ -7,7 +7,7 @@ import { ask } from './ask.ts'
 import type { Asking } from './asking.ts'
 import { summaryMessage } from './history.ts'
 import type { PastTurn, Prompt } from './prompt.ts'
-import type { RunInput, RunUsage, Say } from './run.ts'
+import type { Emit, RunInput, RunUsage } from './run.ts'
 import { commonLimit, sizeOf } from './shorten.ts'
 import type { Warn } from './warnings.ts'
 
@@ -19,6 +19,9 @@ const MAX_SUMMARY = 8_000
 const MIN_SUMMARY = 150
 /** Share of the rest that the latest turns keep, so that some turns can follow before the next summary. */
 const KEPT_SHARE = 1 / 2
+/** Number of messages beyond which a history does not fit, and that it keeps then. No more than 1,000 are read. */
+const MAX_MESSAGES = 800
+const KEPT_MESSAGES = 400
 /** Average bytes of a word with its blank. Models count words better than tokens. */
 const BYTES_PER_WORD = 8
 /** Size of the request for a summary without its texts (bytes), and the least size of the conversation in it. */
@@ -34,7 +37,7 @@ export type Summarizer = {
    * the turns by it. Adds the tokens to `usage`. If that fails, leaves the turns out and warns. Throws only if the run
    * is stopped.
    */
-  summarize(input: RunInput, usage: RunUsage, say: Say): Promise<void>
+  summarize(input: RunInput, usage: RunUsage, emit: Emit): Promise<void>
   /** Leaves the oldest turns out if the history does not fit. */
   cut(input: RunInput): void
 }
@@ -60,6 +63,9 @@ export function createSummarizer(
     ...past.flatMap(({ messages }) => messages),
   ]
 
+  const fits = (room: number): boolean =>
+    sizeOf(history()) <= room && past.reduce((sum, { rows }) => sum + rows.length, 0) <= MAX_MESSAGES
+
   /** Returns the room for the history beside the system prompt, the question and what follows it. */
   const roomIn = ({ asking, tools, prompt, question }: RunInput): number =>
     Math.min(maxHistory, asking.capacity(tools) - sizeOf([...prompt.slice(0, 1), ...prompt.slice(question)]))
@@ -81,19 +87,19 @@ export function createSummarizer(
   }
 
   /** Asks for a summary of some turns, again with half of their text if the model finds the request too long. */
-  async function askFor(input: RunInput, turns: readonly PastTurn[], budget: number, usage: RunUsage, say: Say) {
+  async function askFor(input: RunInput, turns: readonly PastTurn[], budget: number, usage: RunUsage, emit: Emit) {
     const capacity = input.asking.capacity(input.tools) - FRAME - Buffer.byteLength(summary ?? '')
     const room = Math.max(Math.min(maxHistory, capacity), MIN_TRANSCRIPT)
     const request = (size: number) => requestFor(summary, transcriptOf(turns, size), budget)
     try {
-      return await askOnce(input, request(room), usage, say)
+      return await askOnce(input, request(room), usage, emit)
     } catch (error) {
       if (classifyModelError(error).kind !== 'context_too_long') throw error
-      return askOnce(input, request(room / 2), usage, say)
+      return askOnce(input, request(room / 2), usage, emit)
     }
   }
 
-  async function askOnce(input: RunInput, prompt: LanguageModelV4Prompt, usage: RunUsage, say: Say): Promise<string> {
+  async function askOnce(input: RunInput, prompt: LanguageModelV4Prompt, usage: RunUsage, emit: Emit): Promise<string> {
     const { signal } = input.controller
     // A failed request aborts the controller that it is given, and the run goes on without the summary.
     const controller = new AbortController()
@@ -104,7 +110,7 @@ export function createSummarizer(
       const asking = await openAsking(input.asking.current.id)
       const own = { ...input, asking, controller, prompt, question: 1, tools: [], output: null, summarizer: null }
       const { parts, stopReason } = await ask(own, prompt, 1, usage, (data) =>
-        data.messageType === 'retry' ? say(data) : undefined,
+        data.messageType === 'retry' ? emit(data) : undefined,
       )
       const text = textOf(parts).trim()
       if (stopReason === 'content_filter' || stopReason === 'refusal')
@@ -118,20 +124,21 @@ export function createSummarizer(
 
   return {
     cut: leaveOut,
-    async summarize(input, usage, say) {
+    async summarize(input, usage, emit) {
       const room = roomIn(input)
-      if (sizeOf(history()) <= room) return
+      if (fits(room)) return
       const budget = Math.min(MAX_SUMMARY, Math.floor(room * SUMMARY_SHARE))
-      const kept = latest(past, (room - budget) * KEPT_SHARE)
+      const few = lastWithin(past, KEPT_MESSAGES, ({ rows }) => rows.length)
+      const kept = latest(few, (room - budget) * KEPT_SHARE)
       const covered = past.slice(0, past.length - kept.length)
       const messageId = covered.at(-1)?.rows.at(-1)?.id
       if (!messageId || budget < MIN_SUMMARY) return leaveOut(input)
       try {
-        await say({ messageType: 'summary', messageId, text: null })
-        const text = limitBytes(await askFor(input, covered, budget, usage, say), budget)
+        await emit({ messageType: 'summary', messageId, text: null })
+        const text = limitBytes(await askFor(input, covered, budget, usage, emit), budget)
         await input.steps().summarize(messageId, text)
         replace(input, kept, text)
-        await say({ messageType: 'summary', messageId, text })
+        await emit({ messageType: 'summary', messageId, text })
       } catch (error) {
         input.controller.signal.throwIfAborted()
         if (error instanceof Stop) {
