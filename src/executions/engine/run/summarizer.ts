@@ -2,7 +2,7 @@ import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/prov
 import { cut } from '../../../lib/text.ts'
 import { textOf } from '../events/events.ts'
 import { classifyModelError, ModelError } from '../models/model-errors.ts'
-import { Stop } from './abort.ts'
+import { AbortReason } from './abort.ts'
 import { ask } from './ask.ts'
 import type { Asking } from './asking.ts'
 import { summaryMessage } from './history.ts'
@@ -141,7 +141,7 @@ export function createSummarizer(
         await emit({ messageType: 'summary', messageId, text })
       } catch (error) {
         input.controller.signal.throwIfAborted()
-        if (error instanceof Stop) {
+        if (error instanceof AbortReason) {
           input.controller.abort(error)
           throw error
         }
