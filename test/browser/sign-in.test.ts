@@ -140,6 +140,10 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     const answer = page.waitForResponse('**/api/v1/chats')
     await page.getByRole('button', { name: 'Execute' }).click()
     expect((await answer).status()).toBe(200)
+    // A schema that the operation refers to has its members.
+    await page.getByText('Schema', { exact: true }).last().click()
+    await page.getByText('The body of every error').waitFor()
+    await page.getByText('statusMessage', { exact: true }).waitFor()
     expect(await server.service.deps.db.chat.count({ where: { organizationId } })).toBe(1)
     expect(complaints).toEqual([])
     await context.close()
