@@ -2,9 +2,10 @@ import { Event } from '../executions/graphql-events.ts'
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
 import { shows } from '../graphql/procedures.ts'
+import { batchesOf, eachOf } from '../subscriptions.ts'
 import type { ChatEvent as ChatEventRow } from '../wire.ts'
 import { Status } from './graphql.ts'
-import { batchesOf, chats } from './router.ts'
+import { chats } from './router.ts'
 import * as schema from './schema.ts'
 
 const Type = builder.enumType('ChatEventType', {
@@ -53,12 +54,8 @@ builder.subscriptionField('chatEvents', (t) =>
     // Errors are reported before the first event, or not at all.
     subscribe: async (_, args, { caller }) => {
       const { after, ...input } = parseArgs(Follow, args)
-      return each(batchesOf(await caller.chats.events({ ...input, lastEventId: after })))
+      return eachOf(batchesOf(await caller.chats.events({ ...input, lastEventId: after })))
     },
     resolve: (event) => event,
   }),
 )
-
-async function* each(batches: AsyncIterable<readonly ChatEventRow[]>): AsyncGenerator<ChatEventRow> {
-  for await (const events of batches) yield* events
-}

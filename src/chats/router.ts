@@ -1,9 +1,8 @@
-import { tracked } from '@trpc/server'
 import { send } from '../executions/again.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import { idempotent } from '../idempotency.ts'
+import { inBatches } from '../subscriptions.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
-import type { ChatEvent } from '../wire.ts'
 import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -67,8 +66,7 @@ export const chats = router({
   events: tokenProcedure('chats:read')
     .input(schema.FollowChat)
     .subscription(async ({ ctx, input }) => {
-      const batches = await follow(ctx.actor, ctx.deps, input, ctx.streamTo)
-      return { batches, [Symbol.asyncIterator]: () => trackEach(batches) }
+      return inBatches(await follow(ctx.actor, ctx.deps, input, ctx.streamTo), ({ id }) => id)
     }),
 
   messages: tokenProcedure('chats:read')
@@ -78,12 +76,3 @@ export const chats = router({
     .output(schema.MessagesResponse)
     .query(({ ctx, input }) => service.messages(ctx.actor, ctx.deps, input)),
 })
-
-/** Returns the batches of the caller's `events` for the other APIs. */
-export const batchesOf = (events: AsyncIterable<unknown>) =>
-  (events as unknown as { batches: AsyncIterable<readonly ChatEvent[]> }).batches
-
-/** Adds the ids that tRPC needs to resume. */
-async function* trackEach(batches: AsyncIterable<readonly ChatEvent[]>) {
-  for await (const events of batches) for (const event of events) yield tracked(event.id, event)
-}

@@ -2,9 +2,10 @@ import { builder } from '../graphql/builder.ts'
 import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { shows } from '../graphql/procedures.ts'
-import { batchesOf, events } from './router.ts'
+import { trackedOf } from '../subscriptions.ts'
+import { events } from './router.ts'
 import * as schema from './schema.ts'
-import type { FeedEvent } from './service.ts'
+import type { ShownEvent } from './show.ts'
 
 const OrganizationEvent = objectFromZod(
   'OrganizationEvent',
@@ -22,11 +23,11 @@ builder.queryField('events', (t) =>
   }),
 )
 
-const FeedEventType = builder.objectRef<FeedEvent>('FollowedEvent').implement({
+const FeedEventType = builder.objectRef<{ id: string; data: ShownEvent }>('FollowedEvent').implement({
   description: 'An event of the feed, as it happens',
   fields: (t) => ({
     id: t.exposeID('id', { description: 'Opaque. Pass the last one as `after` to resume' }),
-    event: t.field({ type: OrganizationEvent, description: 'The event', resolve: ({ event }) => event }),
+    event: t.field({ type: OrganizationEvent, description: 'The event', resolve: ({ data }) => data }),
   }),
 })
 
@@ -41,12 +42,8 @@ builder.subscriptionField('events', (t) =>
     args: argsFromZod(Follow),
     subscribe: async (_, args, { caller }) => {
       const { after, ...input } = args
-      return each(batchesOf(await caller.events.follow({ ...input, lastEventId: after } as never)))
+      return trackedOf(await caller.events.follow({ ...input, lastEventId: after } as never))
     },
     resolve: (event) => event,
   }),
 )
-
-async function* each(batches: AsyncIterable<readonly FeedEvent[]>): AsyncGenerator<FeedEvent> {
-  for await (const found of batches) yield* found
-}

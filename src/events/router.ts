@@ -21,15 +21,11 @@ export const events = router({
     .subscription(async ({ ctx, input: { lastEventId, ...input } }) => {
       const since = lastEventId ?? input.since
       const batches = await service.follow(ctx.actor, ctx.deps, { ...input, ...(since && { since }) }, ctx.streamTo)
-      return { batches, [Symbol.asyncIterator]: () => trackEach(batches) }
+      return trackEach(batches)
     }),
 })
 
-/** Returns the batches of the caller's `follow` for the other APIs. */
-export const batchesOf = (followed: AsyncIterable<unknown>) =>
-  (followed as unknown as { batches: AsyncIterable<readonly FeedEvent[]> }).batches
-
-/** Adds the ids that tRPC needs to resume. */
+/** Adds the ids that clients need to resume. */
 async function* trackEach(batches: AsyncIterable<readonly FeedEvent[]>) {
-  for await (const found of batches) for (const { id, event } of found) yield tracked(id, event)
+  for await (const events of batches) for (const { id, event } of events) yield tracked(id, event)
 }

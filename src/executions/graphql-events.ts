@@ -16,6 +16,7 @@ import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { shows } from '../graphql/procedures.ts'
 import { rowsOf } from '../graphql/rows.ts'
+import { batchesOf, eachOf } from '../subscriptions.ts'
 import {
   type ContentBlock,
   EDGE_COLUMNS,
@@ -27,7 +28,7 @@ import {
   terminalEvent,
 } from './engine/events/events.ts'
 import { Execution, isReadable, Status, Usage } from './graphql.ts'
-import { batchesOf, executions } from './router.ts'
+import { executions } from './router.ts'
 import * as schema from './schema.ts'
 
 type Of<Name extends ExecutionEvent['event']> = Extract<ExecutionEvent, { event: Name }>
@@ -346,11 +347,8 @@ builder.subscriptionField('executionEvents', (t) =>
     type: Event,
     args: argsFromZod(Follow),
     // Errors are reported before the first event, or not at all.
-    subscribe: async (_, args, { caller }) => each(batchesOf(await caller.executions.events(parseArgs(Follow, args)))),
+    subscribe: async (_, args, { caller }) =>
+      eachOf(batchesOf(await caller.executions.events(parseArgs(Follow, args)))),
     resolve: (event) => event,
   }),
 )
-
-async function* each(batches: AsyncIterable<readonly ExecutionEvent[]>): AsyncGenerator<ExecutionEvent> {
-  for await (const events of batches) yield* events
-}

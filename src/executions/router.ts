@@ -1,9 +1,8 @@
-import { tracked } from '@trpc/server'
 import { idempotentLease } from '../idempotency.ts'
+import { inBatches } from '../subscriptions.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
-import type { ExecutionEvent } from './engine/events/events.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -77,19 +76,9 @@ export const executions = router({
     .input(schema.FollowExecution)
     .subscription(async ({ ctx, input }) => {
       const { batches, isOver } = await service.follow(ctx.actor, ctx.deps, input, ctx.streamTo)
-      return { batches, isOver, [Symbol.asyncIterator]: () => trackEach(batches) }
+      return { ...inBatches(batches, ({ seq }) => String(seq)), isOver }
     }),
 })
 
-/** Value of the caller's `events` for the other APIs, which need not track each event; its declared type differs. */
-type Followed = { batches: AsyncIterable<readonly ExecutionEvent[]>; isOver: boolean }
-
-export const batchesOf = (events: AsyncIterable<unknown>) => (events as unknown as Followed).batches
-
-/** Returns whether the caller already has the last event and should not reconnect. */
-export const isOver = (events: AsyncIterable<unknown>) => (events as unknown as Followed).isOver
-
-/** Adds the ids that tRPC needs to resume. */
-async function* trackEach(batches: AsyncIterable<readonly ExecutionEvent[]>) {
-  for await (const events of batches) for (const event of events) yield tracked(String(event.seq), event)
-}
+/** Returns whether the caller of `events` already has the last one and should not reconnect. */
+export const isOver = (events: object): boolean => 'isOver' in events && events.isOver === true

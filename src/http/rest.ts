@@ -1,17 +1,16 @@
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
-import { batchesOf as chatBatchesOf } from '../chats/router.ts'
 import { UploadFile } from '../client/schema.ts'
 import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
-import { batchesOf as feedBatchesOf } from '../events/router.ts'
-import type { FeedEvent } from '../events/service.ts'
-import type { ExecutionRow } from '../executions/engine/events/events.ts'
-import { batchesOf, isOver } from '../executions/router.ts'
+import type { ShownEvent } from '../events/show.ts'
+import { type ExecutionRow, isTerminal } from '../executions/engine/events/events.ts'
+import { isOver } from '../executions/router.ts'
 import type { Execute } from '../executions/schema.ts'
 import { cancel, followFrom } from '../executions/service.ts'
 import { readKey } from '../idempotency.ts'
 import { createCaller } from '../router.ts'
+import { batchesOf, trackedOf } from '../subscriptions.ts'
 import { type Context, fromTRPCError } from '../trpc.ts'
 import type { ChatEvent } from '../wire.ts'
 import { exportAudit } from './audit.ts'
@@ -35,12 +34,7 @@ import { findRoute, methodsAt, type Route } from './routes.ts'
 import { EVENT_STREAM, type ServerSentEvent, writeEvents } from './sse.ts'
 import { checkQuery, explainByFields, isAdded, refuseParameter, unknownFields, warningsOf } from './unknown-names.ts'
 
-const EVENTS = patternOf(EVENTS_PATH)
-const CHAT_EVENTS = patternOf(CHAT_EVENTS_PATH)
-const TASK_CHANGES = patternOf(TASK_CHANGES_PATH)
-const APPROVAL_CHANGES = patternOf(APPROVAL_CHANGES_PATH)
 const FEED = patternOf(FEED_PATH)
-const FEED_STREAM = patternOf(FEED_STREAM_PATH)
 const MEDIA_CONTENT = patternOf(CONTENT_PATH)
 const MEDIA = patternOf(MEDIA_PATH)
 const AUDIT_EXPORT = patternOf(AUDIT_EXPORT_PATH)
@@ -95,18 +89,8 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
   const path = decodeUnreserved((req.url ?? '').split('?', 1)[0] ?? '')
   // Node sends no body in answer to a HEAD.
   const method = req.method === 'HEAD' ? 'GET' : (req.method ?? '')
-  const [, executionId] = EVENTS.exec(path) ?? []
-  if (executionId && method === 'GET') return sendEvents(context, req, res, executionId)
-  const [, chatId] = CHAT_EVENTS.exec(path) ?? []
-  if (chatId && method === 'GET') return sendChatEvents(context, req, res, chatId)
-  if (method === 'GET' && TASK_CHANGES.test(path)) {
-    return sendChanges(context, req, res, ['id'], (caller, input) => caller.tasks.changes(input))
-  }
-  if (method === 'GET' && APPROVAL_CHANGES.test(path)) {
-    return sendChanges(context, req, res, ['executionId'], (caller, input) => caller.approvals.changes(input))
-  }
-  const wantsFeed = FEED_STREAM.test(path) || (FEED.test(path) && /text\/event-stream/i.test(req.headers.accept ?? ''))
-  if (wantsFeed && method === 'GET') return sendFeed(context, req, res)
+  const stream = method === 'GET' ? findStream(path, req.headers) : null
+  if (stream) return sendStream(context, req, res, stream)
   const [, mediaId] = MEDIA_CONTENT.exec(path) ?? []
   if (mediaId && method === 'GET') {
     await checkQuery(context, req.url ?? '', [])
@@ -173,7 +157,7 @@ function withWarnings(answer: object & { warnings?: unknown }, warnings: readonl
 
 /** Returns the 405 of a path with other methods, or the 404 of an unknown path. */
 function refuseMethod(path: string): Error {
-  const isStream = [EVENTS, CHAT_EVENTS, TASK_CHANGES, APPROVAL_CHANGES, MEDIA_CONTENT, AUDIT_EXPORT].some((of) =>
+  const isStream = [...EVENT_STREAMS.map(({ pattern }) => pattern), MEDIA_CONTENT, AUDIT_EXPORT].some((of) =>
     of.test(path),
   )
   const methods = [...methodsAt(path), ...(isStream ? ['GET'] : []), ...(isUploadPath(path) ? ['POST'] : [])]
@@ -194,7 +178,7 @@ function streamRun(
   { row, actor }: Accepted,
   { onDisconnect, content }: StreamOptions,
 ): Promise<void> {
-  const written = writeEvents(res, followFrom(actor, deps, row, 0, streamTo, { content }))
+  const written = writeEvents(res, followFrom(actor, deps, row, 0, streamTo, { content }), isTerminal)
   // Stays synchronous, because most streams have nothing to wait for afterwards.
   if (onDisconnect !== 'cancel') return written
   return written.then(async () => {
@@ -203,63 +187,90 @@ function streamRun(
   })
 }
 
-/** Sends the subscription `executions.events` as the documented stream. */
-async function sendEvents(
-  context: Context,
-  req: IncomingMessage,
-  res: ServerResponse,
-  executionId: string,
-): Promise<void> {
-  await checkQuery(context, req.url ?? '', ['after', 'content'])
-  const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
-  const after = searchParams.get('after') ?? undefined
-  const content = searchParams.get('content') ?? undefined
-  const lastEventId = req.headers['last-event-id']
-  const events = await createCaller(context).executions.events({ executionId, after, lastEventId, content } as never)
-  // Without the 204 an EventSource would reconnect forever.
-  if (isOver(events)) {
-    await events[Symbol.asyncIterator]().return?.()
-    res.writeHead(204).end()
-    return
-  }
-  if (req.method !== 'HEAD') return writeEvents(res, batchesOf(events))
-  await events[Symbol.asyncIterator]().return?.()
-  res.writeHead(200, EVENT_STREAM).end()
-}
-
-/** Sends the subscription `chats.events` as the documented stream. It ends with the connection. */
-async function sendChatEvents(context: Context, req: IncomingMessage, res: ServerResponse, id: string): Promise<void> {
-  await checkQuery(context, req.url ?? '', ['content'])
-  const content = new URL(req.url ?? '/', 'http://localhost').searchParams.get('content') ?? undefined
-  const lastEventId = req.headers['last-event-id'] || undefined
-  const events = await createCaller(context).chats.events({ id, lastEventId, content } as never)
-  if (req.method !== 'HEAD') return writeEvents(res, numbered(chatBatchesOf(events)), () => false)
-  await events[Symbol.asyncIterator]().return?.()
-  res.writeHead(200, EVENT_STREAM).end()
-}
-
 type Caller = ReturnType<typeof createCaller>
 
-/**
- * Sends a subscription to changes as the documented stream, from now on. Its events have no ids, because it cannot
- * resume.
- */
-async function sendChanges(
+/** A subscription as a stream of server-sent events. */
+type EventStream = {
+  pattern: RegExp
+  /** Query parameters. */
+  query: readonly string[]
+  /** Whether it can resume after a `Last-Event-ID`. */
+  resumes?: true
+  /** Opens it with the query, which the procedure validates. */
+  open: (caller: Caller, input: Readonly<Record<string, string>>) => Promise<Opened>
+}
+
+type Opened = {
+  batches: AsyncIterable<readonly ServerSentEvent[]>
+  /** Recognizes the last event. A stream without one ends with the connection. */
+  isLast?: (event: ServerSentEvent) => boolean
+  /** Whether the client has the last event. Without the 204 an EventSource would reconnect forever. */
+  isOver?: boolean
+}
+
+const EVENT_STREAMS: readonly EventStream[] = [
+  {
+    pattern: patternOf(EVENTS_PATH),
+    query: ['after', 'content'],
+    resumes: true,
+    async open(caller, { id: executionId, ...input }) {
+      const events = await caller.executions.events({ executionId, ...input } as never)
+      return { batches: batchesOf(events), isLast: isTerminal, isOver: isOver(events) }
+    },
+  },
+  {
+    pattern: patternOf(CHAT_EVENTS_PATH),
+    query: ['content'],
+    resumes: true,
+    open: async (caller, input) => ({ batches: numbered(batchesOf(await caller.chats.events(input as never))) }),
+  },
+  {
+    pattern: patternOf(TASK_CHANGES_PATH),
+    query: ['id'],
+    open: async (caller, { id }) => ({ batches: oneByOne(await caller.tasks.changes({ id })) }),
+  },
+  {
+    pattern: patternOf(APPROVAL_CHANGES_PATH),
+    query: ['executionId'],
+    open: async (caller, { executionId }) => ({ batches: oneByOne(await caller.approvals.changes({ executionId })) }),
+  },
+  {
+    pattern: patternOf(FEED_STREAM_PATH),
+    query: ['since', 'types'],
+    resumes: true,
+    open: async (caller, input) => ({ batches: named(trackedOf(await caller.events.follow(input as never))) }),
+  },
+]
+
+/** Finds the stream at a path. A list of events is the stream of them for a client that accepts one. */
+function findStream(path: string, { accept = '' }: IncomingHttpHeaders) {
+  const at = FEED.test(path) && /text\/event-stream/i.test(accept) ? FEED_STREAM_PATH : path
+  for (const stream of EVENT_STREAMS) {
+    const [isMatch, id] = stream.pattern.exec(at) ?? []
+    if (isMatch !== undefined) return { stream, id }
+  }
+  return null
+}
+
+/** Sends a subscription as a documented stream. */
+async function sendStream(
   context: Context,
   req: IncomingMessage,
   res: ServerResponse,
-  known: readonly string[],
-  subscribe: (caller: Caller, input: object) => Promise<AsyncIterable<ServerSentEvent>>,
+  { stream, id }: { stream: EventStream; id: string | undefined },
 ): Promise<void> {
-  const query = await checkedQuery(context.identify, req.url ?? '', {
-    lists: new Set(),
-    inQuery: null,
-    known: new Set(known),
-  })
-  const events = await subscribe(createCaller(context), query)
-  if (req.method !== 'HEAD') return writeEvents(res, oneByOne(events), () => false)
-  await events[Symbol.asyncIterator]().return?.()
-  res.writeHead(200, EVENT_STREAM).end()
+  const url = req.url ?? '/'
+  await checkQuery(context, url, stream.query)
+  const { searchParams } = new URL(url, 'http://localhost')
+  const input: Record<string, string> = {}
+  for (const name of stream.query) if (searchParams.has(name)) input[name] = searchParams.get(name) ?? ''
+  if (id !== undefined) input.id = id
+  const lastEventId = req.headers['last-event-id']
+  if (stream.resumes && lastEventId) input.lastEventId = String(lastEventId)
+  const { batches, isLast, isOver } = await stream.open(createCaller(context), input)
+  if (!isOver && req.method !== 'HEAD') return writeEvents(res, batches, isLast)
+  await batches[Symbol.asyncIterator]().return?.()
+  res.writeHead(isOver ? 204 : 200, isOver ? {} : EVENT_STREAM).end()
 }
 
 async function* oneByOne(events: AsyncIterable<ServerSentEvent>) {
@@ -270,19 +281,9 @@ async function* numbered(batches: AsyncIterable<readonly ChatEvent[]>) {
   for await (const events of batches) yield events.map(({ id: seq, event, data }) => ({ seq, event, data }))
 }
 
-/** The subscription `events.follow` as the documented stream. It ends with the connection. */
-async function sendFeed(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  await checkQuery(context, req.url ?? '', ['since', 'types'])
-  const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
-  const [since, types] = ['since', 'types'].map((name) => searchParams.get(name) ?? undefined)
-  const lastEventId = req.headers['last-event-id'] || undefined
-  const events = await createCaller(context).events.follow({ since, types, lastEventId } as never)
-  if (req.method !== 'HEAD') return writeEvents(res, named(feedBatchesOf(events)), () => false)
-  await events[Symbol.asyncIterator]().return?.()
-  res.writeHead(200, EVENT_STREAM).end()
-}
-
-async function* named(batches: AsyncIterable<readonly FeedEvent[]>) {
-  for await (const events of batches)
-    yield events.map(({ id: seq, event: { type: event, ...data } }) => ({ seq, event, data }))
+async function* named(events: AsyncIterable<{ id: string; data: ShownEvent }>) {
+  for await (const { id: seq, data: shown } of events) {
+    const { type: event, ...data } = shown
+    yield [{ seq, event, data }]
+  }
 }

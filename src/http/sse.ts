@@ -1,6 +1,5 @@
 import type { ServerResponse } from 'node:http'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { isTerminal } from '../executions/engine/events/events.ts'
 import { hasLongText, jsonPieces } from '../lib/pieces.ts'
 import { drained } from './unread.ts'
 
@@ -28,7 +27,7 @@ export type ServerSentEvent = { seq?: number | string; event: string; data: obje
 export async function writeEvents(
   res: ServerResponse,
   batches: AsyncIterable<readonly ServerSentEvent[]>,
-  isLast: (event: ServerSentEvent) => boolean = isTerminal,
+  isLast: (event: ServerSentEvent) => boolean = () => false,
 ): Promise<void> {
   res.writeHead(200, EVENT_STREAM)
   // Headers wait for the first events, because most streams start with some, and each write has a fixed cost.
