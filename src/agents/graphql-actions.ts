@@ -1,7 +1,7 @@
 import { builder } from '../graphql/builder.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { loadRow, reload } from '../graphql/rows.ts'
 import { AGENT, Agent } from './graphql.ts'
 import { agents } from './router.ts'
@@ -44,19 +44,19 @@ const ChangePayload = builder.objectRef<{ id: string; message: string }>('Change
 
 builder.mutationFields((t) => ({
   createAgent: t.field({
-    ...shows(agents.create),
+    ...procedureExtensions(agents.create),
     type: CreatePayload,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.agents.create(input),
   }),
   updateAgent: t.field({
-    ...shows(agents.update),
+    ...procedureExtensions(agents.update),
     type: ChangePayload,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => ({ id: input.id, ...(await caller.agents.update(input)) }),
   }),
   updateAgentSkill: t.field({
-    ...shows(agents.updateSkill),
+    ...procedureExtensions(agents.updateSkill),
     type: Agent,
     args: argsFromZod(schema.AgentSkill),
     resolve: async (_, args, context, info) => {
@@ -65,7 +65,7 @@ builder.mutationFields((t) => ({
     },
   }),
   deleteAgent: t.field({
-    ...shows(agents.delete),
+    ...procedureExtensions(agents.delete),
     type: Deletion,
     args: argsFromZod(schema.AgentId),
     resolve: async (_, { id }, { caller }) => ({ deletedId: id, ...(await caller.agents.delete({ id })) }),

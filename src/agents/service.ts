@@ -522,7 +522,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const { organizationId, organizationSlug, userId } = actor
   const now = clock.now()
   const [agentId, chatId] = [newId(), newSortableId(now)]
-  const write = async (tx: Tx) => {
+  const create = async (tx: Tx) => {
     const slug = values.slug ?? (await freeSlug(tx, deps, { id: agentId, organizationId, name: values.name }))
     const space = await tx.space.findFirstOrThrow({ where: { organizationId, isDefault: true }, select: { id: true } })
     const row = await tx.agent.create({
@@ -547,7 +547,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     const chatUrl = `/${organizationSlug}/spaces/${space.id}/chats/${chatId}`
     return { id: row.id, name: row.name, slug, status: 'active' as const, chatUrl, agent: toAgent(row) }
   }
-  const created = await deps.db.$transaction(write).catch(refuseSlug)
+  const created = await deps.db.$transaction(create).catch(refuseSlug)
   deps.bus.publish('chat', [chatId])
   return created
 }
@@ -626,7 +626,7 @@ async function change(
   }
   // An empty change takes no lock.
   if (!decideOn(await find(actor, deps, id))) return
-  const write = async (tx: Tx) => {
+  const writeChange = async (tx: Tx) => {
     await lockRows(tx, 'Agent', [id], rowLock(deps.settings))
     const row = await find(actor, { db: tx }, id)
     const data = decideOn(row)
@@ -637,5 +637,5 @@ async function change(
     await recordChange(tx, actor, action, changed)
     if (changed.archivedAt) await pauseMissions(tx, deps, changed)
   }
-  await deps.db.$transaction(write).catch(refuseSlug)
+  await deps.db.$transaction(writeChange).catch(refuseSlug)
 }

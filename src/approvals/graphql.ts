@@ -4,7 +4,7 @@ import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { computedBy, loadRow, reload, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import type { ApprovalChange } from './follow.ts'
@@ -83,7 +83,7 @@ builder.queryField('approvals', (t) =>
 
 builder.subscriptionField('approvalChanges', (t) =>
   t.field({
-    ...shows(approvals.changes),
+    ...procedureExtensions(approvals.changes),
     description: 'Approvals that runs ask for, and those that are decided or expire, each as it is then',
     type: Approval,
     nullable: true,
@@ -102,7 +102,7 @@ async function* idsOf(events: AsyncIterable<ApprovalChange>): AsyncGenerator<str
 
 builder.mutationFields((t) => ({
   approveToolCall: t.field({
-    ...shows(approvals.approve),
+    ...procedureExtensions(approvals.approve),
     type: Approval,
     args: argsFromZod(schema.Approve),
     resolve: async (_, args, context, info) => {
@@ -111,7 +111,7 @@ builder.mutationFields((t) => ({
     },
   }),
   denyToolCall: t.field({
-    ...shows(approvals.deny),
+    ...procedureExtensions(approvals.deny),
     type: Approval,
     args: argsFromZod(schema.Deny),
     resolve: async (_, args, context, info) => {

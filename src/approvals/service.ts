@@ -117,8 +117,8 @@ export async function decide(
   const now = deps.clock.now()
   const answer = await db.$transaction(async (tx) => {
     if (key) await takeClaim(tx, key, now)
-    const verdict = { status, reason: reason ?? null, decidedBy: actor.userId, ...(editedInput && { editedInput }) }
-    const decided = await decideCall(tx, approval, verdict, now)
+    const decision = { status, reason: reason ?? null, decidedBy: actor.userId, ...(editedInput && { editedInput }) }
+    const decided = await decideCall(tx, approval, decision, now)
     await audit(tx, actor, status === 'approved' ? 'approval.approve' : 'approval.deny', id, now)
     const shown = { approval: toApproval({ ...decided, execution }, isReadable) }
     if (key) await store(tx, key, shown)

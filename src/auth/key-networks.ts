@@ -34,7 +34,7 @@ export function createKeyNetworks(deps: { db: Db; clock: Clock; log: Logger }): 
   let waiting: Use[] = []
   let writing = Promise.resolve()
 
-  async function write({ cause, network, at }: Use): Promise<void> {
+  async function storeUse({ cause, network, at }: Use): Promise<void> {
     const { tokenId } = cause
     const where = { tokenId_network: { tokenId, network } }
     const known = await db.tokenAddress.findUnique({ where })
@@ -54,7 +54,7 @@ export function createKeyNetworks(deps: { db: Db; clock: Clock; log: Logger }): 
     const uses = waiting
     waiting = []
     for (const use of uses) {
-      await write(use).catch((error) => {
+      await storeUse(use).catch((error) => {
         // Another server was first.
         if (!isUniqueViolation(error)) log.warn({ err: error }, 'the network of a key was not written down')
       })

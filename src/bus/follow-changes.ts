@@ -18,7 +18,7 @@ export type Looked = { ids: readonly string[] | null; since: Date }
  * taken. For a slow reader notices are merged: each id is there once. `since` is the time of the notices before, with a
  * margin.
  */
-export function changes(
+export function followIds(
   { bus, clock }: Deps,
   channel: keyof Notices,
   signal: AbortSignal,
@@ -78,7 +78,7 @@ export function followChanges<Found extends { id: string }, Event>(
   find: (looked: Looked) => AsyncIterable<Found>,
   read: (found: Found) => Promise<Event | null>,
 ): AsyncGenerator<Event, void, undefined> {
-  return readChanges(changes(deps, channel, signal), signal, find, read)
+  return readChanges(followIds(deps, channel, signal), signal, find, read)
 }
 
 async function* readChanges<Found extends { id: string }, Event>(

@@ -100,7 +100,7 @@ async function* events(
   }
 
   /** Subscribes to a run from a number on. Later runs are newer. */
-  const begin = (edge: Edge, seq: number): Run => {
+  const subscribeTo = (edge: Edge, seq: number): Run => {
     const run = { ...edge, seq, isOver: false }
     runs.set(run.id, run)
     if (!newest || isAfter(run, newest)) {
@@ -146,15 +146,15 @@ async function* events(
       const seq = seqs.get(edge.id) ?? 0
       known.add(edge.id)
       if (edge.terminalSeq !== null && seq >= edge.terminalSeq) pass(edge)
-      else begin(edge, seq)
+      else subscribeTo(edge, seq)
     }
-    for (const edge of fresh([...(await live()), ...later])) begin(edge, 0)
+    for (const edge of fresh([...(await live()), ...later])) subscribeTo(edge, 0)
     return true
   }
 
   async function beginNow(): Promise<void> {
     const last = await db.execution.findFirst({ where: ofChat, select: EDGE_COLUMNS, orderBy: NEWEST })
-    for (const edge of fresh(await live())) begin(edge, 0)
+    for (const edge of fresh(await live())) subscribeTo(edge, 0)
     for (const edge of last ? fresh([last]) : []) pass(edge)
   }
 
@@ -199,7 +199,7 @@ async function* events(
       )
       for (const run of open) if (!allowed.has(run.id)) runs.delete(run.id)
       for (const edge of await discover()) {
-        const run = begin(edge, 0)
+        const run = subscribeTo(edge, 0)
         if (!isActive(told)) yield [statusEvent('working', edge.createdAt, run)]
       }
       const isOn = [...runs.values()].some(({ isOver }) => !isOver)

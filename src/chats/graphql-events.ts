@@ -1,7 +1,7 @@
 import { Event } from '../executions/graphql-events.ts'
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { batchesOf, eachOf } from '../subscriptions.ts'
 import type { ChatEvent as ChatEventRow } from '../wire.ts'
 import { Status } from './graphql.ts'
@@ -47,7 +47,7 @@ const Follow = schema.FollowChat.omit({ lastEventId: true }).extend({ after: las
 
 builder.subscriptionField('chatEvents', (t) =>
   t.field({
-    ...shows(chats.events),
+    ...procedureExtensions(chats.events),
     description: 'Events of all runs of a chat, from now on or `after` an event',
     type: ChatEvent,
     args: argsFromZod(Follow),

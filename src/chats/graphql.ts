@@ -7,7 +7,7 @@ import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { computedBy, isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space, told as toldOfSpace } from '../spaces/graphql.ts'
@@ -171,7 +171,7 @@ builder.subscriptionField('chatChanges', (t) =>
 
 builder.mutationFields((t) => ({
   createChat: t.field({
-    ...shows(chats.create),
+    ...procedureExtensions(chats.create),
     type: Chat,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -180,7 +180,7 @@ builder.mutationFields((t) => ({
     },
   }),
   updateChat: t.field({
-    ...shows(chats.update),
+    ...procedureExtensions(chats.update),
     type: Chat,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -189,7 +189,7 @@ builder.mutationFields((t) => ({
     },
   }),
   deleteChat: t.field({
-    ...shows(chats.delete),
+    ...procedureExtensions(chats.delete),
     args: argsFromZod(schema.ChatId),
     type: Deletion,
     resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.chats.delete(args)) }),

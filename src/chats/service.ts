@@ -211,7 +211,7 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
   const said = omitUndefined({ title, closedAt })
   if (hasChanges(chat, said)) {
     await deps.db.$transaction(async (tx) => {
-      if (!(await write(tx, actor, chat, 'chat.update', now, said))) throw notFound('Chat')
+      if (!(await updateChat(tx, actor, chat, 'chat.update', now, said))) throw notFound('Chat')
     })
     deps.bus.publish('chat', [id])
   }
@@ -228,7 +228,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     executions: { none: LIVE },
   }
   await deps.db.$transaction(async (tx) => {
-    if (await write(tx, actor, chat, 'chat.archive', now, { archivedAt: now }, idle)) return
+    if (await updateChat(tx, actor, chat, 'chat.archive', now, { archivedAt: now }, idle)) return
     await find(actor, { db: tx }, id)
     throw conflict('Chat is busy', { detail: 'Wait until its runs have ended, or cancel them.' })
   })
@@ -237,7 +237,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
 }
 
 /** Changes a chat that meets the condition and is not archived. Returns whether it did. */
-async function write(
+async function updateChat(
   tx: Tx,
   actor: Actor,
   { id }: Authorized<ChatRow>,

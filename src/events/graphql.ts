@@ -1,7 +1,7 @@
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, parseArgs } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { trackedOf } from '../subscriptions.ts'
 import { events } from './router.ts'
 import * as schema from './schema.ts'
@@ -16,7 +16,7 @@ const Page = objectFromZod('OrganizationEventPage', schema.EventsResponse.omit({
 
 builder.queryField('events', (t) =>
   t.field({
-    ...shows(events.list, { rows: 100 }),
+    ...procedureExtensions(events.list, { rows: 100 }),
     type: Page,
     args: argsFromZod(schema.ListEvents),
     resolve: (_, args, { caller }) => caller.events.list(parseArgs(schema.ListEvents, args) as never),
@@ -36,7 +36,7 @@ const Follow = schema.FollowEvents.omit({ lastEventId: true }).extend({ after: l
 
 builder.subscriptionField('events', (t) =>
   t.field({
-    ...shows(events.follow),
+    ...procedureExtensions(events.follow),
     description: 'The events of your organization that you can see, from now on or `after` an event',
     type: FeedEventType,
     args: argsFromZod(Follow),

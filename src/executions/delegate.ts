@@ -56,7 +56,7 @@ function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: A
       const known = call.childExecutionId ?? (hasTried ? await call.findChild() : null)
       hasTried = true
       if (known) return deps.db.execution.findUniqueOrThrow({ where: { id: known } })
-      return begin(deps, user, id, message, call)
+      return acceptDelegate(deps, user, id, message, call)
     }, call.signal)
     const { status, result, error, stopReason } = await retryWhileUnavailable(
       () => deps.engine.ended(child, call.signal),
@@ -72,7 +72,7 @@ function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: A
 }
 
 /** Accepts the run of a call. Throws errors for the model if it is not allowed. */
-async function begin(deps: Deps, user: ToolUser, agentId: string, message: string, call: ToolCall) {
+async function acceptDelegate(deps: Deps, user: ToolUser, agentId: string, message: string, call: ToolCall) {
   const { row } = user
   if (row.depth >= MAX_DEPTH) throw conflict(`Delegation goes no deeper than ${MAX_DEPTH} levels`)
   if ((await line(deps.db, row)).has(agentId)) throw conflict('This agent itself waits for the result of this run')

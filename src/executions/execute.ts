@@ -54,9 +54,9 @@ export async function executeAgent(
   deps: Deps,
   input: z.output<typeof Execute>,
   call: ExecuteCall,
-  purpose?: ExecuteOptions,
+  options?: ExecuteOptions,
 ): Promise<z.input<typeof Executed>> {
-  const row = await accept(actor, deps, input, call, purpose)
+  const row = await accept(actor, deps, input, call, options)
   const { id: executionId, chatId, sessionId } = row
   const accepted = { executionId, chatId, sessionId }
   if (input.stream || input.background) return { ...accepted, status: row.status }
@@ -77,11 +77,11 @@ export async function accept(
   deps: Deps,
   input: z.output<typeof Execute>,
   { idempotency, onAccepted }: Pick<ExecuteCall, 'idempotency' | 'onAccepted'>,
-  purpose?: ExecuteOptions,
+  options?: ExecuteOptions,
 ): Promise<ExecutionRow> {
-  const agent = purpose?.agent ?? (await findCached(deps, input.id, executable(actor)))
+  const agent = options?.agent ?? (await findCached(deps, input.id, executable(actor)))
   if (!agent) throw notFound('Agent')
-  const row = await acceptOnce(actor, deps, agent, input, idempotency, purpose)
+  const row = await acceptOnce(actor, deps, agent, input, idempotency, options)
   onAccepted?.(row, actor)
   return row
 }
@@ -152,16 +152,16 @@ async function acceptOnce(
   agent: AgentRow,
   input: z.output<typeof Execute>,
   header: IdempotencyKey | null,
-  purpose: ExecuteOptions | undefined,
+  options: ExecuteOptions | undefined,
 ): Promise<ExecutionRow> {
   const { idempotencyKey, ...rest } = input
   const { parentExecutionId = null } = input
-  const path = purpose?.path ?? `/api/v1/agents/${agent.id}/execute`
+  const path = options?.path ?? `/api/v1/agents/${agent.id}/execute`
   const key = header ?? (idempotencyKey ? { key: idempotencyKey, method: 'POST', path, replayed: false } : null)
   const mediaIds = input.mediaIds ?? []
   if (mediaIds.length) requireScope(actor, 'media:read')
   await checkMedia(actor, deps, mediaIds)
-  const conversation = purpose?.conversation ?? (await findConversation(actor, deps, agent, input))
+  const conversation = options?.conversation ?? (await findConversation(actor, deps, agent, input))
   const files = input.files ?? []
   if (files.length) {
     requireScope(actor, 'spaces:read')
@@ -171,27 +171,27 @@ async function acceptOnce(
     actor,
     agent,
     message: input.message,
-    mediaIds: input.mediaIds ?? purpose?.attached?.mediaIds ?? [],
-    files: input.files ?? purpose?.attached?.files ?? [],
+    mediaIds: input.mediaIds ?? options?.attached?.mediaIds ?? [],
+    files: input.files ?? options?.attached?.files ?? [],
     model: input.model ?? null,
     overrides: {
       ...(input.modelSettings && { modelSettings: input.modelSettings }),
       ...(input.fallbackModels && { fallbackModels: input.fallbackModels }),
       ...(input.output && { output: input.output }),
-      ...purpose?.client,
+      ...options?.client,
     },
     conversation,
     onBusy: input.onBusy ?? 'queue',
     parent: parentExecutionId === null ? null : await findParent(actor, deps, parentExecutionId),
-    taskId: purpose?.taskId ?? null,
+    taskId: options?.taskId ?? null,
     mission: null,
-    also: purpose?.also ?? null,
+    also: options?.also ?? null,
   } as const
   // Only a run in the background can wait for the end of a pause.
   if (deps.pause.isPaused() && !input.background) throw paused()
   if (!key) return deps.engine.accept({ ...request, key: null })
   for (;;) {
-    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, purpose?.said ?? rest)
+    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, options?.said ?? rest)
     const bound = record?.executionId
       ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
       : null

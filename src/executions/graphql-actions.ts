@@ -4,7 +4,7 @@ import { chats } from '../chats/router.ts'
 import { SendMessage } from '../chats/schema.ts'
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { reload } from '../graphql/rows.ts'
 import { EXECUTION, Execution, Status, Warning } from './graphql.ts'
 import { executions } from './router.ts'
@@ -86,31 +86,31 @@ const CancelPayload = builder.objectRef<{ id: string; message: string }>('Cancel
 
 builder.mutationFields((t) => ({
   executeAgent: t.field({
-    ...shows(agents.execute),
+    ...procedureExtensions(agents.execute),
     type: ExecutePayload,
     args: { input: t.arg({ type: ExecuteInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.agents.execute(input),
   }),
   execute: t.field({
-    ...shows(executions.create),
+    ...procedureExtensions(executions.create),
     type: ExecutePayload,
     args: { input: t.arg({ type: ExecuteAnyInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.executions.create(input),
   }),
   sendMessage: t.field({
-    ...shows(chats.send),
+    ...procedureExtensions(chats.send),
     type: ExecutePayload,
     args: { input: t.arg({ type: SendInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.chats.send(input),
   }),
   rerunExecution: t.field({
-    ...shows(executions.rerun),
+    ...procedureExtensions(executions.rerun),
     type: ExecutePayload,
     args: { input: t.arg({ type: RerunInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.executions.rerun(input),
   }),
   cancelExecution: t.field({
-    ...shows(executions.cancel),
+    ...procedureExtensions(executions.cancel),
     type: CancelPayload,
     args: argsFromZod(schema.ExecutionId),
     resolve: async (_, { id }, { caller }) => ({ id, message: (await caller.executions.cancel({ id })).message }),

@@ -14,7 +14,7 @@ import {
 import { fromCursor, type Order, reversed } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { rowsOf } from '../graphql/rows.ts'
 import { batchesOf, eachOf } from '../subscriptions.ts'
 import {
@@ -281,7 +281,7 @@ builder.prismaObjectFields(Execution, (t) => ({
     description: 'Events so far',
     nullable: true,
     args: argsFromZod(RelationArgs),
-    extensions: { ...shows(executions.logs).extensions, rows: RELATION_ROWS, cost: LIST_COST },
+    extensions: { ...procedureExtensions(executions.logs).extensions, rows: RELATION_ROWS, cost: LIST_COST },
     select: EDGE_COLUMNS,
     resolve: async (row, args, context, info) => {
       const page = pageOf(parseArgs(RelationArgs, args), RELATION_ROWS)
@@ -342,7 +342,7 @@ const Follow = schema.FollowExecution.omit({ lastEventId: true })
 
 builder.subscriptionField('executionEvents', (t) =>
   t.field({
-    ...shows(executions.events),
+    ...procedureExtensions(executions.events),
     description: 'Events of an execution from the start or `after` a number, live while it runs, then the end',
     type: Event,
     args: argsFromZod(Follow),

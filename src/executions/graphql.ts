@@ -8,7 +8,7 @@ import { connectionType, relationList, rootList } from '../graphql/connection.ts
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { beside, loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { delegateOf, findRow, isTruncated, rootRow, rowIn, rowsOf, selectRows } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
@@ -288,7 +288,7 @@ builder.queryFields((t) => ({
     },
   }),
   executionTree: t.field({
-    ...shows(executions.tree),
+    ...procedureExtensions(executions.tree),
     type: ExecutionTree,
     args: argsFromZod(schema.ExecutionId),
     resolve: async (_, args, { caller }) => {

@@ -17,7 +17,7 @@ import { fromCursor, type Order } from '../graphql/cursor.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { rowsOf, selectRows } from '../graphql/rows.ts'
 import { MAX_PAGE_BYTES } from '../lib/page.ts'
 import { Space } from '../spaces/graphql.ts'
@@ -141,7 +141,7 @@ async function findFile(db: Db, query: object, key: Key) {
 
 builder.queryField('spaceFile', (t) =>
   t.prismaField({
-    ...shows(files.get),
+    ...procedureExtensions(files.get),
     type: SpaceFile,
     nullable: true,
     args: argsFromZod(schema.FilePath),
@@ -155,7 +155,7 @@ builder.queryField('spaceFile', (t) =>
 
 builder.mutationFields((t) => ({
   writeSpaceFile: t.prismaField({
-    ...shows(files.write),
+    ...procedureExtensions(files.write),
     type: SpaceFile,
     args: argsFromZod(schema.WriteFile),
     resolve: async (query, _, args, { caller, deps }) => {
@@ -164,7 +164,7 @@ builder.mutationFields((t) => ({
     },
   }),
   deleteSpaceFile: t.field({
-    ...shows(files.delete),
+    ...procedureExtensions(files.delete),
     args: argsFromZod(schema.FilePath),
     type: Deletion,
     resolve: async (_, args, { caller }) => ({ deletedId: args.path, ...(await caller.files.delete(args)) }),

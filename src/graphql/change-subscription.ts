@@ -1,7 +1,7 @@
 import type { ObjectRef } from '@pothos/core'
 import type { GraphQLResolveInfo } from 'graphql'
 import { z } from 'zod'
-import { changes, type Looked } from '../bus/follow-changes.ts'
+import { followIds, type Looked } from '../bus/follow-changes.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
 import { throwRefusal } from '../errors.ts'
 import { chunk } from '../lib/chunk.ts'
@@ -38,7 +38,7 @@ export const changeField = <Row extends { id: string }>(
     const find = seen(context, rows, spaceId)
     if (id !== undefined && (await find({ ids: [id] }).next()).done) throw missing(rows)
     const signal = streamTo(actor)
-    return follow(changes(deps, channel, signal), signal, id, find)
+    return followRows(followIds(deps, channel, signal), signal, id, find)
   },
   resolve: (id: string, _: object, context: GraphQLContext, info: GraphQLResolveInfo) =>
     loadRow(context, info, rows, id) as never,
@@ -70,7 +70,7 @@ function seen({ actor, deps }: GraphQLContext, rows: Rows<{ id: string }>, space
   }
 }
 
-async function* follow(
+async function* followRows(
   notices: AsyncIterable<Looked>,
   signal: AbortSignal,
   id: string | undefined,

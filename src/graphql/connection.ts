@@ -13,7 +13,7 @@ import { behind, type Order, orderBy, reversed, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
 import { addTo, LIMITS } from './limits.ts'
 import { loadOne } from './loader.ts'
-import { shows } from './procedures.ts'
+import { procedureExtensions } from './procedures.ts'
 import { delegateOf, type Rows, readAll, selectRows } from './rows.ts'
 
 /** Whether there is a row beyond an end of a page: known, or looked up on demand. */
@@ -234,7 +234,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
 ) {
   const Args = listArgs(input)
   return {
-    ...shows(procedure, { rows: ROOT_ROWS, input: Args }),
+    ...procedureExtensions(procedure, { rows: ROOT_ROWS, input: Args }),
     type,
     args: argsFromZod(Args),
     async resolve(_: unknown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {

@@ -8,7 +8,7 @@ type Definition = {
 }
 
 /** Returns the description, scopes and input messages that a field inherits from its procedure. */
-export function shows(
+export function procedureExtensions(
   procedure: AnyProcedure,
   more: Extensions = {},
 ): { description?: string; extensions: Extensions } {

@@ -12,7 +12,7 @@ import { NEWEST_FIRST, type Order } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
 import { type Answer, addTo, answerTooLong, LIMITS } from './limits.ts'
 import { beside, loadOne } from './loader.ts'
-import { shows } from './procedures.ts'
+import { procedureExtensions } from './procedures.ts'
 
 type Where = object
 
@@ -134,7 +134,7 @@ export const rootRow = <Row extends object>(
   procedure: AnyProcedure,
   input: z.ZodObject<{ id: z.ZodType<string, string> }>,
 ) => ({
-  ...shows(procedure),
+  ...procedureExtensions(procedure),
   type,
   nullable: true as const,
   args: argsFromZod(input),

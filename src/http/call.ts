@@ -30,9 +30,9 @@ export function callerOf({ _def }: Procedure, path: string) {
   const { type, meta, output } = _def
   const middlewares = _def.middlewares.map((each) => (each._type === 'output' && output ? checking(output) : each))
 
-  async function run(index: number, given: Call): Promise<Result> {
+  async function runFrom(index: number, given: Call): Promise<Result> {
     const next = ({ ctx, ...step }: Step = {}) =>
-      run(index + 1, { ...given, ...step, ctx: ctx ? { ...given.ctx, ...ctx } : given.ctx })
+      runFrom(index + 1, { ...given, ...step, ctx: ctx ? { ...given.ctx, ...ctx } : given.ctx })
     try {
       return await middlewares[index]!({ ...given, next })
     } catch (cause) {
@@ -41,7 +41,7 @@ export function callerOf({ _def }: Procedure, path: string) {
   }
 
   return async (ctx: Context, getRawInput: () => Promise<unknown>): Promise<unknown> => {
-    const result = await run(0, {
+    const result = await runFrom(0, {
       path,
       type,
       meta,

@@ -35,14 +35,14 @@ export async function handleSignIn(context: Context, path: string, req: Incoming
   res.setHeader('Referrer-Policy', 'no-referrer')
   const query = new URLSearchParams((req.url ?? '').split('?')[1])
   const visit = { context, req, res, query }
-  return path === OIDC_START_PATH ? begin(visit) : finish(visit)
+  return path === OIDC_START_PATH ? beginSignIn(visit) : finish(visit)
 }
 
 /** Returns the URL to which the provider sends the browser back. Its host must be that of the cookie. */
 const redirectUri = ({ PUBLIC_URL }: Settings, { headers }: IncomingMessage): string =>
   (PUBLIC_URL?.replace(/\/$/, '') ?? `http://${headers.host ?? 'localhost'}`) + OIDC_CALLBACK_PATH
 
-async function begin({ context, req, res, query }: Visit): Promise<void> {
+async function beginSignIn({ context, req, res, query }: Visit): Promise<void> {
   const { deps } = context
   const returnTo = returnPath(query.get('returnTo'), basePath(deps.settings))
   try {

@@ -43,7 +43,7 @@ export async function writeEvents(
       if (!isInside && events.some(isLast)) res.socket?.cork()
       for (const text of isInside ? textsOf(events) : [textOf(events)]) {
         if (res.destroyed) return
-        const hasRoom = headers ? begin(res, text) : write(res, text)
+        const hasRoom = headers ? writeFirst(res, text) : writeChunk(res, text)
         headers = null
         ping.refresh()
         if (!hasRoom) {
@@ -75,7 +75,7 @@ export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
  * Writes headers and text in one packet, but not as one string, because Node would keep the parts of the headers in
  * memory for the duration of the stream.
  */
-function begin(res: ServerResponse, text: string): boolean {
+function writeFirst(res: ServerResponse, text: string): boolean {
   res.cork()
   res.flushHeaders()
   const room = res.write(text)
@@ -88,7 +88,7 @@ function begin(res: ServerResponse, text: string): boolean {
  * Writes to a response whose headers have been sent. Node writes a chunk in three parts, which costs twice as much as
  * this one write.
  */
-function write(res: ServerResponse, text: string): boolean {
+function writeChunk(res: ServerResponse, text: string): boolean {
   const { socket } = res
   // HTTP/1.0 clients have no chunks, and pipelined responses no socket yet. An empty chunk would end the response.
   if (!socket || !res.chunkedEncoding || !text) return res.write(text)

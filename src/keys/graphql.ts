@@ -3,7 +3,7 @@ import { builder } from '../graphql/builder.ts'
 import { connectionType, rootList } from '../graphql/connection.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { reload, rowsOf } from '../graphql/rows.ts'
 import { keys } from './router.ts'
 import * as schema from './schema.ts'
@@ -77,13 +77,13 @@ builder.queryField('keys', (t) =>
 
 builder.mutationFields((t) => ({
   createKey: t.field({
-    ...shows(keys.create),
+    ...procedureExtensions(keys.create),
     type: CreatePayload,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.keys.create(input),
   }),
   deleteKey: t.field({
-    ...shows(keys.delete),
+    ...procedureExtensions(keys.delete),
     type: DeletePayload,
     args: {
       ...argsFromZod(schema.KeyId),

@@ -62,14 +62,14 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   return {
     async fetch(url, init = {}) {
       const request = { ...init, dispatcher: network.dispatcher, redirect: 'manual' } as DispatchedInit
-      return bounded((await follow(new URL(url), request, options)) as unknown as Response, options)
+      return bounded((await followRedirects(new URL(url), request, options)) as unknown as Response, options)
     },
     close: network.close,
   }
 }
 
 /** Follows redirects that preserve the method. Any other redirect is returned as the answer. */
-async function follow(
+async function followRedirects(
   start: URL,
   request: DispatchedInit,
   { maxRedirects = MAX_REDIRECTS, staysOnOrigin }: Pick<SafeFetchOptions, 'maxRedirects' | 'staysOnOrigin'>,

@@ -1,7 +1,7 @@
 import { builder } from '../graphql/builder.ts'
 import { enumFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { limits } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -10,7 +10,7 @@ const Limit = objectFromZod('Limit', schema.Limit, 'A rate limit as you have it'
 
 builder.queryField('limits', (t) =>
   t.field({
-    ...shows(limits.get, { rows: 2 }),
+    ...procedureExtensions(limits.get, { rows: 2 }),
     type: [Limit],
     resolve: async (_, __, { caller }) => (await caller.limits.get()).limits,
   }),

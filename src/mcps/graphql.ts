@@ -5,7 +5,7 @@ import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { bool } from '../lib/fields.ts'
 import { USER, User } from '../organizations/graphql.ts'
@@ -130,12 +130,12 @@ builder.queryFields((t) => ({
   ),
   mcp: t.field(rootRow(Mcp, MCP, mcps.get, schema.McpId)),
   mcpCatalogue: t.field({
-    ...shows(mcps.catalogue),
+    ...procedureExtensions(mcps.catalogue),
     type: [McpType],
     resolve: async (_, _args, { caller }) => (await caller.mcps.catalogue()).types,
   }),
   mcpTools: t.field({
-    ...shows(mcps.tools),
+    ...procedureExtensions(mcps.tools),
     type: [McpTool],
     args: argsFromZod(schema.McpId),
     resolve: async (_, args, { caller }) => (await caller.mcps.tools(args)).tools,
@@ -161,7 +161,7 @@ const byName = <Input extends Lists>({ headers, credentials, ...rest }: Input) =
 
 builder.mutationFields((t) => ({
   createMcp: t.field({
-    ...shows(mcps.create, { input: CreateFields }),
+    ...procedureExtensions(mcps.create, { input: CreateFields }),
     type: Mcp,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -170,7 +170,7 @@ builder.mutationFields((t) => ({
     },
   }),
   updateMcp: t.field({
-    ...shows(mcps.update, { input: UpdateFields }),
+    ...procedureExtensions(mcps.update, { input: UpdateFields }),
     type: Mcp,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -179,7 +179,7 @@ builder.mutationFields((t) => ({
     },
   }),
   deleteMcp: t.field({
-    ...shows(mcps.delete),
+    ...procedureExtensions(mcps.delete),
     args: argsFromZod(schema.McpId),
     type: Deletion,
     resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.mcps.delete(args)) }),

@@ -3,7 +3,7 @@ import { connectionType, rootList } from '../graphql/connection.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { media } from './router.ts'
@@ -39,7 +39,7 @@ builder.queryFields((t) => ({
 
 builder.mutationField('deleteMedia', (t) =>
   t.field({
-    ...shows(media.delete),
+    ...procedureExtensions(media.delete),
     type: Deletion,
     args: argsFromZod(schema.MediaId),
     resolve: async (_, { id }, { caller }) => ({ deletedId: id, ...(await caller.media.delete({ id })) }),

@@ -9,7 +9,7 @@ import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { outputOf } from '../lib/output.ts'
 import { USER, User } from '../organizations/graphql.ts'
@@ -185,7 +185,7 @@ builder.queryFields((t) => ({
   ),
   mission: t.field(rootRow(Mission, MISSION, missions.get, schema.MissionId)),
   missionFireTimes: t.field({
-    ...shows(missions.next),
+    ...procedureExtensions(missions.next),
     type: ['DateTime'],
     args: argsFromZod(schema.NextRuns),
     resolve: async (_, args, { caller }) => (await caller.missions.next(parseArgs(schema.NextRuns, args))).next,
@@ -194,7 +194,7 @@ builder.queryFields((t) => ({
 
 builder.queryFields((t) => ({
   missionPreview: t.field({
-    ...shows(missions.preview),
+    ...procedureExtensions(missions.preview),
     type: ['DateTime'],
     args: { schedule: t.arg({ type: ScheduleInput, required: true }) },
     resolve: async (_, args, { caller }) => (await caller.missions.preview(args)).next,
@@ -205,7 +205,7 @@ builder.mutationFields((t) => {
   /** Defines a mutation that returns the changed mission. */
   const changing = (procedure: 'pause' | 'resume') =>
     t.field({
-      ...shows(missions[procedure]),
+      ...procedureExtensions(missions[procedure]),
       type: Mission,
       args: argsFromZod(schema.MissionId),
       resolve: async (_, { id }, context, info) => {
@@ -215,7 +215,7 @@ builder.mutationFields((t) => {
     })
   return {
     createMission: t.field({
-      ...shows(missions.create),
+      ...procedureExtensions(missions.create),
       type: Mission,
       args: { input: t.arg({ type: CreateInput, required: true }) },
       resolve: async (_, { input }, context, info) => {
@@ -224,7 +224,7 @@ builder.mutationFields((t) => {
       },
     }),
     updateMission: t.field({
-      ...shows(missions.update),
+      ...procedureExtensions(missions.update),
       type: Mission,
       args: { input: t.arg({ type: UpdateInput, required: true }) },
       resolve: async (_, { input }, context, info) => {
@@ -233,13 +233,13 @@ builder.mutationFields((t) => {
       },
     }),
     deleteMission: t.field({
-      ...shows(missions.delete),
+      ...procedureExtensions(missions.delete),
       args: argsFromZod(schema.MissionId),
       type: Deletion,
       resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.missions.delete(args)) }),
     }),
     runMission: t.field({
-      ...shows(missions.run),
+      ...procedureExtensions(missions.run),
       type: RunPayload,
       args: argsFromZod(schema.MissionId),
       resolve: async (_, { id }, { caller }) => ({ ...(await caller.missions.run({ id })), missionId: id }),

@@ -154,7 +154,7 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
   const next = nextFire(mission, at)
   if (mission.catchUp === 'skip' && isMissed(at)) return skip(deps, mission, at, MISSED_REASON, now)
   const actor = await actorOf(deps.db, mission)
-  if (!actor) return stop(deps, mission, 'The owner is no longer a member', now)
+  if (!actor) return pauseFor(deps, mission, 'The owner is no longer a member', now)
   const skipped = countDue(mission, due, at) - 1
   try {
     if (!(await beginRun(deps, mission, { actor, fire: { at, next, skipped }, key: null }))) return
@@ -165,7 +165,7 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
     // The backlog is full, so the mission stays due.
     if (status === 429) return
     if (status !== 404) throw error
-    await stop(deps, mission, message, now)
+    await pauseFor(deps, mission, message, now)
   }
 }
 
@@ -196,7 +196,7 @@ const findLastRun = async ({ db }: Deps, { executionId }: MissionRow) =>
       })
 
 /** Pauses a mission that cannot run any more, with a reason. */
-const stop = ({ db, settings }: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
+const pauseFor = ({ db, settings }: Deps, mission: MissionRow, pauseReason: string, now: Date) =>
   db.$transaction(async (tx) => {
     await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${mission.id}`)
     await moveOn({ db: tx }, mission, { status: 'paused', pauseReason, nextRunAt: null }, now)

@@ -278,7 +278,7 @@ export async function update(
     if (changes) {
       const current = await hold(tx, actor, deps, mission.id)
       const currentTimes = schedule !== undefined && reschedule(current, schedule, now)
-      await write(tx, actor, current, 'mission.update', now, {
+      await updateMission(tx, actor, current, 'mission.update', now, {
         ...said,
         ...currentTimes,
         ...authorityBy(actor, current),
@@ -379,7 +379,7 @@ const lockPhase = (tx: Tx, { settings }: Pick<Deps, 'settings'>, id: string, isS
   lockMissionCounts(tx, settings, Prisma.sql`"id" = ${id} AND ${isSo}`)
 
 /** Changes a mission that meets the condition and is not archived. Returns whether it did. */
-async function write(
+async function updateMission(
   tx: Tx,
   actor: Actor,
   { id }: Authorized<MissionRow>,
@@ -444,7 +444,9 @@ export async function pause(actor: Actor, deps: Deps, id: string) {
 async function pauseIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<MissionRow>, now: Date): Promise<void> {
   await lockPhase(tx, deps, mission.id)
   const data = { status: 'paused', pauseReason: null, nextRunAt: null } as const
-  if (await write(tx, actor, mission, 'mission.pause', now, data, { status: { notIn: ['completed', 'failed'] } }))
+  if (
+    await updateMission(tx, actor, mission, 'mission.pause', now, data, { status: { notIn: ['completed', 'failed'] } })
+  )
     return
   const { status } = await find(actor, { db: tx }, mission.id)
   throw isOver(status === 'failed' ? status : 'completed')
@@ -454,7 +456,7 @@ async function pauseIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<Mis
 async function completeIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<MissionRow>, now: Date): Promise<void> {
   await lockPhase(tx, deps, mission.id)
   const data = { status: 'completed', pauseReason: null, nextRunAt: null } as const
-  await write(tx, actor, mission, 'mission.complete', now, data)
+  await updateMission(tx, actor, mission, 'mission.complete', now, data)
 }
 
 /**
@@ -483,7 +485,7 @@ async function resumeIn(
     pauseReason: null,
     nextRunAt: hasAll ? null : firstFire(mission, now),
   } as const
-  if (await write(tx, actor, mission, 'mission.resume', now, data, { status: 'paused', executionId })) return
+  if (await updateMission(tx, actor, mission, 'mission.resume', now, data, { status: 'paused', executionId })) return
   throw isNotPaused()
 }
 
@@ -508,7 +510,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     await markRuns(tx, live, actor, now)
     await lockPhase(tx, deps, id)
     const data = { archivedAt: now, nextRunAt: null }
-    if (!(await write(tx, actor, mission, 'mission.archive', now, data))) throw notFound('Mission')
+    if (!(await updateMission(tx, actor, mission, 'mission.archive', now, data))) throw notFound('Mission')
   })
   // No other run starts from here on.
   const runs = await deps.db.execution.findMany({ where: live })

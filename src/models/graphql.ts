@@ -1,6 +1,6 @@
 import { builder } from '../graphql/builder.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { models } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -12,5 +12,9 @@ const ModelList = objectFromZod(
 )
 
 builder.queryField('models', (t) =>
-  t.field({ ...shows(models.list), type: ModelList, resolve: (_, __, { caller }) => caller.models.list() }),
+  t.field({
+    ...procedureExtensions(models.list),
+    type: ModelList,
+    resolve: (_, __, { caller }) => caller.models.list(),
+  }),
 )

@@ -4,7 +4,7 @@ import { connectionType, rootList } from '../graphql/connection.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { rowsOf } from '../graphql/rows.ts'
 import { administered } from './details.ts'
 import { Role } from './graphql.ts'
@@ -62,13 +62,13 @@ builder.queryField('invitations', (t) =>
 
 builder.mutationFields((t) => ({
   createInvitation: t.field({
-    ...shows(organizations.createInvitation),
+    ...procedureExtensions(organizations.createInvitation),
     type: CreatePayload,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.organizations.createInvitation(input),
   }),
   deleteInvitation: t.field({
-    ...shows(organizations.deleteInvitation),
+    ...procedureExtensions(organizations.deleteInvitation),
     type: Deletion,
     args: argsFromZod(schema.InvitationId),
     resolve: async (_, args, { caller }) => ({

@@ -2,7 +2,7 @@ import { builder } from '../graphql/builder.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { reload } from '../graphql/rows.ts'
 import { ORGANIZATION, Organization } from './graphql.ts'
 import { OrganizationMember } from './graphql-policy.ts'
@@ -20,7 +20,7 @@ const OwnOrganization = objectFromZod('OwnOrganization', schema.Organization, 'A
 
 builder.queryField('organizations', (t) =>
   t.field({
-    ...shows(organizations.list, { rows: 20 }),
+    ...procedureExtensions(organizations.list, { rows: 20 }),
     type: [OwnOrganization],
     resolve: async (_, __, { caller }) => (await caller.organizations.list()).organizations,
   }),
@@ -28,7 +28,7 @@ builder.queryField('organizations', (t) =>
 
 builder.mutationFields((t) => ({
   updateOrganization: t.field({
-    ...shows(organizations.update),
+    ...procedureExtensions(organizations.update),
     type: Organization,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -37,19 +37,19 @@ builder.mutationFields((t) => ({
     },
   }),
   createOrganization: t.field({
-    ...shows(organizations.create),
+    ...procedureExtensions(organizations.create),
     type: OwnOrganization,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.organizations.create(input)).organization,
   }),
   updateMember: t.field({
-    ...shows(organizations.updateMember),
+    ...procedureExtensions(organizations.updateMember),
     type: OrganizationMember,
     args: { input: t.arg({ type: MemberInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.organizations.updateMember(input)).member,
   }),
   deleteMember: t.field({
-    ...shows(organizations.removeMember),
+    ...procedureExtensions(organizations.removeMember),
     type: Deletion,
     args: argsFromZod(schema.MemberId),
     resolve: async (_, args, { caller, actor }) => {

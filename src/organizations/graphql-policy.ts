@@ -1,7 +1,7 @@
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import '../mcps/graphql.ts'
 import './graphql.ts'
 import { organizations } from './router.ts'
@@ -34,19 +34,19 @@ const Thing = objectFromZod('Thing', schema.Thing, 'An object of a former member
 
 builder.queryFields((t) => ({
   organizationMembers: t.field({
-    ...shows(organizations.members, { rows: 100 }),
+    ...procedureExtensions(organizations.members, { rows: 100 }),
     type: [OrganizationMember],
     args: argsFromZod(schema.OrganizationId),
     resolve: async (_, args, { caller }) => (await caller.organizations.members(args)).members,
   }),
   formerMembers: t.field({
-    ...shows(organizations.listFormer, { rows: 100 }),
+    ...procedureExtensions(organizations.listFormer, { rows: 100 }),
     type: [FormerMember],
     args: argsFromZod(schema.OrganizationId),
     resolve: async (_, args, { caller }) => (await caller.organizations.listFormer(args)).members,
   }),
   formerMemberThings: t.field({
-    ...shows(organizations.listThings, { rows: 1000 }),
+    ...procedureExtensions(organizations.listThings, { rows: 1000 }),
     type: [Thing],
     args: argsFromZod(schema.FormerMemberId),
     resolve: async (_, args, { caller }) => (await caller.organizations.listThings(args)).things,
@@ -55,7 +55,7 @@ builder.queryFields((t) => ({
 
 builder.mutationField('claimFormerMemberThings', (t) =>
   t.field({
-    ...shows(organizations.takeOver),
+    ...procedureExtensions(organizations.takeOver),
     type: [ThingCount],
     args: argsFromZod(schema.FormerMemberId),
     resolve: async (_, args, { caller }) => (await caller.organizations.takeOver(args)).taken,
@@ -64,7 +64,7 @@ builder.mutationField('claimFormerMemberThings', (t) =>
 
 builder.queryField('organizationPolicy', (t) =>
   t.field({
-    ...shows(organizations.getPolicy),
+    ...procedureExtensions(organizations.getPolicy),
     type: Policy,
     args: argsFromZod(schema.OrganizationId),
     resolve: async (_, args, { caller }) => (await caller.organizations.getPolicy(args)).policy,
@@ -73,7 +73,7 @@ builder.queryField('organizationPolicy', (t) =>
 
 builder.mutationField('updateOrganizationPolicy', (t) =>
   t.field({
-    ...shows(organizations.updatePolicy),
+    ...procedureExtensions(organizations.updatePolicy),
     type: Policy,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.organizations.updatePolicy(input)).policy,

@@ -3,7 +3,7 @@ import { builder } from '../graphql/builder.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { Key } from '../keys/schema.ts'
 import { organizations } from './router.ts'
 import * as schema from './schema.ts'
@@ -39,13 +39,13 @@ const KeyPayload = builder.objectRef<CreatedKey>('CreateServiceAccountKeyPayload
 
 builder.queryFields((t) => ({
   serviceAccounts: t.field({
-    ...shows(organizations.listServiceAccounts, { rows: 50 }),
+    ...procedureExtensions(organizations.listServiceAccounts, { rows: 50 }),
     type: [ServiceAccount],
     args: argsFromZod(schema.OrganizationId),
     resolve: async (_, args, { caller }) => (await caller.organizations.listServiceAccounts(args)).serviceAccounts,
   }),
   serviceAccountKeys: t.field({
-    ...shows(organizations.listServiceKeys, { rows: 50, input: schema.ServiceAccountId }),
+    ...procedureExtensions(organizations.listServiceKeys, { rows: 50, input: schema.ServiceAccountId }),
     type: [ServiceKey],
     args: argsFromZod(schema.ServiceAccountId),
     resolve: async (_, args, { caller }) => (await caller.organizations.listServiceKeys(args)).keys,
@@ -54,21 +54,21 @@ builder.queryFields((t) => ({
 
 builder.mutationFields((t) => ({
   createServiceAccount: t.field({
-    ...shows(organizations.createServiceAccount),
+    ...procedureExtensions(organizations.createServiceAccount),
     type: ServiceAccount,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: async (_, { input }, { caller }) =>
       (await caller.organizations.createServiceAccount(input)).serviceAccount,
   }),
   updateServiceAccount: t.field({
-    ...shows(organizations.updateServiceAccount),
+    ...procedureExtensions(organizations.updateServiceAccount),
     type: ServiceAccount,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) =>
       (await caller.organizations.updateServiceAccount(input)).serviceAccount,
   }),
   deleteServiceAccount: t.field({
-    ...shows(organizations.deleteServiceAccount),
+    ...procedureExtensions(organizations.deleteServiceAccount),
     type: Deletion,
     args: argsFromZod(schema.ServiceAccountId),
     resolve: async (_, args, { caller }) => ({
@@ -77,13 +77,13 @@ builder.mutationFields((t) => ({
     }),
   }),
   createServiceAccountKey: t.field({
-    ...shows(organizations.createServiceKey),
+    ...procedureExtensions(organizations.createServiceKey),
     type: KeyPayload,
     args: { input: t.arg({ type: KeyInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.organizations.createServiceKey(input),
   }),
   deleteServiceAccountKey: t.field({
-    ...shows(organizations.deleteServiceKey),
+    ...procedureExtensions(organizations.deleteServiceKey),
     type: Deletion,
     args: argsFromZod(schema.ServiceKeyId),
     resolve: async (_, args, { caller }) => ({

@@ -3,7 +3,7 @@ import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { reload, rowIn, rowsOf } from '../graphql/rows.ts'
 import { Profile } from '../profile/schema.ts'
 import { organizations } from './router.ts'
@@ -77,7 +77,7 @@ const OrganizationArgs = OrganizationId.extend({
 
 builder.queryField('organization', (t) =>
   t.field({
-    ...shows(organizations.get, { input: OrganizationArgs }),
+    ...procedureExtensions(organizations.get, { input: OrganizationArgs }),
     type: Organization,
     args: argsFromZod(OrganizationArgs),
     resolve: async (_, { id }, context, info) => {

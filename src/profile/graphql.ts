@@ -1,7 +1,7 @@
 import { builder } from '../graphql/builder.ts'
 import { inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 // Imported because the enum of roles is registered there.
 import '../organizations/graphql.ts'
 import { profile } from './router.ts'
@@ -19,7 +19,7 @@ const UpdateInput = inputFromZod('UpdateProfileInput', schema.UpdateProfile, 'Wh
 
 builder.queryField('profile', (t) =>
   t.field({
-    ...shows(profile.get),
+    ...procedureExtensions(profile.get),
     type: Profile,
     resolve: async (_, __, { caller }) => (await caller.profile.get()).profile,
   }),
@@ -27,7 +27,7 @@ builder.queryField('profile', (t) =>
 
 builder.mutationField('updateProfile', (t) =>
   t.field({
-    ...shows(profile.update),
+    ...procedureExtensions(profile.update),
     type: Profile,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.profile.update(input)).profile,

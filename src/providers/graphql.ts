@@ -3,7 +3,7 @@ import { builder } from '../graphql/builder.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { providers } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -21,7 +21,7 @@ const SetProvider = schema.SetProvider.extend({
 
 builder.queryField('providers', (t) =>
   t.field({
-    ...shows(providers.list),
+    ...procedureExtensions(providers.list),
     type: [ProviderObject],
     args: argsFromZod(schema.ListProviders),
     resolve: async (_, args, { caller }) => (await caller.providers.list(args)).providers,
@@ -30,7 +30,7 @@ builder.queryField('providers', (t) =>
 
 builder.mutationFields((t) => ({
   setProvider: t.field({
-    ...shows(providers.set, { input: SetProvider }),
+    ...procedureExtensions(providers.set, { input: SetProvider }),
     type: ProviderObject,
     args: argsFromZod(SetProvider),
     resolve: async (_, { headers, check, ...input }, { caller }) => {
@@ -45,7 +45,7 @@ builder.mutationFields((t) => ({
     },
   }),
   deleteProvider: t.field({
-    ...shows(providers.delete),
+    ...procedureExtensions(providers.delete),
     args: argsFromZod(schema.DeleteProvider),
     type: Deletion,
     resolve: async (_, args, { caller }) => ({ deletedId: args.name, ...(await caller.providers.delete(args)) }),

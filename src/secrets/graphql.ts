@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { secrets } from './router.ts'
 import * as schema from './schema.ts'
 
@@ -22,12 +22,12 @@ const byName = (pairs: z.output<typeof Secret>[]) =>
 
 builder.queryFields((t) => ({
   spaceSecrets: t.stringList({
-    ...shows(secrets.list),
+    ...procedureExtensions(secrets.list),
     args: argsFromZod(schema.SpaceSecrets),
     resolve: async (_, args, { caller }) => (await caller.secrets.list(args)).secrets,
   }),
   organizationSecrets: t.stringList({
-    ...shows(secrets.listEnv),
+    ...procedureExtensions(secrets.listEnv),
     args: argsFromZod(schema.OrganizationSecrets),
     resolve: async (_, args, { caller }) => (await caller.secrets.listEnv(args)).secrets,
   }),
@@ -35,34 +35,34 @@ builder.queryFields((t) => ({
 
 builder.mutationFields((t) => ({
   setSpaceSecrets: t.stringList({
-    ...shows(secrets.set, { input: SetSpaceSecrets }),
+    ...procedureExtensions(secrets.set, { input: SetSpaceSecrets }),
     args: argsFromZod(SetSpaceSecrets),
     resolve: async (_, { id, secrets }, { caller }) =>
       (await caller.secrets.set({ id, secrets: byName(secrets) })).keys,
   }),
   deleteSpaceSecrets: t.stringList({
-    ...shows(secrets.delete),
+    ...procedureExtensions(secrets.delete),
     args: argsFromZod(schema.DeleteSpaceSecrets),
     resolve: async (_, args, { caller }) => (await caller.secrets.delete(args)).keys,
   }),
   deleteSpaceSecret: t.stringList({
-    ...shows(secrets.deleteOne),
+    ...procedureExtensions(secrets.deleteOne),
     args: argsFromZod(schema.DeleteSpaceSecret),
     resolve: async (_, args, { caller }) => (await caller.secrets.deleteOne(args)).keys,
   }),
   setOrganizationSecrets: t.stringList({
-    ...shows(secrets.setEnv, { input: SetOrganizationSecrets }),
+    ...procedureExtensions(secrets.setEnv, { input: SetOrganizationSecrets }),
     args: argsFromZod(SetOrganizationSecrets),
     resolve: async (_, { orgId, secrets }, { caller }) =>
       (await caller.secrets.setEnv({ orgId, secrets: byName(secrets) })).keys,
   }),
   deleteOrganizationSecrets: t.stringList({
-    ...shows(secrets.deleteEnv),
+    ...procedureExtensions(secrets.deleteEnv),
     args: argsFromZod(schema.DeleteOrganizationSecrets),
     resolve: async (_, args, { caller }) => (await caller.secrets.deleteEnv(args)).keys,
   }),
   deleteOrganizationSecret: t.stringList({
-    ...shows(secrets.deleteOneEnv),
+    ...procedureExtensions(secrets.deleteOneEnv),
     args: argsFromZod(schema.DeleteOrganizationSecret),
     resolve: async (_, args, { caller }) => (await caller.secrets.deleteOneEnv(args)).keys,
   }),

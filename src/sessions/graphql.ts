@@ -1,7 +1,7 @@
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 // That module defines the types of memberships.
 import '../profile/graphql.ts'
 import { sessions } from './router.ts'
@@ -16,12 +16,12 @@ const PasswordInput = inputFromZod('SetPasswordInput', schema.ChangePassword, 'A
 
 builder.queryFields((t) => ({
   currentSession: t.field({
-    ...shows(sessions.current),
+    ...procedureExtensions(sessions.current),
     type: CurrentSession,
     resolve: (_, __, { caller }) => caller.sessions.current(),
   }),
   browserSessions: t.field({
-    ...shows(sessions.list),
+    ...procedureExtensions(sessions.list),
     type: [BrowserSession],
     resolve: async (_, __, { caller }) => (await caller.sessions.list()).sessions,
   }),
@@ -46,13 +46,13 @@ const PasswordPayload = builder.objectRef<{ message: string; ended: number }>('S
 
 builder.mutationFields((t) => ({
   deleteBrowserSession: t.field({
-    ...shows(sessions.end),
+    ...procedureExtensions(sessions.end),
     type: EndPayload,
     args: argsFromZod(schema.SessionId),
     resolve: async (_, { id }, { caller }) => ({ deletedId: id, ...(await caller.sessions.end({ id })) }),
   }),
   setPassword: t.field({
-    ...shows(sessions.changePassword),
+    ...procedureExtensions(sessions.changePassword),
     type: PasswordPayload,
     args: { input: t.arg({ type: PasswordInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.sessions.changePassword(input),

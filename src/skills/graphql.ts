@@ -7,7 +7,7 @@ import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/in
 import { addTo } from '../graphql/limits.ts'
 import { nodeBy } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { truncated } from '../lib/page.ts'
 import { skills } from './router.ts'
 import * as schema from './schema.ts'
@@ -61,7 +61,7 @@ const UpdateInput = inputFromZod(
 
 builder.queryFields((t) => ({
   skills: t.field({
-    ...shows(skills.list, { rows: ROOT_ROWS, input: ListSkills }),
+    ...procedureExtensions(skills.list, { rows: ROOT_ROWS, input: ListSkills }),
     type: Skills,
     args: argsFromZod(ListSkills),
     resolve: async (_, args, { actor, deps, answer }) => {
@@ -86,7 +86,7 @@ builder.queryFields((t) => ({
     },
   }),
   skill: t.field({
-    ...shows(skills.get),
+    ...procedureExtensions(skills.get),
     type: Skill,
     nullable: true,
     args: argsFromZod(schema.SkillId),
@@ -96,19 +96,19 @@ builder.queryFields((t) => ({
 
 builder.mutationFields((t) => ({
   createSkill: t.field({
-    ...shows(skills.create),
+    ...procedureExtensions(skills.create),
     type: Skill,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.skills.create(input)).skill,
   }),
   updateSkill: t.field({
-    ...shows(skills.update),
+    ...procedureExtensions(skills.update),
     type: Skill,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.skills.update(input)).skill,
   }),
   deleteSkill: t.field({
-    ...shows(skills.delete),
+    ...procedureExtensions(skills.delete),
     args: argsFromZod(schema.SkillId),
     type: Deletion,
     resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.skills.delete(args)) }),

@@ -6,7 +6,7 @@ import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { computedBy, isTruncated, loadRow, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
@@ -121,7 +121,7 @@ builder.queryFields((t) => ({
 
 builder.mutationFields((t) => ({
   createSpace: t.field({
-    ...shows(spaces.create),
+    ...procedureExtensions(spaces.create),
     type: Space,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -130,7 +130,7 @@ builder.mutationFields((t) => ({
     },
   }),
   updateSpace: t.field({
-    ...shows(spaces.update),
+    ...procedureExtensions(spaces.update),
     type: Space,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -139,7 +139,7 @@ builder.mutationFields((t) => ({
     },
   }),
   updateSpaceSkill: t.field({
-    ...shows(spaces.updateSkill),
+    ...procedureExtensions(spaces.updateSkill),
     type: Space,
     args: argsFromZod(schema.SpaceSkillId),
     resolve: async (_, args, context, info) => {
@@ -148,7 +148,7 @@ builder.mutationFields((t) => ({
     },
   }),
   deleteSpace: t.field({
-    ...shows(spaces.delete),
+    ...procedureExtensions(spaces.delete),
     args: argsFromZod(schema.SpaceId),
     type: Deletion,
     resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.spaces.delete(args)) }),

@@ -266,7 +266,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const now = deps.clock.now()
     const data = { ...said, updatedAt: now }
     await deps.db.$transaction(async (tx) => {
-      await write(tx, actor, space, 'space.update', data)
+      await updateSpace(tx, actor, space, 'space.update', data)
       const skills = await checkAdded(tx, actor, deps, input)
       await detach(tx, space.id, removed)
       await attach(tx, actor, space.id, added, skills, now)
@@ -285,7 +285,7 @@ export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.o
   if (!newest) throw notFound('Skill')
   const now = deps.clock.now()
   await deps.db.$transaction(async (tx) => {
-    await write(tx, actor, space, 'space.update', { updatedAt: now })
+    await updateSpace(tx, actor, space, 'space.update', { updatedAt: now })
     const data = { version: newest.version }
     const { count } = await tx.spaceSkill.updateMany({ where: { spaceId: space.id, skillId }, data })
     if (!count) throw notFound('Skill')
@@ -301,12 +301,14 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
       detail: 'Every organization has one. Delete its files instead.',
     })
   const now = deps.clock.now()
-  await deps.db.$transaction((tx) => write(tx, actor, space, 'space.archive', { archivedAt: now, updatedAt: now }))
+  await deps.db.$transaction((tx) =>
+    updateSpace(tx, actor, space, 'space.archive', { archivedAt: now, updatedAt: now }),
+  )
   return { message: 'Space deleted successfully' }
 }
 
 /** Changes a space. Throws 404 if it was archived meanwhile. */
-async function write(
+async function updateSpace(
   tx: Tx,
   actor: Actor,
   { id }: Authorized<SpaceRow>,

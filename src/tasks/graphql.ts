@@ -8,7 +8,7 @@ import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { outputOf } from '../lib/output.ts'
 import { USER, User } from '../organizations/graphql.ts'
@@ -143,7 +143,7 @@ builder.subscriptionField('taskChanges', (t) =>
 
 builder.mutationFields((t) => ({
   createTask: t.field({
-    ...shows(tasks.create),
+    ...procedureExtensions(tasks.create),
     type: Task,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -152,7 +152,7 @@ builder.mutationFields((t) => ({
     },
   }),
   updateTask: t.field({
-    ...shows(tasks.update),
+    ...procedureExtensions(tasks.update),
     type: Task,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -161,13 +161,13 @@ builder.mutationFields((t) => ({
     },
   }),
   deleteTask: t.field({
-    ...shows(tasks.delete),
+    ...procedureExtensions(tasks.delete),
     args: argsFromZod(schema.TaskId),
     type: Deletion,
     resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.tasks.delete(args)) }),
   }),
   claimTask: t.field({
-    ...shows(tasks.claim),
+    ...procedureExtensions(tasks.claim),
     type: Task,
     args: argsFromZod(schema.ClaimTask),
     resolve: async (_, args, context, info) => {
@@ -176,7 +176,7 @@ builder.mutationFields((t) => ({
     },
   }),
   executeTask: t.field({
-    ...shows(tasks.execute),
+    ...procedureExtensions(tasks.execute),
     type: ExecutePayload,
     args: argsFromZod(schema.ExecuteTask),
     resolve: async (_, args, { caller }) => ({ ...(await caller.tasks.execute(args)), taskId: args.id }),

@@ -213,7 +213,7 @@ export async function create(
 }
 
 /** Changes a task if its status is unchanged since it was read. Returns null otherwise. */
-async function write(
+async function updateTask(
   tx: Tx,
   actor: Actor,
   task: TaskRow,
@@ -261,7 +261,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const change = async (tx: Tx) => {
       // Runs are locked before their tasks.
       if (ends && status !== task.status) await endRuns(tx, actor, task, now)
-      const row = await write(tx, actor, task, 'task.update', now, said)
+      const row = await updateTask(tx, actor, task, 'task.update', now, said)
       if (!row) throw new Overtaken()
       return row
     }
@@ -334,7 +334,7 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
   const assignee = await findClaimant(actor, deps, input.agentId)
   if (task.status !== 'pending' || task.assignedTo !== null) throw alreadyAssigned()
   const now = deps.clock.now()
-  const row = await deps.db.$transaction((tx) => write(tx, actor, task, 'task.claim', now, assignee))
+  const row = await deps.db.$transaction((tx) => updateTask(tx, actor, task, 'task.claim', now, assignee))
   if (!row) throw alreadyAssigned()
   deps.bus.publish('task', [row.id])
   return { task: await shown(actor, deps, row) }
@@ -368,19 +368,19 @@ export async function execute(actor: Actor, deps: Deps, input: z.output<typeof E
     path: `/api/v1/tasks/${task.id}/execute`,
     said: { background },
     taskId: task.id,
-    also: (tx, executionId, now) => begin(tx, actor, task, executionId, now),
+    also: (tx, executionId, now) => moveToInProgress(tx, actor, task, executionId, now),
   })
   return { ...executed, ...(await get(actor, deps, task.id)) }
 }
 
 /** Sets the task to running, in the transaction that accepts its run. Throws if the task is no longer pending. */
-async function begin(tx: Tx, actor: Actor, task: TaskRow, executionId: string, now: Date): Promise<void> {
+async function moveToInProgress(tx: Tx, actor: Actor, task: TaskRow, executionId: string, now: Date): Promise<void> {
   const moveFrom = (status: Status) => {
     if (status === 'in_progress')
       throw conflict('Task is already running', { detail: 'Wait until its run has ended, or cancel the task.' })
     return moveTo(status, 'in_progress', now)
   }
-  if (await write(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) {
+  if (await updateTask(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) {
     // A run that was detached by hand is cancelled, but may not have stopped yet.
     const isRunning = await tx.execution.count({ where: { ...runsOf(task), id: { not: executionId } } })
     if (isRunning)

@@ -2,7 +2,7 @@ import { AGENT, Agent } from '../agents/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { loadRow } from '../graphql/rows.ts'
 import { usage } from './router.ts'
 import * as schema from './schema.ts'
@@ -32,7 +32,7 @@ const Report = objectFromZod('UsageReport', schema.UsageResponse.omit({ success:
 
 builder.queryField('usage', (t) =>
   t.field({
-    ...shows(usage.get, { cost: 50 }),
+    ...procedureExtensions(usage.get, { cost: 50 }),
     type: Report,
     args: argsFromZod(schema.GetUsage),
     resolve: (_, args, { caller }) => caller.usage.get(parseArgs(schema.GetUsage, args)),

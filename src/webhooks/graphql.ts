@@ -4,7 +4,7 @@ import { connectionType, relationList, rootList } from '../graphql/connection.ts
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { shows } from '../graphql/procedures.ts'
+import { procedureExtensions } from '../graphql/procedures.ts'
 import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { webhooks } from './router.ts'
@@ -117,13 +117,13 @@ builder.queryFields((t) => ({
 
 builder.mutationFields((t) => ({
   createWebhook: t.field({
-    ...shows(webhooks.create),
+    ...procedureExtensions(webhooks.create),
     type: SecretPayload,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.webhooks.create(input),
   }),
   updateWebhook: t.field({
-    ...shows(webhooks.update),
+    ...procedureExtensions(webhooks.update),
     type: Webhook,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
@@ -132,19 +132,19 @@ builder.mutationFields((t) => ({
     },
   }),
   deleteWebhook: t.field({
-    ...shows(webhooks.delete),
+    ...procedureExtensions(webhooks.delete),
     type: Deletion,
     args: argsFromZod(schema.WebhookId),
     resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.webhooks.delete(args)) }),
   }),
   rotateWebhookSecret: t.field({
-    ...shows(webhooks.rotate),
+    ...procedureExtensions(webhooks.rotate),
     type: SecretPayload,
     args: argsFromZod(schema.WebhookId),
     resolve: (_, args, { caller }) => caller.webhooks.rotate(args),
   }),
   testWebhook: t.field({
-    ...shows(webhooks.test),
+    ...procedureExtensions(webhooks.test),
     type: Delivery,
     args: argsFromZod(schema.WebhookId),
     resolve: async (_, args, context, info) => {
@@ -153,7 +153,7 @@ builder.mutationFields((t) => ({
     },
   }),
   replayDelivery: t.field({
-    ...shows(webhooks.replayDelivery),
+    ...procedureExtensions(webhooks.replayDelivery),
     type: Delivery,
     args: argsFromZod(schema.DeliveryId),
     resolve: async (_, args, context, info) => {
@@ -162,7 +162,7 @@ builder.mutationFields((t) => ({
     },
   }),
   replayDeliveries: t.field({
-    ...shows(webhooks.replay),
+    ...procedureExtensions(webhooks.replay),
     type: ReplayPayload,
     args: argsFromZod(schema.ReplayDeliveries),
     resolve: (_, args, { caller }) => caller.webhooks.replay(args),

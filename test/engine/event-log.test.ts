@@ -19,7 +19,7 @@ import {
   readEvents,
 } from '../../src/executions/engine/events/events.ts'
 import { createNotices } from '../../src/executions/engine/events/notices.ts'
-import { follow } from '../../src/executions/engine/events/subscribe.ts'
+import { followRun } from '../../src/executions/engine/events/subscribe.ts'
 import { accept } from '../../src/executions/engine/queue/accept.ts'
 import type { ClaimDeps } from '../../src/executions/engine/queue/claims.ts'
 import { finish } from '../../src/executions/engine/queue/endings.ts'
@@ -81,7 +81,7 @@ async function puppet(lab: Lab, beside?: Puppet): Promise<Puppet> {
     stream,
     async follow(after, pace, signal = new AbortController().signal) {
       const events: ExecutionEvent[] = []
-      for await (const batch of follow({ db, eventLog, notices, stopped: NEVER }, row, after, signal)) {
+      for await (const batch of followRun({ db, eventLog, notices, stopped: NEVER }, row, after, signal)) {
         expect(batch).not.toHaveLength(0)
         events.push(...batch)
         await pace()
@@ -190,7 +190,7 @@ test('numbers are reserved before a subscriber sees them, whatever their count',
     const signal = new AbortController().signal
     const { db } = lab
     const notices = createNotices(lab.server.service.deps.bus)
-    for await (const batch of follow({ db, eventLog: run.eventLog, notices, stopped: NEVER }, run.row, 0, signal)) {
+    for await (const batch of followRun({ db, eventLog: run.eventLog, notices, stopped: NEVER }, run.row, 0, signal)) {
       seen.push(...batch)
       const { seqReserved, terminalSeq } = await lab.row(run.row.id)
       expect(terminalSeq ?? seqReserved).toBeGreaterThanOrEqual(batch.at(-1)!.seq)
@@ -229,7 +229,7 @@ test('the last event arrives together with the end, or as soon as it is stored w
     const batches: string[][] = []
     const following = (async () => {
       const source = { db: lab.db, eventLog: run.eventLog, notices, stopped: NEVER }
-      for await (const batch of follow(source, run.row, META_SEQ, NEVER)) {
+      for await (const batch of followRun(source, run.row, META_SEQ, NEVER)) {
         batches.push(batch.map(({ data, event }) => ('messageType' in data ? data.messageType : event)))
       }
     })()
@@ -284,7 +284,7 @@ test('a subscriber of an ended run gets all events, even before this process lea
   const notices = createNotices(lab.server.service.deps.bus)
   const seen: ExecutionEvent[] = []
   const source = { db: lab.db, eventLog: run.eventLog, notices, stopped: NEVER }
-  for await (const batch of follow(source, ended, META_SEQ, NEVER)) seen.push(...batch)
+  for await (const batch of followRun(source, ended, META_SEQ, NEVER)) seen.push(...batch)
   expect(seen.map(({ event }) => event)).toEqual(['message', 'result'])
   told.resolve()
 })

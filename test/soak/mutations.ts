@@ -54,7 +54,7 @@ const EQUIVALENT: Record<string, string> = {
     'an index begins with it; the condition of the count says the same',
 }
 
-const FILTER = 'listed|reachable|executable|visible|notPrivate|chatsFor|ofMissionFor|onShow|ownSessions'
+const FILTER = 'listed|reachable|executable|visible|notPrivate|chatsFor|ofMissionFor|publiclyVisible|ownSessions'
 /** A use of a filter: a call, with at most one call within its arguments, or the function itself. */
 const CALL = new RegExp(
   `(?<!\\w|(?<!\\.\\.)\\.)(?:(?:service|rows)\\.)?(?:${FILTER})(?:[A-Z]\\w*)?\\((?:[^()]|\\([^()]*\\))*\\)`,

@@ -74,13 +74,13 @@ export function connect(file: string, onDamage: (code: string) => void = () => {
     query: (given) =>
       translated(() => {
         const query = withLimit(given)
-        return run(prepare(query.sql), query)
+        return execute(prepare(query.sql), query)
       }),
     read: (given) =>
       translated(() => {
         const query = withLimit(given)
         const statement = prepare(query.sql)
-        return statement.handle.reader && statement.handle.readonly ? run(statement, query) : null
+        return statement.handle.reader && statement.handle.readonly ? execute(statement, query) : null
       }),
     execute: (query) => translated(() => prepare(query.sql).handle.run(...bind(query)).changes),
     rows: ({ sql, args, byteBudget }, { exact, readOnly }) =>
@@ -186,7 +186,7 @@ function withLimit(query: SqlQuery): SqlQuery {
   return { sql, args: query.args.slice(0, -2), argTypes: query.argTypes.slice(0, -2) }
 }
 
-function run({ handle, columnNames, columnTypes }: Described, query: SqlQuery): SqlResultSet {
+function execute({ handle, columnNames, columnTypes }: Described, query: SqlQuery): SqlResultSet {
   if (!handle.reader) {
     handle.run(...bind(query))
     return { columnNames, columnTypes: [], rows: [] }

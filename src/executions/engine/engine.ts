@@ -14,7 +14,7 @@ import { createCompaction } from './events/compaction.ts'
 import { createEventLog } from './events/event-log.ts'
 import type { Edge, ExecutionEvent, ExecutionRow } from './events/events.ts'
 import { createNotices } from './events/notices.ts'
-import { follow, whenEnded } from './events/subscribe.ts'
+import { followRun, whenEnded } from './events/subscribe.ts'
 import { createMaintenance } from './maintenance/maintenance.ts'
 import { createRescuer } from './maintenance/rescuer.ts'
 import { UNEXPECTED } from './models/model-errors.ts'
@@ -75,7 +75,7 @@ export type Engine = {
   /** Resumes a run whose approvals have been decided, as soon as there is capacity. */
   resume(row: Pick<ExecutionRow, 'id' | 'organizationId'>): void
   /**
-   * Starts maintenance and recovers orphaned runs, unless this process only serves the API. `alone`: no other process
+   * Starts maintenance and recovers orphaned runs, unless this process only serves the API. `exclusive`: no other process
    * uses this database.
    */
   start(exclusive: boolean): Promise<void>
@@ -125,7 +125,7 @@ export function createEngine(deps: EngineDeps): Engine {
     limits: { process: runs ? settings.MAX_RUNNING : 0, organization: limits.running },
     log,
     taken: () => live.taken(),
-    begin: beginPending,
+    begin: startPending,
   })
 
   const attempt = createAttempts({
@@ -135,7 +135,7 @@ export function createEngine(deps: EngineDeps): Engine {
     eventLog,
     draining: leaving.signal,
     stopped: stopped.signal,
-    end,
+    end: endRun,
   })
   const live = createLive({
     eventLog,
@@ -163,25 +163,25 @@ export function createEngine(deps: EngineDeps): Engine {
   ]
 
   /** A run marked for cancellation can only end as cancelled. */
-  const finish = async (row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) =>
-    (await endings.finish(claimDeps, row, outcome, remains)) ??
-    (await endings.finish(claimDeps, row, endings.CANCELLED, remains))
+  const finish = async (row: ExecutionRow, outcome: endings.Outcome, final: endings.FinalState) =>
+    (await endings.finish(claimDeps, row, outcome, final)) ??
+    (await endings.finish(claimDeps, row, endings.CANCELLED, final))
 
   /**
    * Writes the final state. Returns null if another process took the run over. If the database rejects the data, the
    * run fails without it, because it would otherwise never end.
    */
-  async function end(row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) {
-    const ended = await finish(row, outcome, remains).catch((error) => {
+  async function endRun(row: ExecutionRow, outcome: endings.Outcome, final: endings.FinalState) {
+    const ended = await finish(row, outcome, final).catch((error) => {
       if (isUnavailable(error)) throw error
       log.error(
         { err: error, executionId: row.id },
         'failed to store the final state of a run; the run fails without a result',
       )
-      return finish(row, failedWith(UNEXPECTED), { ...remains, ...NOTHING, model: row.model })
+      return finish(row, failedWith(UNEXPECTED), { ...final, ...NOTHING, model: row.model })
     })
     if (!ended) return null
-    if (remains.scattered) compaction.add(row.id)
+    if (final.scattered) compaction.add(row.id)
     notifyRunEnded(ended)
     return ended.execution
   }
@@ -197,18 +197,18 @@ export function createEngine(deps: EngineDeps): Engine {
     bus.publish('execution', [execution.id])
     publishOwnerChanges(execution)
     if (expired.length) bus.publish('approval', expired)
-    if (next) begin(next, execution.organizationId)
+    if (next) startOrAnnounce(next, execution.organizationId)
     for (const row of abandoned) background(cancelTree(row, execution), 'failed to cancel the delegates of a run')
   }
 
   /** Starts a pending run here if there is capacity, otherwise announces it to all processes. */
-  function begin(id: string, organizationId: string): void {
-    if (runs && !draining && !pause.isPaused() && capacity.hasCapacity(organizationId)) background(beginPending(id))
+  function startOrAnnounce(id: string, organizationId: string): void {
+    if (runs && !draining && !pause.isPaused() && capacity.hasCapacity(organizationId)) background(startPending(id))
     else bus.publish('pending', [organizationId])
   }
 
   /** Starts a pending run that holds its session's lock. Returns false if there is no capacity. */
-  async function beginPending(id: string): Promise<boolean> {
+  async function startPending(id: string): Promise<boolean> {
     return !draining && !pause.isPaused() && live.claim((launch) => claimAndLaunch(id, launch))
   }
 
@@ -262,9 +262,9 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   async function expireApproval(approval: waits.ApprovalRow): Promise<void> {
-    const verdict = { status: 'expired', reason: null, decidedBy: null } as const
+    const decision = { status: 'expired', reason: null, decidedBy: null } as const
     try {
-      await db.$transaction((tx) => waits.decide(tx, approval, verdict, clock.now()))
+      await db.$transaction((tx) => waits.decide(tx, approval, decision, clock.now()))
     } catch (error) {
       // Another server expired the approval, or a user decided at the last moment.
       if (error instanceof AppError && error.status === 409) return
@@ -275,7 +275,7 @@ export function createEngine(deps: EngineDeps): Engine {
     engine.resume(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }
 
-  const rescue = createRescuer({ ...deps, claimDeps, live, isFull: capacity.isFull, end })
+  const rescue = createRescuer({ ...deps, claimDeps, live, isFull: capacity.isFull, end: endRun })
 
   const maintenance = createMaintenance({
     ...deps,
@@ -315,20 +315,20 @@ export function createEngine(deps: EngineDeps): Engine {
       }
     },
     stopped: stopped.signal,
-    follow: (row, after, signal) => follow(followDeps, row, after, signal),
+    follow: (row, after, signal) => followRun(followDeps, row, after, signal),
     ended: (row, ...signals) => whenEnded(followDeps, row, signals),
     resume(row) {
       bus.publish('execution', [row.id])
-      begin(row.id, row.organizationId)
+      startOrAnnounce(row.id, row.organizationId)
     },
     async cancel(row, by) {
       const gone = await cancelTree(row, by)
       return gone ?? engine.ended(row, AbortSignal.timeout(CANCEL_PATIENCE))
     },
-    async start(alone) {
+    async start(exclusive) {
       if (!runs) return
       await countRunning(claimDeps)
-      await maintenance.start(alone)
+      await maintenance.start(exclusive)
     },
     async drain() {
       draining = true

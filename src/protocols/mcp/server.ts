@@ -59,7 +59,7 @@ export function createServer(door: Door): McpServer {
     const tool = tools.get(name)
     if (!tool) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Unknown tool: ${name.slice(0, 100)}`)
     try {
-      return (await (tool.waits ? run(door, tool, args, mcpContext) : call(door, tool, args))) as ToolResult
+      return (await (tool.waits ? callTool(door, tool, args, mcpContext) : call(door, tool, args))) as ToolResult
     } catch (error) {
       return toErrorResult(context, error)
     }
@@ -82,7 +82,7 @@ const call = async ({ context, actor }: Door, tool: Tool, args: Record<string, u
 /**
  * Starts a run, or resumes one that waited for a person, and waits for its end. The client gets its progress. A client of the tasks extension gets a task at once.
  */
-async function run(door: Door, tool: Tool, args: Record<string, unknown>, mcpContext: ServerContext) {
+async function callTool(door: Door, tool: Tool, args: Record<string, unknown>, mcpContext: ServerContext) {
   const { actor, context } = door
   const { deps } = context
   const state = mcpContext.mcpReq.requestState<RequestState>()

@@ -122,14 +122,14 @@ export function createPartReader({
     return parts
   }
 
-  function begin(number: number): PartOf[] {
+  function beginStep(number: number): PartOf[] {
     if (step?.number === number) return []
     step = { number, open: null, texts: 0, text: '', reasoning: '' }
     return [{ type: 'step-start', step: number }]
   }
 
   function add(kind: 'text' | 'reasoning', number: number, text: string): PartOf[] {
-    const parts = begin(number)
+    const parts = beginStep(number)
     const current = step!
     if (current.open !== kind) {
       parts.push(...close())
@@ -161,7 +161,7 @@ export function createPartReader({
         })
         calls = new Map(made.map((block) => [block.id, toCall(block)]))
         const parts = [
-          ...begin(data.step),
+          ...beginStep(data.step),
           ...complete('reasoning', data.step, thinking),
           ...complete('text', data.step, data.text),
           ...close(),

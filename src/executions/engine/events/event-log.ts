@@ -178,7 +178,7 @@ export function createEventLog(deps: EventLogDeps): EventLog {
   }
 
   function flush(): Promise<void> {
-    flushing ??= write()
+    flushing ??= writeDue()
       .then(
         () => {
           failed = false
@@ -206,7 +206,7 @@ export function createEventLog(deps: EventLogDeps): EventLog {
 
   const hasUnpersisted = ({ unpersisted, isEnding }: RunStream) => unpersisted.length > 0 && !isEnding
 
-  async function write(): Promise<void> {
+  async function writeDue(): Promise<void> {
     const all = wanted === 'all'
     wanted = null
     const begun = performance.now()

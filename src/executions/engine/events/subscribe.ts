@@ -30,7 +30,7 @@ export type FollowDeps = {
  * Ends early when the signal aborts. Throws 503 if this process ends first or the signal's reason says so, because the
  * client should then reconnect.
  */
-export async function* follow(
+export async function* followRun(
   deps: FollowDeps,
   row: Edge,
   after: number,

@@ -145,7 +145,7 @@ export function createMaintenance(deps: MaintenanceDeps) {
     // While the database was unavailable, no process could renew a lease. Live processes get the time to do so first.
     const awayLately = now.getTime() - awayAt < settings.LEASE_DURATION + SWEEP_INTERVAL
     await shortenLeases(now)
-    if (!awayLately) await recover(all, now)
+    if (!awayLately) await rescueOrphans(all, now)
     await deps.begin()
   }
 
@@ -163,7 +163,7 @@ export function createMaintenance(deps: MaintenanceDeps) {
     log.warn({ runs: ids.length }, 'clock was set back: shortened leases that lay too far in the future')
   }
 
-  async function recover(all: boolean, now: Date): Promise<void> {
+  async function rescueOrphans(all: boolean, now: Date): Promise<void> {
     const left = (after?: ExecutionRow) =>
       db.execution.findMany({
         where: {
@@ -275,10 +275,10 @@ export function createMaintenance(deps: MaintenanceDeps) {
   }
 
   return {
-    async start(alone: boolean): Promise<void> {
+    async start(exclusive: boolean): Promise<void> {
       // Runs that the first sweep takes over need renewed leases before the sweep has finished.
       every(heartbeatInterval, 'renew leases', heartbeat, HEARTBEATS)
-      await sweep(alone)
+      await sweep(exclusive)
       every(SWEEP_INTERVAL, 'recover runs', () => sweep(false))
       every(COMPACTION_INTERVAL, 'compact events', deps.compact)
       every(RETENTION_INTERVAL, 'remove old events', forget)

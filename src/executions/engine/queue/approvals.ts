@@ -66,14 +66,14 @@ export async function suspend(
   deps: ClaimDeps & { approvalTimeout: number },
   row: ExecutionRow,
   asked: readonly Asked[],
-  remains: FinalState,
+  final: FinalState,
 ): Promise<boolean> {
   const now = deps.clock.now()
   const { id: executionId, organizationId, chatId } = row
   const messages = asked.map(
     ({ id, call }): MessageData => ({ messageType: 'approval', approvalId: id, toolUseId: call.id, name: call.name }),
   )
-  const kept = withMessages(remains, messages, now)
+  const kept = withMessages(final, messages, now)
   return deps.db.$transaction(async (tx) => {
     if (!(await letGo(tx, row, 'approval', kept, now))) return false
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
@@ -137,15 +137,15 @@ export type CallDecision = {
  * Decides an approval. After the last open decision the run can be claimed again; its waiting time ends with the claim.
  * Throws 409 if the approval was already decided or the run no longer waits.
  */
-export async function decide(tx: Tx, approval: ApprovalRow, verdict: CallDecision, now: Date): Promise<ApprovalRow> {
+export async function decide(tx: Tx, approval: ApprovalRow, decision: CallDecision, now: Date): Promise<ApprovalRow> {
   const { id, executionId } = approval
   // The run's row is the lock: the second of two concurrent decisions sees the first.
   await tx.execution.updateMany({ where: { id: executionId, waitingFor: 'approval' }, data: { updatedAt: now } })
   const [decided] = await tx.approval.updateManyAndReturn({
-    where: { id, status: 'pending', ...(verdict.status !== 'expired' && { expiresAt: { gt: now } }) },
+    where: { id, status: 'pending', ...(decision.status !== 'expired' && { expiresAt: { gt: now } }) },
     data: {
-      ...verdict,
-      ...(verdict.editedInput !== undefined && { editedBy: verdict.decidedBy }),
+      ...decision,
+      ...(decision.editedInput !== undefined && { editedBy: decision.decidedBy }),
       decidedAt: now,
     },
   })

@@ -19,7 +19,7 @@ export type CancelDeps = {
 }
 
 /** Cancels runs and their descendants in any process. */
-export function createCancel({ db, bus, claimDeps, live, notifyRunEnded: afterwards }: CancelDeps) {
+export function createCancel({ db, bus, claimDeps, live, notifyRunEnded }: CancelDeps) {
   /**
    * Ends the run if no process executes it; otherwise marks it, adds it to `marked` and leaves the end to its process.
    * Returns the resulting row if it is final here.
@@ -34,7 +34,7 @@ export function createCancel({ db, bus, claimDeps, live, notifyRunEnded: afterwa
       if (current.status === 'pending') {
         const gone = await endings.finishPending(claimDeps, current, endings.CANCELLED, by, also)
         if (gone) {
-          afterwards(gone)
+          notifyRunEnded(gone)
           return gone.execution
         }
       }

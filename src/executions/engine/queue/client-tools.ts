@@ -42,11 +42,11 @@ export async function waitForClient(
   deps: ClaimDeps,
   row: ExecutionRow,
   calls: readonly Call[],
-  remains: Kept,
+  final: Kept,
 ): Promise<boolean> {
   const now = deps.clock.now()
   const kept = withMessages(
-    remains,
+    final,
     [{ messageType: 'client_tool', calls: calls.map(({ id, name }) => ({ id, name })) }],
     now,
   )

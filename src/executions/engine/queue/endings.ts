@@ -70,17 +70,17 @@ export async function finish(
   deps: ClaimDeps,
   row: ExecutionRow,
   outcome: Outcome,
-  remains: FinalState,
+  final: FinalState,
 ): Promise<Ended | null> {
   const now = deps.clock.now()
   const completed = outcome.status === 'completed'
   const changes = {
     ...outcome,
-    ...remains.usage,
-    model: remains.model,
-    warnings: toColumn(remains.warnings),
-    modelsTried: [...remains.modelsTried],
-    terminalSeq: remains.terminalSeq,
+    ...final.usage,
+    model: final.model,
+    warnings: toColumn(final.warnings),
+    modelsTried: [...final.modelsTried],
+    terminalSeq: final.terminalSeq,
     completedAt: now,
     updatedAt: now,
     leaseOwner: null,
@@ -99,18 +99,18 @@ export async function finish(
     })
     if (!count) return null
     // Each write of megabytes blocks the event loop: other requests get a turn between two of them.
-    const isLong = remains.text.length > MAX_WITHOUT_TURN
+    const isLong = final.text.length > MAX_WITHOUT_TURN
     if (isLong) await nextTurn()
     const abandoned = completed ? [] : await abandon(tx, row, now)
-    await storeLast(tx, row.id, now, remains)
-    const { text, toolCalls } = remains
+    await storeLast(tx, row.id, now, final)
+    const { text, toolCalls } = final
     const answers = completed || text !== '' || toolCalls.length > 0
     if (answers)
       await writeMessage(tx, execution, 'assistant', text, now, {
         interrupted: !completed,
         toolCalls,
-        replay: remains.replay,
-        reasoning: remains.reasoning,
+        replay: final.replay,
+        reasoning: final.reasoning,
       })
     if (isLong) await nextTurn()
     // A run that did not complete may have stored steps although `toolCalls` is empty.

@@ -87,9 +87,9 @@ async function pause(
   const { signal } = controller
   await emit(retry)
   const ended = new AbortController()
-  const stop = () => controller.abort(new AbortReason('drained'))
-  if (draining.aborted) stop()
-  else draining.addEventListener('abort', stop, { signal: ended.signal })
+  const handOver = () => controller.abort(new AbortReason('drained'))
+  if (draining.aborted) handOver()
+  else draining.addEventListener('abort', handOver, { signal: ended.signal })
   try {
     await sleep(retry.afterMs, undefined, { signal })
   } catch {

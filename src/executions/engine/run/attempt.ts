@@ -18,7 +18,7 @@ import type { Checkpoint } from './checkpoint.ts'
 import { failedBy } from './failures.ts'
 import { close, type PrepareDeps, prepareRun } from './prepare.ts'
 import { retryWhileUnavailable } from './retry.ts'
-import { type Emit, type Progress, run } from './run.ts'
+import { type Emit, type Progress, runSteps } from './run.ts'
 import { createRunBytes, type RunText } from './run-bytes.ts'
 import { reasoningOf, recordsOf, replayOf } from './steps.ts'
 import type { Toolbox } from './tools.ts'
@@ -32,7 +32,7 @@ export type AttemptDeps = PrepareDeps & {
   /** Aborted when this process shuts down. */
   stopped: AbortSignal
   /** Writes the final state. Returns null if another process took the run over. */
-  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) => Promise<ExecutionRow | null>
+  end: (row: ExecutionRow, outcome: endings.Outcome, final: endings.FinalState) => Promise<ExecutionRow | null>
 }
 
 /** One attempt at a run, from its claim until the run ends, waits for an approval or is taken over. */
@@ -108,7 +108,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       const prepared = await preparing
       state.asking = prepared.input.asking
       toolbox = prepared.toolbox
-      const stopReason = await run(prepared.input, progress, emitIn(state))
+      const stopReason = await runSteps(prepared.input, progress, emitIn(state))
       if (stopReason === 'max_turns' && !state.answer.text) {
         state.answer = { ...state.answer, text: `[${limitText(prepared.input.maxTurns)}]` }
       }
@@ -155,14 +155,14 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       replay: replayOf(steps, isKept ? [] : progress.last, by.model),
       reasoning: reasoningOf(steps, isKept ? [] : progress.last),
     }
-    const remains = { ...left, ...(await eventLog.seal(stream)) }
+    const final = { ...left, ...(await eventLog.seal(stream)) }
     const again = (error: unknown) =>
       log.error({ err: error, executionId: row.id }, 'failed to store the end of a run, retrying')
     if (asked.length || theirs.length) {
       const suspend = () =>
         asked.length
-          ? waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, remains)
-          : waitForClient(deps.claimDeps, row, theirs, remains)
+          ? waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, final)
+          : waitForClient(deps.claimDeps, row, theirs, final)
       try {
         if (await retryWhileUnavailable(suspend, deps.stopped, again)) {
           eventLog.close(stream, null)
@@ -180,7 +180,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
         outcome = failedBy(error, causeOf(state, error))
       }
     }
-    const ended = await retryWhileUnavailable(() => deps.end(row, outcome, remains), deps.stopped, again)
+    const ended = await retryWhileUnavailable(() => deps.end(row, outcome, final), deps.stopped, again)
     eventLog.close(stream, ended)
     return ended
   }

@@ -39,9 +39,9 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
   /** Runs cancelled while claims are in progress, in case the claim is theirs. */
   const early = new Set<string>()
 
-  const stop = (id: string, why: AbortReason['reason']) => runs.get(id)?.controller.abort(new AbortReason(why))
+  const abort = (id: string, why: AbortReason['reason']) => runs.get(id)?.controller.abort(new AbortReason(why))
 
-  function begin(row: ExecutionRow, agent: AgentRow, from: Checkpoint): void {
+  function startAttempt(row: ExecutionRow, agent: AgentRow, from: Checkpoint): void {
     const controller = new AbortController()
     const stream = eventLog.open(row, () => controller.abort(new AbortReason('lost')))
     const ended = attempt(row, agent, from, stream, controller)
@@ -58,17 +58,17 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
       })
     const run: Run = { row, controller, ended }
     runs.set(row.id, run)
-    if (stopped.aborted) stop(row.id, 'drained')
-    else if (early.has(row.id)) stop(row.id, 'cancelled')
+    if (stopped.aborted) abort(row.id, 'drained')
+    else if (early.has(row.id)) abort(row.id, 'cancelled')
   }
 
   return {
     ids: (): string[] => [...runs.keys()],
     has: (id: string): boolean => runs.has(id),
-    stop,
+    stop: abort,
     /** Cancels a run, even if it is just starting. */
     cancel(id: string): void {
-      if (runs.has(id)) stop(id, 'cancelled')
+      if (runs.has(id)) abort(id, 'cancelled')
       else if (claiming) early.add(id)
     },
     /** Resolves with the final state of a live run. Returns undefined if the run is not live. */
@@ -93,7 +93,7 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
       try {
         return await task((row, agent, from) => {
           give()
-          begin(row, agent, from)
+          startAttempt(row, agent, from)
         })
       } finally {
         claiming--

@@ -90,7 +90,7 @@ export type Emit = (data: MessageData) => Promise<unknown> | undefined
  * Returns the reason for the end, or null if the run waits for an approval or for its client. Throws {@link
  * InvalidOutput}.
  */
-export async function run(input: RunInput, progress: Progress, emit: Emit): Promise<StopReason | null> {
+export async function runSteps(input: RunInput, progress: Progress, emit: Emit): Promise<StopReason | null> {
   const { usage, steps } = progress
   const { prompt } = input
   let before = { ...usage }
