@@ -41,7 +41,7 @@ const browserTimeouts = { testTimeout: 120_000, hookTimeout: 120_000, expect: { 
 const ON_POSTGRESQL = [
   'test/db/{fast-path,pages,search,totals}.test.ts',
   'test/engine/{acceptance,approvals,cancel,delegation,event-log,fencing,history,limits,pause,recovery,retention}.test.ts',
-  'test/engine/{sessions,states}.test.ts',
+  'test/engine/{sessions,states,summaries}.test.ts',
   'test/tools/files.test.ts',
   'test/missions/kill.test.ts',
   'test/webhooks/*.test.ts',

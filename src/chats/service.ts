@@ -333,7 +333,10 @@ type End = Pick<z.input<typeof Message>, 'stopReason' | 'code' | 'detail'>
 
 type Ending = Pick<MessageRow, 'id' | 'executionId' | 'sessionId' | 'position' | 'role'>
 
-const RUN = { id: true, status: true, stopReason: true, error: true, errorCode: true, mediaIds: true } as const
+const RUN = {
+  ...{ id: true, status: true, stopReason: true, error: true, errorCode: true },
+  ...{ queueSeq: true, mediaIds: true },
+} as const
 type Run = Prisma.ExecutionGetPayload<{ select: typeof RUN }>
 type Runs = ReadonlyMap<string, Run>
 
@@ -351,11 +354,13 @@ type AttachmentsById = ReadonlyMap<string, z.input<typeof Attachment>[]>
 async function attachmentsOf(
   { organizationId }: Actor,
   db: Db,
-  rows: readonly Pick<MessageRow, 'id' | 'executionId' | 'role'>[],
+  rows: readonly Pick<MessageRow, 'id' | 'executionId' | 'position'>[],
   runs: Runs,
 ): Promise<AttachmentsById> {
-  const attached = rows.flatMap(({ id, role, executionId }) => {
-    const mediaIds = (role === 'user' && (runs.get(executionId)?.mediaIds as string[] | undefined)) || []
+  const attached = rows.flatMap(({ id, executionId, position }) => {
+    const run = runs.get(executionId)
+    // The first run of a session also has the history that its client gave.
+    const mediaIds = run && position === run.queueSeq * 2 - 1 ? (run.mediaIds as string[]) : []
     return mediaIds.length ? [{ id, mediaIds }] : []
   })
   if (!attached.length) return new Map()
@@ -369,7 +374,7 @@ async function attachmentsOf(
 
 /** Returns the attachments of reachable messages: see {@link attachmentsOf}. */
 export async function findAttachments(actor: Actor, { db }: Deps, ids: readonly string[]) {
-  const select = { id: true, executionId: true, role: true } as const
+  const select = { id: true, executionId: true, position: true } as const
   const rows = await db.message.findMany({ where: { id: { in: [...ids] } }, select })
   const found = await attachmentsOf(actor, db, rows, await runsOf(db, rows))
   return rows.map(({ id }) => ({ id, attachments: found.get(id) ?? [] }))

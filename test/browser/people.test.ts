@@ -73,7 +73,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await request(server, 'DELETE', `/api/v1/organizations/${organization}/members/${joan.userId}`)
     const { page, context, complaints } = await visit(browser, owner, '/app/settings/members')
     await page.getByRole('button', { name: 'Take over' }).click()
-    await page.getByRole('dialog').getByText('Left behind').waitFor()
+    await page.getByRole('dialog').getByText('Left behind').first().waitFor()
     await page.getByRole('dialog').getByRole('button', { name: 'Take over' }).click()
     await expect.poll(() => page.getByText('Former members').count()).toBe(0)
     const { agents } = (await request(server, 'GET', '/api/v1/agents?owner=me')).body

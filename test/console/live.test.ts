@@ -57,3 +57,12 @@ test('a comparison pairs changed lines and keeps common ones on both sides', () 
     { left: null, right: 'd' },
   ])
 })
+
+test('a summary of earlier turns is announced, and stays once it is written', () => {
+  const asked = event(1, { messageType: 'summary', messageId: 'm', text: null })
+  const written = event(2, { messageType: 'summary', messageId: 'm', text: 'The user buys milk.' })
+  expect(run([asked])?.summary).toBe('')
+  expect(run([asked, written, delta(3, 'Hello')])?.summary).toBe('The user buys milk.')
+  // The model failed to write it, and answers.
+  expect(run([asked, delta(2, 'Hello')])?.summary).toBeNull()
+})

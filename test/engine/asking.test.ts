@@ -277,6 +277,16 @@ describe('a request that is too long', () => {
     expect(told).not.toContain('old xxx')
   })
 
+  test('keeps the system prompt of a model without a system role', async () => {
+    lab.model.fallback = ({ body }) => answers(body, body.messages[0]?.role === 'system' && 'System role not supported')
+    const agentId = await createAgent(lab.server, { model, contextWindow: 2_000 })
+    const path = `/api/v1/agents/${agentId}/execute`
+    const first = await request(lab.server, 'POST', path, { body: { message: `old ${'x'.repeat(6_000)}` } })
+    await request(lab.server, 'POST', path, { body: { message: 'new', sessionId: first.body.sessionId } })
+    expect(lab.model.requests.at(-1)?.body.messages).toEqual([{ role: 'user', content: 'You are Ada.\n\nnew' }])
+    lab.model.fallback = { tokens: 'A reply.' }
+  })
+
   test('is shortened without separating a call from its result, and results are cut last', () => {
     const user = (text: string) => ({ role: 'user' as const, content: [{ type: 'text' as const, text }] })
     const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 't', input: {} }

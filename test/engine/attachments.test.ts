@@ -204,3 +204,24 @@ test.each([
 ])('%j is decoded as text, unless it is none', (given, expected) => {
   expect(decodeText(Buffer.from(given as string))).toBe(expected)
 })
+
+test('an attachment is shown at its own message, and not at the history that a client gave', async () => {
+  const mediaId = await media('notes.txt', 'Buy milk')
+  const given = [{ message: 'Before', answer: 'An answer', toolCalls: [] }]
+  const row = await lab.run({
+    message: 'Read this',
+    mediaIds: [mediaId],
+    conversation: { spaceId: lab.spaceId, given },
+  })
+  await ended(lab.engine, row)
+  const { messages } = (await call('GET', `/chats/${row.chatId}/messages`)).body
+  const shown = messages.map(({ content, attachments }: { content: string; attachments: { name: string }[] }) => [
+    content,
+    attachments.map(({ name }) => name),
+  ])
+  expect(shown.slice(0, 3)).toEqual([
+    ['Before', []],
+    ['An answer', []],
+    ['Read this', ['notes.txt']],
+  ])
+})

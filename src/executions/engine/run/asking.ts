@@ -197,7 +197,7 @@ export async function createAsking(
       const prompt = changed.changePrompt(isTold ? withSchema(own, output) : own, changes)
       const question = prompt.length - fromEnd
       const limit = capacity(tools)
-      const sent = limit === Number.POSITIVE_INFINITY ? prompt : shorten(prompt, question, limit)
+      const fitted = limit === Number.POSITIVE_INFINITY ? prompt : shorten(prompt, question, limit)
       const asked = {
         prompt: own,
         question: own.length - fromEnd,
@@ -207,7 +207,7 @@ export async function createAsking(
         fields,
         isCompatible: isCompatible(provider),
       }
-      last = { prompt, question, messages: given.length, asked, sent }
+      last = { prompt, question, messages: given.length, asked, sent: fitted }
       const plain = optionsOf(changed.changeSettings(settings, changes), call, ignored)
       const options = {
         ...plain,
@@ -215,7 +215,7 @@ export async function createAsking(
       }
       const isChanged = isCompatible(provider) && (changes.size > 0 || Object.keys(fields).length > 0)
       return {
-        prompt: sent,
+        prompt: changed.changeSystem(fitted, changes),
         ...(kept.length && { tools: kept }),
         ...options,
         ...(provider === 'offline' && { providerOptions: { offline: { agentName } } }),

@@ -153,9 +153,15 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
     changed = changed.map((message) => withoutFiles(message, isRefused))
   }
   if (changes.has('reasoning')) changed = changed.flatMap(withoutReasoning)
-  if (changes.has('tools')) changed = withoutCalls(changed)
-  return changes.has('system') ? withoutSystem(changed) : changed
+  return changes.has('tools') ? withoutCalls(changed) : changed
 }
+
+/**
+ * Moves the system prompt into the first question for models without a system role. Applied last, because shortening
+ * removes the oldest questions.
+ */
+export const changeSystem = (prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt =>
+  changes.has('system') ? withoutSystem(prompt) : prompt
 
 /** Returns whether a prompt has documents. */
 export const hasDocuments = (prompt: LanguageModelV4Prompt): boolean => prompt.flatMap(filesIn).some(isDocument)
