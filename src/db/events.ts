@@ -140,8 +140,39 @@ const toEvent = (row: RawRow): EventRow => ({
   at: new Date(row.at as string | number | Date),
 })
 
-/** Margin above the positions of a copy, whose newest events may not be the ones with the highest position. */
-const MARGIN = 1_000_000
+/** Number of an organization's last events that may have another order than their numbers. */
+const LAST = 1_000
+
+/** The organizations that have events: one step in the index for each, whatever the number of events. */
+const ORGANIZATIONS = Prisma.sql`
+  WITH RECURSIVE "found" AS (
+    SELECT min("organizationId") AS "id" FROM "OrganizationEvent"
+    UNION ALL
+    SELECT (SELECT min(e."organizationId") FROM "OrganizationEvent" e WHERE e."organizationId" > "found"."id")
+    FROM "found" WHERE "found"."id" IS NOT NULL)`
+
+/** Returns the organizations whose oldest event happened before a moment. */
+export async function organizationsWithEventsBefore(db: Tx, moment: Date): Promise<string[]> {
+  const rows = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
+    ${ORGANIZATIONS} SELECT "id" FROM "found" WHERE "id" IS NOT NULL AND (
+      SELECT e."at" FROM "OrganizationEvent" e WHERE e."organizationId" = "id"
+      ORDER BY e."position", e."sequence" LIMIT 1) < ${moment}`)
+  return rows.map(({ id }) => id)
+}
+
+/**
+ * Removes up to `limit` of the oldest events of an organization that happened before a moment, never the newest one.
+ * Returns their number.
+ */
+export const removeEventsBefore = (db: Tx, organizationId: string, moment: Date, limit: number): Promise<number> =>
+  db.$executeRaw(Prisma.sql`
+    DELETE FROM "OrganizationEvent" WHERE ("organizationId", "position", "sequence") IN (
+      SELECT "organizationId", "position", "sequence" FROM (
+        SELECT * FROM "OrganizationEvent" WHERE "organizationId" = ${organizationId}
+        ORDER BY "position", "sequence" LIMIT ${limit}) AS "oldest"
+      WHERE "at" < ${moment} AND EXISTS (
+        SELECT 1 FROM "OrganizationEvent" n WHERE n."organizationId" = ${organizationId}
+          AND (n."position", n."sequence") > ("oldest"."position", "oldest"."sequence")))`)
 
 /**
  * Lets the positions and numbers of new events continue behind the stored ones after the database was copied into
@@ -149,14 +180,14 @@ const MARGIN = 1_000_000
  */
 export async function continueEvents(db: Tx, settings: Source): Promise<void> {
   if (databaseFile(settings) !== null) return
+  const last = (column: 'position' | 'sequence') => Prisma.sql`
+    ${ORGANIZATIONS} SELECT max("last"."number") AS "newest" FROM "found" CROSS JOIN LATERAL (
+      SELECT e.${Prisma.raw(`"${column}"`)} AS "number" FROM "OrganizationEvent" e WHERE e."organizationId" = "id"
+      ORDER BY e."position" DESC, e."sequence" DESC LIMIT ${LAST}) AS "last"`
   await db.$executeRaw(Prisma.sql`
-    UPDATE "Installation" SET "eventBase" = "newest"."position" + ${MARGIN}
-    FROM (SELECT max("position") AS "position", max("sequence") AS "sequence"
-      FROM (SELECT "position", "sequence" FROM "OrganizationEvent" ORDER BY "at" DESC LIMIT 1000) AS "last") AS "newest"
-    WHERE "id" = 1 AND "newest"."position" > "eventBase" + pg_current_xact_id()::text::bigint`)
+    UPDATE "Installation" SET "eventBase" = "newest" FROM (${last('position')}) AS "all"
+    WHERE "id" = 1 AND "newest" > "eventBase" + pg_current_xact_id()::text::bigint`)
   await db.$queryRaw(Prisma.sql`
-    SELECT setval('"OrganizationEvent_sequence_seq"', "newest")
-    FROM (SELECT max("sequence") AS "newest"
-      FROM (SELECT "sequence" FROM "OrganizationEvent" ORDER BY "at" DESC LIMIT 1000) AS "last") AS "found"
+    SELECT setval('"OrganizationEvent_sequence_seq"', "newest") FROM (${last('sequence')}) AS "all"
     WHERE "newest" > (SELECT "last_value" FROM "OrganizationEvent_sequence_seq")`)
 }

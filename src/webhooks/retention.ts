@@ -1,4 +1,5 @@
 import { Prisma } from '../db/client.ts'
+import { organizationsWithEventsBefore, removeEventsBefore } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 
 /** How long deliveries and events are stored (ms). */
@@ -16,15 +17,9 @@ export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Prom
         SELECT d."id" FROM "Webhook" w JOIN "WebhookDelivery" d ON d."webhookId" = w."id"
         WHERE d."createdAt" < ${old} LIMIT ${limit})`),
   )
-  await inBatches((limit) =>
-    db.$executeRaw(Prisma.sql`
-      DELETE FROM "OrganizationEvent" WHERE ("organizationId", "position", "sequence") IN (
-        SELECT e."organizationId", e."position", e."sequence" FROM "OrganizationEvent" e
-        WHERE e."at" < ${old} AND EXISTS (
-          SELECT 1 FROM "OrganizationEvent" n WHERE n."organizationId" = e."organizationId"
-            AND (n."position", n."sequence") > (e."position", e."sequence"))
-        ORDER BY e."at" LIMIT ${limit})`),
-  )
+  for (const organizationId of await organizationsWithEventsBefore(db, old)) {
+    await inBatches((limit) => removeEventsBefore(db, organizationId, old, limit))
+  }
 }
 
 /** Repeats a deletion in batches until one is not full. */

@@ -78,9 +78,6 @@ CREATE TABLE "MailNotifications" (
 );
 
 -- CreateIndex
-CREATE INDEX "OrganizationEvent_at_idx" ON "OrganizationEvent"("at");
-
--- CreateIndex
 CREATE INDEX "Webhook_organizationId_createdAt_id_idx" ON "Webhook"("organizationId", "createdAt", "id");
 
 -- CreateIndex
