@@ -41,6 +41,11 @@ export function isUniqueViolation(error: unknown): boolean {
   return code === 'P2002' || kind === 'UniqueConstraintViolation'
 }
 
+/** Returns whether an update matched no row although the caller expected one (`expectsOne` of the fast path). */
+export function isUnexpectedCount(error: unknown): boolean {
+  return details(error).originalCode === '22012'
+}
+
 /** Returns whether the database rolled a transaction back because of a deadlock. */
 export function isDeadlock(error: unknown): boolean {
   const { code, kind } = details(error)

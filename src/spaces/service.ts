@@ -218,7 +218,8 @@ export async function findOrDefault(
   id: string | null | undefined,
 ): Promise<string> {
   const wanted: Prisma.SpaceWhereInput = id === null || id === undefined ? { isDefault: true } : { id }
-  const space = await db.space.findFirst({ where: { ...wanted, ...reachable(actor) }, select: { id: true } })
+  // At most one row matches. Without a limit, PostgreSQL keeps the statement prepared.
+  const [space] = await db.space.findMany({ where: { ...wanted, ...reachable(actor) }, select: { id: true } })
   if (!space) throw notFound('Space')
   return space.id
 }

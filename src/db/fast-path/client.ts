@@ -135,8 +135,8 @@ export const addsOne = (sql: Prisma.Sql): Prisma.Sql => Object.assign(sql, { add
 
 /** Returns a call without the arguments that Prisma does not support. */
 function theirs(call: unknown): unknown {
-  const { byteBudget, ...rest } = (call ?? {}) as Args
-  return byteBudget === undefined ? call : rest
+  const { byteBudget, expectsOne, ...rest } = (call ?? {}) as Args
+  return byteBudget === undefined && expectsOne === undefined ? call : rest
 }
 
 /** Wraps the models of a client. */

@@ -18,6 +18,8 @@ export type Dialect = {
   limitBytes: (query: string, table: Table, columns: Columns, byteBudget: number) => string
   /** Whether one statement inserts several rows. */
   insertsTogether: boolean
+  /** Returns an update that fails unless it changes a row, if changes need not be awaited. */
+  expectingOne?: (update: string) => string
   rawText: (query: Prisma.Sql) => string
   date: (value: Date) => unknown
   boolean: (value: boolean) => unknown
@@ -92,6 +94,8 @@ export const POSTGRESQL: Dialect = {
     return `SELECT ${list} FROM (${sized}) AS "sized" WHERE coalesce("before", 0) <= ${byteBudget}`
   },
   insertsTogether: true,
+  // Division by zero is the only error of an expression that needs no function of our own.
+  expectingOne: (update) => `WITH "changed" AS (${update} RETURNING 1) SELECT 1 / count(*) FROM "changed"`,
   rawText: ({ text }) => text,
   date: (value) => value,
   boolean: (value) => value,

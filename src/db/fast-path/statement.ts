@@ -5,6 +5,8 @@ export type Statement = {
   args: unknown[]
   /** Number of rows that an insert adds. */
   adds?: number
+  /** Whether the statement fails the transaction unless it changes a row, see {@link expectsOne}. */
+  expectsOne?: boolean
   /**
    * Maximum size of a query's rows (bytes, as stored). The result includes the first row beyond it and one more, which
    * shows the reader that there are others.
@@ -43,7 +45,16 @@ export type Args = Readonly<{
   skip?: number
   /** {@link Statement.byteBudget}, which Prisma does not support (lib/page.ts). */
   byteBudget?: number
+  /** {@link Statement.expectsOne}, which Prisma does not support. */
+  expectsOne?: boolean
 }>
+
+/**
+ * Marks an `updateMany` of a unique row that almost always matches. On PostgreSQL, in a transaction, it is not awaited:
+ * it returns the count 1, and if it has matched no row, the transaction fails with {@link isUnexpectedCount}. The caller
+ * then repeats the transaction with unmarked calls. On SQLite it returns the count as ever.
+ */
+export const expectsOne = <Call extends object>(call: Call): Call => Object.assign(call, { expectsOne: true })
 
 /** Returns the arguments of a call. Throws UNSUPPORTED for an unknown or undefined argument. */
 export function knownArgs(args: unknown, ...names: (keyof Args)[]): Args {

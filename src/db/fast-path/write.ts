@@ -90,13 +90,16 @@ const tupleOf = ({ dialect }: Table, names: readonly string[], row: number): str
 
 /** Compiles `update` and `updateManyAndReturn`, and `updateMany` if nothing is returned. */
 export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
-  const { where, data, select } = knownArgs(call, 'where', 'data', 'select')
+  const { where, data, select, expectsOne } = knownArgs(call, 'where', 'data', 'select', 'expectsOne')
   const args: unknown[] = []
   if (!isFilter(data)) throw UNSUPPORTED
   const changes = assignedColumns(data).map((name) => changeOf(table, name, data[name], args))
   if (!changes.length) throw UNSUPPORTED
   const projection = returns ? writtenProjection(table, select) : NOTHING
   const sql = `UPDATE ${quote(table.name)} SET ${changes.join(', ')}${whereOf(table, where, args)}`
+  if (expectsOne && !returns && table.dialect.expectingOne) {
+    return { sql: table.dialect.expectingOne(sql), args, table, projection, expectsOne }
+  }
   return { sql: sql + returning(projection), args, table, projection }
 }
 

@@ -236,7 +236,8 @@ function openTransaction(
     runner: {
       ...runner,
       async changes(statement) {
-        if (statement.adds !== 1 || waiting.length > MAX_WAITING) return runner.changes(statement)
+        const isCertain = statement.adds === 1 || statement.expectsOne
+        if (!isCertain || waiting.length > MAX_WAITING) return runner.changes(statement)
         assertOpen()
         if (failure) throw failure
         waiting.push(prepare(statement, false))

@@ -1,6 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { audit } from '../../../auth/audit.ts'
 import { Prisma, type Tx } from '../../../db/client.ts'
+import { expectsOne } from '../../../db/fast-path/index.ts'
+import { isUnexpectedCount } from '../../../lib/database-errors.ts'
 import { beginning } from '../../../lib/text.ts'
 import type { ErrorCode, StopReason } from '../../../wire.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast, textOf, type Warning } from '../events/events.ts'
@@ -87,41 +89,55 @@ export async function finish(
     leaseUntil: null,
   }
   const execution: ExecutionRow = { ...row, ...changes }
-  return deps.db.$transaction(async (tx) => {
-    const { count } = await tx.execution.updateMany({
-      where: {
-        id: row.id,
-        attempt: row.attempt,
-        status: 'running',
-        ...(outcome.status !== 'cancelled' && { wantsCancel: false }),
-      },
-      data: changes,
+  const write = (expecting: Expecting) =>
+    deps.db.$transaction(async (tx) => {
+      const { count } = await tx.execution.updateMany(
+        expecting({
+          where: {
+            id: row.id,
+            attempt: row.attempt,
+            status: 'running' as const,
+            ...(outcome.status !== 'cancelled' && { wantsCancel: false }),
+          },
+          data: changes,
+        }),
+      )
+      if (!count) return null
+      // Each write of megabytes blocks the event loop: other requests get a turn between two of them.
+      const isLong = final.text.length > MAX_WITHOUT_TURN
+      if (isLong) await nextTurn()
+      const abandoned = completed ? [] : await abandon(tx, row, now)
+      await storeLast(tx, row.id, now, final)
+      const { text, toolCalls } = final
+      const answers = completed || text !== '' || toolCalls.length > 0
+      if (answers)
+        await writeMessage(tx, execution, 'assistant', text, now, {
+          interrupted: !completed,
+          toolCalls,
+          replay: final.replay,
+          reasoning: final.reasoning,
+        })
+      if (isLong) await nextTurn()
+      // A run that did not complete may have stored steps although `toolCalls` is empty.
+      if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
+      const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 }, expecting)
+      for (const hooks of deps.runHooks) await hooks.lockForRunEnded?.(tx, deps, execution)
+      await giveSlotBack(tx, deps, row.organizationId)
+      for (const hooks of deps.runHooks) await hooks.onRunEnded(tx, execution, now)
+      return { execution, next, abandoned }
     })
-    if (!count) return null
-    // Each write of megabytes blocks the event loop: other requests get a turn between two of them.
-    const isLong = final.text.length > MAX_WITHOUT_TURN
-    if (isLong) await nextTurn()
-    const abandoned = completed ? [] : await abandon(tx, row, now)
-    await storeLast(tx, row.id, now, final)
-    const { text, toolCalls } = final
-    const answers = completed || text !== '' || toolCalls.length > 0
-    if (answers)
-      await writeMessage(tx, execution, 'assistant', text, now, {
-        interrupted: !completed,
-        toolCalls,
-        replay: final.replay,
-        reasoning: final.reasoning,
-      })
-    if (isLong) await nextTurn()
-    // A run that did not complete may have stored steps although `toolCalls` is empty.
-    if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
-    const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 })
-    for (const hooks of deps.runHooks) await hooks.lockForRunEnded?.(tx, deps, execution)
-    await giveSlotBack(tx, deps, row.organizationId)
-    for (const hooks of deps.runHooks) await hooks.onRunEnded(tx, execution, now)
-    return { execution, next, abandoned }
+  // Usually nothing waits behind a run that completed, and its chat has one session.
+  if (!completed) return write(asItIs)
+  return write(expectsOne).catch((error) => {
+    if (isUnexpectedCount(error)) return write(asItIs)
+    throw error
   })
 }
+
+/** Marks updates whose result is expected, or leaves them as they are. */
+type Expecting = <Call extends object>(call: Call) => Call
+
+const asItIs: Expecting = (call) => call
 
 /** User, in an organization, on whose behalf a run is cancelled. */
 export type Canceller = Pick<ExecutionRow, 'organizationId' | 'userId'>
@@ -249,14 +265,17 @@ async function release(
   ended: ExecutionRow,
   now: Date,
   { text, messages }: { text: string; messages: number },
+  expecting: Expecting = asItIs,
 ): Promise<string | null> {
   const { sessionId: id, id: activeExecutionId, queueSeq: lastQueueSeq } = ended
   const left = { messageCount: { increment: messages }, updatedAt: now }
   // A run that queues takes its number under the row's lock, so an unchanged number means that no run waits.
-  const { count } = await tx.session.updateMany({
-    where: { id, activeExecutionId, lastQueueSeq },
-    data: { ...left, activeExecutionId: null },
-  })
+  const { count } = await tx.session.updateMany(
+    expecting({
+      where: { id, activeExecutionId, lastQueueSeq },
+      data: { ...left, activeExecutionId: null },
+    }),
+  )
   const next = count ? null : await findNext(tx, deps, ended)
   if (next === undefined) return null
   if (!count) {
@@ -271,7 +290,7 @@ async function release(
   // Most chats have one session. The subquery sees other sessions as they were before this statement waited for the
   // chat's row. If a run has started in one of them meanwhile, the chat belongs to that run.
   const others = { none: { id: { not: id }, activeExecutionId: { not: null } } }
-  const alone = await tx.chat.updateMany({ where: { ...where, sessionId: id, sessions: others }, data })
+  const alone = await tx.chat.updateMany(expecting({ where: { ...where, sessionId: id, sessions: others }, data }))
   if (!alone.count) {
     const status = await chatStatus(tx, ended, data.status, now)
     await tx.chat.updateMany({ where, data: { ...data, status } })
