@@ -1,5 +1,6 @@
 import { findMisspelt } from './lib/misspelt.ts'
 import { readModelName } from './lib/model-name.ts'
+import { hostsOf } from './lib/postgres-url.ts'
 import { SETTINGS, type Settings } from './settings.ts'
 import type { Service } from './start.ts'
 
@@ -58,7 +59,7 @@ export async function greet(service: Service, settings: Settings): Promise<void>
     '',
     ...(ROLE === 'worker' ? [] : apis),
     `  Model     ${await describeModel(service)}`,
-    `  Data      ${DATABASE_URL?.startsWith('postgres') ? new URL(DATABASE_URL).host : (DATABASE_URL ?? DATA_DIR)}`,
+    `  Data      ${DATABASE_URL?.startsWith('postgres') ? hostsOf(DATABASE_URL) : (DATABASE_URL ?? DATA_DIR)}`,
     '',
     ...warningsOf(settings, deps.models.ofServer(), process.env).flatMap((warning) => [`  Warning: ${warning}`, '']),
   ]

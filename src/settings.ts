@@ -5,6 +5,7 @@ import { describeIssue } from './errors.ts'
 import { normalizeBaseAddress, type ProviderKind } from './lib/base-address.ts'
 import { McpConfig } from './lib/mcp-config.ts'
 import { BUILT_IN, isModelId, PROVIDER_NAME, readModelName } from './lib/model-name.ts'
+import { splitHosts, targetOf } from './lib/postgres-url.ts'
 import { ProviderHeaders, ProviderKey } from './lib/provider-headers.ts'
 import { isWellFormed } from './lib/token.ts'
 
@@ -160,14 +161,18 @@ const smtp = z
 
 function isAddress(url: string): boolean {
   try {
-    return url.startsWith('file://') ? fileURLToPath(url) !== '' : URL.canParse(url)
+    return url.startsWith('file://') ? fileURLToPath(url) !== '' : splitHosts(url).every((each) => URL.canParse(each))
   } catch {
     return false
   }
 }
 
 /** Tables are in the schema `public`; the drivers ignore any other. */
-const namesNoSchema = (url: string) => (new URL(url).searchParams.get('schema') ?? 'public') === 'public'
+const namesNoSchema = (url: string) =>
+  (new URL(splitHosts(url)[0]!).searchParams.get('schema') ?? 'public') === 'public'
+
+/** Whether a URL wants a server that accepts writes, if it wants a certain one. */
+const wantsWritable = (url: string) => ['read-write', 'primary'].includes(targetOf(url) ?? 'read-write')
 
 const database = (beginning: RegExp, names: string) =>
   z
@@ -179,6 +184,7 @@ const database = (beginning: RegExp, names: string) =>
       abort: true,
     })
     .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
+    .refine(wantsWritable, 'must have target_session_attrs=read-write, or leave it out: Muster writes')
     .optional()
 
 /** Format of an encryption key. */

@@ -30,6 +30,7 @@ import { limitConnections } from './http/connections.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { hostsOf } from './lib/postgres-url.ts'
 import { raceAbort } from './lib/race-abort.ts'
 import { connected } from './lib/turn.ts'
 import { createMailer } from './mail/service.ts'
@@ -226,7 +227,7 @@ export async function startService(
       log.error({ err: error }, 'MCP servers of MCP_CONFIG could not be written: start the server again'),
     )
   found.end()
-  const made = found.isNew ? (file ?? new URL(settings.DATABASE_URL ?? '').host) : null
+  const made = found.isNew ? (file ?? hostsOf(settings.DATABASE_URL ?? '')) : null
   if (made) log.warn({ database: made }, 'a new installation was made')
   isStarted = true
   if (settings.ROLE !== 'api') {

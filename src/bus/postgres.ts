@@ -2,6 +2,7 @@ import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
 import { Client } from 'pg'
 import type { Logger } from 'pino'
 import { type Db, Prisma } from '../db/client.ts'
+import { findWritableHost } from '../db/postgresql/hosts.ts'
 import { newId } from '../lib/id.ts'
 import type { Bus } from './index.ts'
 import { createLocalBus } from './local.ts'
@@ -83,7 +84,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
   /** Resolves when the connection is lost or the bus stops. */
   async function listen(): Promise<void> {
     const client = new Client({
-      connectionString: url,
+      connectionString: await findWritableHost(url),
       connectionTimeoutMillis: CONNECT_TIMEOUT,
       query_timeout: CONNECT_TIMEOUT,
       application_name: 'muster notices',

@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto'
 import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { isUnavailable } from '../lib/database-errors.ts'
+import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
 import { tellStatistics } from './sqlite/statistics.ts'
 
@@ -91,18 +92,21 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
 
 /** Applies pending migrations to PostgreSQL, each in its own transaction under an advisory lock. */
 export const migratePostgresql = (url: string, migrations = MIGRATIONS): Promise<void> =>
-  naming(new URL(url).host, () => inPostgresql(url, migrations, true))
+  naming(hostsOf(url), () => inPostgresql(url, migrations, true))
 
 /** Like {@link requireSqlite}. */
 export const requirePostgresql = (url: string): Promise<void> =>
-  naming(new URL(url).host, () => inPostgresql(url, MIGRATIONS, false))
+  naming(hostsOf(url), () => inPostgresql(url, MIGRATIONS, false))
 
 async function inPostgresql(url: string, migrations: string, mayApply: boolean): Promise<void> {
-  const { PrismaPg } = await import('@prisma/adapter-pg')
+  const [{ PrismaPg }, { findWritableHost }] = await Promise.all([
+    import('@prisma/adapter-pg'),
+    import('./postgresql/hosts.ts'),
+  ])
   const folder = join(migrations, 'postgresql')
   const adapter = await new PrismaPg({
     ...KEEP_ALIVE,
-    connectionString: url,
+    connectionString: await findWritableHost(url),
     max: 1,
     connectionTimeoutMillis: 10_000,
   }).connect()

@@ -4,13 +4,13 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
-import { addsOne, createFastClient, type FastPathDriver, POSTGRESQL } from '../../src/db/fast-path/index.ts'
+import { addsOne, createFastClient, expectsOne, type FastPathDriver, POSTGRESQL } from '../../src/db/fast-path/index.ts'
 import { tablesOf } from '../../src/db/fast-path/schema.ts'
 import { TRANSACTION } from '../../src/db/limits.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
 import { postgresqlAdapter, postgresqlClient, retryDeadlocks } from '../../src/db/postgresql/adapter.ts'
 import { sqliteAdapter } from '../../src/db/sqlite/adapter.ts'
-import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
+import { isUnavailable, isUnexpectedCount, isUniqueViolation } from '../../src/lib/database-errors.ts'
 import { withByteBudget } from '../../src/lib/page.ts'
 import { runSql } from '../support/postgres.ts'
 import { onPostgres, type SharedDatabase, shareDatabase, times } from '../support/postgres-shared.ts'
@@ -841,6 +841,48 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       }
       expect(await tx.media.count({ where: { mimeType: 'seen' } })).toBe(100)
     })
+  })
+
+  it('an expected update that matches no row fails its transaction without being awaited', async () => {
+    const rename = (id: string) => expectsOne({ where: { id }, data: { name: 'renamed' } })
+    const renamed = () => db.media.count({ where: { name: 'renamed' } })
+    const missing = db.$transaction(async (tx) => {
+      expect(await tx.media.updateMany(rename('m1'))).toEqual({ count: 1 })
+      expect(await tx.media.updateMany(rename('missing'))).toEqual({ count: 1 })
+    })
+    expect(isUnexpectedCount(await failureOf(missing))).toBe(true)
+    expect(await renamed()).toBe(0)
+    await db.$transaction((tx) => tx.media.updateMany(rename('m1')))
+    expect(await renamed()).toBe(1)
+  })
+
+  it('a failed statement is prepared again with its next execution, and so are those behind it', async () => {
+    const adapter = await postgresqlAdapter(shared!.url, 1)
+    const one = createFastClient(() => postgresqlClient({ adapter }), adapter)
+    const insert = (id: string) =>
+      one.$transaction(async (tx) => {
+        await tx.media.createMany({ data: { ...media(1), id } })
+        await tx.media.updateMany({ where: { id }, data: { size: 7 } })
+      })
+    // The insert fails at its first execution on the connection, and PostgreSQL skips the update.
+    expect(isUniqueViolation(await failureOf(insert('m1')))).toBe(true)
+    await insert('prepared again')
+    expect(await one.media.count({ where: { id: 'prepared again', size: 7 } })).toBe(1)
+    await (await adapter.connect()).dispose()
+  })
+
+  it('concurrent short queries share connections and get their own answers', async () => {
+    const adapter = await postgresqlAdapter(`${shared!.url}?application_name=sharing`, 10)
+    const many = createFastClient(() => postgresqlClient({ adapter }), adapter)
+    const idOf = async (index: number) =>
+      (await many.media.findFirst({ where: { id: `m${index}` }, select: { id: true } }))?.id
+    expect(await idOf(1)).toBe('m1')
+    const all = Array.from({ length: ROWS }, (_, index) => idOf(index))
+    expect(await Promise.all(all)).toEqual(Array.from({ length: ROWS }, (_, index) => `m${index}`))
+    const [open] = await prisma.$queryRaw<{ count: bigint }[]>`
+      SELECT count(*) FROM pg_stat_activity WHERE "application_name" = 'sharing'`
+    expect(Number(open?.count)).toBeLessThanOrEqual(6)
+    await (await adapter.connect()).dispose()
   })
 
   it('connections prepare short statements with one plan only, and none behind a pooler', async () => {

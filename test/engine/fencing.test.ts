@@ -4,6 +4,7 @@ import { rowLock } from '../../src/db/client.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import type { ClaimDeps } from '../../src/executions/engine/queue/claims.ts'
 import { finish } from '../../src/executions/engine/queue/endings.ts'
+import { isUnexpectedCount } from '../../src/lib/database-errors.ts'
 import { times } from '../support/postgres-shared.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, type Lab, startLab } from './lab.ts'
@@ -37,9 +38,14 @@ const undone = (db: Db): Db =>
         await target
           .$transaction(async (tx) => {
             answer = await work(tx)
+            // Before COMMIT, PostgreSQL reports updates that matched no row only with the next statement.
+            await tx.execution.count({ where: { id: 'none' } })
             throw undo
           })
-          .catch((error) => expect(error).toBe(undo))
+          .catch((error) => {
+            if (isUnexpectedCount(error)) throw error
+            expect(error).toBe(undo)
+          })
         return answer
       }
     },

@@ -18,7 +18,7 @@ import { enumeration } from './enumeration.ts'
 import { killedKeys, parallelKeys } from './keys.ts'
 import { mutations } from './mutations.ts'
 import { readers } from './readers.ts'
-import { killed, rollingRestart, type ServersReport } from './servers.ts'
+import { failedOver, killed, rollingRestart, type ServersReport } from './servers.ts'
 import { killedWebhooks, sharedWebhooks } from './webhooks.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
@@ -128,6 +128,23 @@ const PROOFS: Proof[] = [
       const restarts = { seconds: rounds, ends: 2, inFlight: 50, pause: 2_000 }
       const report = await rollingRestart({ cluster, transitions, ...restarts })
       return `no request failed, none was repeated<br>${tell(report)}`
+    },
+  },
+  {
+    name: 'failover',
+    what: `two servers on PostgreSQL with a synchronous standby, 100 runs in flight, the primary crashes and the standby is promoted, ${rounds} s`,
+    async run() {
+      await using postgres = await startPostgres()
+      await using standby = await postgres.addStandby()
+      const url = standby.beside(await postgres.createDatabase())
+      await using cluster = await startCluster(url, [QUIET, QUIET])
+      const transitions = await watchTransitions(cluster.db)
+      async function failOver() {
+        await postgres.crash()
+        await standby.promote()
+      }
+      const report = await failedOver({ cluster, transitions, seconds: rounds, inFlight: 100, failOver })
+      return `both servers ready ${report.readyAfter} ms after the promotion<br>${tell(report)}`
     },
   },
   {

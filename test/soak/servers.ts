@@ -179,11 +179,42 @@ export async function killed(
     const [ends] = await Promise.all([endInTurn(options, 'SIGKILL', goesOn), restarts()])
     return ends
   })
-  // Only a kill after the first text may leave a run interrupted, because its text cannot be produced again.
-  const known = ['completed', 'completed, at a later attempt', 'failed, interrupted']
   for (const outcome of Object.keys(report.byOutcome))
-    assert(known.includes(outcome), `${outcome}, seed ${report.seed}`)
+    assert(AFTER_A_CUT.includes(outcome), `${outcome}, seed ${report.seed}`)
   return report
+}
+
+/** Outcomes of runs whose server or database was away. Text that was seen cannot be produced again. */
+const AFTER_A_CUT = ['completed', 'completed, at a later attempt', 'failed, interrupted']
+
+/**
+ * Two servers with many runs in flight, whose database fails over once. `failOver` resolves when the other host accepts
+ * writes. Returns the time from then until both servers were ready (ms).
+ */
+export async function failedOver(
+  options: Omit<Options, 'ends' | 'pause'> & { failOver: () => Promise<void> },
+): Promise<ServersReport & { readyAfter: number }> {
+  const { cluster, seconds, failOver } = options
+  let turn = 0
+  let readyAfter = 0
+  const isReady = ({ url }: { url: string }) =>
+    fetch(`${url}/readyz`).then(
+      ({ ok }) => ok,
+      () => false,
+    )
+  const either = () => cluster.at(turn++ % 2)
+  const report = await under({ ...options, ends: 0, pause: 0 }, either, [null, 409, 503], async () => {
+    await sleep(seconds * 500)
+    await failOver()
+    const promoted = Date.now()
+    for (const server of cluster.servers) while (!(await isReady(server))) await sleep(20)
+    readyAfter = Date.now() - promoted
+    await sleep(seconds * 500)
+    return 0
+  })
+  for (const outcome of Object.keys(report.byOutcome))
+    assert(AFTER_A_CUT.includes(outcome), `${outcome}, seed ${report.seed}`)
+  return { ...report, readyAfter }
 }
 
 /**

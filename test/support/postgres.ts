@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { rmSync } from 'node:fs'
-import { chmod, chown, cp, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
+import { appendFile, chmod, chown, cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -16,6 +16,17 @@ export type Postgres = AsyncDisposable & {
   stop: () => Promise<void>
   /** Restarts it on the same port. */
   start: () => Promise<void>
+  /** Ends it as a crash would: without a checkpoint, and without sending the last changes to its standby. */
+  crash: () => Promise<void>
+  /** Starts a standby that follows this server and acknowledges each commit. */
+  addStandby: () => Promise<Standby>
+}
+
+export type Standby = AsyncDisposable & {
+  /** Returns a URL of a database that names the primary and this standby. */
+  beside: (url: string) => string
+  /** Makes it the primary. Resolves when it accepts writes. */
+  promote: () => Promise<void>
 }
 
 /**
@@ -40,16 +51,17 @@ export async function startPostgres({ fsync = 'off' }: { fsync?: 'on' | 'off' } 
     })
 
   const data = join(folder, 'data')
+  const address = (port: number, database: string) => `postgresql://postgres@127.0.0.1:${port}/${database}`
   const initdb = program('initdb', ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '-N'])
   initdb.stderr.pipe(process.stderr, { end: false })
   const [code] = await once(initdb, 'exit')
   if (code !== 0) throw new Error(`initdb failed with ${code}`)
 
   const port = await freePort()
-  const url = (database: string) => `postgresql://postgres@127.0.0.1:${port}/${database}`
+  const url = (database: string) => address(port, database)
   let server: ReturnType<typeof program> | undefined
 
-  async function start(): Promise<void> {
+  async function launch(data: string, port: number): Promise<ReturnType<typeof program>> {
     const options = {
       listen_addresses: '127.0.0.1',
       port,
@@ -69,13 +81,59 @@ export async function startPostgres({ fsync = 'off' }: { fsync?: 'on' | 'off' } 
     }
     child.stderr.resume()
     if (child.exitCode !== null) throw new Error(`PostgreSQL did not start:\n${output.join('\n')}`)
-    server = child
+    return child
   }
 
-  async function stop(): Promise<void> {
-    if (!server || server.exitCode !== null) return
-    server.kill('SIGINT')
-    await once(server, 'exit')
+  async function start(): Promise<void> {
+    server = await launch(data, port)
+  }
+
+  async function end(ended: typeof server, signal: 'SIGINT' | 'SIGQUIT'): Promise<void> {
+    if (!ended || ended.exitCode !== null || ended.signalCode !== null) return
+    ended.kill(signal)
+    await once(ended, 'exit')
+  }
+
+  const stop = () => end(server, 'SIGINT')
+
+  /** Copies the data while the server runs, as a base backup does. Returns the folder. */
+  async function copyData(to: string): Promise<void> {
+    const client = new Client({ connectionString: url('postgres') })
+    await client.connect()
+    try {
+      await client.query(`SELECT pg_backup_start('standby', true)`)
+      // The standby receives the log, and its own process is not this one.
+      const filter = (path: string) => !/\/(pg_wal\/.+|postmaster\.(pid|opts))$/.test(path)
+      await cp(data, to, { recursive: true, filter })
+      const { rows } = await client.query<{ label: string }>(`SELECT "labelfile" AS "label" FROM pg_backup_stop(false)`)
+      await writeFile(join(to, 'backup_label'), rows[0]!.label)
+    } finally {
+      await client.end()
+    }
+  }
+
+  async function addStandby(): Promise<Standby> {
+    const to = join(folder, 'standby')
+    await copyData(to)
+    const follow = `primary_conninfo = 'host=127.0.0.1 port=${port} user=postgres application_name=standby'\n`
+    await appendFile(join(to, 'postgresql.auto.conf'), follow)
+    await writeFile(join(to, 'standby.signal'), '')
+    if (user) await chownAll(to, user)
+    await chmod(to, 0o700)
+    const standbyPort = await freePort()
+    const standby = await launch(to, standbyPort)
+    const admin = address(standbyPort, 'postgres')
+    await runSql(url('postgres'), `ALTER SYSTEM SET synchronous_standby_names = 'standby'`)
+    await runSql(url('postgres'), 'SELECT pg_reload_conf()')
+    return {
+      beside: (url) => url.replace(`:${port}/`, `:${port},127.0.0.1:${standbyPort}/`),
+      async promote() {
+        await runSql(admin, `ALTER SYSTEM SET synchronous_standby_names = ''`)
+        await runSql(admin, 'SELECT pg_reload_conf()')
+        await runSql(admin, 'SELECT pg_promote(true, 30)')
+      },
+      [Symbol.asyncDispose]: () => end(standby, 'SIGQUIT'),
+    }
   }
 
   await start()
@@ -83,6 +141,8 @@ export async function startPostgres({ fsync = 'off' }: { fsync?: 'on' | 'off' } 
   return {
     start,
     stop,
+    crash: () => end(server, 'SIGQUIT'),
+    addStandby,
     async createDatabase() {
       const name = `test_${++count}`
       await runSql(url('postgres'), `CREATE DATABASE "${name}"`)
@@ -134,6 +194,12 @@ async function installProgram(folder: string): Promise<void> {
     await symlink(relative(dirname(link.target), link.source), path).catch(() => {})
   }
   for (const name of ['initdb', 'postgres']) await chmod(join(folder, 'bin', name), 0o755).catch(() => {})
+}
+
+/** Gives a folder and all in it to a user. */
+async function chownAll(folder: string, { uid, gid }: { uid: number; gid: number }): Promise<void> {
+  await chown(folder, uid, gid)
+  for (const entry of await readdir(folder, { recursive: true })) await chown(join(folder, entry), uid, gid)
 }
 
 export async function freePort(): Promise<number> {

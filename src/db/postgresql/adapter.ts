@@ -8,14 +8,15 @@ import {
   type SqlQuery,
   type Transaction,
 } from '@prisma/driver-adapter-utils'
-import { Pool, type PoolClient } from 'pg'
+import { Pool, type PoolClient, type QueryConfig } from 'pg'
 import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Runner, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
 import { type Answer, type Prepared, sendTogether } from './batch.ts'
-import { createLanes, lossOf } from './lanes.ts'
+import { createLanes } from './lanes.ts'
+import { type Connections, openPool } from './pool.ts'
 import { toParameter, toRows } from './values.ts'
 
 /** Maximum number of retries of a transaction rolled back by a deadlock, and maximum delay between them (ms). */
@@ -44,24 +45,23 @@ export async function postgresqlAdapter(
   connections: number,
   { pooled = false, statementTimeout, onDamage = () => {} }: PostgresqlOptions = {},
 ): Promise<SqlDriverAdapterFactory & FastPathDriver> {
-  const pool = new Pool({
+  const pool = openPool(url, {
     ...KEEP_ALIVE,
-    connectionString: url,
     max: connections,
     connectionTimeoutMillis: TRANSACTION.maxWait,
     ...(statementTimeout && { query_timeout: statementTimeout }),
     pipeline: true,
     stream: batchingSocket,
-  })
-  pool.on('connect', (client) => {
-    // The connection may be lost before its user listens for errors; the next statement then fails.
-    client.on('error', () => {})
-    // Not awaited, because it is sent with the first statement.
-    client.query(ABANDONED).catch(() => {})
+    onConnect(client) {
+      // The connection may be lost before its user listens for errors; the next statement then fails.
+      client.on('error', () => {})
+      // Not awaited, because it is sent with the first statement.
+      client.query(ABANDONED).catch(() => {})
+    },
   })
   const nameOf = (prefix: string) => (pooled ? () => '' : statementNames(prefix))
   const options = { disposeExternalPool: true, statementNameGenerator: nameOf('prisma') }
-  const factory = new PrismaPg(pool, options)
+  const factory = new PrismaPg(poolFor(pool), options)
   const { translate } = await errorTranslator()
   /** Inspects and rethrows the error of a statement. */
   async function failed(error: unknown): Promise<never> {
@@ -82,7 +82,6 @@ export async function postgresqlAdapter(
   })
   const lanes = createLanes(pool)
   const prepare = preparing(nameOf('muster'))
-  const take = () => pool.connect().catch(failed)
   return {
     provider: factory.provider,
     adapterName: factory.adapterName,
@@ -90,8 +89,9 @@ export async function postgresqlAdapter(
     dialect: POSTGRESQL,
     plain: runnerOf((statement, returns, read) => lanes.ask(prepare(statement, returns)).then(read).catch(failed)),
     async begin() {
-      const client = await withTimeout(take(), async (late) => late.release())
-      const { transaction, runner } = openTransaction(client, { prepare, failed, options })
+      const client = await withTimeout(pool.take().catch(failed), async (late) => pool.give(late))
+      const give = (error?: unknown) => pool.give(client, error)
+      const { transaction, runner } = openTransaction(client, { give, prepare, failed, options })
       return bounded(transaction, runner, joined)
     },
   }
@@ -109,6 +109,23 @@ async function errorTranslator() {
           (translated) => translated,
         )
   return { translate }
+}
+
+/** Lends the connections to Prisma's adapter, which accepts only a pool. */
+function poolFor({ take, give, end }: Connections): Pool {
+  async function query(sent: QueryConfig) {
+    const client = await take()
+    let failure: unknown
+    try {
+      return await client.query(sent)
+    } catch (error) {
+      failure = error
+      throw error
+    } finally {
+      give(client, failure)
+    }
+  }
+  return Object.assign(Object.create(Pool.prototype), { query, connect: take, end })
 }
 
 const SCALAR = { scalarType: 'unknown', arity: 'scalar' } as const
@@ -138,6 +155,8 @@ const runnerOf = (ask: Ask): Runner => ({
 const MAX_WAITING = 16
 
 type TransactionOptions = {
+  /** Gives the connection back, or closes it after an error that is not a statement's own. */
+  give: (error?: unknown) => void
   prepare: Prepare
   /** Throws the translated error of a statement. */
   failed: (error: unknown) => Promise<never>
@@ -151,12 +170,14 @@ type TransactionOptions = {
  */
 function openTransaction(
   client: PoolClient,
-  { prepare, failed, options }: TransactionOptions,
+  { give, prepare, failed, options }: TransactionOptions,
 ): { transaction: Transaction; runner: Runner } {
   let isOpen = true
   let hasBegun = false
   /** PostgreSQL aborts a transaction after any failure: its COMMIT would silently be a ROLLBACK. */
   let failure: unknown
+  /** The driver's error of the statement that failed. */
+  let loss: unknown
   let waiting: Prepared[] = [prepare(BEGIN, false)]
   function assertOpen(): void {
     if (isOpen) return
@@ -167,7 +188,10 @@ function openTransaction(
   async function inside<T>(statement: () => Promise<T>): Promise<T> {
     assertOpen()
     try {
-      return await statement().catch(failed)
+      return await statement().catch((error) => {
+        loss ??= error
+        return failed(error)
+      })
     } catch (error) {
       failure ??= error
       throw failure
@@ -193,8 +217,13 @@ function openTransaction(
     if (!isOpen) return
     isOpen = false
     // If that fails, the connection is broken and the transaction has ended with it.
-    const lost = hasBegun ? await client.query('ROLLBACK').then(() => null, lossOf) : null
-    client.release(lost ?? undefined)
+    const error = hasBegun
+      ? await client.query('ROLLBACK').then(
+          () => loss,
+          (reason) => reason,
+        )
+      : undefined
+    give(error)
   }
 
   let prisma: Promise<Transaction> | undefined
@@ -221,12 +250,12 @@ function openTransaction(
         throw failure
       }
       isOpen = false
-      if (!hasBegun && waiting.length === 1) return client.release()
+      if (!hasBegun && waiting.length === 1) return give()
       // Not prepared: that would be several messages, and a connection that breaks between them has committed. After a
       // failed statement COMMIT rolls back.
       const [sent, committed] = await Promise.allSettled([sendWaiting(), client.query('COMMIT')])
       const reasons = [sent, committed].flatMap((result) => (result.status === 'rejected' ? [result.reason] : []))
-      client.release(reasons.map(lossOf).find((lost) => lost !== null) ?? undefined)
+      give(reasons[0])
       if (reasons.length) await failed(reasons[0])
       if (failure) throw failure
     },

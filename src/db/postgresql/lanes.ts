@@ -1,5 +1,6 @@
-import { DatabaseError, type Pool, type PoolClient } from 'pg'
+import type { PoolClient } from 'pg'
 import { type Answer, type Prepared, sendTogether } from './batch.ts'
+import type { Connections } from './pool.ts'
 
 /** Maximum number of unanswered queries on a connection. */
 const MAX_IN_FLIGHT = 8
@@ -8,13 +9,9 @@ const MAX_IN_FLIGHT = 8
 const MAX_MEAN = 5
 const WEIGHT = 0.1
 
-/** Returns an error after which its connection is of no use: every one except a statement's own. */
-export const lossOf = (error: unknown): Error | null =>
-  error instanceof DatabaseError && error.severity === 'ERROR' ? null : (error as Error)
+type Lane = { client: PoolClient; inFlight: number; answeredAt: number; failure: unknown }
 
-type Lane = { client: PoolClient; inFlight: number; answeredAt: number; lost: Error | null }
-
-const hasCapacity = ({ inFlight, lost }: Lane): boolean => inFlight < MAX_IN_FLIGHT && lost === null
+const hasCapacity = ({ inFlight, failure }: Lane): boolean => inFlight < MAX_IN_FLIGHT && failure === undefined
 
 /** Whether a statement only reads, takes no lock and is prepared. */
 const isQuery = ({ sql, name, returns }: Prepared): boolean =>
@@ -28,14 +25,14 @@ const isQuery = ({ sql, name, returns }: Prepared): boolean =>
  * queries of an event loop turn, which costs both sides less than waking several. Every other statement has a
  * connection of its own, because it may wait for a lock or read many rows.
  */
-export function createLanes(pool: Pool) {
+export function createLanes({ take, give }: Connections) {
   const lanes: Lane[] = []
   let opening: Promise<Lane> | null = null
   /** Mean time of each prepared query (ms). */
   const means = new Map<string, number>()
 
   async function open(): Promise<Lane> {
-    const lane = { client: await pool.connect(), inFlight: 0, answeredAt: 0, lost: null }
+    const lane = { client: await take(), inFlight: 0, answeredAt: 0, failure: undefined }
     lanes.push(lane)
     return lane
   }
@@ -56,7 +53,7 @@ export function createLanes(pool: Pool) {
   function leave(lane: Lane): void {
     if (--lane.inFlight) return
     lanes.splice(lanes.indexOf(lane), 1)
-    lane.client.release(lane.lost ?? undefined)
+    give(lane.client, lane.failure)
   }
 
   function learn(name: string, time: number): void {
@@ -65,18 +62,18 @@ export function createLanes(pool: Pool) {
   }
 
   async function askAlone(statement: Prepared): Promise<Answer> {
-    const client = await pool.connect()
+    const client = await take()
     const begun = performance.now()
-    let lost: Error | null = null
+    let failure: unknown
     try {
       const [answer] = await sendTogether(client, [statement])
       if (isQuery(statement)) learn(statement.name, performance.now() - begun)
       return answer!
     } catch (error) {
-      lost = lossOf(error)
+      failure = error
       throw error
     } finally {
-      client.release(lost ?? undefined)
+      give(client, failure)
     }
   }
 
@@ -88,7 +85,7 @@ export function createLanes(pool: Pool) {
       const [answer] = await sendTogether(lane.client, [statement])
       return answer!
     } catch (error) {
-      lane.lost ??= lossOf(error)
+      lane.failure ??= error
       throw error
     } finally {
       const now = performance.now()

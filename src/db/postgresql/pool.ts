@@ -1,0 +1,89 @@
+import { Client, type ClientConfig, DatabaseError, Pool, type PoolClient, type PoolConfig } from 'pg'
+import { choosesHost } from '../../lib/postgres-url.ts'
+import { findWritableHost } from './hosts.ts'
+
+/** Connections to the host that accepts writes. */
+export type Connections = {
+  take: () => Promise<PoolClient>
+  /** Gives a connection back, or closes it after an error that is not a statement's own. */
+  give: (client: PoolClient, error?: unknown) => void
+  end: () => Promise<void>
+}
+
+/** Codes after which the host is no longer the one to write to: a standby, a shutdown, a crash, a start. */
+const WRONG_HOST = /^(25006|57P0[123]|08...)$/
+
+/** Returns an error after which its connection is of no use: every one except a statement's own. */
+const lossOf = (error: unknown): Error | null =>
+  error instanceof DatabaseError && error.severity === 'ERROR' && !WRONG_HOST.test(error.code ?? '')
+    ? null
+    : (error as Error)
+
+/**
+ * Opens a pool. If the URL lists several hosts, the pool connects to the one that accepts writes. When a connection
+ * breaks or a host turns out to be a standby, the pool looks again and replaces all connections.
+ */
+export function openPool(url: string, options: PoolConfig): Connections {
+  const chooses = choosesHost(url)
+  /** Number of the present choice of a host, and the choice. */
+  let choice = 0
+  let choosing: Promise<string> | null = null
+  let chosen = url
+  const choices = new WeakMap<Client, number>()
+
+  /** A client of the host that is chosen when it is made. */
+  class ChosenClient extends Client {
+    constructor(config?: ClientConfig) {
+      super({ ...config, connectionString: chosen })
+      choices.set(this, choice)
+    }
+  }
+  const pool = new Pool({ ...options, connectionString: url, ...(chooses && { Client: ChosenClient }) })
+  // Idle connections that break are removed by the pool.
+  pool.on('error', (_, client) => lose(choices.get(client) ?? choice))
+
+  function lose(of: number): void {
+    if (!chooses || of !== choice) return
+    choice++
+    choosing = null
+  }
+
+  async function choose(): Promise<void> {
+    choosing ??= findWritableHost(url)
+    const asked = choosing
+    try {
+      chosen = await asked
+    } catch (error) {
+      if (choosing === asked) choosing = null
+      throw error
+    }
+  }
+
+  /** Returns a connection to the chosen host. Closes those of earlier choices. */
+  async function takeChosen(): Promise<PoolClient> {
+    for (;;) {
+      await choose()
+      const of = choice
+      let client: PoolClient
+      try {
+        client = await pool.connect()
+      } catch {
+        lose(of)
+        await choose()
+        client = await pool.connect()
+      }
+      if (choices.get(client) === choice) return client
+      client.release(true)
+    }
+  }
+
+  return {
+    take: chooses ? takeChosen : () => pool.connect(),
+    give(client, error) {
+      const lost = error === undefined ? null : lossOf(error)
+      if (lost) lose(choices.get(client) ?? choice)
+      client.release(lost ?? undefined)
+    },
+    end: () => pool.end(),
+  }
+}
