@@ -84,7 +84,7 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
   Database: {
     DATA_DIR: { text: 'Folder of the SQLite file and of the key file.' },
     DATABASE_URL: {
-      text: '`file:…` for SQLite, `postgresql://…` for PostgreSQL. Tables are in the schema `public` of a database in UTF8.',
+      text: '`file:…` for SQLite, `postgresql://…` for PostgreSQL. Tables are in the schema `public` of a database in UTF8. It may list several hosts (`postgresql://…@a:5432,b:5432/muster`), of which the one that accepts writes is used; see [Failover](../guides/postgresql.md#failover).',
       fallback: 'a file in `DATA_DIR`',
     },
     DATABASE_POOL_SIZE: {

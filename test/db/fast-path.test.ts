@@ -735,7 +735,8 @@ describe('a transaction', () => {
     const go = Promise.withResolvers<void>()
     const others = Array.from({ length: AT_ONCE }, () => {
       const begun = Promise.withResolvers<void>()
-      const ended = db.$transaction(async () => {
+      const ended = db.$transaction(async (tx) => {
+        await tx.media.count()
         begun.resolve()
         await go.promise
       })
@@ -883,6 +884,15 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       SELECT count(*) FROM pg_stat_activity WHERE "application_name" = 'sharing'`
     expect(Number(open?.count)).toBeLessThanOrEqual(6)
     await (await adapter.connect()).dispose()
+  })
+
+  it('transactions that are committed together fail alone, and with their own error', async () => {
+    const insert = (id: string) => db.$transaction((tx) => tx.media.createMany({ data: { ...media(1), id } }))
+    const ids = Array.from({ length: 50 }, (_, index) => `group ${index}`)
+    const failures = await Promise.all([...ids, 'm1', 'm2'].map((id) => failureOf(insert(id))))
+    expect(failures.slice(0, 50)).toEqual(ids.map(() => null))
+    expect(failures.slice(50).map(isUniqueViolation)).toEqual([true, true])
+    expect(await db.media.count({ where: { id: { startsWith: 'group ' } } })).toBe(50)
   })
 
   it('connections prepare short statements with one plan only, and none behind a pooler', async () => {

@@ -8,16 +8,17 @@ import {
   type SqlQuery,
   type Transaction,
 } from '@prisma/driver-adapter-utils'
-import { Pool, type PoolClient, type QueryConfig } from 'pg'
+import { Pool, type QueryConfig } from 'pg'
 import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
 import { isDeadlock } from '../../lib/database-errors.ts'
-import { type FastPathDriver, overrideMembers, POSTGRESQL, type Runner, type Statement } from '../fast-path/index.ts'
+import { type FastPathDriver, overrideMembers, POSTGRESQL, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
-import { type Answer, type Prepared, sendTogether } from './batch.ts'
+import { createGroupCommit } from './group-commit.ts'
 import { createLanes } from './lanes.ts'
 import { type Connections, openPool } from './pool.ts'
-import { toParameter, toRows } from './values.ts'
+import { BEGIN, openTransaction, type Prepare, runnerOf } from './transaction.ts'
+import { toParameter } from './values.ts'
 
 /** Maximum number of retries of a transaction rolled back by a deadlock, and maximum delay between them (ms). */
 const RETRIES = 5
@@ -80,8 +81,11 @@ export async function postgresqlAdapter(
   const shared = overrideMembers(() => adapter, {
     startTransaction: async (level?: never) => joined.getStore() ?? adapter.startTransaction(level),
   })
-  const lanes = createLanes(pool)
   const prepare = preparing(nameOf('muster'))
+  const lanes = createLanes(pool)
+  const { commit: commitWhole } = createGroupCommit(pool, prepare)
+  const { give } = pool
+  const take = () => withTimeout(pool.take().catch(failed), async (late) => give(late))
   return {
     provider: factory.provider,
     adapterName: factory.adapterName,
@@ -89,9 +93,7 @@ export async function postgresqlAdapter(
     dialect: POSTGRESQL,
     plain: runnerOf((statement, returns, read) => lanes.ask(prepare(statement, returns)).then(read).catch(failed)),
     async begin() {
-      const client = await withTimeout(pool.take().catch(failed), async (late) => pool.give(late))
-      const give = (error?: unknown) => pool.give(client, error)
-      const { transaction, runner } = openTransaction(client, { give, prepare, failed, options })
+      const { transaction, runner } = openTransaction({ take, give, commitWhole, prepare, failed, options })
       return bounded(transaction, runner, joined)
     },
   }
@@ -130,12 +132,7 @@ function poolFor({ take, give, end }: Connections): Pool {
 
 const SCALAR = { scalarType: 'unknown', arity: 'scalar' } as const
 
-/** Sends a statement and reads its answer. */
-type Ask = <T>(statement: Statement, returns: boolean, read: (answer: Answer) => T) => Promise<T>
-
-/** Makes a statement ready to be sent. */
-type Prepare = (statement: Statement, returns: boolean) => Prepared
-
+/** Makes statements ready to be sent, with their names. */
 const preparing =
   (nameOf: (query: Statement) => string): Prepare =>
   (statement, returns) => ({
@@ -144,148 +141,6 @@ const preparing =
     name: nameOf(statement),
     returns,
   })
-
-const runnerOf = (ask: Ask): Runner => ({
-  rows: (statement) => ask(statement, true, (answer) => toRows(answer, false)),
-  typedRows: (statement) => ask(statement, true, (answer) => toRows(answer, true)),
-  changes: (statement) => ask(statement, false, ({ count }) => count),
-})
-
-/** Maximum number of inserts that wait in a transaction to be sent with its next statement. */
-const MAX_WAITING = 16
-
-type TransactionOptions = {
-  /** Gives the connection back, or closes it after an error that is not a statement's own. */
-  give: (error?: unknown) => void
-  prepare: Prepare
-  /** Throws the translated error of a statement. */
-  failed: (error: unknown) => Promise<never>
-  /** Options of Prisma's adapter. */
-  options: ConstructorParameters<typeof PrismaPg>[1]
-}
-
-/**
- * Opens a transaction on a connection of the pool, which it releases at its end. BEGIN and inserts wait for the next
- * statement, at the latest COMMIT, and are sent with it. A failure of theirs appears in it.
- */
-function openTransaction(
-  client: PoolClient,
-  { give, prepare, failed, options }: TransactionOptions,
-): { transaction: Transaction; runner: Runner } {
-  let isOpen = true
-  let hasBegun = false
-  /** PostgreSQL aborts a transaction after any failure: its COMMIT would silently be a ROLLBACK. */
-  let failure: unknown
-  /** The driver's error of the statement that failed. */
-  let loss: unknown
-  let waiting: Prepared[] = [prepare(BEGIN, false)]
-  function assertOpen(): void {
-    if (isOpen) return
-    throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
-  }
-
-  /** Statements after a failed one fail with its error. */
-  async function inside<T>(statement: () => Promise<T>): Promise<T> {
-    assertOpen()
-    try {
-      return await statement().catch((error) => {
-        loss ??= error
-        return failed(error)
-      })
-    } catch (error) {
-      failure ??= error
-      throw failure
-    }
-  }
-
-  function sendWaiting(): Promise<Answer[]> {
-    const statements = waiting
-    waiting = []
-    hasBegun = true
-    return statements.length ? sendTogether(client, statements) : Promise.resolve([])
-  }
-
-  const ask: Ask = (statement, returns, read) =>
-    inside(async () => {
-      waiting.push(prepare(statement, returns))
-      return read((await sendWaiting()).at(-1)!)
-    })
-
-  const runner = runnerOf(ask)
-
-  async function rollback(): Promise<void> {
-    if (!isOpen) return
-    isOpen = false
-    // If that fails, the connection is broken and the transaction has ended with it.
-    const error = hasBegun
-      ? await client.query('ROLLBACK').then(
-          () => loss,
-          (reason) => reason,
-        )
-      : undefined
-    give(error)
-  }
-
-  let prisma: Promise<Transaction> | undefined
-  const throughPrisma = <T>(work: (transaction: Transaction) => Promise<T>): Promise<T> =>
-    inside(async () => {
-      prisma ??= prismaOn(client, options)
-      const transaction = await prisma
-      const [, answer] = await Promise.all([sendWaiting(), work(transaction)])
-      return answer
-    })
-
-  const transaction: Transaction = {
-    provider: 'postgres',
-    adapterName: 'muster-postgresql',
-    // Makes Prisma send no COMMIT and ROLLBACK of its own.
-    options: { usePhantomQuery: true },
-    queryRaw: (query) => throughPrisma((theirs) => theirs.queryRaw(query)),
-    executeRaw: (query) => throughPrisma((theirs) => theirs.executeRaw(query)),
-    rollback,
-    async commit() {
-      assertOpen()
-      if (failure) {
-        await rollback()
-        throw failure
-      }
-      isOpen = false
-      if (!hasBegun && waiting.length === 1) return give()
-      // Not prepared: that would be several messages, and a connection that breaks between them has committed. After a
-      // failed statement COMMIT rolls back.
-      const [sent, committed] = await Promise.allSettled([sendWaiting(), client.query('COMMIT')])
-      const reasons = [sent, committed].flatMap((result) => (result.status === 'rejected' ? [result.reason] : []))
-      give(reasons[0])
-      if (reasons.length) await failed(reasons[0])
-      if (failure) throw failure
-    },
-  }
-  return {
-    transaction,
-    runner: {
-      ...runner,
-      async changes(statement) {
-        const isCertain = statement.adds === 1 || statement.expectsOne
-        if (!isCertain || waiting.length > MAX_WAITING) return runner.changes(statement)
-        assertOpen()
-        if (failure) throw failure
-        waiting.push(prepare(statement, false))
-        return 1
-      },
-    },
-  }
-}
-
-const BEGIN: Statement = { sql: 'BEGIN', args: [] }
-
-/** Opens Prisma's adapter for a transaction that has begun on a connection. */
-async function prismaOn(client: PoolClient, options: TransactionOptions['options']): Promise<Transaction> {
-  const ignore = () => {}
-  const query = async (sent: { text: string }) => (sent.text === BEGIN.sql ? { rowCount: 0 } : client.query(sent))
-  const lent = { query, on: ignore, removeListener: ignore, release: ignore }
-  const pool: Pool = Object.assign(Object.create(Pool.prototype), { connect: async () => lent })
-  return (await new PrismaPg(pool, options).connect()).startTransaction()
-}
 
 /**
  * Creates a socket that sends the statements of one event loop turn together, because each write is expensive and wakes

@@ -13,11 +13,12 @@ export type Connections = {
 /** Codes after which the host is no longer the one to write to: a standby, a shutdown, a crash, a start. */
 const WRONG_HOST = /^(25006|57P0[123]|08...)$/
 
-/** Returns an error after which its connection is of no use: every one except a statement's own. */
-const lossOf = (error: unknown): Error | null =>
-  error instanceof DatabaseError && error.severity === 'ERROR' && !WRONG_HOST.test(error.code ?? '')
-    ? null
-    : (error as Error)
+/** Codes with which PostgreSQL ends a connection for another reason: a time limit, or a dropped database. */
+const ENDED = /^(25P0[34]|57P0[45])$/
+
+/** Returns whether an error is a statement's own. After any other, its connection is of no use. */
+export const isOfStatement = (error: unknown): boolean =>
+  error instanceof DatabaseError && !WRONG_HOST.test(error.code ?? '') && !ENDED.test(error.code ?? '')
 
 /**
  * Opens a pool. If the URL lists several hosts, the pool connects to the one that accepts writes. When a connection
@@ -80,9 +81,9 @@ export function openPool(url: string, options: PoolConfig): Connections {
   return {
     take: chooses ? takeChosen : () => pool.connect(),
     give(client, error) {
-      const lost = error === undefined ? null : lossOf(error)
-      if (lost) lose(choices.get(client) ?? choice)
-      client.release(lost ?? undefined)
+      const isLost = error !== undefined && !isOfStatement(error)
+      if (isLost) lose(choices.get(client) ?? choice)
+      client.release(isLost)
     },
     end: () => pool.end(),
   }

@@ -1,0 +1,82 @@
+import { type Prepared, sendTogether } from './batch.ts'
+import { type Connections, isOfStatement } from './pool.ts'
+import { BEGIN, type Prepare, sendCommit } from './transaction.ts'
+
+/** Maximum number of groups that are executed at once. */
+const MAX_GROUPS = 2
+/** Maximum number of members of a group, and maximum length of its values, beyond which no member joins (characters). */
+const MAX_MEMBERS = 16
+const MAX_LENGTH = 256 * 1024
+
+/** Limits the time for which the members of a group wait for a lock that one of them needs. */
+const LOCK_TIMEOUT = { sql: `SET LOCAL lock_timeout = '1s'`, args: [] }
+
+type Member = PromiseWithResolvers<void> & { statements: readonly Prepared[]; length: number }
+
+/**
+ * Executes transactions whose statements are all known. Those that arrive in one turn of the event loop, or while other
+ * groups are executed, become one transaction of PostgreSQL: one COMMIT, and one set of locks on rows that they share. If
+ * a statement fails, the group is rolled back and its members are executed one by one, so that only the member whose
+ * statement it is fails. If the outcome of COMMIT is unknown, all members fail.
+ */
+export function createGroupCommit({ take, give }: Connections, prepare: Prepare) {
+  const waiting: Member[] = []
+  let executing = 0
+  let isScheduled = false
+
+  async function execute(members: readonly Member[]): Promise<void> {
+    let error: unknown
+    try {
+      error = await executeTogether(members)
+    } catch (reason) {
+      error = reason
+    }
+    if (error === undefined) for (const { resolve } of members) resolve()
+    else if (members.length === 1 || !isOfStatement(error)) for (const { reject } of members) reject(error)
+    else await Promise.all(members.map((member) => execute([member])))
+  }
+
+  async function executeTogether(members: readonly Member[]): Promise<unknown> {
+    const client = await take()
+    const first = members.length > 1 ? [BEGIN, LOCK_TIMEOUT] : [BEGIN]
+    const statements = [
+      ...first.map((statement) => prepare(statement, false)),
+      ...members.flatMap((member) => member.statements),
+    ]
+    const error = await sendCommit(client, () => sendTogether(client, statements))
+    give(client, error)
+    return error
+  }
+
+  function nextGroup(): Member[] {
+    let length = 0
+    let count = 0
+    while (count < waiting.length && count < MAX_MEMBERS && length < MAX_LENGTH) length += waiting[count++]!.length
+    return waiting.splice(0, count)
+  }
+
+  function start(): void {
+    isScheduled = false
+    while (waiting.length && executing < MAX_GROUPS) {
+      executing++
+      void execute(nextGroup()).finally(() => {
+        executing--
+        start()
+      })
+    }
+  }
+
+  return {
+    /** Resolves when the statements are committed. Rejects with the error of a statement, or of the connection. */
+    commit(statements: readonly Prepared[]): Promise<void> {
+      const length = statements.reduce((sum, { values }) => sum + lengthOf(values), 0)
+      const member = { ...Promise.withResolvers<void>(), statements, length }
+      waiting.push(member)
+      if (!isScheduled) setImmediate(start)
+      isScheduled = true
+      return member.promise
+    },
+  }
+}
+
+const lengthOf = (values: Prepared['values']): number => values.reduce((sum, value) => sum + (value?.length ?? 0), 0)

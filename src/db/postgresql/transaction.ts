@@ -1,0 +1,178 @@
+import { PrismaPg } from '@prisma/adapter-pg'
+import { DriverAdapterError, type Transaction } from '@prisma/driver-adapter-utils'
+import { Pool, type PoolClient } from 'pg'
+import type { Runner, Statement } from '../fast-path/index.ts'
+import { type Answer, type Prepared, sendTogether } from './batch.ts'
+import { toRows } from './values.ts'
+
+/** Sends a statement and reads its answer. */
+type Ask = <T>(statement: Statement, returns: boolean, read: (answer: Answer) => T) => Promise<T>
+
+/** Makes a statement ready to be sent. */
+export type Prepare = (statement: Statement, returns: boolean) => Prepared
+
+export const runnerOf = (ask: Ask): Runner => ({
+  rows: (statement) => ask(statement, true, (answer) => toRows(answer, false)),
+  typedRows: (statement) => ask(statement, true, (answer) => toRows(answer, true)),
+  changes: (statement) => ask(statement, false, ({ count }) => count),
+})
+
+/** Maximum number of statements that wait in a transaction to be sent with its next one. */
+const MAX_WAITING = 16
+
+type TransactionOptions = {
+  /** Takes a connection, and gives it back or closes it after an error that is not a statement's own. */
+  take: () => Promise<PoolClient>
+  give: (client: PoolClient, error?: unknown) => void
+  /** Executes a whole transaction that has awaited no statement. */
+  commitWhole: (statements: readonly Prepared[]) => Promise<void>
+  prepare: Prepare
+  /** Throws the translated error of a statement. */
+  failed: (error: unknown) => Promise<never>
+  /** Options of Prisma's adapter. */
+  options: ConstructorParameters<typeof PrismaPg>[1]
+}
+
+export const BEGIN: Statement = { sql: 'BEGIN', args: [] }
+
+/**
+ * Opens a transaction. Its inserts and expected updates wait for the next statement and are sent with it; a failure of
+ * theirs appears in it. The first awaited statement takes a connection. A transaction without one is executed as a whole
+ * by COMMIT.
+ */
+export function openTransaction({ take, give, commitWhole, prepare, failed, options }: TransactionOptions): {
+  transaction: Transaction
+  runner: Runner
+} {
+  let isOpen = true
+  /** Resolves with the connection on which the transaction has begun. */
+  let connection: Promise<PoolClient> | null = null
+  /** PostgreSQL aborts a transaction after any failure: its COMMIT would silently be a ROLLBACK. */
+  let failure: unknown
+  /** The driver's error of the statement that failed. */
+  let loss: unknown
+  let waiting: Prepared[] = []
+
+  function assertOpen(): void {
+    if (isOpen) return
+    throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
+  }
+
+  /** Statements after a failed one fail with its error. */
+  async function inside<T>(statement: (client: PoolClient) => Promise<T>): Promise<T> {
+    assertOpen()
+    try {
+      connection ??= begin()
+      const client = await connection
+      assertOpen()
+      return await statement(client).catch((error) => {
+        loss ??= error
+        return failed(error)
+      })
+    } catch (error) {
+      failure ??= error
+      throw failure
+    }
+  }
+
+  async function begin(): Promise<PoolClient> {
+    const client = await take()
+    waiting.unshift(prepare(BEGIN, false))
+    return client
+  }
+
+  function sendWaiting(client: PoolClient): Promise<Answer[]> {
+    const statements = waiting
+    waiting = []
+    return statements.length ? sendTogether(client, statements) : Promise.resolve([])
+  }
+
+  const runner = runnerOf((statement, returns, read) =>
+    inside(async (client) => {
+      waiting.push(prepare(statement, returns))
+      return read((await sendWaiting(client)).at(-1)!)
+    }),
+  )
+
+  async function rollback(): Promise<void> {
+    if (!isOpen) return
+    isOpen = false
+    const client = await connection?.catch(() => null)
+    if (!client) return
+    // If that fails, the connection is broken and the transaction has ended with it.
+    const error = await client.query('ROLLBACK').then(
+      () => loss,
+      (reason) => reason,
+    )
+    give(client, error)
+  }
+
+  let prisma: Promise<Transaction> | undefined
+  const throughPrisma = <T>(work: (transaction: Transaction) => Promise<T>): Promise<T> =>
+    inside(async (client) => {
+      prisma ??= prismaOn(client, options)
+      const transaction = await prisma
+      const [, answer] = await Promise.all([sendWaiting(client), work(transaction)])
+      return answer
+    })
+
+  const transaction: Transaction = {
+    provider: 'postgres',
+    adapterName: 'muster-postgresql',
+    // Makes Prisma send no COMMIT and ROLLBACK of its own.
+    options: { usePhantomQuery: true },
+    queryRaw: (query) => throughPrisma((theirs) => theirs.queryRaw(query)),
+    executeRaw: (query) => throughPrisma((theirs) => theirs.executeRaw(query)),
+    rollback,
+    async commit() {
+      assertOpen()
+      if (failure) {
+        await rollback()
+        throw failure
+      }
+      isOpen = false
+      if (!connection) {
+        if (waiting.length) await commitWhole(waiting).catch(failed)
+        return
+      }
+      const client = await connection
+      const error = await sendCommit(client, () => sendWaiting(client))
+      give(client, error)
+      if (error) await failed(error)
+      if (failure) throw failure
+    },
+  }
+  return {
+    transaction,
+    runner: {
+      ...runner,
+      async changes(statement) {
+        const isCertain = statement.adds === 1 || statement.expectsOne
+        if (!isCertain || waiting.length > MAX_WAITING) return runner.changes(statement)
+        assertOpen()
+        if (failure) throw failure
+        waiting.push(prepare(statement, false))
+        return 1
+      },
+    },
+  }
+}
+
+/**
+ * Sends the last statements of a transaction and COMMIT at once. Returns the first error, if there is one. COMMIT is not
+ * prepared: that would be several messages, and a connection that breaks between them has committed. After a failed
+ * statement, it rolls back.
+ */
+export async function sendCommit(client: PoolClient, last: () => Promise<unknown>): Promise<unknown> {
+  const results = await Promise.allSettled([last(), client.query('COMMIT')])
+  return results.find((result) => result.status === 'rejected')?.reason
+}
+
+/** Opens Prisma's adapter for a transaction that has begun on a connection. */
+async function prismaOn(client: PoolClient, options: TransactionOptions['options']): Promise<Transaction> {
+  const ignore = () => {}
+  const query = async (sent: { text: string }) => (sent.text === BEGIN.sql ? { rowCount: 0 } : client.query(sent))
+  const lent = { query, on: ignore, removeListener: ignore, release: ignore }
+  const pool: Pool = Object.assign(Object.create(Pool.prototype), { connect: async () => lent })
+  return (await new PrismaPg(pool, options).connect()).startTransaction()
+}
