@@ -77,7 +77,7 @@ export async function startPostgres({ fsync = 'off' }: { fsync?: 'on' | 'off' } 
     const output: string[] = []
     for await (const line of createInterface(child.stderr)) {
       output.push(line)
-      if (line.includes('ready to accept connections')) break
+      if (/ready to accept (?:read-only )?connections/.test(line)) break
     }
     child.stderr.resume()
     if (child.exitCode !== null) throw new Error(`PostgreSQL did not start:\n${output.join('\n')}`)
