@@ -16,7 +16,7 @@ it.runIf(hasPostgres)(
     await using standby = await postgres.addStandby()
     // The standby comes first, so every connection has to pass it.
     const url = standby.beside(await postgres.createDatabase()).replace(/@([^,]+),([^/]+)/, '@$2,$1')
-    const quiet = { LOG_LEVEL: 'fatal', LEASE_DURATION: '5' }
+    const quiet = { LOG_LEVEL: 'fatal', LEASE_DURATION: '3' }
     await using cluster = await startCluster(`${url}?target_session_attrs=read-write`, [quiet, quiet])
     const transitions = await watchTransitions(cluster.db)
     async function failOver() {
@@ -25,7 +25,7 @@ it.runIf(hasPostgres)(
       expect(isUnavailable(refused)).toBe(true)
       await standby.promote()
     }
-    const { accepted, readyAfter } = await failedOver({ cluster, transitions, seconds: 3, inFlight: 8, failOver })
+    const { accepted, readyAfter } = await failedOver({ cluster, transitions, seconds: 2, inFlight: 8, failOver })
     expect(accepted).toBeGreaterThan(8)
     expect(readyAfter).toBeLessThan(10_000)
   },

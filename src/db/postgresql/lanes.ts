@@ -6,7 +6,7 @@ import type { Connections } from './pool.ts'
 const MAX_IN_FLIGHT = 8
 
 /** Maximum mean time of a query that shares a connection (ms), and the weight of its latest execution. */
-const MAX_MEAN = 5
+const MAX_MEAN = 10
 const WEIGHT = 0.1
 
 type Lane = { client: PoolClient; inFlight: number; answeredAt: number; failure: unknown }
@@ -56,9 +56,11 @@ export function createLanes({ take, give }: Connections) {
     give(lane.client, lane.failure)
   }
 
+  /** The first execution does not count, because it prepares the statement. */
   function learn(name: string, time: number): void {
     const before = means.get(name)
-    means.set(name, before === undefined ? time : before + (time - before) * WEIGHT)
+    if (before === undefined) means.set(name, Number.POSITIVE_INFINITY)
+    else means.set(name, Number.isFinite(before) ? before + (time - before) * WEIGHT : time)
   }
 
   async function askAlone(statement: Prepared): Promise<Answer> {
