@@ -115,6 +115,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('11 No deletion by absence', '/adr/0011-nothing-is-deleted-by-absence'),
       item('12 Browser sessions', '/adr/0012-sessions-in-the-database'),
       item('13 Events by triggers', '/adr/0013-events-written-by-triggers'),
+      item('14 Group commit on PostgreSQL', '/adr/0014-group-commit-on-postgresql'),
     ],
   },
   {

@@ -6,7 +6,7 @@ const PATIENCE = 3_000
 const MORE_PATIENCE = 500
 
 /** Has the code of PostgreSQL for a write on a standby, so that it counts as unavailability. */
-export class NoWritableHost extends Error {
+class NoWritableHost extends Error {
   override name = 'NoWritableHost'
   readonly code = '25006'
 }
