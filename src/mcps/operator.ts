@@ -15,12 +15,14 @@ import { UnreachableServer } from './unreachable.ts'
 
 // MCP servers that the operator declares in MCP_CONFIG (contract-2.md section 2.12).
 
-/** A row of a declared server. */
-type Row = { id: string; name: string }
+type Row = { id: string }
 
 export type OperatorServers = {
-  /** Returns the declaration of a server. Throws an {@link UnreachableServer} if this process has none. */
-  find(row: Row): DeclaredServer
+  /**
+   * Returns the declaration of a server. Throws an {@link UnreachableServer} if this process has none. Runs that resume at
+   * the start wait for {@link OperatorServers.declare}.
+   */
+  find(row: Row): Promise<DeclaredServer>
   /** Connects to a program. Throws like `connect`. */
   connect(row: Row, program: DeclaredProgram, spaceId: string | null, signal: AbortSignal): Promise<McpClient>
   /** Writes the declared servers into the database. Those of earlier declarations become inactive. */
@@ -36,14 +38,16 @@ export function createOperatorServers(deps: Pick<Deps, 'settings' | 'db' | 'cloc
   const { settings, log } = deps
   checkPrograms(settings)
   const declared = new Map<string, DeclaredServer>()
+  const ready = Promise.withResolvers<void>()
   let programs: Promise<Programs> | null = null
   // Imported on demand, because the import would dominate the start-up time.
   const open = () => (programs ??= import('./programs.ts').then(({ createPrograms }) => createPrograms(log)))
   return {
-    find({ id }) {
+    async find({ id }) {
+      await ready.promise
       const server = declared.get(id)
       if (server) return server
-      throw new UnreachableServer('the operator does not declare it any more (MCP_CONFIG)')
+      throw new UnreachableServer('the operator has removed or disabled it (MCP_CONFIG)')
     },
     async connect({ id: mcpId }, program, spaceId, signal) {
       const onFailure = (tool: string, reason: string) =>
@@ -52,9 +56,13 @@ export function createOperatorServers(deps: Pick<Deps, 'settings' | 'db' | 'cloc
       return connect({ mcpId, spaceId, program, secrets: secretsOf(program), onFailure }, signal)
     },
     async declare() {
-      const servers = await resolve(deps)
-      for (const { id, server } of servers) declared.set(id, server)
-      await write(deps, servers)
+      try {
+        const servers = await resolve(deps)
+        for (const { id, server } of servers) if (!server.disabled) declared.set(id, server)
+        await write(deps, servers)
+      } finally {
+        ready.resolve()
+      }
     },
     stop: async () => (await programs)?.stop(),
   }

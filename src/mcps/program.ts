@@ -27,10 +27,8 @@ export type ProgramTransport = Transport & {
   ended(): string | null
   /** Resolves with that reason. */
   whenEnded: Promise<string>
-  /** Returns the last lines of its error output, cleaned. */
-  lastWords(): string
-  /** Ends the program and all that it has started at once. */
-  kill(reason: string): void
+  /** Ends the program and all that it has started at once. Returns why it has ended, which may have been before. */
+  kill(reason: string): string
 }
 
 /** Process groups of running programs, which end with this process. */
@@ -68,19 +66,20 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   const exited = Promise.withResolvers<void>()
   const end = Promise.withResolvers<string>()
 
-  /** Marks the transport as closed, once. */
-  function finish(why: string): void {
-    if (reason !== null) return
+  /** Marks the transport as closed. Returns the reason of the first time. */
+  function finish(why: string): string {
+    if (reason !== null) return reason
     const said = words.read()
     reason = said ? `${cause ?? why}. Its last output:\n${said}` : (cause ?? why)
     end.resolve(reason)
     transport.onclose?.()
+    return reason
   }
 
-  function kill(why: string): void {
+  function kill(why: string): string {
     cause ??= why
     if (child?.pid !== undefined) signalGroup(child.pid, 'SIGKILL')
-    finish(why)
+    return finish(why)
   }
 
   function onLine(line: Buffer): void {
@@ -204,7 +203,6 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
 
     ended: () => reason,
     whenEnded: end.promise,
-    lastWords: words.read,
     kill,
   }
   return transport

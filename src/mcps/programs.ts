@@ -37,6 +37,8 @@ const LIMITS: ProgramLimits = {
   most: 64,
 }
 
+const TOO_SLOW = 'it takes too long to start or to answer'
+
 /** Maximum delay before a start that a run waits for (ms). */
 const PATIENCE = 5000
 
@@ -61,10 +63,9 @@ export type Programs = {
   stop(): Promise<void>
 }
 
-type Live = Awaited<ReturnType<typeof listTools>> & {
-  client: ReturnType<typeof createClient>['client']
-  transport: ProgramTransport
-}
+type Live = { client: ReturnType<typeof createClient>['client']; transport: ProgramTransport }
+
+type Listed = Awaited<ReturnType<typeof listTools>>
 
 type Slot = {
   key: string
@@ -143,16 +144,13 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
           asking(until, (options) => client.connect(transport, options)),
           until,
         )
-        return { client, transport, ...(await listTools(client, slot.clean, until)) }
+        return { client, transport }
       } catch (error) {
-        const said = transport.lastWords()
-        const reason = transport.ended() ?? (until.aborted ? 'it takes too long to start' : whyNot(error, slot))
-        transport.kill(reason)
+        const reason = transport.kill(until.aborted ? TOO_SLOW : whyNot(error, slot))
         if (!isLatest && isRefusal(error)) continue
         stopping.signal.throwIfAborted()
-        const whole = said && !reason.includes(said) ? `${reason}. Its last output:\n${said}` : reason
-        fail(slot, whole)
-        throw new UnreachableServer(whole)
+        fail(slot, reason)
+        throw new UnreachableServer(reason)
       }
     }
     throw new UnreachableServer('it speaks no revision of the protocol that is supported')
@@ -208,28 +206,38 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
     })
   }
 
-  function toClient(slot: Slot, opened: Live): McpClient {
-    /** Executes a task with the running program. Adds the reason to an error if the program has ended. */
-    async function withProgram<T>(task: (live: Live) => Promise<T>, signal: AbortSignal): Promise<T> {
-      const live = await orAbort(running(slot), signal)
-      try {
-        return await task(live)
-      } catch (error) {
-        if (signal.aborted) void checkAnswering(live)
-        signal.throwIfAborted()
-        const ended = live.transport.ended()
-        throw ended === null ? error : new UnreachableServer(ended)
-      }
+  /** Executes a task with the running program. Throws the reason of its end if it ends meanwhile. */
+  async function withProgram<T>(slot: Slot, signal: AbortSignal, task: (live: Live) => Promise<T>): Promise<T> {
+    const live = await orAbort(running(slot), signal)
+    try {
+      return await task(live)
+    } catch (error) {
+      if (signal.aborted) void checkAnswering(live)
+      signal.throwIfAborted()
+      const ended = live.transport.ended()
+      throw ended === null ? error : new UnreachableServer(ended)
     }
+  }
+
+  /** Lists the current tools. */
+  async function list(slot: Slot, signal: AbortSignal): Promise<Listed> {
+    const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+    try {
+      return await withProgram(slot, until, ({ client }) => orAbort(listTools(client, slot.clean, until), until))
+    } catch (error) {
+      signal.throwIfAborted()
+      throw new UnreachableServer(until.aborted ? TOO_SLOW : whyNot(error, slot))
+    }
+  }
+
+  function toClient(slot: Slot, { tools, hasMore }: Listed): McpClient {
     return {
-      tools: [...opened.tools.values()].map(({ tool }) => tool),
-      hasMore: opened.hasMore,
+      tools: [...tools.values()].map(({ tool }) => tool),
+      hasMore,
       async call(name, input, signal, onProgress) {
         try {
-          const result = await withProgram(({ client, tools }) => {
-            const calledAs = tools.get(name)?.calledAs ?? name
-            return callTool(client, { name: calledAs, input, onProgress }, signal)
-          }, signal)
+          const params = { name: tools.get(name)?.calledAs ?? name, input, onProgress }
+          const result = await withProgram(slot, signal, ({ client }) => callTool(client, params, signal))
           return toToolResult(result, slot.clean)
         } catch (error) {
           signal.throwIfAborted()
@@ -238,16 +246,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
           return { content: slot.clean(`The call failed: ${saidBy(error) ?? reason}`, MAX_MESSAGE), isError: true }
         }
       },
-      async list(signal) {
-        const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
-        try {
-          const now = await withProgram(({ client }) => orAbort(listTools(client, slot.clean, until), until), until)
-          return [...now.tools.values()].map(({ tool }) => tool)
-        } catch (error) {
-          signal.throwIfAborted()
-          throw new UnreachableServer(until.aborted ? 'it takes too long' : whyNot(error, slot))
-        }
-      },
+      list: async (signal) => [...(await list(slot, signal)).tools.values()].map(({ tool }) => tool),
       async close() {
         release(slot)
       },
@@ -256,15 +255,13 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
 
   return {
     async connect(use, signal) {
-      const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
       const slot = slotOf(use)
       take(slot)
       try {
-        return toClient(slot, await orAbort(running(slot), until))
+        return toClient(slot, await list(slot, signal))
       } catch (error) {
         release(slot)
-        signal.throwIfAborted()
-        throw new UnreachableServer(until.aborted ? 'it takes too long to start' : whyNot(error, slot))
+        throw error
       }
     },
     async stop() {

@@ -16,10 +16,10 @@ import {
   fillIn,
   fillUrl,
   formsOf,
+  isNotSent,
   mentionsIn,
   resolveSecrets,
   SecretNotAllowed,
-  SecretNotSet,
 } from '../secrets/resolve.ts'
 import { findType, listTypes } from './catalogue.ts'
 import type { McpClient } from './client.ts'
@@ -334,16 +334,14 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
   })
 
 /** Returns the public reason why a server cannot be used. Other errors are only logged. */
-export const whyUnreachable = (error: unknown): string => {
-  const isPublic = [SecretNotAllowed, SecretNotSet, UnreachableServer].some((kind) => error instanceof kind)
-  return isPublic ? (error as Error).message : 'the connection failed'
-}
+export const whyUnreachable = (error: unknown): string =>
+  isNotSent(error) || error instanceof UnreachableServer ? error.message : 'the connection failed'
 
 export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'log' | 'operatorServers'>
 
 type ServerRow = Pick<
   Prisma.McpServerGetPayload<object>,
-  'id' | 'name' | 'organizationId' | 'source' | 'url' | 'transport' | 'headers' | 'writtenBy'
+  'id' | 'organizationId' | 'source' | 'url' | 'transport' | 'headers' | 'writtenBy'
 >
 
 /** The run that a connection is for: its space, and whether its agent belongs to another organization. */
@@ -361,7 +359,7 @@ export async function connect(
   signal: AbortSignal,
   run: ConnectFor = NO_RUN,
 ): Promise<McpClient> {
-  const declared = isOperators(row) ? deps.operatorServers.find(row) : null
+  const declared = isOperators(row) ? await deps.operatorServers.find(row) : null
   if (declared?.kind === 'program') return deps.operatorServers.connect(row, declared, run.spaceId, signal)
   const { url: stored, headers: templates, transport } = declared ?? { ...row, headers: headersOf(row) }
   // Imported on demand, because the import would dominate the start-up time.

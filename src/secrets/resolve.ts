@@ -28,6 +28,10 @@ export class SecretNotSet extends Error {
   override name = 'SecretNotSet'
 }
 
+/** Returns whether a secret was not sent. The message of such an error is public. */
+export const isNotSent = (error: unknown): error is SecretNotAllowed | SecretNotSet =>
+  error instanceof SecretNotAllowed || error instanceof SecretNotSet
+
 /** A request that mentions secrets. */
 export type SecretUse = {
   organizationId: string
@@ -66,7 +70,7 @@ export function fillUrl(url: URL, values: ReadonlyMap<string, string>): URL {
   return filled
 }
 
-/** Returns the forms in which a value may come back: as it is, URL-encoded, in base64 and in JSON. */
+/** Returns the forms in which a value may come back: as it is, URL-encoded, in base64 and in hexadecimal. */
 export const formsOf = (values: Iterable<string>): string[] => [
   ...new Set(
     [...values].flatMap((value) => {

@@ -48,14 +48,14 @@ function resolveAddresses(document: Document): void {
 
 /** Returns the main text of a page; the whole body if it has no main text. */
 function convert(): { title: string; markdown: string } {
-  const document = parse()
-  resolveAddresses(document)
-  const title = document.querySelector('title')?.textContent?.trim() ?? ''
+  // The extraction changes the document.
   const article = new Readability(parse(), { charThreshold: 200 }).parse()
+  const document = parse()
+  const title = article?.title?.trim() || (document.querySelector('title')?.textContent?.trim() ?? '')
   const hasText = (article?.textContent?.trim().length ?? 0) > 0
   const content = hasText ? parseHTML(`<html><body>${article?.content}</body></html>`).document : document
-  if (hasText) resolveAddresses(content as unknown as Document)
-  return { title: article?.title?.trim() || title, markdown: turndown.turndown(content.body as never).trim() }
+  resolveAddresses(content as unknown as Document)
+  return { title, markdown: turndown.turndown(content.body as never).trim() }
 }
 
 parentPort?.postMessage(convert())

@@ -55,7 +55,9 @@ export async function searchWeb(
   const limit = AbortSignal.timeout(TIMEOUT)
   const network = openNetwork({ proxyFor: createProxyFor(settings), headersTimeout: TIMEOUT, bodyTimeout: TIMEOUT })
   try {
-    const response = await network.fetch(url.href, { ...init, signal: AbortSignal.any([signal, limit]) })
+    const either = AbortSignal.any([signal, limit])
+    // A redirect would take the key elsewhere.
+    const response = await network.fetch(url.href, { ...init, redirect: 'manual', signal: either })
     if (!response.ok) throw badRequest(`The search provider answered HTTP ${response.status}`)
     const body = await readJson(response)
     return rows(body)

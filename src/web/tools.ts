@@ -6,7 +6,7 @@ import { excerpt } from '../lib/excerpt.ts'
 import { isTimezone } from '../lib/wall-clock.ts'
 import { isHeaderName } from '../mcps/schema.ts'
 import { scrubber } from '../mcps/scrub.ts'
-import { fillIn, fillUrl, formsOf, mentionsIn, resolveSecrets } from '../secrets/resolve.ts'
+import { fillIn, fillUrl, formsOf, isNotSent, mentionsIn, resolveSecrets } from '../secrets/resolve.ts'
 import type { Page, PageRequest } from './page.ts'
 
 const MAX_URL = 4_000
@@ -91,8 +91,8 @@ async function fetchFor(
   const { organizationId, spaceId } = row
   const isForeign = agent.organizationId !== organizationId || hasForeignSkills()
   const use = { organizationId, spaceId, url: address, writtenBy: null, isForeign }
-  const values = await resolveSecrets(deps, use, names).catch((error: Error) => {
-    if (!/^Secret/.test(error.name)) throw error
+  const values = await resolveSecrets(deps, use, names).catch((error: unknown) => {
+    if (!isNotSent(error)) throw error
     warn('secret_not_allowed', `web_fetch: ${error.message}`)
     throw badRequest(`Nothing was fetched: ${error.message}`)
   })

@@ -1,7 +1,10 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import axe from 'axe-core'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Door, hasBrowser, launch, ownerOf, visit } from '../support/browser.ts'
+import { createFolder } from '../support/folder.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -48,9 +51,13 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
   let server: TestServer
   let owner: Door
   let paths: string[]
+  let folder: Awaited<ReturnType<typeof createFolder>>
   beforeAll(async () => {
     browser = await launch()
-    server = await startServer()
+    folder = await createFolder()
+    const config = join(folder.path, 'mcp.json')
+    await writeFile(config, JSON.stringify({ mcpServers: { declared: { url: 'https://mcp.example.com/mcp' } } }))
+    server = await startServer({ MCP_CONFIG: config })
     owner = await ownerOf(server)
     const agent = { name: 'Ada', systemPrompt: 'You help.', description: 'Helps.', tags: ['one'] }
     const { id } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
@@ -68,6 +75,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
   afterAll(async () => {
     await browser?.close()
     await server?.[Symbol.asyncDispose]()
+    await folder?.[Symbol.asyncDispose]()
   })
 
   it.each([
@@ -115,6 +123,16 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     },
     120_000,
   )
+
+  it('show the source of a server that the operator declares, and no form to change it', async () => {
+    const { page, context } = await visit(browser, owner, '/app/mcps')
+    await page.getByText('Operator', { exact: true }).waitFor()
+    await page.getByRole('button', { name: 'declared' }).click()
+    await page.getByText('The operator declares this server').waitFor()
+    await page.getByRole('button', { name: 'Test the connection' }).waitFor()
+    for (const name of ['Save', 'Delete the server']) expect(await page.getByRole('button', { name }).count()).toBe(0)
+    await context.close()
+  })
 
   it('have files that are cached forever, compressed, and revalidated with 304', async () => {
     const html = await (await fetch(`${server.url}/app`)).text()

@@ -143,6 +143,12 @@ describe('a declared server', () => {
     })
   })
 
+  it('that is disabled is not started', async () => {
+    const { paused } = await list('ben')
+    const { status, body } = await call('ben', 'GET', `/mcps/${paused.id}/tools`)
+    expect([status, body.detail]).toEqual([502, expect.stringContaining('has removed or disabled it')])
+  })
+
   it('that crashes in a call is an error of the call', async () => {
     const { hostile } = await list('ben')
     const { content, isError } = await run('ben', hostile.id, 'crash')
@@ -230,7 +236,7 @@ describe('after another start', () => {
       [before.everything.id, before.hostile.id].sort(),
     )
     const gone = await call('admin', 'GET', `/mcps/${before.everything.id}/tools`)
-    expect([gone.status, gone.body.detail]).toEqual([502, expect.stringContaining('does not declare it any more')])
+    expect([gone.status, gone.body.detail]).toEqual([502, expect.stringContaining('has removed or disabled it')])
     expect((await call('admin', 'DELETE', `/mcps/${before.everything.id}`)).status).toBe(200)
   })
 

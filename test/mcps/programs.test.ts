@@ -164,7 +164,7 @@ describe('a program that fails', () => {
 
   it('to say anything at its start takes too long', async () => {
     const { connect } = open({ startTimeout: 200 }, 'mute')
-    await expect(connect()).rejects.toThrow('it takes too long to start')
+    await expect(connect()).rejects.toThrow('it takes too long to start or to answer')
   })
 
   it('by endless output at its start is ended', async () => {

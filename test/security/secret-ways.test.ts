@@ -52,7 +52,7 @@ beforeAll(async () => {
   good = await record(sent, (url, headers) =>
     url.startsWith('/away')
       ? { status: 302, location: `http://${evilHost}${url}`, body: '' }
-      : { status: 200, body: `${url} ${headers} ${headers.split('').join('')}` },
+      : { status: 200, body: `${url} ${headers}` },
   )
   goodHost = `127.0.0.1:${(good.address() as AddressInfo).port}`
   lab = await startEngine({ ALLOW_PRIVATE_NETWORK: 'true', LOG_LEVEL: 'trace' })
@@ -148,6 +148,74 @@ const waysOf = (name: string, host: () => string): Way[] => [
   [
     `the prompt of an agent with ${name}`,
     () => fetchAs({ url: `http://${host()}/` }, { agent: { systemPrompt: mention(name) } }),
+  ],
+  [
+    `a skill whose prompt has ${name}`,
+    async () => {
+      const skill = { name: `s-${crypto.randomUUID()}`, description: mention(name), prompt: mention(name) }
+      const { skill: made } = await call('ben', 'POST', '/skills', skill)
+      await fetchAs({ url: `http://${host()}/` }, { agent: { skillIds: [made.id] } })
+    },
+  ],
+  [
+    `a space whose instructions and name have ${name}`,
+    async () => {
+      const said = { name: mention(name), instructions: mention(name) }
+      const { space } = await call('ben', 'POST', '/spaces', said)
+      await fetchAs({ url: `http://${host()}/` }, { run: { spaceId: space.id } })
+    },
+  ],
+  [
+    `a mission whose prompt has ${name}`,
+    async () => {
+      const agent = { name: 'A', systemPrompt: 'x', model: 'compatible/m', allowedTools: ['web_fetch'] }
+      const { id: agentId } = await call('ben', 'POST', '/agents', agent)
+      const schedule = { type: 'none' }
+      const { mission } = await call('ben', 'POST', '/missions', {
+        ...{ title: mention(name), goal: mention(name), agentId, schedule },
+      })
+      await call('ben', 'POST', `/missions/${mission?.id}/run`)
+      await lab.idle()
+    },
+  ],
+  [
+    `a call that a person edits to have ${name}`,
+    async () => {
+      const agent = { allowedTools: ['web_fetch'], permissions: [{ tool: 'web_fetch', mode: 'ask' }] }
+      const made = await call('ben', 'POST', '/agents', {
+        name: 'A',
+        systemPrompt: 'x',
+        model: 'compatible/m',
+        ...agent,
+      })
+      lab.model.script({ toolCalls: [{ id: 'c', name: 'web_fetch', input: { url: `http://${host()}/` } }] })
+      const run = await call('ben', 'POST', `/agents/${made.id}/execute`, { message: 'Go', background: true })
+      const pending = async () => (await call('ben', 'GET', '/approvals?status=pending')).approvals
+      await expect.poll(async () => (await pending()).length).toBe(1)
+      const [{ id }] = await pending()
+      await call('ben', 'POST', `/approvals/${id}/approve`, { input: { url: `http://${host()}/?x=${mention(name)}` } })
+      await lab.idle()
+      await call('ben', 'GET', `/executions/${run.executionId}/logs`)
+    },
+  ],
+  [
+    `options of a model provider with ${name}`,
+    () => {
+      const modelSettings = { providerOptions: { compatible: { user: mention(name), [mention(name)]: mention(name) } } }
+      return fetchAs({ url: `http://${host()}/` }, { agent: { modelSettings } })
+    },
+  ],
+  [
+    `a webhook with ${name} in its address`,
+    () => call('ben', 'POST', '/webhooks', { url: `http://${host()}/${mention(name)}`, events: ['*'] }),
+  ],
+  [
+    `an MCP server with ${name} in its name, description and permissions`,
+    () =>
+      serverAs({
+        ...{ url: mcp.url, name: mention(name), description: mention(name) },
+        permissions: [{ tool: mention(name), mode: 'ask' }],
+      }),
   ],
   [`a message with ${name}`, () => fetchAs({ url: `http://${host()}/` }, { run: { message: mention(name) } })],
 ]

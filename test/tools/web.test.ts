@@ -249,6 +249,9 @@ describe('web_search', () => {
   test('says what is wrong with the provider, without its key', async () => {
     pages.set('/bad', (response) => response.writeHead(401).end('key-s'))
     await expect(searchWeb(searching('brave', '/bad'), 'x', 1, signal)).rejects.toThrow('HTTP 401')
+    pages.set('/away', (response) => response.writeHead(307, { location: '/taken' }).end())
+    await expect(searchWeb(searching('brave', '/away'), 'x', 1, signal)).rejects.toThrow('HTTP 307')
+    expect(requests.some(({ url }) => url === '/taken')).toBe(false)
     pages.set('/html', (response) => response.end('<html>'))
     await expect(searchWeb(searching('tavily', '/html'), 'x', 1, signal)).rejects.toThrow('JSON')
     const away = { ...searching('tavily', ''), SEARCH_URL: 'http://127.0.0.1:1/' }

@@ -60,6 +60,7 @@ export function Mcps() {
                     <p className="truncate text-soft">{mcp.url}</p>
                   </div>
                   <span className="hidden text-soft sm:inline">{t.used(mcp.usageCount)}</span>
+                  {mcp.source === 'operator' && <Badge kind="plain">{t.operator}</Badge>}
                   <Badge kind={mcp.isActive ? 'good' : 'plain'}>{mcp.isActive ? t.active : t.inactive}</Badge>
                 </li>
               ))}
@@ -86,11 +87,14 @@ function Opened({ id, onClose }: { id: string; onClose: () => void }) {
     <Dialog open onClose={onClose} title={mcp.data?.mcp.name ?? t.title} as="wide">
       <Loaded query={mcp}>
         {({ mcp: found }) => {
-          const mayWrite = found.ownerId === user.id || isAdmin
+          const isOperators = found.source === 'operator'
+          const mayWrite = isAdmin || (found.ownerId === user.id && !isOperators)
           return (
             <>
+              {isOperators && <p className="mb-3 text-soft">{found.isActive ? t.operatorHelp : t.operatorGone}</p>}
               <Tools key={found.updatedAt} mcp={found} mayWrite={mayWrite} />
-              {mayWrite && <Form key={found.id} mcp={found} onClose={onClose} />}
+              {mayWrite && !isOperators && <Form key={found.id} mcp={found} onClose={onClose} />}
+              {mayWrite && isOperators && !found.isActive && <Delete mcp={found} onClose={onClose} />}
             </>
           )
         }}
@@ -198,7 +202,6 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
       .join('\n'),
     credentials: '',
   })
-  const [isDeleting, setIsDeleting] = useState(false)
   const set = (said: Partial<typeof draft>) => setDraft({ ...draft, ...said })
   const save = useAction(
     async () => {
@@ -215,11 +218,6 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
     },
     { changes: ['mcps.'], done: mcp ? texts.saved : t.created, onDone: onClose, quiet: true },
   )
-  const remove = useAction(() => tell('mcps.delete', { id: mcp?.id ?? '' }), {
-    changes: ['mcps.'],
-    done: texts.deleted,
-    onDone: onClose,
-  })
   const types = catalogue.data?.types ?? []
   return (
     <form
@@ -313,24 +311,37 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
       </label>
       {save.error && <Problem error={save.error} />}
       <div className="mt-3 flex justify-end gap-2">
-        {mcp && (
-          <Button kind="danger" className="mr-auto" onClick={() => setIsDeleting(true)}>
-            {t.delete}
-          </Button>
-        )}
+        {mcp && <Delete mcp={mcp} onClose={onClose} />}
         <Button onClick={onClose}>{texts.cancel}</Button>
         <Button kind="primary" type="submit" disabled={!draft.name.trim() || !draft.url.trim()} busy={save.isPending}>
           {mcp ? texts.save : texts.add}
         </Button>
       </div>
+    </form>
+  )
+}
+
+/** A button that deletes a server after a confirmation. */
+function Delete({ mcp, onClose }: { mcp: Mcp; onClose: () => void }) {
+  const [isOpen, setIsOpen] = useState(false)
+  const remove = useAction(() => tell('mcps.delete', { id: mcp.id }), {
+    changes: ['mcps.'],
+    done: texts.deleted,
+    onDone: onClose,
+  })
+  return (
+    <>
+      <Button kind="danger" className="mr-auto" onClick={() => setIsOpen(true)}>
+        {t.delete}
+      </Button>
       <Confirm
-        open={isDeleting}
-        onClose={() => setIsDeleting(false)}
+        open={isOpen}
+        onClose={() => setIsOpen(false)}
         title={t.deleteTitle}
         text={t.deleteText}
         action={t.delete}
         onConfirm={() => remove.mutateAsync(undefined)}
       />
-    </form>
+    </>
   )
 }
