@@ -15,16 +15,14 @@ import { UnreachableServer } from './unreachable.ts'
 
 // MCP servers that the operator declares in MCP_CONFIG (contract-2.md section 2.12).
 
-type Row = { id: string }
-
 export type OperatorServers = {
   /**
    * Returns the declaration of a server. Throws an {@link UnreachableServer} if this process has none. Runs that resume at
    * the start wait for {@link OperatorServers.declare}.
    */
-  find(row: Row): Promise<DeclaredServer>
+  find(mcpId: string): Promise<DeclaredServer>
   /** Connects to a program. Throws like `connect`. */
-  connect(row: Row, program: DeclaredProgram, spaceId: string | null, signal: AbortSignal): Promise<McpClient>
+  connect(mcpId: string, program: DeclaredProgram, spaceId: string | null, signal: AbortSignal): Promise<McpClient>
   /** Writes the declared servers into the database. Those of earlier declarations become inactive. */
   declare(): Promise<void>
   stop(): Promise<void>
@@ -43,13 +41,13 @@ export function createOperatorServers(deps: Pick<Deps, 'settings' | 'db' | 'cloc
   // Imported on demand, because the import would dominate the start-up time.
   const open = () => (programs ??= import('./programs.ts').then(({ createPrograms }) => createPrograms(log)))
   return {
-    async find({ id }) {
+    async find(mcpId) {
       await ready.promise
-      const server = declared.get(id)
+      const server = declared.get(mcpId)
       if (server) return server
       throw new UnreachableServer('the operator has removed or disabled it (MCP_CONFIG)')
     },
-    async connect({ id: mcpId }, program, spaceId, signal) {
+    async connect(mcpId, program, spaceId, signal) {
       const onFailure = (tool: string, reason: string) =>
         log.warn({ mcpId, tool, reason }, 'a call to an MCP server failed')
       const { connect } = await open()
@@ -68,7 +66,7 @@ export function createOperatorServers(deps: Pick<Deps, 'settings' | 'db' | 'cloc
   }
 }
 
-/** Path of an executable file, on systems that have such a mode. */
+/** Returns whether a path is that of an executable file. */
 function isExecutable(path: string): boolean {
   try {
     accessSync(path, constants.X_OK)
@@ -81,6 +79,7 @@ function isExecutable(path: string): boolean {
 /** The path that the C library searches for a process without PATH. */
 const DEFAULT_PATH = '/bin:/usr/bin'
 
+/** Throws a {@link SettingsError} that names each declared program that does not exist. */
 function checkPrograms({ MCP_CONFIG }: Settings): void {
   // On Windows the ending of a program's name may be absent.
   if (process.platform === 'win32') return
@@ -127,6 +126,7 @@ async function resolve({
   log,
 }: Pick<Deps, 'settings' | 'db' | 'clock' | 'log'>): Promise<Declared[]> {
   const now = clock.now()
+  if (!settings.MCP_CONFIG.length) return []
   const first = await db.organization.findFirst({
     orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
     select: { id: true },

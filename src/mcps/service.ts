@@ -359,8 +359,8 @@ export async function connect(
   signal: AbortSignal,
   run: ConnectFor = NO_RUN,
 ): Promise<McpClient> {
-  const declared = isOperators(row) ? await deps.operatorServers.find(row) : null
-  if (declared?.kind === 'program') return deps.operatorServers.connect(row, declared, run.spaceId, signal)
+  const declared = isOperators(row) ? await deps.operatorServers.find(row.id) : null
+  if (declared?.kind === 'program') return deps.operatorServers.connect(row.id, declared, run.spaceId, signal)
   const { url: stored, headers: templates, transport } = declared ?? { ...row, headers: headersOf(row) }
   // Imported on demand, because the import would dominate the start-up time.
   const [{ connectMcp }, credentials] = await Promise.all([

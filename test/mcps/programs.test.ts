@@ -80,6 +80,11 @@ describe('a program', () => {
     expect(logs.join()).not.toContain('failed')
   })
 
+  it('that speaks the latest revision only works', async () => {
+    const client = await open({}, 'latest').connect()
+    expect(await read(client, 'echo', { text: 'Hello' })).toBe('Hello')
+  })
+
   it('that answers texts among its messages works', async () => {
     const client = await open({}, 'prints').connect()
     expect(await read(client, 'garbage')).toBe('after garbage')

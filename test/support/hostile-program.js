@@ -59,6 +59,7 @@ const answers = {
     capabilities: { tools: {} },
     serverInfo: { name: 'hostile', version: '1' },
   }),
+  'server/discover': () => ({ supportedVersions: ['2026-07-28'], capabilities: { tools: {} } }),
   ping() {
     pings++
     return {}
@@ -82,8 +83,9 @@ if (start === 'pours') pour(process.stdout, 'x'.repeat(100_000))
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { id, method, params } = JSON.parse(line)
   if (id === undefined || start === 'mute' || !method) return
-  const answer = answers[method]
+  const answer = start === 'latest' && method === 'initialize' ? undefined : answers[method]
   if (!answer) return send({ id, error: { code: -32601, message: 'Unknown method' } })
   const result = answer(params)
-  if (result) send({ id, result })
+  const latest = { resultType: 'complete', ttlMs: 0, cacheScope: 'private' }
+  if (result) send({ id, result: start === 'latest' ? { ...latest, ...result } : result })
 })
