@@ -370,7 +370,9 @@ export async function connect(
   const address = new URL(stored)
   const mentioned = mentionsIn([address.pathname, address.search, ...Object.values(templates)])
   const others = mentioned.filter((name) => !credentials.has(name))
-  const { organizationId, writtenBy } = row
+  const { organizationId } = row
+  // A member who tightened the permissions of a declared server did not write its address and headers.
+  const writtenBy = declared ? null : row.writtenBy
   const use = { organizationId, writtenBy, url: address, ...run }
   const found = others.length ? await resolveSecrets(deps, use, others) : new Map<string, string>()
   const values = new Map([...found, ...credentials])

@@ -32,6 +32,7 @@ const declared = () => ({
     permissions: [{ tool: 'pid', mode: 'ask' }],
   }),
   remote: { url: `${mcp.url}?key=${TOKEN}`, headers: { Authorization: `Bearer ${TOKEN}` }, organizations: ['acme'] },
+  secret: { url: mcp.url, headers: { 'X-Key': `\${KEY}` }, organizations: ['acme'] },
   paused: program(EVERYTHING, { disabled: true }),
 })
 
@@ -84,7 +85,7 @@ describe('a declared server', () => {
   it('is listed in its organizations, by default the first one, without its secrets', async () => {
     const [own, others] = [await list('ben'), await list('eve')]
     expect(Object.keys(own).sort()).toEqual(['everything', 'hostile', 'paused'])
-    expect(Object.keys(others).sort()).toEqual(['hostile', 'remote'])
+    expect(Object.keys(others).sort()).toEqual(['hostile', 'remote', 'secret'])
     expect(own.everything).toMatchObject({
       ...{ source: 'operator', url: 'stdio:everything', transport: 'stdio', description: 'The reference server' },
       ...{ mcpType: 'everything', isActive: true, headers: {}, credentialsSet: [], permissions: [] },
@@ -162,6 +163,21 @@ describe('a declared server', () => {
     const { content } = await run('eve', remote.id, 'headers')
     expect(JSON.parse(content).authorization).toBe('[removed]')
     expect(mcp.requests.at(-1)?.headers.authorization).toBe(`Bearer ${TOKEN}`)
+  })
+
+  it('at an address gets a secret of the organization only if its hosts name the server', async () => {
+    const { secret } = await list('eve')
+    const tools = () => call('eve', 'GET', `/mcps/${secret.id}/tools`)
+    const keep = (hosts: string[]) =>
+      call('eve', 'POST', `/organizations/${people.eve.organizationId}/env`, {
+        secrets: { KEY: { value: 'value-of-the-secret', hosts } },
+      })
+    await keep([])
+    await call('eve', 'PATCH', `/mcps/${secret.id}`, { permissions: [{ tool: 'fail', mode: 'ask' }] })
+    expect((await tools()).body.code).toBe('secret_not_allowed')
+    await keep([new URL(mcp.url).host])
+    const refused = await tools()
+    expect(refused.body.detail).toContain('the address is not https')
   })
 })
 
