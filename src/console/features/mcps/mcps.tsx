@@ -19,6 +19,8 @@ const t = texts.mcps
 
 type Mcp = Output<'mcps.get'>['mcp']
 type Mode = Mcp['permissions'][number]['mode']
+/** Transport of a server that people can add. Programs are declared by the operator. */
+type Transport = Exclude<Mcp['transport'], 'stdio'>
 
 /** The MCP servers whose tools agents can use. */
 export function Mcps() {
@@ -195,7 +197,7 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
     name: mcp?.name ?? '',
     description: mcp?.description ?? '',
     url: mcp?.url ?? '',
-    transport: mcp?.transport ?? ('streamable-http' as Mcp['transport']),
+    transport: (mcp?.transport ?? 'streamable-http') as Transport,
     isActive: mcp?.isActive ?? true,
     headers: Object.entries(mcp?.headers ?? {})
       .map(([name, value]) => `${name}: ${value}`)
@@ -260,7 +262,7 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
           label={t.transport}
           options={['streamable-http', 'sse'].map((value) => ({ value, label: value }))}
           value={draft.transport}
-          onChange={({ target }) => set({ transport: target.value as Mcp['transport'] })}
+          onChange={({ target }) => set({ transport: target.value as Transport })}
         />
       </div>
       <TextField
