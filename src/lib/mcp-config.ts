@@ -34,16 +34,22 @@ const text = (what: string) => z.string(`must be ${what}`).max(MAX_VALUE, `must 
 /** Process arguments and environments end at the first NUL. */
 const value = (what: string) => text(what).regex(/^[^\0]*$/, 'must not contain the character NUL')
 
+/** Checks an object whose names have a form. */
+const record = <Value extends z.ZodType>(name: RegExp, names: string, values: Value, what = 'names and texts') =>
+  z.record(z.string().regex(name), values, {
+    error: ({ code }) => (code === 'invalid_key' ? `must have names of ${names}` : `must be an object of ${what}`),
+  })
+
 /** References that other programs replace. */
 const REFERENCE = /^\$\{[^}]*\}$/
 
-const Env = z.record(
-  z.string().regex(/^[^=\0]+$/, 'must be names of environment variables'),
+const Env = record(
+  /^[^=\0]+$/,
+  'environment variables',
   value('a text: write numbers and true in quotes').refine(
     (given) => !REFERENCE.test(given),
     'must be the value itself: references to variables are not replaced',
   ),
-  'must be an object of names and texts',
 )
 
 const absolute = (what: string) =>
@@ -51,10 +57,10 @@ const absolute = (what: string) =>
     .min(1, `must be ${what}`)
     .refine((path) => isAbsolute(path), `must be ${what}`)
 
-const Headers = z.record(
-  z.string().regex(/^[\w!#$%&'*+.^`|~-]{1,100}$/, 'must be names of headers'),
+const Headers = record(
+  /^[\w!#$%&'*+.^`|~-]{1,100}$/,
+  'HTTP headers',
   text('a text').regex(/^[\t\x20-\x7e]*$/, 'must be one line of ASCII characters'),
-  'must be an object of names and texts',
 )
 
 const Url = text('an address')
@@ -118,13 +124,10 @@ const Entry = strict({
  * `organizations` in each entry. Returns the entries with their names.
  */
 export const McpConfig = strict({
-  mcpServers: z
-    .record(
-      z.string().regex(/^[^\p{C}]{1,100}$/u, 'must have names of 1 to 100 printable characters'),
-      Entry,
-      'must be an object of servers by name',
-    )
-    .refine((servers) => Object.keys(servers).length <= MAX_SERVERS, `must be at most ${MAX_SERVERS} servers`),
+  mcpServers: record(/^[^\p{C}]{1,100}$/u, '1 to 100 printable characters', Entry, 'servers by name').refine(
+    (servers) => Object.keys(servers).length <= MAX_SERVERS,
+    `must be at most ${MAX_SERVERS} servers`,
+  ),
 }).transform(({ mcpServers }) => Object.entries(mcpServers).map(([name, entry]) => ({ name, ...entry })))
 
 /** An MCP server that the operator declares. */
