@@ -5,10 +5,10 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { printSchema } from 'graphql'
-import { createSchema } from '../src/graphql/schema.ts'
+import { schema } from '../src/graphql/schema.ts'
 
 const path = join(dirname(import.meta.dirname), 'schema.graphql')
-const printed = `${printSchema(createSchema())}\n`
+const printed = `${printSchema(schema)}\n`
 
 if (!process.argv.includes('--check')) writeFileSync(path, printed)
 else if (readFileSync(path, 'utf8') !== printed) {

@@ -34,9 +34,6 @@ import { builder, extensionsOf } from './builder.ts'
 import { DESCRIPTIONS } from './descriptions.ts'
 import { guard } from './scopes.ts'
 
-/** Creates the whole GraphQL schema. Each resource adds its part to the builder when it is imported. */
-export const createSchema = (): GraphQLSchema => guard(describe(builder.toSchema()))
-
 /** Adds missing descriptions from the OpenAPI document, otherwise from the descriptions by name. */
 function describe(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
@@ -49,3 +46,6 @@ function describe(schema: GraphQLSchema): GraphQLSchema {
   }
   return schema
 }
+
+/** The whole GraphQL schema, to which each resource adds its part when it is imported. */
+export const schema: GraphQLSchema = guard(describe(builder.toSchema()))

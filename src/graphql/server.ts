@@ -11,7 +11,7 @@ import { graphiqlPage } from './graphiql.ts'
 import { useLimits } from './limits.ts'
 import { type GraphQLRequest, useRequests } from './requests.ts'
 import { useResponses } from './responses.ts'
-import { createSchema } from './schema.ts'
+import { schema } from './schema.ts'
 
 /** Maximum number of documents that are kept parsed and validated. */
 const documentCache = _createLRUCache<DocumentNode>({ max: 200 })
@@ -23,7 +23,6 @@ const errorCache = { get: () => undefined, set() {} }
  * for browsers outside production. Everything but GraphiQL's page needs a token.
  */
 export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
-  const schema = createSchema()
   const yoga = createYoga<GraphQLRequest>({
     schema,
     context: async (request) => ({ actor: await request.authenticate(), caller: createCaller(request) }),

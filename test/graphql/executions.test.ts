@@ -1,7 +1,7 @@
 import { type ExecutionResult, parse, subscribe as run } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { ExecutionEvent } from '../../src/executions/engine/events/events.ts'
-import { createSchema } from '../../src/graphql/schema.ts'
+import { schema } from '../../src/graphql/schema.ts'
 import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -475,7 +475,7 @@ describe('executionEvents', () => {
     const caller = { executions: { events: async () => ({ batches }) } }
     const contextValue = { caller, actor: { scopes: ['*'] } }
     const variableValues = { id: 'e' }
-    const answers = await run({ schema: createSchema(), document: parse(EVENTS), contextValue, variableValues })
+    const answers = await run({ schema, document: parse(EVENTS), contextValue, variableValues })
     const told = (await Array.fromAsync(answers as AsyncIterable<ExecutionResult<any>>)).map(({ data, errors }) => {
       expect(errors).toBeUndefined()
       const { at: _, seq: __, ...rest } = data.executionEvents

@@ -1,7 +1,7 @@
 import { getIntrospectionQuery, parse } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { checkLimits, LIMITS } from '../../src/graphql/limits.ts'
-import { createSchema } from '../../src/graphql/schema.ts'
+import { schema } from '../../src/graphql/schema.ts'
 import { stopClock } from '../support/clock.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { hostile } from './hostile.ts'
@@ -74,7 +74,6 @@ describe('a query that asks for too much is refused before it runs', () => {
   })
 })
 
-const schema = createSchema()
 const times = (count: number, field: string) => Array.from({ length: count }, (_, i) => `a${i}: ${field}`).join(' ')
 
 test.each([

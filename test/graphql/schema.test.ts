@@ -11,9 +11,8 @@ import {
 import { describe, expect, test } from 'vitest'
 import { extensionsOf } from '../../src/graphql/builder.ts'
 import { checkLimits } from '../../src/graphql/limits.ts'
-import { createSchema } from '../../src/graphql/schema.ts'
+import { schema } from '../../src/graphql/schema.ts'
 
-const schema = createSchema()
 const types = Object.values(schema.getTypeMap()).filter(({ name }) => !name.startsWith('__'))
 const fields = types.flatMap((type) =>
   isObjectType(type) || isInterfaceType(type) || isInputObjectType(type)

@@ -16,7 +16,7 @@ import {
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { covers, type Scope } from '../../src/auth/scopes.ts'
 import { extensionsOf } from '../../src/graphql/builder.ts'
-import { createSchema } from '../../src/graphql/schema.ts'
+import { schema } from '../../src/graphql/schema.ts'
 import { guard } from '../../src/graphql/scopes.ts'
 import { appRouter } from '../../src/router.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -37,7 +37,6 @@ afterAll(() => server[Symbol.asyncDispose]())
 const PROCEDURES = appRouter._def.procedures as unknown as Record<string, unknown>
 
 const FORBIDDEN = "You don't have permission to access this resource"
-const schema = createSchema()
 
 type RootField = { name: string; text: string; procedure: string; scopes: readonly Scope[] }
 

@@ -12,7 +12,7 @@ import {
 } from 'graphql'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { checkLimits } from '../../src/graphql/limits.ts'
-import { createSchema } from '../../src/graphql/schema.ts'
+import { schema } from '../../src/graphql/schema.ts'
 import { newId } from '../../src/lib/id.ts'
 import { stopClock } from '../support/clock.ts'
 import { walksOf } from '../support/plan.ts'
@@ -38,7 +38,6 @@ afterAll(() => server[Symbol.asyncDispose]())
 
 type Field = GraphQLField<unknown, unknown>
 
-const schema = createSchema()
 const query = schema.getQueryType()!
 const objects = Object.values(schema.getTypeMap()).filter(
   (type): type is GraphQLObjectType => isObjectType(type) && !type.name.startsWith('__'),

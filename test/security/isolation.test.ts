@@ -1,6 +1,7 @@
 import { getNamedType, isIntrospectionType, isObjectType } from 'graphql'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
+import { schema } from '../../src/graphql/schema.ts'
 import { newId } from '../../src/lib/id.ts'
 import { subscribe } from '../graphql/support.ts'
 import { signedIn } from '../support/browser-session.ts'
@@ -15,7 +16,6 @@ import {
   ROOTS,
   type Root,
   rootsOf,
-  schema,
 } from '../support/graphql-face.ts'
 import { choicesOf, type Input, isList as isMany, shapeOf, takesId } from '../support/inputs.ts'
 import { onPostgres } from '../support/postgres-shared.ts'

@@ -17,15 +17,13 @@ import {
 } from 'graphql'
 import { extensionsOf } from '../../src/graphql/builder.ts'
 import { checkLimits } from '../../src/graphql/limits.ts'
-import { createSchema } from '../../src/graphql/schema.ts'
+import { schema } from '../../src/graphql/schema.ts'
 import { graphql, post } from '../graphql/support.ts'
 import { procedures } from './faces.ts'
 import type { Input } from './inputs.ts'
 import type { TestServer } from './server.ts'
 
 /** GraphQL by its schema: the root field of each procedure, and documents that call it. */
-
-export const schema = createSchema()
 
 type Operation = 'query' | 'mutation' | 'subscription'
 type Field = GraphQLField<unknown, unknown>
