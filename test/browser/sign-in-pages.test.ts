@@ -1,18 +1,11 @@
-import { existsSync } from 'node:fs'
-import { type Browser, chromium, type Page } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { returnPath } from '../../src/lib/return-to.ts'
+import { hasBrowser, launch, openContext } from '../support/browser.ts'
 import { newLink, setPassword } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
-const CHROMIUM = process.env.CHROMIUM_PATH ?? '/usr/bin/chromium'
-const hasChromium = existsSync(CHROMIUM)
-if (!hasChromium) console.warn(`Skipped: no browser at ${CHROMIUM}. Set CHROMIUM_PATH.`)
-const ARGS = [
-  ...['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'],
-  ...['--disable-background-networking', '--disable-component-update', '--disable-sync'],
-]
 const PASSWORD = 'eleven blue kettles sing'
 const PAGES = ['/app/accept', '/app/sign-in', '/app/welcome', '/app/forgot', '/app/password', '/app/account']
 
@@ -56,15 +49,16 @@ it.each(PAGES)('%s runs only its own script and fits in no frame', async (path) 
   expect([head.status, (await fetch(server.url + path, { method: 'POST' })).status]).toEqual([200, 405])
 })
 
-describe.skipIf(!hasChromium)('in a browser', () => {
+describe.skipIf(!hasBrowser)('in a browser', () => {
   let browser: Browser
   beforeAll(async () => {
-    browser = await chromium.launch({ executablePath: CHROMIUM, args: ARGS })
+    browser = await launch()
   })
   afterAll(() => browser?.close())
 
   async function open(path: string, options: { colorScheme?: 'dark' | 'light' } = {}): Promise<Page> {
-    const context = await browser.newContext({ baseURL: server.url, viewport: { width: 375, height: 700 }, ...options })
+    const viewport = { width: 375, height: 700 }
+    const context = await openContext(browser, { baseURL: server.url, viewport, ...options })
     const page = await context.newPage()
     page.on('pageerror', (error) => expect.unreachable(String(error)))
     await page.goto(path)
