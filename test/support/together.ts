@@ -22,7 +22,7 @@ export async function together(
     for (const call of calls) {
       const before = reads()
       answers.push(call())
-      await expect.poll(reads, { timeout: 5_000, interval: 5 }).toBeGreaterThan(before)
+      await expect.poll(reads, { interval: 5 }).toBeGreaterThan(before)
     }
     return { answers }
   })
@@ -45,7 +45,7 @@ export async function overtaken(
   const { slow, quick } = await db.$transaction(async (tx) => {
     await tx.$executeRaw(Prisma.raw(`LOCK TABLE "${table}" IN SHARE MODE`))
     const slow = first()
-    await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+    await expect.poll(waiting, { interval: 5 }).toHaveLength(1)
     return { slow, quick: await other() }
   })
   return [await slow, quick]
