@@ -30,7 +30,7 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
     parserAndValidationCache: { documentCache, errorCache, validationCache: true },
     graphiql: NODE_ENV !== 'production',
     renderGraphiQL: async () => (await graphiqlPage()).html,
-    // Handled elsewhere: by the app, by `useRequests`, by `useAnswers`.
+    // Handled elsewhere: by the app, by `useRequests`, by `useResponses`.
     cors: false,
     maxRequestBodySize: false,
     maskedErrors: false,
