@@ -24,7 +24,7 @@ export class SecretNotAllowed extends Error {
 }
 
 /** Thrown if a server needs a secret that nobody has set. */
-export class SecretNotSet extends Error {
+class SecretNotSet extends Error {
   override name = 'SecretNotSet'
 }
 
