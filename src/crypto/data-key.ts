@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { Tx } from '../db/client.ts'
+import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { seal, unseal } from './envelope.ts'
 
@@ -24,4 +24,13 @@ export async function dataKeyOf(
     select: { wrapped: true },
   })
   return unseal(wrappingKey, place, wrapped)
+}
+
+/** Reads the key of an organization that has encrypted something. Throws if it has none. */
+export async function readDataKey(
+  { db, wrappingKey }: { db: Db | Tx } & Pick<Deps, 'wrappingKey'>,
+  organizationId: string,
+): Promise<Buffer> {
+  const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
+  return unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
 }

@@ -1,4 +1,4 @@
-import { dataKeyPlace } from '../crypto/data-key.ts'
+import { readDataKey } from '../crypto/data-key.ts'
 import { unseal } from '../crypto/envelope.ts'
 import type { Deps } from '../deps.ts'
 import type { OwnProvider, ReadProviders } from '../executions/engine/models/own-providers.ts'
@@ -30,12 +30,11 @@ export function addressOf(kind: ProviderKind, baseUrl: string | null): string {
 }
 
 /** Creates the reader of an organization's providers: one query, and a second one if there are any. */
-export function createReadProviders({ db, wrappingKey }: Pick<Deps, 'db' | 'wrappingKey'>): ReadProviders {
+export function createReadProviders(deps: Pick<Deps, 'db' | 'wrappingKey'>): ReadProviders {
   return async (organizationId) => {
-    const rows = await db.provider.findMany({ where: { organizationId }, orderBy: { name: 'asc' } })
+    const rows = await deps.db.provider.findMany({ where: { organizationId }, orderBy: { name: 'asc' } })
     if (!rows.length) return []
-    const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
-    const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
+    const dataKey = await readDataKey(deps, organizationId)
     return rows.map((row) => {
       const { apiKey, headers } = JSON.parse(unseal(dataKey, placeOf(row), row.ciphertext).toString()) as Sealed
       const { kind, segment } = readName(row.name)

@@ -1,4 +1,4 @@
-import { dataKeyPlace } from '../crypto/data-key.ts'
+import { readDataKey } from '../crypto/data-key.ts'
 import { unseal } from '../crypto/envelope.ts'
 import type { Deps } from '../deps.ts'
 
@@ -92,7 +92,7 @@ export const formsOf = (values: Iterable<string>): string[] => [
  * secret's `hosts`, or the request was last written by a user who may write the secret.
  */
 export async function resolveSecrets(deps: ResolveDeps, use: SecretUse, names: readonly string[]) {
-  const { db, wrappingKey } = deps
+  const { db } = deps
   const { organizationId, spaceId, url, isForeign } = use
   const values = new Map<string, string>()
   if (!names.length) return values
@@ -103,8 +103,7 @@ export async function resolveSecrets(deps: ResolveDeps, use: SecretUse, names: r
   const rows = await db.secret.findMany({ where: { organizationId, scope: { in: scopes }, name: { in: [...names] } } })
   const missing = names.find((name) => !rows.some((row) => row.name === name))
   if (missing !== undefined) throw new SecretNotSet(`its credential ${missing} is not set`)
-  const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
-  const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
+  const dataKey = await readDataKey(deps, organizationId)
   for (const name of names) {
     const found = rows.filter((row) => row.name === name)
     const row = (found.find(({ scope }) => scope === spaceId) ?? found[0])!

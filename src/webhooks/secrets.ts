@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { dataKeyPlace } from '../crypto/data-key.ts'
+import { readDataKey } from '../crypto/data-key.ts'
 import { seal, unseal } from '../crypto/envelope.ts'
 import type { Db } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
@@ -24,9 +24,7 @@ type Sealed = Owner & { url: Uint8Array; secret: Uint8Array; oldSecret: Uint8Arr
 
 /** Decrypts the address of a webhook and the secrets that sign at this moment, newest first. */
 export async function openWebhook(db: Db, { wrappingKey }: Pick<Deps, 'wrappingKey'>, row: Sealed, now: Date) {
-  const { organizationId } = row
-  const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
-  const key = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
+  const key = await readDataKey({ db, wrappingKey }, row.organizationId)
   const open = (part: 'url' | 'secret', sealed: Uint8Array) => unseal(key, placeOf(row, part), sealed).toString()
   const isOldValid = row.oldSecret !== null && row.oldSecretUntil !== null && row.oldSecretUntil > now
   const secrets = [row.secret, ...(isOldValid && row.oldSecret ? [row.oldSecret] : [])]
