@@ -1,11 +1,6 @@
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createApp } from '../../src/app.ts'
 import { toAppError, toBody } from '../../src/errors.ts'
@@ -16,6 +11,7 @@ import { checkOrigin } from '../../src/protocols/mcp/http.ts'
 import { type Tool, toolsByName } from '../../src/protocols/mcp/tools.ts'
 import type { Context } from '../../src/trpc.ts'
 import { createMcp } from '../engine/equipped.ts'
+import { runConformance } from '../support/conformance.ts'
 import { createFixtures } from '../support/mcp-fixtures.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -43,36 +39,17 @@ afterAll(async () => {
   await mcp[Symbol.asyncDispose]()
 })
 
-const PROGRAM = fileURLToPath(import.meta.resolve('@modelcontextprotocol/conformance/dist/index.js'))
-
 /** Serves on loopback while the tests of a revision run. Returns the failed checks by scenario, null for none. */
 async function conform(listener: RequestListener, revision: string): Promise<Record<string, string[]>> {
   const http = createServer(listener).listen(0, '127.0.0.1')
   await once(http, 'listening')
-  const folder = await mkdtemp(join(tmpdir(), 'muster-conformance-'))
   try {
     const url = `http://localhost:${(http.address() as AddressInfo).port}/mcp`
-    const options = ['server', '--url', url, '--requirements', revision, '--output-dir', folder]
-    const program = spawn(process.execPath, [PROGRAM, ...options], { stdio: 'ignore' })
-    await once(program, 'close')
-    return await failuresIn(folder)
+    return await runConformance(['server', '--url', url, '--requirements', revision])
   } finally {
     http.closeAllConnections()
     http.close()
-    await rm(folder, { recursive: true })
   }
-}
-
-async function failuresIn(folder: string): Promise<Record<string, string[]>> {
-  const failures: Record<string, string[]> = {}
-  for (const name of await readdir(folder)) {
-    const checks: { id: string; status: string }[] = JSON.parse(
-      await readFile(join(folder, name, 'checks.json'), 'utf8'),
-    )
-    const scenario = name.replace(/^server-/, '').replace(/-\d{4}-\d\d-\d\dT.*$/, '')
-    failures[scenario] = checks.filter(({ status }) => status === 'FAILURE').map(({ id }) => id)
-  }
-  return failures
 }
 
 /** The whole service, for a client that sends no token. */
