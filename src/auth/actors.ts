@@ -3,8 +3,8 @@ import { LRUCache } from 'lru-cache'
 import type { Bus } from '../bus/index.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, unauthorized } from '../errors.ts'
-import type { AccessTokens } from './access-tokens.ts'
 import { type Actor, authenticate, hasExpired } from './actor.ts'
+import type { IdTokens } from './id-tokens.ts'
 import { idTokenOf, userOfIdToken } from './identity.ts'
 import { actorOfUser, findSession, isNamed, type SessionRow } from './sessions.ts'
 
@@ -95,16 +95,9 @@ export function createActors(deps: ActorsDeps): Actors {
     return actor
   }
 
-  async function ofIdToken(token: string, { organization, invalid }: Credentials): Promise<Actor> {
-    const { userId, expiresAt } = await userOfIdToken(deps, token, invalid)
-    return { ...(await actorOfUser(db, userId, organization, clock.now())), expiresAt }
-  }
-
-  async function ofAccessToken(tokens: AccessTokens, token: string, credentials: Credentials): Promise<Actor> {
-    const { organization, invalid } = credentials
+  async function ofIdToken(tokens: IdTokens, token: string, { organization, invalid }: Credentials): Promise<Actor> {
     const { userId, expiresAt } = await userOfIdToken({ ...deps, idTokens: tokens }, token, invalid)
-    const actor = await actorOfUser(db, userId, organization, clock.now())
-    return { ...actor, scopes: tokens.scopesOf(token), expiresAt }
+    return { ...(await actorOfUser(db, userId, organization, clock.now())), expiresAt }
   }
 
   async function ofCookie(secret: string, organization: string | undefined, isFresh: boolean): Promise<Actor> {
@@ -119,9 +112,14 @@ export function createActors(deps: ActorsDeps): Actors {
     const { authorization, cookie, organization } = credentials
     if (authorization !== undefined) {
       const accessToken = credentials.isMcp && accessTokens ? idTokenOf(authorization) : undefined
-      if (accessTokens && accessToken !== undefined) return ofAccessToken(accessTokens, accessToken, credentials)
+      if (accessTokens && accessToken !== undefined) {
+        const actor = await ofIdToken(accessTokens, accessToken, credentials)
+        return { ...actor, scopes: accessTokens.scopesOf(accessToken) }
+      }
       const idToken = idTokens ? idTokenOf(authorization) : undefined
-      return idToken === undefined ? ofToken(credentials, isFresh) : ofIdToken(idToken, credentials)
+      return idTokens && idToken !== undefined
+        ? ofIdToken(idTokens, idToken, credentials)
+        : ofToken(credentials, isFresh)
     }
     if (cookie === undefined) throw unauthorized('Authorization header required')
     credentials.checkCookieWrite()
