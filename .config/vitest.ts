@@ -56,7 +56,7 @@ const ON_POSTGRESQL = [
   'test/rest/{pages,queries,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{isolation,revocation}.test.ts',
   'test/protocols/mcp-servers.test.ts',
-  'test/mcps/operator.test.ts',
+  'test/mcps/{oauth,operator}.test.ts',
   'test/{idempotency,tasks.property,values}.test.ts',
 ]
 

@@ -78,6 +78,7 @@ export type ResourceName =
   | 'Mission'
   | 'Skill'
   | 'MCP'
+  | 'Connection'
   | 'Key'
   | 'Media'
   | 'File'

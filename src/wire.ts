@@ -113,6 +113,8 @@ export type MessageData =
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
   /** The run waits for the client that started it to call one of the client's own tools (contract-2.md section 6.2). */
   | { messageType: 'client_tool'; calls: { id: string; name: string }[] }
+  /** The run waits until its user has connected to an MCP server (contract-2.md section 2.13). */
+  | { messageType: 'authorization'; mcpId: string; mcpName: string; toolUseId: string; name: string }
   /** A run resumes after its process died: the deltas of that step start over. */
   | { messageType: 'resumed'; step: number }
 

@@ -181,6 +181,8 @@ GET /api/v1/mcps/{id}
 PATCH /api/v1/mcps/{id}
 DELETE /api/v1/mcps/{id}
 GET /api/v1/mcps/{id}/tools
+POST /api/v1/mcps/{id}/connect
+DELETE /api/v1/mcps/{id}/connection
 GET /api/v1/approvals
 POST /api/v1/approvals/{id}/approve
 POST /api/v1/approvals/{id}/deny

@@ -47,6 +47,7 @@ const TYPES = {
   summary: 'SummaryEvent',
   approval: 'ApprovalEvent',
   client_tool: 'ClientToolEvent',
+  authorization: 'AuthorizationEvent',
   resumed: 'ResumedEvent',
   result: 'ResultEvent',
   error: 'ErrorEvent',
@@ -216,6 +217,17 @@ builder.objectRef<Message<'client_tool'>>(TYPES.client_tool).implement({
       description: 'The calls that the client has to make',
       resolve: ({ data }) => data.calls,
     }),
+  }),
+})
+
+builder.objectRef<Message<'authorization'>>(TYPES.authorization).implement({
+  description: 'The run waits until its user has connected to an MCP server',
+  interfaces: [Event],
+  fields: (t) => ({
+    mcpId: t.id({ description: 'The MCP server', resolve: ({ data }) => data.mcpId }),
+    mcpName: t.string({ description: 'Name of the MCP server', resolve: ({ data }) => data.mcpName }),
+    toolUseId: t.id({ description: 'The call', resolve: ({ data }) => data.toolUseId }),
+    name: t.string({ description: 'The tool', resolve: ({ data }) => data.name }),
   }),
 })
 

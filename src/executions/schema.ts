@@ -168,7 +168,10 @@ export const Execution = z
     userId: z.string().describe('Id of the user that the run acts for'),
     tokenId: z.string().nullable().describe('The key it was started with; for its user and admins'),
     status: Status.describe('State of the run'),
-    waitingFor: z.enum(['approval', 'client_tool']).optional().describe('What a running execution waits for'),
+    waitingFor: z
+      .enum(['approval', 'client_tool', 'authorization'])
+      .optional()
+      .describe('What a started execution waits for: a decision, its client, or its user to connect to an MCP server'),
     message: z.string().describe('Message to the agent'),
     mediaIds: z.array(z.string()).describe('Ids of the media that are attached to the message'),
     files: z.array(z.string()).describe('Paths of the files of the space that are attached to the message'),
@@ -392,6 +395,16 @@ export const EventData = {
     }).meta({
       id: 'ClientToolMessage',
       description: 'The run waits for the client that started it to call one of its own tools',
+    }),
+    message({
+      messageType: z.literal('authorization').describe('Kind of message'),
+      mcpId: z.string().describe('Id of the MCP server'),
+      mcpName: z.string().describe('Name of the MCP server'),
+      toolUseId: z.string().describe('Id of the call'),
+      name: z.string().describe('Name of the tool'),
+    }).meta({
+      id: 'AuthorizationMessage',
+      description: 'The run waits until its user has connected to this MCP server',
     }),
     message({
       messageType: z.literal('warning').describe('Kind of message'),

@@ -5,6 +5,8 @@ import { isPublicAddress } from '../lib/addresses.ts'
 import type { ProxyFor } from '../lib/proxies.ts'
 import { createSafeFetch } from '../lib/safe-fetch.ts'
 import { isObject } from '../lib/unknown.ts'
+import { authorized } from './bearer.ts'
+import type { Bearer } from './connections.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { mend } from './mend.ts'
@@ -34,7 +36,8 @@ export type McpClient = {
   /** Whether the server has more tools than can be used. */
   readonly hasMore: boolean
   /**
-   * Calls a tool by its name. Failures are error results; rejects only with the signal's reason. If the server has lost
+   * Calls a tool by its name. Failures are error results; rejects with the signal's reason, or with an
+   * {@link AuthorizationNeeded} if the user must connect first. If the server has lost
    * the session, starts a new one and repeats the rejected call once. Calls `onProgress` for each progress
    * notification.
    */
@@ -56,6 +59,8 @@ export type Connection = Address & {
   toolTimeout: number
   /** Secrets sent to the server, which are removed from everything it returns. */
   secrets: readonly string[]
+  /** Gives each request its token, for a server with OAuth. */
+  bearer?: Bearer | undefined
   /** Whether redirects are followed. Default: true. */
   mayRedirect?: boolean
   /** Whether redirects to another origin are refused. Default: false. */
@@ -82,6 +87,9 @@ const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([400, 404, 405, 
 /** Returns whether a server does not understand the greeting of a protocol variant. */
 export const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
 
+/** A connection that is being opened. */
+type Opening = Connection & { clean: Clean; onToken: (token: string) => void }
+
 type Live = Awaited<ReturnType<typeof open>>
 
 /**
@@ -90,15 +98,23 @@ type Live = Awaited<ReturnType<typeof open>>
  */
 export async function connectMcp(connection: Connection, signal: AbortSignal): Promise<McpClient> {
   const until = AbortSignal.any([signal, AbortSignal.timeout(Math.min(CONNECT_TIMEOUT, connection.toolTimeout))])
-  const clean = cleaner(connection.secrets)
+  const secrets = new Set(connection.secrets)
+  let scrub = cleaner(connection.secrets)
+  const clean: Clean = (text, max) => scrub(text, max)
+  /** Adds a token to the secrets that are removed. */
+  const onToken = (token: string) => {
+    if (!secrets.has(token)) scrub = cleaner([...secrets.add(token)])
+  }
+  const opening = { ...connection, clean, onToken }
   const ways = connection.transport === 'sse' ? [SSE] : WAYS
   let reason = ''
   for (const way of ways) {
-    const seen: Seen = { refusal: null, error: null }
+    const seen: Seen = { refusal: null, error: null, needed: null }
     try {
-      return toClient(connection, way, clean, await openPatiently(connection, way, clean, seen, until))
+      return toClient(opening, way, await openPatiently(opening, way, seen, until))
     } catch (error) {
       signal.throwIfAborted()
+      throwNeeded(seen)
       // If the server supports neither transport, the older one's error is less informative.
       if (!reason || way !== SSE) reason = until.aborted ? 'it takes too long' : reasonOf(error, seen, clean)
       if (until.aborted || !isRefusal(error)) break
@@ -108,10 +124,10 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
 }
 
 /** Retries after the delay that an overloaded server asks for. */
-async function openPatiently(connection: Connection, way: Way, clean: Clean, seen: Seen, until: AbortSignal) {
+async function openPatiently(opening: Opening, way: Way, seen: Seen, until: AbortSignal) {
   for (let retries = 0; ; retries++) {
     try {
-      return await open(connection, way, clean, seen, until)
+      return await open(opening, way, seen, until)
     } catch (error) {
       const wait = waitOf(error, seen)
       if (wait === null || wait > PATIENCE.most || retries === PATIENCE.retries) throw error
@@ -120,7 +136,8 @@ async function openPatiently(connection: Connection, way: Way, clean: Clean, see
   }
 }
 
-function toClient(connection: Connection, way: Way, clean: Clean, opened: Live): McpClient {
+function toClient(opening: Opening, way: Way, opened: Live): McpClient {
+  const { clean } = opening
   const closing = new AbortController()
   let live = opened
   let reopening: Promise<void> | undefined
@@ -128,7 +145,7 @@ function toClient(connection: Connection, way: Way, clean: Clean, opened: Live):
   async function reopen(): Promise<void> {
     const lost = live
     const until = AbortSignal.any([closing.signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
-    live = await open(connection, way, clean, lost.seen, until)
+    live = await open(opening, way, lost.seen, until)
     await lost.end()
   }
 
@@ -153,7 +170,7 @@ function toClient(connection: Connection, way: Way, clean: Clean, opened: Live):
   function failure(name: string, error: unknown): ToolResult {
     const said = saidBy(error)
     const reason = reasonOf(error, live.seen, clean)
-    if (!isServerError(error)) connection.onFailure?.(name, reason)
+    if (!isServerError(error)) opening.onFailure?.(name, reason)
     return { content: clean(`The call failed: ${said ?? reason}`, MAX_MESSAGE), isError: true }
   }
 
@@ -161,12 +178,14 @@ function toClient(connection: Connection, way: Way, clean: Clean, opened: Live):
     tools: [...opened.tools.values()].map(({ tool }) => tool),
     hasMore: opened.hasMore,
     async call(name, input, signal, onProgress) {
+      opening.bearer?.forget()
       try {
         const make = ({ client, tools }: Live) =>
           callTool(client, { name: tools.get(name)?.calledAs ?? name, input, onProgress }, signal)
         return toToolResult(await inSession(make, signal), clean)
       } catch (error) {
         signal.throwIfAborted()
+        throwNeeded(live.seen)
         return failure(name, error)
       }
     },
@@ -177,6 +196,7 @@ function toClient(connection: Connection, way: Way, clean: Clean, opened: Live):
         return [...now.tools.values()].map(({ tool }) => tool)
       } catch (error) {
         signal.throwIfAborted()
+        throwNeeded(live.seen)
         throw new UnreachableServer(until.aborted ? 'it takes too long' : reasonOf(error, live.seen, clean))
       }
     },
@@ -187,6 +207,13 @@ function toClient(connection: Connection, way: Way, clean: Clean, opened: Live):
       await live.end()
     },
   }
+}
+
+/** Throws if a request was not made because the user must connect first. */
+function throwNeeded(seen: Seen): void {
+  const { needed } = seen
+  seen.needed = null
+  if (needed) throw needed
 }
 
 /** Returns the protocol's error message for a rejected call, or undefined without one. */
@@ -212,20 +239,22 @@ function isLost(error: unknown, { isSession }: Live): boolean {
   return status === 404 || status === 410 || (status === 400 && /session/i.test(String(text)))
 }
 
-async function open(connection: Connection, way: Way, clean: Clean, seen: Seen, signal: AbortSignal) {
-  const isAllowed = connection.allowPrivate ? undefined : isPublicAddress
+async function open(opening: Opening, way: Way, seen: Seen, signal: AbortSignal) {
+  const { bearer, clean } = opening
+  const isAllowed = opening.allowPrivate ? undefined : isPublicAddress
   const maxResponse = way.transport === 'sse' ? MAX_RESPONSE.all : MAX_RESPONSE.one
   const safe = createSafeFetch({
     isAllowed,
-    proxyFor: connection.proxyFor,
+    proxyFor: opening.proxyFor,
     maxResponse,
     inspect: checkSize,
-    ...(connection.mayRedirect === false && { maxRedirects: 0 }),
-    staysOnOrigin: connection.staysOnOrigin,
+    ...(opening.mayRedirect === false && { maxRedirects: 0 }),
+    staysOnOrigin: opening.staysOnOrigin,
     ...SILENCE,
   })
-  const fetch = watching(async (url, init) => mend(await safe.fetch(url, init)), seen)
-  const transport = createTransport({ ...connection, transport: way.transport }, fetch)
+  const plain = watching(async (url, init) => mend(await safe.fetch(url, init)), seen)
+  const fetch = bearer ? authorized(plain, bearer, new URL(opening.url).origin, seen, opening.onToken) : plain
+  const transport = createTransport({ ...opening, transport: way.transport }, fetch)
   const { client, settled } = createClient(transport, way.isLatest)
   const end = async () => {
     await transport.close().catch(() => {})

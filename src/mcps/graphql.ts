@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { Actor } from '../auth/actor.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, rootList } from '../graphql/connection.ts'
 import { Deletion } from '../graphql/deletion.ts'
@@ -39,6 +40,7 @@ const lists = {
 const CreateFields = schema.CreateMcp.extend(lists)
 const UpdateFields = schema.UpdateMcp.extend(lists)
 
+const AuthKind = enumFromZod('McpAuthKind', schema.CreateMcp.shape.auth, 'How requests to a server are authenticated')
 enumFromZod('McpPermissionMode', schema.PermissionMode, 'Permission to call a tool')
 inputFromZod('McpPermissionInput', schema.Permission, 'Permission to call a tool, or all others')
 inputFromZod('McpHeaderInput', Header, 'A header')
@@ -68,6 +70,21 @@ export const MCP = rowsOf('Mcp', 'McpServer', service.reachable, {
   name: 'MCP',
   texts: service.LONG_TEXTS,
 })
+
+const ConnectionState = enumFromZod('McpConnectionState', schema.Mcp.shape.connection, 'State of your connection')
+
+const ownConnection = (_: object, { actor }: { actor: Actor }) =>
+  ({
+    url: true,
+    auth: true,
+    connections: { where: { userId: actor.userId }, select: service.CONNECTION },
+  }) as const
+
+type WithConnections = Parameters<typeof service.toConnection>[0] & {
+  connections: NonNullable<Parameters<typeof service.toConnection>[1]>[]
+}
+
+const connectionOf = (row: WithConnections) => service.toConnection(row, row.connections[0])
 
 export const Mcp = builder.prismaObject('McpServer', {
   name: 'Mcp',
@@ -100,6 +117,23 @@ export const Mcp = builder.prismaObject('McpServer', {
       select: { credentials: { select: { name: true }, orderBy: { name: 'asc' } } },
       resolve: (row) => row.credentials.map(({ name }) => name),
     }),
+    auth: t.field({ type: AuthKind, select: { auth: true }, resolve: ({ auth }) => auth as 'none' }),
+    clientId: t.exposeString('clientId', { nullable: true }),
+    clientSecretSet: t.boolean({
+      select: { clientSecret: true },
+      resolve: ({ clientSecret }) => clientSecret !== null,
+    }),
+    scope: t.exposeString('scope', { nullable: true }),
+    connection: t.field({
+      type: ConnectionState,
+      select: ownConnection,
+      resolve: (row) => connectionOf(row).connection,
+    }),
+    connectedAs: t.string({
+      nullable: true,
+      select: ownConnection,
+      resolve: (row) => connectionOf(row).connectedAs,
+    }),
     permissions: t.field({
       type: [McpPermission],
       select: { permissions: true, operatorModes: true },
@@ -114,6 +148,17 @@ export const Mcp = builder.prismaObject('McpServer', {
 
 enumFromZod('McpAuth', schema.McpType.shape.auth, 'A credential that a server needs')
 const McpType = objectFromZod('McpType', schema.McpType, 'A well-known kind of MCP server')
+
+const Connecting = objectFromZod(
+  'McpConnecting',
+  schema.McpConnecting.omit({ success: true }),
+  'The page that begins a connection',
+)
+const Disconnected = objectFromZod(
+  'McpDisconnected',
+  schema.McpDisconnected.omit({ success: true }),
+  'Outcome of disconnecting',
+)
 
 const Mcps = connectionType('Mcp', Mcp, 'MCP servers, newest first')
 
@@ -177,6 +222,18 @@ builder.mutationFields((t) => ({
       await context.caller.mcps.update(byName(input))
       return reload(context, info, MCP, input.id)
     },
+  }),
+  connectMcp: t.field({
+    ...procedureExtensions(mcps.connect),
+    args: argsFromZod(schema.McpId),
+    type: Connecting,
+    resolve: (_, args, { caller }) => caller.mcps.connect(args),
+  }),
+  disconnectMcp: t.field({
+    ...procedureExtensions(mcps.disconnect),
+    args: argsFromZod(schema.McpId),
+    type: Disconnected,
+    resolve: (_, args, { caller }) => caller.mcps.disconnect(args),
   }),
   deleteMcp: t.field({
     ...procedureExtensions(mcps.delete),

@@ -272,4 +272,6 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
 }
 
 const whyNot = (error: unknown, { clean }: Slot) =>
-  error instanceof UnreachableServer ? error.message : reasonOf(error, { refusal: null, error: null }, clean)
+  error instanceof UnreachableServer
+    ? error.message
+    : reasonOf(error, { refusal: null, error: null, needed: null }, clean)

@@ -1,8 +1,10 @@
 import { SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
+import type { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import { ForbiddenAddress } from '../lib/network.ts'
 import { BadAnswer } from '../lib/safe-fetch.ts'
 import type { Clean } from './content.ts'
 import { isServerError } from './transport.ts'
+import { AuthorizationProblem } from './unreachable.ts'
 
 /** Observations on the wire that the SDK does not report. */
 export type Seen = {
@@ -10,9 +12,11 @@ export type Seen = {
   refusal: { status: number; headers: Headers } | null
   /** The error of the latest request without a response. */
   error: unknown
+  /** Set if the user must connect before the request can be made. */
+  needed: AuthorizationNeeded | null
 }
 
-type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>
+export type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>
 
 /** Wraps `fetch` to record the headers of unsuccessful responses and network errors, which the SDK discards. */
 export const watching =
@@ -91,10 +95,11 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
 
 const NO_MESSAGE = 'its answer is not a message of the protocol'
 
-function causeIn(error: unknown, clean: Clean): string | null {
+/** Returns the public reason of an error on the wire, or null for an unknown one. */
+export function causeIn(error: unknown, clean: Clean): string | null {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
-    if (cause instanceof BadAnswer) return cause.message
+    if (cause instanceof BadAnswer || cause instanceof AuthorizationProblem) return cause.message
     if (cause.message === 'bad port') return 'its port is one that HTTP clients do not use'
     if (cause instanceof SyntaxError || cause.name === 'ZodError') return NO_MESSAGE
     const version = /protocol version is not supported: (.*)/s.exec(cause.message)?.[1]

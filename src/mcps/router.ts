@@ -3,6 +3,7 @@ import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import { listTypes } from './catalogue.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
+import * as signIn from './sign-in.ts'
 
 /** Checks the raw input first, because parsing would silently remove the forbidden fields. */
 const writing = tokenProcedure('mcps:write').use(async ({ getRawInput, next }) => {
@@ -48,9 +49,27 @@ export const mcps = router({
     .output(schema.McpDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input.id)),
 
+  connect: tokenProcedure('mcps:write')
+    .meta(
+      restMeta('POST', '/api/v1/mcps/{id}/connect', 'Connect yourself to an MCP server with OAuth', {
+        409: 'The server needs no connection',
+        502: 'Its authorization server cannot be used',
+      }),
+    )
+    .input(schema.McpId)
+    .output(schema.McpConnecting)
+    .mutation(({ ctx, input }) => signIn.connect(ctx.actor, ctx.deps, input.id)),
+
+  disconnect: tokenProcedure('mcps:write')
+    .meta(restMeta('DELETE', '/api/v1/mcps/{id}/connection', 'Disconnect yourself from an MCP server'))
+    .input(schema.McpId)
+    .output(schema.McpDisconnected)
+    .mutation(({ ctx, input }) => signIn.disconnect(ctx.actor, ctx.deps, input.id)),
+
   tools: tokenProcedure('mcps:read')
     .meta(
       restMeta('GET', '/api/v1/mcps/{id}/tools', 'Connect to an MCP server and list its tools', {
+        409: 'You are not connected to the server',
         502: 'The server is unreachable',
       }),
     )

@@ -122,6 +122,32 @@ export function checkNoProcess(value: unknown): void {
   }
 }
 
+const Auth = z.enum(['none', 'headers', 'oauth', 'client_credentials']).meta({
+  id: 'McpAuthKind',
+  description:
+    '`none`: requests carry nothing; `headers`: headers and credentials; `oauth`: the token of the user who runs the agent; `client_credentials`: a token of the server itself',
+})
+
+const printable = (max: number) =>
+  requiredText(max).refine((text) => /^[\x20-\x7e]+$/.test(text), {
+    error: (issue) => `Invalid value for field: ${(issue.path ?? []).join('.')}. Expected printable ASCII characters`,
+  })
+
+const oauth = {
+  auth: Auth.nullish().describe(
+    'How requests are authenticated. Default: `headers`, and `oauth` for a well-known type that wants it',
+  ),
+  clientId: printable(2000)
+    .nullish()
+    .describe('Client id at the authorization server, if it registers no clients itself'),
+  clientSecret: printable(2000)
+    .nullish()
+    .describe('Secret of that client. It is stored encrypted, never returned, and ends if `url` changes'),
+  scope: printable(2000)
+    .nullish()
+    .describe('Scope to ask for, separated by spaces. Default: the one that the MCP server names'),
+}
+
 const fields = {
   mcpType: requiredText(100).nullish().describe('What kind of server it is. Default: `custom`'),
   name: requiredText(200).describe('Name of the MCP server'),
@@ -134,6 +160,7 @@ const fields = {
     'Credentials by name, each sent as a header of that name unless `headers` mention it; null removes one',
   ),
   permissions: Permissions.nullish().describe('Default: no tool needs approval'),
+  ...oauth,
 }
 
 /** POST /mcps (contract.md section 7). */
@@ -169,7 +196,7 @@ export const UpdateMcp = z
   })
   .meta({ examples: [{ description: 'Issues and pull requests.' }] })
 
-/** GET and DELETE /mcps/{id}, GET /mcps/{id}/tools (contract.md section 7). */
+/** GET and DELETE /mcps/{id}, GET /mcps/{id}/tools (contract.md section 7), and the caller's connection. */
 export const McpId = z.object({ id: mcpId })
 
 /** A well-known kind of server (contract-2.md section 1.16). */
@@ -207,6 +234,15 @@ export const Mcp = z
       'In long lists: values of `headers` are cut at 4,000 characters. GET it by id for all of them',
     ),
     credentialsSet: z.array(z.string()).describe('The names of its credentials'),
+    auth: Auth.describe('How requests are authenticated'),
+    clientId: z.string().nullable().describe('Client id that was given by hand'),
+    clientSecretSet: z.boolean().describe('Whether a client secret is set'),
+    scope: z.string().nullable().describe('Scope to ask for; null for the one that the MCP server names'),
+    connection: z
+      .enum(['connected', 'expired', 'none'])
+      .meta({ id: 'McpConnectionState', description: 'State of a user’s connection to an MCP server' })
+      .describe('Your connection to a server with `auth: oauth`; `expired`: connect again'),
+    connectedAs: z.string().nullable().describe('Name of your account there, if it is known'),
     permissions: z.array(Permission).describe('Whether a call of its tools needs a decision'),
     usageCount: z.int().describe('How many runs have connected to it'),
     createdAt: timestamp.describe('Time at which the MCP server was created'),
@@ -234,6 +270,17 @@ export const McpsResponse = ok({
   mcps: z.array(Mcp).describe('MCP servers on this page'),
   total: z.int().describe('Number of MCP servers, on all pages'),
   nextCursor,
+})
+export const McpConnecting = ok({
+  url: z
+    .string()
+    .describe(
+      'Page to open in a browser that is signed in as you, within 10 minutes. It leads on to the authorization server',
+    ),
+})
+export const McpDisconnected = ok({
+  message: z.string().describe('Confirmation for people'),
+  revoked: z.boolean().describe('Whether the authorization server has confirmed that the tokens are revoked'),
 })
 export const McpDeleted = ok({ message: z.string().describe('Confirmation for people') })
 export const McpTypesResponse = ok({

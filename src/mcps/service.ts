@@ -1,12 +1,13 @@
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import { dataKeyOf, dataKeyPlace } from '../crypto/data-key.ts'
+import { dataKeyOf, readDataKey } from '../crypto/data-key.ts'
 import { seal, unseal } from '../crypto/envelope.ts'
 import { type Db, lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, badRequest, forbidden, notFound, paused } from '../errors.ts'
+import { AppError, badRequest, conflict, forbidden, notFound, paused } from '../errors.ts'
+import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
@@ -23,6 +24,14 @@ import {
 } from '../secrets/resolve.ts'
 import { findType, listTypes } from './catalogue.ts'
 import type { McpClient } from './client.ts'
+import {
+  bearerFor,
+  type ConnectionDeps,
+  type ConnectionState,
+  type OAuthServer,
+  sealClientSecret,
+  stateOf,
+} from './connections.ts'
 import { secretsOf } from './declared-secrets.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
 import { UnreachableServer } from './unreachable.ts'
@@ -71,7 +80,31 @@ const MODES: readonly Mode[] = ['allow', 'ask', 'deny']
 const isLooser = (one: Mode, other: Mode) => MODES.indexOf(one) < MODES.indexOf(other)
 const stricter = (one: Mode, other: Mode) => (isLooser(one, other) ? other : one)
 
-const toMcp = (row: McpRow & { truncated?: boolean }): z.input<typeof Mcp> => ({
+/** The caller's connection to a server. */
+export type OwnConnection = { connection: ConnectionState; connectedAs: string | null }
+
+/** Columns of {@link OwnConnection}. */
+export const CONNECTION = { url: true, hasEnded: true, account: true } as const satisfies Prisma.McpConnectionSelect
+
+/** Returns the caller's connection to a server: `none` also for one without OAuth. */
+export function toConnection(
+  server: { url: string; auth: string },
+  row: Prisma.McpConnectionGetPayload<{ select: typeof CONNECTION }> | undefined,
+): OwnConnection {
+  const connection = server.auth === 'oauth' ? stateOf(server.url, row) : 'none'
+  return { connection, connectedAs: connection === 'none' ? null : (row?.account ?? null) }
+}
+
+/** Reads the caller's connections to some servers, in at most one statement. */
+async function readConnections({ userId }: Actor, { db }: { db: Tx }, rows: readonly McpRow[]) {
+  const ids = rows.flatMap(({ id, auth }) => (auth === 'oauth' ? id : []))
+  const where = { userId, mcpId: { in: ids } }
+  const found = ids.length ? await db.mcpConnection.findMany({ where, select: { ...CONNECTION, mcpId: true } }) : []
+  const byServer = new Map(found.map((row) => [row.mcpId, row]))
+  return (row: McpRow) => toConnection(row, byServer.get(row.id))
+}
+
+const toMcp = (row: McpRow & { truncated?: boolean }, connection: OwnConnection): z.input<typeof Mcp> => ({
   id: row.id,
   ...(row.truncated && { truncated: true }),
   mcpType: row.mcpType,
@@ -85,6 +118,11 @@ const toMcp = (row: McpRow & { truncated?: boolean }): z.input<typeof Mcp> => ({
   transport: row.transport as z.input<typeof Mcp>['transport'],
   headers: headersOf(row),
   credentialsSet: row.credentials.map(({ name }) => name),
+  auth: row.auth as z.input<typeof Mcp>['auth'],
+  clientId: row.clientId,
+  clientSecretSet: row.clientSecret !== null,
+  scope: row.scope,
+  ...connection,
   permissions: permissionsOf(row),
   usageCount: row.usageCount,
   createdAt: row.createdAt.toISOString(),
@@ -104,11 +142,12 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
       db.mcpServer.findMany({ where: { AND: [reachable(actor), after ?? {}] }, include: NAMES, ...page }),
   )
   const total = input.cursor !== undefined || nextCursor ? await countListed(actor, db) : rows.length
-  return { mcps: rows.map(toMcp), total, nextCursor }
+  const connectionOf = await readConnections(actor, { db }, rows)
+  return { mcps: rows.map((row) => toMcp(row, connectionOf(row))), total, nextCursor }
 }
 
 /** Finds a server. Throws 404 if the caller cannot reach it. */
-async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<McpRow> {
+export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<McpRow> {
   const row = await db.mcpServer.findFirst({ where: { id, ...reachable(actor) }, include: NAMES })
   if (!row) throw notFound('MCP')
   return row
@@ -123,21 +162,25 @@ export async function typesOf(actor: Actor, db: Tx, ids: readonly string[]): Pro
 
 /** GET /mcps/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { mcp: toMcp(await find(actor, deps, id)) }
+  const row = await find(actor, deps, id)
+  return { mcp: toMcp(row, (await readConnections(actor, deps, [row]))(row)) }
 }
 
 /**
- * Returns the address and headers of a new server. Without an address it must be of a well-known type. The only
- * credential of a type with a bearer token is that token, unless headers are given. Throws 400 for any other type.
+ * Returns the address, headers and authentication of a new server. Without an address it must be of a well-known type. The
+ * only credential of a type with a token is that token, unless headers are given. Throws 400 for any other type.
  */
 function wayTo({ settings }: Pick<Deps, 'settings'>, input: z.output<typeof CreateMcp>) {
   const headers = input.headers ?? {}
-  if (input.url) return { url: input.url, headers }
   const type = input.mcpType ? findType(settings, input.mcpType) : null
+  const isPlain = !Object.keys(headers).length && !Object.keys(input.credentials ?? {}).length
+  const signsIn = type?.auth === 'oauth' && isPlain && (!input.url || input.url === type.url)
+  const auth = input.auth ?? (signsIn ? 'oauth' : 'headers')
+  if (input.url) return { url: input.url, headers, auth }
   if (!type) throw noAddress(settings, input.mcpType)
   const [credential, ...others] = Object.keys(input.credentials ?? {})
   const isToken = type.auth !== 'none' && credential !== undefined && !others.length && !Object.keys(headers).length
-  return { url: type.url, headers: isToken ? { Authorization: `Bearer \${${credential}}` } : headers }
+  return { auth, url: type.url, headers: isToken ? { Authorization: `Bearer \${${credential}}` } : headers }
 }
 
 function noAddress(settings: Deps['settings'], mcpType: string | null | undefined): AppError {
@@ -150,7 +193,9 @@ function noAddress(settings: Deps['settings'], mcpType: string | null | undefine
 /** POST /mcps. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateMcp>) {
   const { mcpType, name, description, isActive, transport, permissions } = input
-  const { url, headers } = wayTo(deps, input)
+  const { url, headers, auth } = wayTo(deps, input)
+  const { clientId = null, clientSecret = null, scope = null } = input
+  checkClient({ auth, clientId, hasSecret: clientSecret !== null })
   const { organizationId, userId: ownerId } = actor
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
@@ -167,6 +212,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         transport: transport ?? 'streamable-http',
         headers,
         permissions: permissions ?? [],
+        ...{ auth, clientId, scope },
         writtenBy: ownerId,
         createdAt: now,
         updatedAt: now,
@@ -174,34 +220,60 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
       select: { id: true },
     })
     await setCredentials(tx, actor, deps, id, input.credentials ?? {}, now)
+    if (clientSecret !== null) await setClientSecret(tx, deps, { id, organizationId, url }, clientSecret, now)
     await audit(tx, actor, 'mcp.create', id, now)
     return tx.mcpServer.findUniqueOrThrow({ where: { id }, include: NAMES })
   })
-  return { id: row.id, name: row.name, mcpType: row.mcpType, mcp: toMcp(row) }
+  return { id: row.id, name: row.name, mcpType: row.mcpType, mcp: toMcp(row, toConnection(row, undefined)) }
 }
 
 /**
  * PATCH /mcps/{id}, by its owner or an admin. Credentials are changed individually, because their values cannot be read
- * back; null removes all of them.
+ * back; null removes all of them. The connections of users and the client secret end if the address changes, and the
+ * connections also if the authentication or the client does.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMcp>) {
   const mcp = authorize(actor, await find(actor, deps, input.id))
   if (isOperators(mcp)) checkTightening(mcp, input)
   const { id: mcpId } = mcp
-  const { name, description, url, transport, credentials } = input
+  const { name, description, url, transport, credentials, clientId, clientSecret, scope } = input
   const mcpType = input.mcpType === null ? 'custom' : input.mcpType
   const isActive = input.isActive === null ? true : input.isActive
   const headers = input.headers === null ? {} : input.headers
   const permissions = input.permissions === null ? [] : input.permissions
+  const auth = input.auth === null ? 'headers' : input.auth
   const now = deps.clock.now()
-  const said = omitUndefined({ mcpType, name, description, isActive, url, transport, headers, permissions })
-  if (hasChanges(mcp, said) || credentials !== undefined) {
+  const said = omitUndefined({
+    mcpType,
+    name,
+    description,
+    isActive,
+    url,
+    transport,
+    headers,
+    permissions,
+    auth,
+    clientId,
+    scope,
+  })
+  if (hasChanges(mcp, said) || credentials !== undefined || clientSecret !== undefined) {
     await deps.db.$transaction(async (tx) => {
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
       const row = authorize(actor, await find(actor, { db: tx }, mcpId))
       await checkMove(tx, actor, row, input)
-      const data = { ...said, writtenBy: actor.userId, updatedAt: now }
+      const after = { ...row, ...said }
+      const isMoved = after.url !== row.url
+      const keepsSecret = row.clientSecret !== null && !isMoved && after.clientId === row.clientId
+      checkClient({ ...after, hasSecret: clientSecret === undefined ? keepsSecret : clientSecret !== null })
+      const endsSecret = clientSecret === null || (clientSecret === undefined && !keepsSecret)
+      const data = { ...said, ...(endsSecret && { clientSecret: null }), writtenBy: actor.userId, updatedAt: now }
       await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
+      if (isMoved || clientSecret !== undefined || after.auth !== row.auth || after.clientId !== row.clientId) {
+        await tx.mcpConnection.deleteMany({ where: { mcpId } })
+        await tx.mcpSignIn.deleteMany({ where: { mcpId } })
+        await tx.mcpClient.deleteMany({ where: { mcpId } })
+      }
+      if (clientSecret) await setClientSecret(tx, deps, after, clientSecret, now)
       if (credentials === null) await tx.mcpCredential.deleteMany({ where: { mcpId } })
       await setCredentials(tx, actor, deps, mcpId, credentials ?? {}, now)
       await audit(tx, actor, 'mcp.update', mcpId, now)
@@ -241,6 +313,35 @@ async function checkMove(
     throw badRequest('Invalid url. For another server the credentials must be given again', {
       detail: 'Send `credentials` together with `url`: those of the old server are never sent to another.',
     })
+}
+
+/** Throws 400 for a client that cannot be used. */
+function checkClient({
+  auth,
+  clientId,
+  hasSecret,
+}: {
+  auth: string
+  clientId: string | null
+  hasSecret: boolean
+}): void {
+  const detail =
+    'Send `clientId` and `clientSecret` as the authorization server of the MCP server gave them. They must be given again when `url` changes.'
+  if (auth === 'client_credentials' && !clientId) throw badRequest('Missing required field: clientId', { detail })
+  if (auth === 'client_credentials' && !hasSecret) throw badRequest('Missing required field: clientSecret', { detail })
+  if (hasSecret && !clientId) throw badRequest('Missing required field: clientId', { detail })
+}
+
+async function setClientSecret(
+  tx: Tx,
+  deps: Deps,
+  server: Pick<OAuthServer, 'id' | 'organizationId' | 'url'>,
+  secret: string,
+  now: Date,
+): Promise<void> {
+  const dataKey = await dataKeyOf(tx, deps, server.organizationId, now)
+  const clientSecret = sealClientSecret(dataKey, server, secret)
+  await tx.mcpServer.updateMany({ where: { id: server.id }, data: { clientSecret } })
 }
 
 const addressOf = (url: string) => URL.parse(url)?.href
@@ -294,14 +395,13 @@ async function setCredentials(
 
 /** Returns the credentials of a server by name, for its requests only. Returns none if its address has changed. */
 async function readCredentials(
-  { db, wrappingKey }: ConnectDeps,
+  deps: ConnectDeps,
   { id: mcpId, organizationId, url }: ServerRow,
 ): Promise<Map<string, string>> {
   const place = { organizationId, mcpId }
-  const rows = await db.mcpCredential.findMany({ where: { ...place, mcp: { url } } })
+  const rows = await deps.db.mcpCredential.findMany({ where: { ...place, mcp: { url } } })
   if (!rows.length) return new Map()
-  const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
-  const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
+  const dataKey = await readDataKey(deps, organizationId)
   return new Map(
     rows.map(({ name, ciphertext }) => [name, unseal(dataKey, placeOf(place, name), ciphertext).toString()]),
   )
@@ -319,8 +419,9 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
   inTurn(actor.organizationId, signal, async () => {
     const row = await find(actor, deps, id)
     if (deps.pause.isPaused()) throw paused()
-    const client = await connect(deps, row, signal).catch((error: unknown) => {
+    const client = await connect(deps, row, signal, { ...NO_RUN, userId: actor.userId }).catch((error: unknown) => {
       signal.throwIfAborted()
+      if (error instanceof AuthorizationNeeded) throw notConnected(row)
       const reason = whyUnreachable(error)
       deps.log.warn({ mcpId: row.id, reason, err: error }, 'failed to use an MCP server')
       throw new AppError(502, 'MCP server unreachable', {
@@ -333,39 +434,45 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
     return { tools: [...tools] }
   })
 
+const notConnected = ({ name }: { name: string }) =>
+  conflict('You are not connected to this MCP server', {
+    detail: `Connect to the MCP server ${name} first: POST /api/v1/mcps/{id}/connect, or in the console under MCP servers.`,
+  })
+
 /** Returns the public reason why a server cannot be used. Other errors are only logged. */
 export const whyUnreachable = (error: unknown): string =>
   isNotSent(error) || error instanceof UnreachableServer ? error.message : 'the connection failed'
 
-export type ConnectDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'log' | 'operatorServers'>
+export type ConnectDeps = ConnectionDeps & Pick<Deps, 'operatorServers'>
 
-type ServerRow = Pick<
-  Prisma.McpServerGetPayload<object>,
-  'id' | 'organizationId' | 'source' | 'url' | 'transport' | 'headers' | 'writtenBy'
->
+type ServerRow = Prisma.McpServerGetPayload<object>
 
-/** The run that a connection is for: its space, and whether its agent belongs to another organization. */
-export type ConnectFor = { spaceId: string | null; isForeign: boolean }
+/** The user that a connection is for; and the space of a run, and whether its agent belongs to another organization. */
+export type ConnectFor = { userId: string; spaceId: string | null; isForeign: boolean }
 
-const NO_RUN: ConnectFor = { spaceId: null, isForeign: false }
+const NO_RUN = { spaceId: null, isForeign: false }
 
 /**
- * Connects to a server with its credentials filled in. Throws the signal's reason, or an error that states why the
- * server cannot be reached.
+ * Connects to a server with its credentials filled in, or with the user's token. Throws the signal's reason, an
+ * {@link AuthorizationNeeded} if the user must connect first, or an error that states why the server cannot be reached.
  */
 export async function connect(
   deps: ConnectDeps,
   row: ServerRow,
   signal: AbortSignal,
-  run: ConnectFor = NO_RUN,
+  { userId, ...run }: ConnectFor,
 ): Promise<McpClient> {
   const declared = isOperators(row) ? await deps.operatorServers.find(row.id) : null
   if (declared?.kind === 'program') return deps.operatorServers.connect(row.id, declared, run.spaceId, signal)
-  const { url: stored, headers: templates, transport } = declared ?? { ...row, headers: headersOf(row) }
+  const {
+    url: stored,
+    headers: templates,
+    transport,
+  } = declared ?? { ...row, headers: row.auth === 'none' ? {} : headersOf(row) }
   // Imported on demand, because the import would dominate the start-up time.
   const [{ connectMcp }, credentials] = await Promise.all([
     import('./client.ts'),
-    declared ? new Map<string, string>() : readCredentials(deps, row),
+    declared || row.auth === 'none' ? new Map<string, string>() : readCredentials(deps, row),
   ])
   const address = new URL(stored)
   const mentioned = mentionsIn([address.pathname, address.search, ...Object.values(templates)])
@@ -389,8 +496,10 @@ export async function connect(
   const proxyFor = createProxyFor(deps.settings)
   // Addresses that the operator sets may be private, but no other address that they lead to.
   const leads = { allowPrivate: ALLOW_PRIVATE_NETWORK || declared !== null, staysOnOrigin: declared !== null }
+  const bearer = await bearerFor(deps, row, userId, signal)
+  const mayRedirect = !others.length
   return connectMcp(
-    { url, transport, headers, ...leads, proxyFor, toolTimeout, secrets, onFailure, mayRedirect: !others.length },
+    { url, transport, headers, bearer, ...leads, proxyFor, toolTimeout, secrets, onFailure, mayRedirect },
     signal,
   )
 }

@@ -2,6 +2,7 @@ import type { JSONSchema7 } from '@ai-sdk/provider'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { conflict } from '../errors.ts'
+import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
 import { SecretNotAllowed } from '../secrets/resolve.ts'
 import type { McpClient } from './client.ts'
@@ -25,12 +26,15 @@ type ServerRow = Prisma.McpServerGetPayload<object>
 /** `unusable`: a sentence for each unavailable server. `unknown`: allowed names that match no tool. */
 type ServerTools = Toolbox & { unusable: readonly string[]; unknown: readonly string[] }
 
-type Opened = { server: Prefixed & { row: ServerRow }; client: McpClient }
+type Server = Prefixed & { row: ServerRow }
+
+type Opened = { server: Server; client: McpClient }
 
 /**
  * Opens the tools of a run's MCP servers: those of its agent, unless it belongs to another organization, and those of
  * its space. No tool gets a name in `taken`. Each server has one connection, closed with the toolbox. An unreachable
- * server is left out and the model is informed. Rejects with the signal's reason.
+ * server is left out and the model is informed. A server that the run's user must connect to first has one tool, which
+ * waits for that; the others appear when the run resumes. Rejects with the signal's reason.
  */
 export async function openMcpTools(
   deps: ConnectDeps,
@@ -63,7 +67,9 @@ export async function openMcpTools(
     throw error
   }
   const unusable = absent(ofAgent, found)
+  const isService = outcomes.some(needsConnection) && (await isServiceAccount(deps, user))
   const refused = new Set<string>()
+  const unconnected: Server[] = []
   const instructions = servers.flatMap((server, index) => {
     const outcome = outcomes[index]
     if (outcome?.status === 'fulfilled') {
@@ -72,7 +78,11 @@ export async function openMcpTools(
       return hasMore(server)
     }
     const err: unknown = outcome?.reason
-    const reason = whyUnreachable(err)
+    if (err instanceof AuthorizationNeeded && !isService) {
+      unconnected.push(server)
+      return mustConnect(server)
+    }
+    const reason = err instanceof AuthorizationNeeded ? NO_PERSON : whyUnreachable(err)
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'failed to reach an MCP server')
     const text = cannotBeUsed(server, reason)
     unusable.push(text)
@@ -81,12 +91,47 @@ export async function openMcpTools(
   })
   for (const text of unusable) user.warn(refused.has(text) ? 'secret_not_allowed' : 'mcp_unreachable', text)
   const all = listed(opened)
-  const tools = nameTools(offeredTools(all, servers, lists), taken).map((tool) => toTool(deps, user, tool))
-  return { tools, instructions, close, unusable, unknown: unknownNames(all, servers, lists) }
+  const unknown = unknownNames(all, servers, lists)
+  // A resumed run may have asked for a connection that exists by now.
+  const connected = user.row.attempt > 1 ? opened.filter(({ server }) => server.row.auth === 'oauth') : []
+  const connecting = [
+    ...(lists.allowed === null || unknown.length ? unconnected : []).map((server) => connectTool(server, null)),
+    ...connected.map(({ server, client }) => connectTool(server, client)),
+  ]
+  const names = new Set([...taken, ...connecting.map(({ name }) => name)])
+  const tools = nameTools(offeredTools(all, servers, lists), names).map((tool) => toTool(deps, user, tool))
+  // The other names may be those of tools that are not known yet.
+  return { tools: [...tools, ...connecting], instructions, close, unusable, unknown: unconnected.length ? [] : unknown }
 }
+
+const needsConnection = (outcome: PromiseSettledResult<unknown>) =>
+  outcome.status === 'rejected' && outcome.reason instanceof AuthorizationNeeded
+
+/** A service account has no browser in which it could connect. */
+const isServiceAccount = async ({ db }: ConnectDeps, { row: { userId } }: ToolUser) =>
+  (await db.serviceAccount.findUnique({ where: { userId }, select: { userId: true } })) !== null
+
+const NO_PERSON = 'a service account cannot connect to it: let the server use `auth: client_credentials`'
+
+/** Returns the tool with which a model asks the run's user to connect to a server. It has no client until then. */
+const connectTool = ({ id, name, prefix, row }: Server, client: McpClient | null): Tool => ({
+  name: connectName(prefix),
+  target: `connect:${id}`,
+  description: `Asks the user to connect to the MCP server "${name}", and waits. Its tools can be used afterwards.`,
+  inputSchema: { type: 'object', properties: {} },
+  mode: 'allow',
+  server: { id, name, origin: new URL(row.url).origin },
+  async call() {
+    if (!client) throw new AuthorizationNeeded({ id, name })
+    return { content: `The user is connected to the MCP server "${name}". Its tools can be used now.`, isError: false }
+  },
+})
+
+const connectName = (prefix: string) => `connect_to_${prefix}`
 
 /** Secrets of the organization are for its own agents. */
 const runOf = ({ row, agent }: ToolUser) => ({
+  userId: row.userId,
   spaceId: row.spaceId,
   isForeign: agent.organizationId !== row.organizationId,
 })
@@ -104,6 +149,8 @@ function absent(ofAgent: readonly string[], found: readonly ServerRow[]): string
   ]
 }
 
+const mustConnect = ({ name, prefix }: Server) =>
+  `The tools of the MCP server "${name}" can be used once the user has connected to it. If you need them, call ${connectName(prefix)}.`
 const isAway = ({ name }: NamedServer) =>
   `The tools of the MCP server "${name}" cannot be used now: it cannot be reached.`
 const hasMore = ({ name }: NamedServer) =>
@@ -157,7 +204,8 @@ const listed = (opened: readonly Opened[]) =>
     }),
   )
 
-type Listed = ReturnType<typeof listed>[number] & { shown: string }
+type Listing = ReturnType<typeof listed>[number]
+type Listed = Listing & { shown: string }
 
 function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode, plain, shown }: Listed): Tool {
   const { id, name, url } = server.row
@@ -181,7 +229,7 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
     async describe(signal) {
       const tools = await opened.client.list(signal).catch((error: unknown) => {
         signal.throwIfAborted()
-        throw conflict(isAway(server), { code: 'mcp_unreachable', cause: error })
+        throw away(server, error)
       })
       const found = tools.find((one) => one.name === tool.name)
       return found ? { description: found.description, inputSchema: found.inputSchema as JSONSchema7 } : null
@@ -189,6 +237,10 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
     call: (input, { signal, progressed }) => opened.client.call(tool.name, input, signal, progressed),
   }
 }
+
+/** Returns the error of a server that cannot be reached, or an {@link AuthorizationNeeded}. */
+const away = (server: Server, error: unknown) =>
+  error instanceof AuthorizationNeeded ? error : conflict(isAway(server), { code: 'mcp_unreachable', cause: error })
 
 /** Reconnects to a changed server, because the open connection has its previous headers and credentials. */
 async function reconnect(deps: ConnectDeps, user: ToolUser, opened: Opened): Promise<void> {
@@ -198,7 +250,7 @@ async function reconnect(deps: ConnectDeps, user: ToolUser, opened: Opened): Pro
   if (row?.url !== server.row.url) throw conflict(isAway(server))
   opened.client = await connect(deps, row, signal, runOf(user)).catch((error: unknown) => {
     signal.throwIfAborted()
-    throw conflict(isAway(server), { code: 'mcp_unreachable', cause: error })
+    throw away(server, error)
   })
   server.row = row
   client.close(false).catch(() => {})

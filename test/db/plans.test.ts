@@ -192,6 +192,7 @@ test('no statement of a REST route scans rows that the caller did not ask for', 
   const known = [
     ...['approvals.approve', 'approvals.deny', 'client.init', 'client.environment', 'client.execute', 'mcps.tools'],
     ...['agents.updateSkill', 'media.get', 'media.delete', 'organizations.listFormer', 'organizations.listThings'],
+    ...['mcps.connect', 'mcps.disconnect'],
     ...[
       'approvals.changes',
       'tasks.changes',

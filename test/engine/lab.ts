@@ -166,7 +166,7 @@ export function maintenanceOf({ db, clock, server }: Lab, overrides: Partial<Mai
   const none = async () => {}
   return createMaintenance({
     ...{ settings, db, clock, log, pause, owner: 'the test', heldRows: () => [], stop: () => {} },
-    ...{ rescue: none, expire: none, expireApproval: none, begin: none, compact: none },
+    ...{ rescue: none, expire: none, expireApproval: none, expireConnection: none, begin: none, compact: none },
     ...overrides,
   })
 }

@@ -85,7 +85,7 @@ describe('the schema', () => {
   test('names mutations by verbs, and gives each Node type its scopes', () => {
     for (const name of Object.keys(schema.getMutationType()!.getFields())) {
       expect(name).toMatch(
-        /^(execute$|(create|update|delete|send|rerun|set|write|claim|execute|cancel|run|pause|resume|approve|deny|rotate|test|replay)[A-Z])/,
+        /^(execute$|(create|update|delete|send|rerun|set|write|claim|execute|cancel|run|pause|resume|approve|deny|rotate|test|replay|connect|disconnect)[A-Z])/,
       )
     }
     const nodes = types.filter((type) => isObjectType(type) && type.getInterfaces().some(({ name }) => name === 'Node'))

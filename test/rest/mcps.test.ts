@@ -67,6 +67,8 @@ describe('POST /mcps', () => {
         transport: 'streamable-http',
         headers: {},
         credentialsSet: [],
+        ...{ auth: 'headers', clientId: null, clientSecretSet: false, scope: null },
+        ...{ connection: 'none', connectedAs: null },
         source: 'organization',
         permissions: [],
         usageCount: 0,
@@ -475,7 +477,9 @@ describe('GET /mcps/{id}/tools', () => {
     const { deps } = server.service
     const before = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
     await patched(id, { ...MINIMAL, credentials: { 'X-Api-Key': { value: 'k' } } }, admin)
-    const client = await connect(deps, before, new AbortController().signal)
+    const client = await connect(deps, before, new AbortController().signal, {
+      ...{ userId: before.ownerId, spaceId: null, isForeign: false },
+    })
     await client.close()
     expect(mcp.requests.length).toBeGreaterThan(2)
     for (const { headers } of mcp.requests) expect(headers).not.toHaveProperty('x-api-key')

@@ -71,6 +71,8 @@ const NEEDED: Record<string, string[]> = {
   'mcps.update': ['mcps:write'],
   'mcps.delete': ['mcps:write'],
   'mcps.tools': ['mcps:read'],
+  'mcps.connect': ['mcps:write'],
+  'mcps.disconnect': ['mcps:write'],
   'media.list': ['media:read'],
   'media.get': ['media:read'],
   'media.delete': ['media:write'],

@@ -25,7 +25,7 @@ export const isList = (schema: z.ZodType): boolean => unwrap(schema) instanceof 
  * or replace. `Last-Event-ID` is the number of an event.
  */
 export const takesId = (name: string): boolean =>
-  /^id$|Ids?$|^replaces$|^(add|remove|assign|assigned)[A-Z]/.test(name) && name !== 'lastEventId'
+  /^id$|Ids?$|^replaces$|^(add|remove|assign|assigned)[A-Z]/.test(name) && name !== 'lastEventId' && name !== 'clientId'
 
 const texts = [
   'an-example',

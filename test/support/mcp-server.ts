@@ -19,6 +19,8 @@ export type McpTestServer = AsyncDisposable & {
   readonly sessions: number
   /** Connections that are open. */
   readonly connections: number
+  /** Answers a request before the MCP server sees it. Returns false for the others. */
+  guard: ((request: IncomingMessage, response: ServerResponse) => boolean) | null
   /** The tool `wait` answers when it resolves. */
   hold: Promise<unknown>
 }
@@ -104,6 +106,7 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
   const http = createServer((request, response) => {
     const { pathname, searchParams } = new URL(request.url ?? '/', 'http://localhost')
     requests.push({ method: request.method ?? '', path: pathname, headers: request.headers })
+    if (server.guard?.(request, response)) return
     const answered =
       pathname === '/sse'
         ? sse(request, response)
@@ -132,6 +135,7 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
     get connections() {
       return sockets.size
     },
+    guard: null,
     hold: Promise.resolve(),
     async [Symbol.asyncDispose]() {
       http.closeAllConnections()

@@ -26,6 +26,7 @@ import { createCancel } from './queue/cancel.ts'
 import { createCapacity } from './queue/capacity.ts'
 import * as claims from './queue/claims.ts'
 import { countRunning } from './queue/concurrency.ts'
+import { expireConnection } from './queue/connections.ts'
 import * as endings from './queue/endings.ts'
 import { type RunHooks, registeredRunHooks } from './queue/run-hooks.ts'
 import { createAttempts } from './run/attempt.ts'
@@ -275,6 +276,12 @@ export function createEngine(deps: EngineDeps): Engine {
     engine.resume(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
   }
 
+  async function expireUnconnected(row: ExecutionRow): Promise<void> {
+    if (!(await db.$transaction((tx) => expireConnection(tx, row, clock.now())))) return
+    bus.publish('chat', [row.chatId])
+    engine.resume(row)
+  }
+
   const rescue = createRescuer({ ...deps, claimDeps, live, isFull: capacity.isFull, end: endRun })
 
   const maintenance = createMaintenance({
@@ -285,6 +292,7 @@ export function createEngine(deps: EngineDeps): Engine {
     rescue: async (left) => void (draining || (await rescue(left))),
     expire: (row) => endPending(row, 'timeout'),
     expireApproval,
+    expireConnection: expireUnconnected,
     begin: async () => void (pause.isPaused() || (await capacity.fill())),
     compact: compaction.run,
   })

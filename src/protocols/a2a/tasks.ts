@@ -30,6 +30,7 @@ export const messageOf = ({ taskId, contextId }: Place, role: Role, id: string, 
 
 /** Returns the state of a run as that of a task. */
 export function stateOf({ status, waitingFor }: Pick<Run, 'status' | 'waitingFor'>): TaskState {
+  if (waitingFor === 'authorization') return TaskState.TASK_STATE_AUTH_REQUIRED
   if (waitingFor) return TaskState.TASK_STATE_INPUT_REQUIRED
   switch (status) {
     case 'pending':
@@ -49,6 +50,7 @@ export function stateOf({ status, waitingFor }: Pick<Run, 'status' | 'waitingFor
 export const STATUSES: { [State in TaskState]?: Run['status'] } = {
   [TaskState.TASK_STATE_SUBMITTED]: 'pending',
   [TaskState.TASK_STATE_INPUT_REQUIRED]: 'pending',
+  [TaskState.TASK_STATE_AUTH_REQUIRED]: 'pending',
   [TaskState.TASK_STATE_WORKING]: 'running',
   [TaskState.TASK_STATE_COMPLETED]: 'completed',
   [TaskState.TASK_STATE_FAILED]: 'failed',
@@ -57,6 +59,7 @@ export const STATUSES: { [State in TaskState]?: Run['status'] } = {
 
 /** Returns the explanation of a state: the reason of a failure, or the address where a person decides. */
 function noteOf({ status, error, waitingFor }: Run, approvalsUrl: string): string | null {
+  if (waitingFor === 'authorization') return 'The user has to connect to an MCP server in the console'
   if (waitingFor) return `A person has to approve a call of a tool at ${approvalsUrl}`
   if (status === 'failed') return error ?? 'Chat execution failed'
   return status === 'cancelled' ? 'Execution was cancelled' : null

@@ -48,7 +48,7 @@ type Described = Procedure & {
 
 /** Fields of the answer of a run that waits for a person whom the client cannot ask. */
 const WAITING = {
-  waitingFor: z.literal('approval').optional().describe('The run waits for a person'),
+  waitingFor: z.enum(['approval', 'authorization']).optional().describe('The run waits for a person'),
   approvalsUrl: z.string().optional().describe('Page where the person decides'),
 }
 

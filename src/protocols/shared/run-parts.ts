@@ -79,6 +79,9 @@ export async function* followParts(
   }
 }
 
+const connectNote = (name: string) =>
+  `The run waits until its user connects to the MCP server ${name} in the console, under MCP servers`
+
 const plain = ({ id, name, input }: ClientCall): ClientCall => ({ id, name, input })
 
 /** State of the step that is being read. */
@@ -177,6 +180,8 @@ export function createPartReader({
         return [{ type: 'approval', approvalId: data.approvalId, ...plain(callOf(data.toolUseId)) }]
       case 'client_tool':
         return [{ type: 'client-tools', calls: data.calls.map(({ id }) => plain(callOf(id))) }]
+      case 'authorization':
+        return [{ type: 'warning', code: 'authorization', text: connectNote(data.mcpName) }]
       case 'warning':
         return [{ type: 'warning', code: data.code, text: data.text }]
       case 'retry': {

@@ -49,6 +49,8 @@ export type MaintenanceDeps = {
   /** Ends a run that has waited too long or is marked for cancellation. */
   expire: (row: ExecutionRow) => Promise<void>
   expireApproval: (approval: ApprovalRow) => Promise<void>
+  /** Lets a run continue whose user did not connect to an MCP server in time. */
+  expireConnection: (row: ExecutionRow) => Promise<void>
   /** Starts pending runs that are due. */
   begin: () => Promise<void>
   /** Merges the event segments of ended runs. */
@@ -123,20 +125,25 @@ export function createMaintenance(deps: MaintenanceDeps) {
     const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
     const tooLong = new Date(now.getTime() - settings.CLIENT_TOOL_TIMEOUT)
     const overdueClient = { waitingFor: 'client_tool' as const, waitingSince: { lt: tooLong } }
+    const undecided = new Date(now.getTime() - settings.APPROVAL_TIMEOUT)
+    const unconnected = { waitingFor: 'authorization' as const, waitingSince: { lt: undecided } }
     const stale = await timed(() =>
       db.execution.findMany({
         where: {
           terminalSeq: null,
           status: 'pending',
           OR: [
-            ...(pause.isPaused() ? [] : [{ createdAt: { lt: tooOld }, attempt: 0 }, overdueClient]),
+            ...(pause.isPaused() ? [] : [{ createdAt: { lt: tooOld }, attempt: 0 }, overdueClient, unconnected]),
             { wantsCancel: true },
           ],
         },
         take: SWEEP_SIZE,
       }),
     )
-    for (const row of stale) await tryFor(row, deps.expire)
+    for (const row of stale) {
+      const isUnconnected = row.waitingFor === 'authorization' && !row.wantsCancel
+      await tryFor(row, isUnconnected ? deps.expireConnection : deps.expire)
+    }
     const overdue = await timed(() =>
       db.approval.findMany({ where: { status: 'pending', expiresAt: { lt: now } }, take: SWEEP_SIZE }),
     )
@@ -215,6 +222,7 @@ export function createMaintenance(deps: MaintenanceDeps) {
     const past = { expiresAt: { lt: clock.now() } }
     await db.browserSession.deleteMany({ where: past })
     await db.oneTimeLink.deleteMany({ where: past })
+    await db.mcpSignIn.deleteMany({ where: past })
     await db.signInLimit.deleteMany({ where: past })
   }
 

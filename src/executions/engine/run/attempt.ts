@@ -10,6 +10,7 @@ import { classifyModelError, ModelError, UNEXPECTED, withoutWords } from '../mod
 import * as waits from '../queue/approvals.ts'
 import * as claims from '../queue/claims.ts'
 import { waitForClient } from '../queue/client-tools.ts'
+import { resumeIfConnected, waitForConnection } from '../queue/connections.ts'
 import * as endings from '../queue/endings.ts'
 import { waitedBelow } from '../queue/tree.ts'
 import { AbortReason, TimeoutError } from './abort.ts'
@@ -130,8 +131,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   /**
-   * Writes the final state, or suspends a run that waits for an approval or for its client. Returns null if it was suspended or taken
-   * over.
+   * Writes the final state, or suspends a run that waits for an approval, its client or a connection. Returns null if it was
+   * suspended or taken over.
    */
   async function finalize(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
     const { row, stream, progress, answer: said } = state
@@ -142,6 +143,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     let outcome = played
     const asked = outcome.status === 'completed' ? askedIn(progress) : []
     const theirs = outcome.status === 'completed' ? progress.theirs : []
+    const signIns = outcome.status === 'completed' ? progress.signIns : []
     const { usage, steps } = progress
     state.warnings.show(null)
     const by = askedOf(state)
@@ -158,11 +160,14 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const final = { ...left, ...(await eventLog.seal(stream)) }
     const again = (error: unknown) =>
       log.error({ err: error, executionId: row.id }, 'failed to store the end of a run, retrying')
-    if (asked.length || theirs.length) {
-      const suspend = () =>
-        asked.length
-          ? waits.suspend({ ...deps.claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, final)
-          : waitForClient(deps.claimDeps, row, theirs, final)
+    if (asked.length || theirs.length || signIns.length) {
+      const { claimDeps } = deps
+      const suspend = () => {
+        if (asked.length)
+          return waits.suspend({ ...claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, final)
+        if (theirs.length) return waitForClient(claimDeps, row, theirs, final)
+        return waitForConnection(claimDeps, row, steps.at(-1)?.step ?? 0, signIns, final)
+      }
       try {
         if (await retryWhileUnavailable(suspend, deps.stopped, again)) {
           eventLog.close(stream, null)
@@ -172,6 +177,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
             'approval',
             asked.map(({ id }) => id),
           )
+          if (signIns.length && (await resumeIfConnected(claimDeps, row, signIns)))
+            bus.publish('pending', [row.organizationId])
           return null
         }
         outcome = endings.CANCELLED
@@ -229,7 +236,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
   return (row, agent, from, stream, controller) => {
     const { usage, steps, answer: said, opening, warnings } = from
-    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], last: [] }
+    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], signIns: [], last: [] }
     const state: State = {
       ...{ row, stream, controller, progress },
       warnings: createWarnings(warnings),

@@ -4,7 +4,7 @@ import { raceAbort } from '../../../lib/race-abort.ts'
 import { cut } from '../../../lib/text.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import type { MessageData } from '../events/events.ts'
-import { AbortReason, TimeoutError } from './abort.ts'
+import { AbortReason, AuthorizationNeeded, TimeoutError } from './abort.ts'
 import { noSuchTool } from './offers.ts'
 import { retryWhileUnavailable } from './retry.ts'
 import type { Progress, RunInput } from './run.ts'
@@ -16,18 +16,25 @@ const MAX_TOGETHER = 10
 
 /**
  * Makes the open calls of a step: one after the other, delegating calls in parallel. Yields each result once it is
- * stored. Adds calls that a person must decide to `progress.asks`.
+ * stored. Adds calls that a person must decide to `progress.asks`, and those whose user must connect to an MCP server first
+ * to `progress.signIns`.
  */
 export async function* makeCalls(input: RunInput, step: Step, progress: Progress): AsyncGenerator<MessageData> {
   const open = step.calls.filter(({ result }) => !result)
   progress.asks = []
   progress.theirs = []
+  progress.signIns = []
   const ask = (call: Call, tool: Tool, said: Described = tool) => progress.asks.push({ call, tool, said })
   const asked = open.filter((call) => isFinished(step, call) && isToAsk(call, toolOf(input, call)))
   for (const call of asked) ask(call, toolOf(input, call) as Tool)
   const ready = open.filter((call) => !asked.includes(call))
   const together = ready.filter((call) => toolOf(input, call)?.delegates)
-  const makeOne = (call: Call) => make(input, step, call, ask, (theirs) => progress.theirs.push(theirs))
+  const makeOne = (call: Call) =>
+    make(input, step, call, ask, (theirs) => progress.theirs.push(theirs)).catch((error: unknown) => {
+      if (!(error instanceof AuthorizationNeeded)) throw error
+      progress.signIns.push({ call, server: error.server })
+      return null
+    })
   for (const call of ready) {
     const result = together.includes(call) ? null : await makeOne(call)
     if (result) yield result
@@ -57,7 +64,7 @@ type Ask = (call: Call, tool: Tool, said?: Described) => void
 
 /**
  * Makes a call, stores its result and returns its event. Returns null if a person must decide first, or if the client has
- * to make it.
+ * to make it. Throws {@link AuthorizationNeeded} if the user must connect to an MCP server first.
  */
 async function make(
   input: RunInput,
@@ -76,7 +83,11 @@ async function make(
   const checked = refused ? failure(refused) : (call.given ?? (await check(input, call, tool as Tool, ask)))
   if (checked === 'asks') return null
   if (!checked) await input.steps().begin(step, call)
-  const result = bounded(checked ?? (await answerOf(input, step, call, tool as Tool)))
+  const undo = async (error: unknown) => {
+    if (error instanceof AuthorizationNeeded) await input.steps().undo(step, call)
+    throw error
+  }
+  const result = bounded(checked ?? (await answerOf(input, step, call, tool as Tool).catch(undo)))
   await input.steps().complete(step, call, result)
   call.result = result
   return resultEvent(call, result)
@@ -104,6 +115,7 @@ async function check(input: RunInput, call: Call, tool: Tool, ask: Ask): Promise
     return 'asks'
   } catch (error) {
     signal.throwIfAborted()
+    if (error instanceof AuthorizationNeeded) throw error
     if (error instanceof AppError && error.status < 500) return failure(error.message)
     input.onToolError(tool.name, error)
     return failure('The tool failed')
@@ -167,7 +179,7 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
   }
   const edited = call.decision?.edited
   const answer = tool.call(edited ?? call.input, context).catch((error) => {
-    if (error instanceof AbortReason) throw error
+    if (error instanceof AbortReason || error instanceof AuthorizationNeeded) throw error
     if (error instanceof AppError && error.status < 500) return failure(error.message)
     if (!either.aborted) input.onToolError(tool.name, error)
     return failure('The tool failed')

@@ -63,6 +63,8 @@ export type Progress = {
   asks: Ask[]
   /** Calls that the client has to make. The run stops until then. */
   theirs: Call[]
+  /** Calls whose user must connect to an MCP server first. The run stops until then. */
+  signIns: SignIn[]
   /** The parts of the latest reply. */
   last: readonly ReplyPart[]
   /** JSON text of the answer that fits the output's schema. */
@@ -71,6 +73,9 @@ export type Progress = {
 
 /** A call that a person must decide, with its tool and the tool's description. */
 export type Ask = { call: Call; tool: Tool; said: Described }
+
+/** A call whose user must connect to an MCP server first. */
+export type SignIn = { call: Call; server: { id: string; name: string } }
 
 /**
  * Emits a message of a run. The caller awaits the returned promise, if any, before the run continues. It throws to stop
@@ -87,8 +92,8 @@ export type Emit = (data: MessageData) => Promise<unknown> | undefined
  * Earlier turns that do not fit the prompt are summarized first, if the agent wants that. An answer that does not fit the
  * output's schema is asked for again once.
  *
- * Returns the reason for the end, or null if the run waits for an approval or for its client. Throws {@link
- * InvalidOutput}.
+ * Returns the reason for the end, or null if the run waits for an approval, its client or a connection. Throws
+ * {@link InvalidOutput}.
  */
 export async function runSteps(input: RunInput, progress: Progress, emit: Emit): Promise<StopReason | null> {
   const { usage, steps } = progress
@@ -105,7 +110,7 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
   for (;;) {
     if (last) {
       for await (const result of makeCalls(input, last, progress)) await emit(result)
-      if (progress.asks.length || progress.theirs.length) return null
+      if (progress.asks.length || progress.theirs.length || progress.signIns.length) return null
       prompt.push(...toPrompt(last))
     }
     const number: number = (last?.step ?? 0) + 1

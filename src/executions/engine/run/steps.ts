@@ -206,6 +206,8 @@ export type StepStore = {
   save(step: Step): Promise<void>
   /** Stores that a call starts. After that no process makes it again. */
   begin(step: number, call: Call): Promise<void>
+  /** Stores that a call has not started after all: its server has refused it. */
+  undo(step: number, call: Call): Promise<void>
   complete(step: number, call: Call, result: ToolResult): Promise<void>
   /** Stores the run that a call starts, in the transaction that accepts it. */
   adopt(tx: Tx, step: number, call: Call, childExecutionId: string): Promise<void>
@@ -259,6 +261,13 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
     begin: (step, { position }) =>
       fenced((tx, startedAt) =>
         tx.toolCall.updateMany({ where: { executionId, step, position, startedAt: null }, data: { startedAt } }),
+      ),
+    undo: (step, { position }) =>
+      fenced((tx) =>
+        tx.toolCall.updateMany({
+          where: { executionId, step, position, completedAt: null },
+          data: { startedAt: null },
+        }),
       ),
     complete: (step, { position }, { content, isError }) =>
       fenced((tx, completedAt) =>

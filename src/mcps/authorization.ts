@@ -1,0 +1,370 @@
+import {
+  type AuthorizationServerMetadata,
+  checkResourceAllowed,
+  discoverOAuthServerInfo,
+  exchangeAuthorization,
+  extractWWWAuthenticateParams,
+  fetchToken,
+  InsecureTokenEndpointError,
+  IssuerMismatchError,
+  OAuthError,
+  type OAuthMetadata,
+  type OAuthTokens,
+  RegistrationRejectedError,
+  refreshAuthorization,
+  registerClient,
+  resourceUrlFromServerUrl,
+  selectClientAuthMethod,
+  startAuthorization,
+  validateAuthorizationResponseIssuer,
+} from '@modelcontextprotocol/client'
+import { decodeJwt } from 'jose'
+import { isPublicAddress } from '../lib/addresses.ts'
+import { createProxyFor } from '../lib/proxies.ts'
+import { BadAnswer, createSafeFetch } from '../lib/safe-fetch.ts'
+import type { Settings } from '../settings.ts'
+import { cleaner } from './content.ts'
+import { causeIn } from './reasons.ts'
+import { joinScopes } from './scope.ts'
+import { AuthorizationProblem } from './unreachable.ts'
+
+// Requests to authorization servers of MCP servers (contract-2.md section 2.13). All answers are untrusted.
+
+/** Maximum time for an answer, and for all requests of one task (ms). */
+const TIMEOUT = { one: 10_000, all: 20_000 }
+const MAX_ANSWER = 256 * 1024
+const MAX_REDIRECTS = 3
+const MAX_TOKEN = 16 * 1024
+const MAX_SCOPE = 2000
+const MAX_ACCOUNT = 200
+
+/** The identity of this service at an authorization server. */
+export type OAuthClient = { client_id: string; client_secret?: string; token_endpoint_auth_method?: string }
+
+/** The authorization server of an MCP server. */
+export type Issuer = {
+  issuer: string
+  /** Absent for a server without metadata, whose endpoints have fixed paths. */
+  metadata?: OAuthMetadata
+  /** The resource that tokens are for (RFC 8707). */
+  resource: string
+}
+
+/** An {@link Issuer} with the scope that its MCP server asks for. */
+export type Discovered = Issuer & { scope: string | undefined }
+
+/** Tokens, with everything that is needed to refresh and revoke them. */
+export type Grant = Issuer & {
+  client: OAuthClient
+  accessToken: string
+  refreshToken?: string
+  /** The granted scope. */
+  scope?: string
+  /** Lifetime of the access token (s). */
+  expiresIn?: number
+  account?: string
+}
+
+/** The requests for one MCP server. */
+export type Authorization = AsyncDisposable & {
+  /** Finds the authorization server: by the challenge of the MCP server, or else at well-known addresses. */
+  discover(): Promise<Discovered>
+  /** Registers this service as a client (RFC 7591). */
+  register(server: Issuer, redirectUri: string, scope: string | undefined): Promise<OAuthClient>
+  /** Returns the address for the browser, and the verifier of PKCE. */
+  begin(
+    server: Issuer,
+    client: OAuthClient,
+    request: { redirectUri: string; scope: string | undefined; state: string },
+  ): Promise<{ address: URL; verifier: string }>
+  /** Redeems the code in the address with which the browser has returned. */
+  redeem(
+    server: Issuer,
+    client: OAuthClient,
+    answer: { query: URLSearchParams; redirectUri: string; verifier: string; scope: string | undefined },
+  ): Promise<Grant>
+  refresh(grant: Grant): Promise<Grant>
+  /** Asks for tokens without a person. */
+  clientCredentials(server: Issuer, client: OAuthClient, scope: string | undefined): Promise<Grant>
+  /** Revokes the tokens (RFC 7009). Returns false if the server does not support it. */
+  revoke(grant: Grant): Promise<boolean>
+}
+
+/** Metadata of this service as a client. */
+export const CLIENT_METADATA = {
+  client_name: 'Muster',
+  grant_types: ['authorization_code', 'refresh_token'],
+  response_types: ['code'],
+}
+
+/**
+ * Opens the requests for an MCP server, which connect only where the private-network rule permits. The methods
+ * throw {@link AuthorizationProblem}.
+ */
+export function openAuthorization(
+  settings: Settings,
+  { url, transport }: { url: string; transport: string },
+): Authorization {
+  const until = AbortSignal.timeout(TIMEOUT.all)
+  const options = {
+    isAllowed: settings.ALLOW_PRIVATE_NETWORK ? undefined : isPublicAddress,
+    proxyFor: createProxyFor(settings),
+    maxResponse: MAX_ANSWER,
+    headersTimeout: TIMEOUT.one,
+    idleTimeout: TIMEOUT.one,
+  }
+  const reading = createSafeFetch({ ...options, maxRedirects: MAX_REDIRECTS })
+  const writing = createSafeFetch({ ...options, maxRedirects: 0 })
+
+  /** Follows redirects only of metadata, and only within its origin: the host vouches for it. */
+  const fetch = async (address: string | URL, init: RequestInit = {}): Promise<Response> => {
+    const signal = AbortSignal.any([until, AbortSignal.timeout(TIMEOUT.one)])
+    if (init.method !== undefined && init.method !== 'GET') return writing.fetch(address, { ...init, signal })
+    const response = await reading.fetch(address, { ...init, signal })
+    if (response.url && new URL(response.url).origin !== new URL(address).origin) {
+      await response.body?.cancel()
+      throw new BadAnswer('it redirects to another host')
+    }
+    return response
+  }
+
+  /** Asks the MCP server without a token, to see its challenge. */
+  async function challenge() {
+    const message = {
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'initialize',
+      params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'muster', version: '1' } },
+    }
+    const post = { method: 'POST', body: JSON.stringify(message) }
+    const headers = { 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream' }
+    const response = await fetch(url, { ...(transport !== 'sse' && post), headers }).catch((cause: unknown) => {
+      const reason = causeIn(cause, cleaner([])) ?? 'the connection failed'
+      throw new AuthorizationProblem(`the MCP server cannot be reached: ${reason}`, { cause })
+    })
+    await response.body?.cancel()
+    return response.status === 401 || response.status === 403 ? extractWWWAuthenticateParams(response) : {}
+  }
+
+  async function find(): Promise<Discovered> {
+    const { resourceMetadataUrl, scope } = await challenge()
+    const found = await discoverOAuthServerInfo(url, {
+      ...(resourceMetadataUrl && { resourceMetadataUrl }),
+      fetchFn: fetch,
+    })
+    const { authorizationServerMetadata: metadata, authorizationServerUrl, resourceMetadata } = found
+    const requestedResource = resourceUrlFromServerUrl(url)
+    const resource = resourceMetadata?.resource ?? requestedResource.href
+    if (!checkResourceAllowed({ requestedResource, configuredResource: resource })) {
+      throw new AuthorizationProblem('the MCP server names a resource that is not its own address')
+    }
+    if (resourceMetadata?.authorization_servers?.length && !metadata) {
+      throw new AuthorizationProblem('the authorization server has no metadata at its well-known addresses')
+    }
+    const wanted = scope ?? resourceMetadata?.scopes_supported?.join(' ')
+    const offline = wanted && metadata?.scopes_supported?.includes('offline_access') ? 'offline_access' : undefined
+    return {
+      issuer: metadata?.issuer ?? authorizationServerUrl,
+      ...(metadata && { metadata: brief(metadata) }),
+      resource,
+      scope: joinScopes(wanted, offline)?.slice(0, MAX_SCOPE),
+    }
+  }
+
+  const common = ({ metadata, resource }: Issuer) => ({ ...(metadata && { metadata }), resource, fetchFn: fetch })
+
+  return {
+    discover: () => explained(find),
+    register: (server, redirectUri, scope) =>
+      explained(async () => {
+        const { client_id, client_secret, token_endpoint_auth_method } = await registerClient(server.issuer, {
+          ...common(server),
+          ...(scope && { scope }),
+          clientMetadata: {
+            ...CLIENT_METADATA,
+            redirect_uris: [redirectUri],
+            token_endpoint_auth_method: authMethodFor(server),
+            application_type: isLoopback(new URL(redirectUri)) ? 'native' : 'web',
+          },
+        })
+        return {
+          client_id,
+          ...(client_secret && { client_secret }),
+          ...(token_endpoint_auth_method && { token_endpoint_auth_method }),
+        }
+      }),
+    begin: (server, client, { redirectUri, scope, state }) =>
+      explained(async () => {
+        const { authorizationUrl: address, codeVerifier: verifier } = await startAuthorization(server.issuer, {
+          ...common(server),
+          ...(scope && { scope }),
+          ...{ clientInformation: client, redirectUrl: redirectUri, state },
+        })
+        if (address.protocol !== 'https:' && !isLoopback(address)) {
+          throw new AuthorizationProblem('the page of the authorization server is not https')
+        }
+        return { address, verifier }
+      }),
+    redeem: (server, client, { query, redirectUri, verifier, scope }) =>
+      explained(async () => {
+        const iss = query.get('iss') ?? undefined
+        const issParameterSupported = server.metadata?.authorization_response_iss_parameter_supported === true
+        validateAuthorizationResponseIssuer({ iss, expectedIssuer: server.metadata?.issuer, issParameterSupported })
+        if (query.get('error') === 'access_denied') throw new AuthorizationProblem('the access was denied')
+        const code = query.get('code')
+        if (!code || query.has('error'))
+          throw new AuthorizationProblem('the authorization server answered with an error')
+        const tokens = await exchangeAuthorization(server.issuer, {
+          ...common(server),
+          ...{ clientInformation: client, authorizationCode: code, codeVerifier: verifier, redirectUri },
+          ...(iss !== undefined && { iss }),
+        })
+        return toGrant(server, client, tokens, scope)
+      }),
+    refresh: (grant) =>
+      explained(async () => {
+        const { client, refreshToken = '', scope, account } = grant
+        const options = { ...common(grant), clientInformation: client, refreshToken }
+        const renewed = toGrant(grant, client, await refreshAuthorization(grant.issuer, options), scope)
+        return account === undefined ? renewed : { account, ...renewed }
+      }),
+    clientCredentials: (server, client, scope) =>
+      explained(async () => {
+        const parameters = new URLSearchParams({ grant_type: 'client_credentials', ...(scope && { scope }) })
+        const provider = {
+          redirectUrl: undefined,
+          clientMetadata: { redirect_uris: [] },
+          clientInformation: () => client,
+          prepareTokenRequest: () => parameters,
+        } as unknown as Parameters<typeof fetchToken>[0]
+        return toGrant(server, client, await fetchToken(provider, server.issuer, common(server)), scope)
+      }),
+    revoke: (grant) =>
+      explained(async () => {
+        const { client, metadata, accessToken, refreshToken } = grant
+        const endpoint = metadata?.revocation_endpoint
+        if (!endpoint || (!endpoint.startsWith('https:') && !isLoopback(new URL(endpoint)))) return false
+        const form = new URLSearchParams(
+          refreshToken === undefined
+            ? { token: accessToken, token_type_hint: 'access_token' }
+            : { token: refreshToken, token_type_hint: 'refresh_token' },
+        )
+        const headers = authenticate(client, metadata, form)
+        const response = await fetch(endpoint, { method: 'POST', headers, body: form })
+        await response.body?.cancel()
+        return response.ok
+      }),
+    async [Symbol.asyncDispose]() {
+      await Promise.all([reading.close(), writing.close()])
+    },
+  }
+}
+
+/** Returns the parts of metadata that are used, because the rest may be long. */
+const brief = (metadata: AuthorizationServerMetadata): OAuthMetadata => ({
+  issuer: metadata.issuer,
+  authorization_endpoint: metadata.authorization_endpoint,
+  token_endpoint: metadata.token_endpoint,
+  registration_endpoint: metadata.registration_endpoint,
+  ...('revocation_endpoint' in metadata && { revocation_endpoint: String(metadata.revocation_endpoint) }),
+  response_types_supported: metadata.response_types_supported,
+  code_challenge_methods_supported: metadata.code_challenge_methods_supported,
+  token_endpoint_auth_methods_supported: metadata.token_endpoint_auth_methods_supported,
+  authorization_response_iss_parameter_supported: metadata.authorization_response_iss_parameter_supported,
+  client_id_metadata_document_supported: metadata.client_id_metadata_document_supported,
+})
+
+const isLoopback = ({ protocol, hostname }: URL): boolean =>
+  protocol === 'http:' && /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname)
+
+/** Authentication methods in order of preference. */
+const AUTH_METHODS = ['client_secret_basic', 'client_secret_post', 'none']
+
+const authMethodFor = ({ metadata }: Issuer): string => {
+  const supported = metadata?.token_endpoint_auth_methods_supported
+  return AUTH_METHODS.find((method) => !supported || supported.includes(method)) ?? 'none'
+}
+
+/** Adds the authentication of a client to a form (RFC 6749, section 2.3.1). Returns the headers. */
+function authenticate(client: OAuthClient, metadata: OAuthMetadata, form: URLSearchParams) {
+  const headers = new Headers({ Accept: 'application/json' })
+  const { client_id, client_secret = '' } = client
+  const method = selectClientAuthMethod(client, metadata.token_endpoint_auth_methods_supported ?? [])
+  if (method === 'client_secret_basic') {
+    headers.set(
+      'Authorization',
+      `Basic ${btoa(`${encodeURIComponent(client_id)}:${encodeURIComponent(client_secret)}`)}`,
+    )
+    return headers
+  }
+  form.set('client_id', client_id)
+  if (method === 'client_secret_post') form.set('client_secret', client_secret)
+  return headers
+}
+
+const isToken = (text: string): boolean => text.length <= MAX_TOKEN && /^[\x21-\x7e]+$/.test(text)
+
+/** Checks the answer of a token endpoint. `scope`: the requested one, which is granted unless the answer states another. */
+function toGrant(server: Issuer, client: OAuthClient, tokens: OAuthTokens, scope: string | undefined): Grant {
+  const { access_token: accessToken, refresh_token: refreshToken, token_type, expires_in: expiresIn, id_token } = tokens
+  if (!/^bearer$/i.test(token_type)) throw new AuthorizationProblem('the tokens are no bearer tokens')
+  if (!isToken(accessToken) || (refreshToken !== undefined && !isToken(refreshToken))) {
+    throw new AuthorizationProblem('the tokens have characters that no header can contain')
+  }
+  const granted = (tokens.scope ?? scope)?.slice(0, MAX_SCOPE)
+  const account = id_token === undefined ? undefined : accountOf(id_token)
+  return {
+    ...{ issuer: server.issuer, resource: server.resource, client, accessToken },
+    ...(server.metadata && { metadata: server.metadata }),
+    ...(refreshToken !== undefined && { refreshToken }),
+    ...(granted && { scope: granted }),
+    ...(expiresIn !== undefined && { expiresIn }),
+    ...(account && { account }),
+  }
+}
+
+/** Returns the name of an account, for people only: the token came straight from the server, and decides nothing. */
+function accountOf(idToken: string): string | undefined {
+  try {
+    const { email, preferred_username, name } = decodeJwt<Record<string, unknown>>(idToken)
+    const found = [email, preferred_username, name].find((claim) => typeof claim === 'string' && claim !== '')
+    return typeof found === 'string' ? cleaner([])(found, MAX_ACCOUNT) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Errors that asking again does not change (RFC 6749, section 5.2). */
+const FINAL: ReadonlySet<string> = new Set(['invalid_grant', 'invalid_client', 'unauthorized_client'])
+
+async function explained<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (cause) {
+    throw toProblem(cause)
+  }
+}
+
+function toProblem(cause: unknown): AuthorizationProblem {
+  if (cause instanceof AuthorizationProblem) return cause
+  if (cause instanceof IssuerMismatchError) {
+    return new AuthorizationProblem('the answer is of another authorization server (issuer mismatch)', { cause })
+  }
+  if (cause instanceof InsecureTokenEndpointError) {
+    return new AuthorizationProblem('the token endpoint of the authorization server is not https', { cause })
+  }
+  if (cause instanceof RegistrationRejectedError) {
+    return new AuthorizationProblem('the authorization server does not register clients: give a clientId', { cause })
+  }
+  if (cause instanceof OAuthError) {
+    const code = /^[a-z_]{1,60}$/.test(cause.code) ? cause.code : 'an error'
+    return new AuthorizationProblem(`the authorization server answered ${code}`, { cause, isFinal: FINAL.has(code) })
+  }
+  if (cause instanceof Error && (cause.name === 'TimeoutError' || cause.name === 'AbortError')) {
+    return new AuthorizationProblem('the authorization server does not answer in time', { cause })
+  }
+  const reason = causeIn(cause, cleaner([]))
+  return new AuthorizationProblem(`the authorization server cannot be used: ${reason ?? 'its answer is not valid'}`, {
+    cause,
+  })
+}

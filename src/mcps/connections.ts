@@ -1,0 +1,305 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { dataKeyOf, readDataKey } from '../crypto/data-key.ts'
+import { seal, unseal } from '../crypto/envelope.ts'
+import type { Prisma, Tx } from '../db/client.ts'
+import type { Deps } from '../deps.ts'
+import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
+import { retryWhileUnavailable } from '../executions/engine/run/retry.ts'
+import { newId } from '../lib/id.ts'
+import type { Grant, OAuthClient } from './authorization.ts'
+import { includesScope, joinScopes } from './scope.ts'
+import { AuthorizationProblem } from './unreachable.ts'
+
+// The tokens of members for MCP servers (contract-2.md section 2.13).
+
+/** A token is refreshed this long before its end (ms), so that it does not end on its way. */
+const MARGIN = 30_000
+/** Lease of a refresh (ms): more than a refresh can take, whatever the clocks of the servers say. */
+const LEASE = 60_000
+/** Interval at which a server looks whether another one has finished a refresh (ms). */
+const POLL = 100
+
+export type ConnectionDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'clock' | 'log'>
+
+/** The columns of an MCP server that decide which tokens it gets. */
+export type OAuthServer = Pick<
+  Prisma.McpServerGetPayload<object>,
+  | 'id'
+  | 'organizationId'
+  | 'name'
+  | 'url'
+  | 'transport'
+  | 'auth'
+  | 'clientId'
+  | 'clientSecret'
+  | 'scope'
+  | 'updatedAt'
+  | 'writtenBy'
+>
+
+export type ConnectionRow = Prisma.McpConnectionGetPayload<object>
+
+/** The state of a connection for the caller. */
+export type ConnectionState = 'connected' | 'expired' | 'none'
+
+/** Returns the state of a member's connection to a server at `url`. */
+export const stateOf = (
+  url: string,
+  row: Pick<ConnectionRow, 'url' | 'hasEnded'> | null | undefined,
+): ConnectionState => {
+  if (!row || row.url !== url) return 'none'
+  return row.hasEnded ? 'expired' : 'connected'
+}
+
+type Owner = { organizationId: string; mcpId: string; userId: string; url: string }
+
+/** Returns the encryption context of tokens. For another user, server or address they do not decrypt. */
+const placeOf = ({ organizationId, mcpId, userId, url }: Owner) => ['mcp tokens', organizationId, mcpId, userId, url]
+
+/** Stores the tokens of a member in a transaction, instead of earlier ones. */
+export async function storeGrant(tx: Tx, dataKey: Buffer, owner: Owner, grant: Grant, now: Date): Promise<void> {
+  const { mcpId, userId, url } = owner
+  const data = { ...tokenColumns(dataKey, owner, grant, now), url, issuer: grant.issuer, neededScope: null }
+  await tx.mcpConnection.upsert({
+    where: { mcpId_userId: { mcpId, userId } },
+    create: { ...owner, ...data, createdAt: now },
+    update: { ...data, version: { increment: 1 }, refreshId: null, refreshUntil: null, createdAt: now },
+    select: { mcpId: true },
+  })
+}
+
+const tokenColumns = (dataKey: Buffer, owner: Owner, grant: Grant, now: Date) => ({
+  sealed: seal(dataKey, placeOf(owner), Buffer.from(JSON.stringify(grant))),
+  account: grant.account ?? null,
+  scope: grant.scope ?? null,
+  hasEnded: false,
+  expiresAt: grant.expiresIn === undefined ? null : new Date(now.getTime() + grant.expiresIn * 1000),
+  updatedAt: now,
+})
+
+/** Decrypts the tokens of a connection. */
+export async function openGrant(deps: Pick<Deps, 'db' | 'wrappingKey'>, row: ConnectionRow): Promise<Grant> {
+  const dataKey = await readDataKey(deps, row.organizationId)
+  return JSON.parse(unseal(dataKey, placeOf(row), row.sealed).toString()) as Grant
+}
+
+/** The token to send with a request, and the version of the connection that it is from. */
+type Token = { text: string; version: number; until: number; scope: string | null }
+
+/** Gives the requests of one connection their token. */
+export type Bearer = {
+  /** Returns the token. Throws {@link AuthorizationNeeded} if the user must connect first. */
+  token(): Promise<string>
+  /** Makes the next request read the token again, in case the user has disconnected. */
+  forget(): void
+  /** Returns another token after a refused one, possibly the same if no other can be had. Throws {@link AuthorizationNeeded}. */
+  renew(refused: string): Promise<string>
+  /**
+   * Records the scope that a refused request needs and throws {@link AuthorizationNeeded}. Returns if connecting again
+   * would give no more.
+   */
+  widen(scope: string | undefined): Promise<void>
+}
+
+/** Returns the bearer of a server's requests for a user; undefined for a server without OAuth. */
+export async function bearerFor(
+  deps: ConnectionDeps,
+  server: OAuthServer,
+  userId: string,
+  signal: AbortSignal,
+): Promise<Bearer | undefined> {
+  if (server.auth === 'oauth') return userBearer(deps, server, userId, signal)
+  if (server.auth !== 'client_credentials') return undefined
+  return (await import('./client-credentials.ts')).clientBearer(deps, server)
+}
+
+/** Creates the bearer of a member's tokens. */
+function userBearer(deps: ConnectionDeps, server: OAuthServer, userId: string, signal: AbortSignal): Bearer {
+  let known: Token | null = null
+  const read = async (refused: number | null) => {
+    known = await currentToken(deps, server, userId, refused, signal)
+    return known.text
+  }
+  return {
+    async token() {
+      return known && known.until > deps.clock.now().getTime() + MARGIN ? known.text : read(null)
+    },
+    forget() {
+      known = null
+    },
+    async renew(refused) {
+      if (known && known.text !== refused) return known.text
+      return read(known?.version ?? null)
+    },
+    async widen(scope) {
+      if (!scope || !known || includesScope(known.scope, scope)) return
+      const data = { neededScope: joinScopes(known.scope, scope) ?? null, updatedAt: deps.clock.now() }
+      await deps.db.mcpConnection.updateMany({ where: { mcpId: server.id, userId, version: known.version }, data })
+      throw new AuthorizationNeeded(server)
+    },
+  }
+}
+
+/**
+ * Reads the token of a member, refreshed if it ends soon or is of the `refused` version. Of all servers one refreshes and
+ * the others wait, because a refresh token can be used once. Throws {@link AuthorizationNeeded} without valid tokens, and
+ * an {@link AuthorizationProblem} if the authorization server does not answer.
+ */
+async function currentToken(
+  deps: ConnectionDeps,
+  server: OAuthServer,
+  userId: string,
+  refused: number | null,
+  signal: AbortSignal,
+): Promise<Token> {
+  const { db, clock } = deps
+  const where = { mcpId_userId: { mcpId: server.id, userId } }
+  for (let isFresh = false; ; ) {
+    signal.throwIfAborted()
+    const row = await db.mcpConnection.findUnique({ where })
+    if (!row || stateOf(server.url, row) !== 'connected') throw new AuthorizationNeeded(server)
+    const now = clock.now().getTime()
+    const until = row.expiresAt?.getTime() ?? Number.POSITIVE_INFINITY
+    const grant = await openGrant(deps, row)
+    const token = { text: grant.accessToken, version: row.version, until, scope: row.scope }
+    if (row.version !== refused && (isFresh || until > now + MARGIN)) return token
+    if (grant.refreshToken === undefined) {
+      if (row.version !== refused && until > now) return token
+      await end(deps, row)
+      throw new AuthorizationNeeded(server)
+    }
+    const refreshId = newId()
+    const lease = { refreshId, refreshUntil: new Date(now + LEASE) }
+    const { count } = await db.mcpConnection.updateMany({
+      where: {
+        ...{ mcpId: row.mcpId, userId, version: row.version },
+        OR: [{ refreshUntil: null }, { refreshUntil: { lt: new Date(now) } }],
+      },
+      data: lease,
+    })
+    if (count) await refresh(deps, server, row, grant, refreshId)
+    else await sleep(POLL, undefined, { signal })
+    isFresh = count > 0
+  }
+}
+
+/** Refreshes tokens under the lease `refreshId`, and stores them even if the run ends meanwhile. */
+async function refresh(
+  deps: ConnectionDeps,
+  server: OAuthServer,
+  row: ConnectionRow,
+  grant: Grant,
+  refreshId: string,
+): Promise<void> {
+  const { db, clock, log } = deps
+  const leased = { mcpId: row.mcpId, userId: row.userId, refreshId }
+  const patience = AbortSignal.timeout(LEASE / 2)
+  const write = (data: Prisma.McpConnectionUpdateManyMutationInput) =>
+    retryWhileUnavailable(() => db.mcpConnection.updateMany({ where: leased, data }), patience)
+  const free = { refreshId: null, refreshUntil: null }
+  const { openAuthorization } = await import('./authorization.ts')
+  await using authorization = openAuthorization(deps.settings, server)
+  let renewed: Grant
+  try {
+    renewed = await authorization.refresh(grant)
+  } catch (error) {
+    const { isFinal, message } = error as AuthorizationProblem
+    log.warn(
+      { mcpId: row.mcpId, userId: row.userId, reason: message, isFinal },
+      'failed to refresh the tokens of a user',
+    )
+    await write(isFinal ? { ...free, hasEnded: true, updatedAt: clock.now() } : free)
+    if (isFinal) return
+    throw error
+  }
+  const dataKey = await readDataKey(deps, row.organizationId)
+  const { count } = await write({
+    ...tokenColumns(dataKey, row, renewed, clock.now()),
+    ...free,
+    version: { increment: 1 },
+  })
+  // The user has disconnected or connected again meanwhile, or the address has changed.
+  if (!count) await authorization.revoke(renewed).catch(() => {})
+}
+
+/** Marks tokens as ended, unless they have changed meanwhile. */
+async function end({ db, clock }: ConnectionDeps, { mcpId, userId, version }: ConnectionRow): Promise<void> {
+  const where = { mcpId, userId, version }
+  await db.mcpConnection.updateMany({ where, data: { hasEnded: true, updatedAt: clock.now() } })
+}
+
+/** Returns the encryption context of a client's secret, registered at an issuer or given for an address. */
+const clientPlace = ({ organizationId, id }: Pick<OAuthServer, 'organizationId' | 'id'>, at: string) => [
+  'mcp client',
+  organizationId,
+  id,
+  at,
+]
+
+/** Encrypts the secret of a client that was given by hand. It is valid for the server's present address only. */
+export const sealClientSecret = (
+  dataKey: Buffer,
+  server: Pick<OAuthServer, 'organizationId' | 'id' | 'url'>,
+  secret: string,
+) => seal(dataKey, clientPlace(server, server.url), Buffer.from(secret))
+
+/**
+ * Returns the client that was given by hand for a server; null if none was. It is bound to the issuer that it is first used
+ * with, so that another one never gets its secret. Throws an {@link AuthorizationProblem} for another issuer.
+ */
+export async function givenClient(
+  deps: ConnectionDeps,
+  server: OAuthServer,
+  issuer: string,
+  redirectUri: string,
+): Promise<OAuthClient | null> {
+  const { id: mcpId, organizationId, clientId, clientSecret } = server
+  if (clientId === null) return null
+  if (clientSecret === null) return { client_id: clientId }
+  const bound = await deps.db.mcpClient.findFirst({ where: { mcpId, isGiven: true } })
+  if (bound && bound.issuer !== issuer) {
+    throw new AuthorizationProblem(
+      `the authorization server has changed to ${new URL(issuer).origin}: give the clientSecret again`,
+    )
+  }
+  const dataKey = await readDataKey(deps, organizationId)
+  const secret = unseal(dataKey, clientPlace(server, server.url), clientSecret).toString()
+  const client = { client_id: clientId, client_secret: secret }
+  if (!bound) await storeClient(deps, server, { issuer, redirectUri, isGiven: true }, client)
+  return client
+}
+
+/** Returns the client that was registered for a server at an issuer; null if none was, or for another address. */
+export async function registeredClient(
+  deps: ConnectionDeps,
+  server: OAuthServer,
+  issuer: string,
+  redirectUri: string,
+): Promise<OAuthClient | null> {
+  const row = await deps.db.mcpClient.findUnique({ where: { mcpId_issuer: { mcpId: server.id, issuer } } })
+  if (!row || row.isGiven || row.redirectUri !== redirectUri) return null
+  const dataKey = await readDataKey(deps, server.organizationId)
+  return JSON.parse(unseal(dataKey, clientPlace(server, issuer), row.sealed).toString()) as OAuthClient
+}
+
+/** Stores a client for the server at an issuer. */
+export async function storeClient(
+  { db, clock, wrappingKey }: ConnectionDeps,
+  server: OAuthServer,
+  { issuer, ...how }: { issuer: string; redirectUri: string; isGiven: boolean },
+  client: OAuthClient,
+): Promise<void> {
+  const { organizationId, id: mcpId } = server
+  const now = clock.now()
+  await db.$transaction(async (tx) => {
+    const dataKey = await dataKeyOf(tx, { wrappingKey }, organizationId, now)
+    const sealed = seal(dataKey, clientPlace(server, issuer), Buffer.from(JSON.stringify(client)))
+    const data = { ...how, sealed, createdAt: now }
+    await tx.mcpClient.upsert({
+      where: { mcpId_issuer: { mcpId, issuer } },
+      create: { organizationId, mcpId, issuer, ...data },
+      update: data,
+      select: { mcpId: true },
+    })
+  })
+}

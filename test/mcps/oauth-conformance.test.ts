@@ -1,0 +1,94 @@
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { AuthorizationNeeded } from '../../src/executions/engine/run/abort.ts'
+import * as service from '../../src/mcps/service.ts'
+import { signedIn } from '../support/browser-session.ts'
+import { runConformance } from '../support/conformance.ts'
+import { signInTo } from '../support/oauth-mcp.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+// The official conformance tests of clients, for authorization (contract-2.md section 2.13): a whole service is the client.
+
+let server: TestServer
+let ann: Member
+beforeAll(async () => {
+  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' })
+  ann = await server.member({ organization: 'Acme' })
+})
+afterAll(() => server[Symbol.asyncDispose]())
+
+type Context = { client_id?: string; client_secret?: string }
+
+/** Maximum number of sign-ins of a client: one, and one for more scope. */
+const MAX_SIGN_INS = 2
+
+/** Adds an MCP server, connects as its user, and calls its first tool. */
+async function act(url: string, scenario: string, { client_id, client_secret }: Context): Promise<void> {
+  const auth = scenario.startsWith('auth/client-credentials') ? 'client_credentials' : 'oauth'
+  const client = { ...(client_id && { clientId: client_id }), ...(client_secret && { clientSecret: client_secret }) }
+  const body = { name: scenario, url, auth, ...client }
+  const created = await request(server, 'POST', '/api/v1/mcps', { token: ann.token, body })
+  const { deps } = server.service
+  const browser = await signedIn(server, ann.userId)
+  for (let signIns = 0; ; signIns++) {
+    const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id: created.body.id } })
+    const run = { userId: ann.userId, spaceId: null, isForeign: false }
+    const { signal } = new AbortController()
+    try {
+      const mcp = await service.connect(deps, row, signal, run)
+      const [tool] = mcp.tools
+      if (tool) await mcp.call(tool.name, {}, signal).finally(() => mcp.close())
+      return
+    } catch (error) {
+      if (!(error instanceof AuthorizationNeeded) || signIns === MAX_SIGN_INS) throw error
+      await signInTo(server, row.id, ann, browser)
+    }
+  }
+}
+
+const handle = async (req: IncomingMessage, res: ServerResponse) => {
+  const { searchParams } = new URL(req.url ?? '', 'http://localhost')
+  const [url = '', scenario = '', context = ''] = ['url', 'scenario', 'context'].map(
+    (name) => searchParams.get(name) ?? '',
+  )
+  // The service has tests of its own for the rest of the protocol.
+  if (!scenario.startsWith('auth/')) return void res.writeHead(404).end()
+  const failed = await act(url, scenario, JSON.parse(context)).then(
+    () => null,
+    (error: Error) => error,
+  )
+  res.writeHead(failed ? 500 : 200).end()
+}
+
+/** Scenarios of optional parts that the service does not have. */
+const LEFT_OUT = [
+  // The document's address there is not the one of this service.
+  'auth/basic-cimd',
+  'auth/client-credentials-jwt',
+  'auth/enterprise-managed-authorization',
+  'auth/dpop',
+  'auth/dpop-nonce',
+  'auth/wif-jwt-bearer',
+]
+
+describe('the conformance tests of authorization', () => {
+  it('pass with the service as their client', async () => {
+    const control = createServer(handle).listen(0, '127.0.0.1')
+    await once(control, 'listening')
+    try {
+      const MUSTER_CONTROL = `http://127.0.0.1:${(control.address() as AddressInfo).port}`
+      const command = `${process.execPath} ${fileURLToPath(import.meta.resolve('../support/conformance-client.mjs'))}`
+      const failures = await runConformance(['client', '--suite', 'all', '--command', command], { MUSTER_CONTROL })
+      const ours = Object.entries(failures).filter(([name]) => name.startsWith('auth/') && !LEFT_OUT.includes(name))
+      expect(ours.length).toBeGreaterThan(20)
+      expect(Object.fromEntries(ours.filter(([, checks]) => checks.length))).toEqual({})
+    } finally {
+      control.closeAllConnections()
+      control.close()
+    }
+  }, 120_000)
+})

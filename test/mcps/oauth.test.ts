@@ -1,0 +1,381 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { expireConnection } from '../../src/executions/engine/queue/connections.ts'
+import { signedIn } from '../support/browser-session.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type OAuthMcp, signInTo, startOAuthMcp, visitPage } from '../support/oauth-mcp.ts'
+import { request } from '../support/rest.ts'
+import { type Member, startServer, type TestServer } from '../support/server.ts'
+
+// OAuth of MCP servers (contract-2.md section 2.13) against a real MCP server with an authorization server.
+
+let server: TestServer
+let model: ModelServer
+let oauth: OAuthMcp
+let ann: Member
+let bob: Member
+beforeAll(async () => {
+  model = await startModelServer()
+  oauth = await startOAuthMcp()
+  server = await startServer({
+    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test', ALLOW_PRIVATE_NETWORK: 'true' },
+  })
+  ann = await server.member({ organization: 'Acme' })
+  bob = await server.member({ organization: 'Acme' })
+})
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await oauth[Symbol.asyncDispose]()
+  await model.close()
+})
+const pristine = () => ({ answer: {}, broken: {}, account: 'ada@example.org', expiresIn: 3600, neededScope: '' })
+let metadata: OAuthMcp['metadata']
+let resource: OAuthMcp['resource']
+beforeAll(() => {
+  metadata = oauth.metadata
+  resource = oauth.resource
+})
+afterEach(() => Object.assign(oauth, pristine(), { metadata, resource }))
+
+const call = (who: Member, method: string, path: string, body?: object) =>
+  request(server, method, `/api/v1${path}`, { token: who.token, ...(body && { body }) })
+
+async function createMcp(fields: object = {}, who = ann): Promise<string> {
+  const answer = await call(who, 'POST', '/mcps', { name: 'Guarded', url: oauth.url, auth: 'oauth', ...fields })
+  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
+  return answer.body.id
+}
+
+const visit = (address: string | URL, headers: Record<string, string> = {}) => visitPage(server, address, headers)
+
+/** Connects a member as in a browser. Returns the last address, in the console. */
+const connect = async (id: string, who = ann): Promise<URL> =>
+  signInTo(server, id, who, await signedIn(server, who.userId))
+
+const outcome = ({ pathname, searchParams }: URL) => [pathname, searchParams.get('connection')]
+const CONNECTED = ['/app/mcps', 'connected']
+
+const tools = (id: string, who = ann) => call(who, 'GET', `/mcps/${id}/tools`)
+const mcpOf = async (id: string, who = ann) => (await call(who, 'GET', `/mcps/${id}`)).body.mcp
+
+describe('a member', () => {
+  it('connects in a browser, uses the tools, and disconnects', async () => {
+    const id = await createMcp()
+    expect(await mcpOf(id)).toMatchObject({ auth: 'oauth', connection: 'none', connectedAs: null })
+    expect(await tools(id)).toMatchObject({
+      status: 409,
+      body: { message: 'You are not connected to this MCP server' },
+    })
+    const page = await connect(id)
+    expect(outcome(page)).toEqual(CONNECTED)
+    expect(page.searchParams.get('mcp')).toBe(id)
+    expect(await mcpOf(id)).toMatchObject({ connection: 'connected', connectedAs: 'ada@example.org' })
+    expect((await tools(id)).status).toBe(200)
+    const gone = await call(ann, 'DELETE', `/mcps/${id}/connection`)
+    expect(gone.body).toMatchObject({ success: true, revoked: true })
+    expect(oauth.refresh.get(oauth.revoked.at(-1) ?? '')?.isRevoked).toBe(true)
+    expect(await mcpOf(id)).toMatchObject({ connection: 'none', connectedAs: null })
+    expect((await tools(id)).status).toBe(409)
+    expect((await call(ann, 'DELETE', `/mcps/${id}/connection`)).status).toBe(404)
+  })
+})
+
+describe('a sign-in', () => {
+  it('sends PKCE, resource and the redirect address, and registers the service once', async () => {
+    const id = await createMcp({ scope: 'read write' })
+    const before = oauth.clients.size
+    const browser = await signedIn(server, ann.userId)
+    const { url } = (await call(ann, 'POST', `/mcps/${id}/connect`)).body
+    const asked = await visit(url, browser.headers)
+    expect(Object.fromEntries(asked.searchParams)).toMatchObject({
+      ...{ response_type: 'code', code_challenge_method: 'S256', resource: oauth.url, scope: 'read write' },
+      redirect_uri: expect.stringMatching(/\/api\/mcps\/oauth\/callback$/),
+    })
+    expect(outcome(await visit(await visit(asked), browser.headers))).toEqual(CONNECTED)
+    expect(outcome(await connect(id, bob))).toEqual(CONNECTED)
+    expect(oauth.clients.size).toBe(before + 1)
+    expect([...oauth.clients.values()].at(-1)).toMatchObject({ grant_types: ['authorization_code', 'refresh_token'] })
+  })
+
+  it('works once, and only in the session and for the user that began it', async () => {
+    const id = await createMcp()
+    const [own, second, other] = [
+      await signedIn(server, ann.userId),
+      await signedIn(server, ann.userId),
+      await signedIn(server, bob.userId),
+    ]
+    const { url } = (await call(ann, 'POST', `/mcps/${id}/connect`)).body
+    expect((await visit(url)).pathname).toBe('/app/sign-in')
+    expect(outcome(await visit(url, other.headers))[1]).toBe('other_user')
+    const asked = await visit(url, own.headers)
+    expect(outcome(await visit(url, own.headers))[1]).toBe('expired')
+    const back = await visit(asked)
+    expect(outcome(await visit(back, other.headers))[1]).toBe('other_user')
+    expect(outcome(await visit(back, second.headers))[1]).toBe('other_user')
+    expect(outcome(await visit(back))[1]).toBe('other_user')
+    expect(await mcpOf(id)).toMatchObject({ connection: 'none' })
+    expect(outcome(await visit(back, own.headers))).toEqual(CONNECTED)
+    expect(outcome(await visit(back, own.headers))[1]).toBe('expired')
+  })
+
+  it.each<[string, () => void]>([
+    [
+      'the answer is of another issuer (mix-up)',
+      () => Object.assign(oauth, { answer: { iss: 'https://evil.example' } }),
+    ],
+    ['the answer has no issuer', () => Object.assign(oauth, { answer: { iss: '' } })],
+    ['the code was injected', () => Object.assign(oauth, { answer: { code: 'code-of-somebody-else' } })],
+    ['the user denies it', () => Object.assign(oauth, { answer: { error: 'access_denied' } })],
+    ['the token endpoint redirects', () => redirecting('/token', 'http://127.0.0.1:1/steal')],
+    ['the tokens are no bearer tokens', () => answering('/token', { access_token: 'a', token_type: 'mac' })],
+    ['a token would break a header', () => answering('/token', { access_token: 'a\r\nX: y', token_type: 'bearer' })],
+    ['the token endpoint answers endlessly', () => endless('/token')],
+  ])('fails without a connection if %s', async (_, breakIt) => {
+    const id = await createMcp()
+    breakIt()
+    expect(outcome(await connect(id))).toEqual(['/app/mcps', 'refused'])
+    expect(await mcpOf(id)).toMatchObject({ connection: 'none' })
+  })
+
+  it.each<[string, () => void, RegExp]>([
+    ['has other metadata than its own', () => metadataWith({ issuer: 'https://evil.example' }), /issuer mismatch/],
+    ['has no PKCE', () => metadataWith({ code_challenge_methods_supported: ['plain'] }), /cannot be used/],
+    ['registers nobody', () => metadataWith({ registration_endpoint: undefined }), /give a clientId/],
+    ['is endless', () => endless('/.well-known/oauth-authorization-server'), /too large/],
+    ['is broken', () => answering('/.well-known/oauth-authorization-server', [1]), /cannot be used/],
+    ['leads elsewhere', () => redirecting('/.well-known/oauth-authorization-server', 'http://localhost:1/'), /./],
+    ['has a page that is no web page', () => metadataWith({ authorization_endpoint: 'ftp://x/y' }), /./],
+    ['is for another resource', () => resourceWith({ resource: 'https://evil.example/mcp' }), /not its own address/],
+  ])('is refused with the reason if the authorization server %s', async (_, breakIt, reason) => {
+    const id = await createMcp()
+    breakIt()
+    const answer = await call(ann, 'POST', `/mcps/${id}/connect`)
+    if (answer.status === 200) {
+      const { headers } = await signedIn(server, ann.userId)
+      expect(outcome(await visit(answer.body.url, headers))[1]).toBe('refused')
+    } else {
+      expect(answer).toMatchObject({ status: 502, body: { code: 'mcp_unreachable' } })
+      expect(answer.body.detail).toMatch(reason)
+    }
+  })
+})
+
+const metadataWith = (fields: object) => Object.assign(oauth, { metadata: { ...metadata, ...fields } })
+const resourceWith = (fields: object) => Object.assign(oauth, { resource: { ...resource, ...fields } })
+const answering = (path: string, body: unknown) => {
+  oauth.broken[path] = (_, res) =>
+    void res.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(body))
+}
+const redirecting = (path: string, Location: string) => {
+  oauth.broken[path] = (_, res) => void res.writeHead(307, { Location }).end()
+}
+const endless = (path: string) => {
+  oauth.broken[path] = (_, res) => {
+    res.writeHead(200, { 'Content-Type': 'application/json' })
+    const pour = () => {
+      while (!res.destroyed && res.write(' '.repeat(64 * 1024)));
+      if (!res.destroyed) res.once('drain', pour)
+    }
+    pour()
+  }
+}
+
+describe('the tokens', () => {
+  it('are encrypted, and neither an answer nor the log has them', async () => {
+    const id = await createMcp()
+    await connect(id)
+    const row = await server.service.deps.db.mcpConnection.findFirstOrThrow({ where: { mcpId: id } })
+    const issued = [...oauth.access.keys(), ...oauth.refresh.keys()]
+    const texts = [Buffer.from(row.sealed).toString('latin1'), JSON.stringify(await mcpOf(id)), ...server.logs]
+    for (const text of texts) for (const token of issued) expect(text).not.toContain(token)
+  })
+
+  it('are refreshed once, however many servers do it at the same time', async () => {
+    const id = await createMcp()
+    oauth.expiresIn = 1
+    await connect(id)
+    oauth.expiresIn = 3600
+    const { deps } = server.service
+    const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
+    const before = oauth.forms.length
+    const { bearerFor } = await import('../../src/mcps/connections.ts')
+    const bearers = await Promise.all(
+      Array.from({ length: 8 }, () => bearerFor(deps, row, ann.userId, new AbortController().signal)),
+    )
+    const tokens = new Set(await Promise.all(bearers.map((bearer) => bearer?.token())))
+    expect(tokens.size).toBe(1)
+    expect(oauth.forms.slice(before).map((form) => form.get('grant_type'))).toEqual(['refresh_token'])
+    expect((await tools(id)).status).toBe(200)
+  })
+
+  it('stay if the authorization server is away, and end if it refuses them', async () => {
+    const id = await createMcp()
+    oauth.expiresIn = 1
+    await connect(id)
+    oauth.broken['/token'] = (_, res) => void res.writeHead(503).end()
+    expect(await tools(id)).toMatchObject({ status: 502 })
+    expect(await mcpOf(id)).toMatchObject({ connection: 'connected' })
+    delete oauth.broken['/token']
+    oauth.refresh.clear()
+    expect((await tools(id)).status).toBe(409)
+    expect(await mcpOf(id)).toMatchObject({ connection: 'expired' })
+    oauth.expiresIn = 3600
+    await connect(id)
+    expect(await mcpOf(id)).toMatchObject({ connection: 'connected' })
+  })
+
+  it('are replaced if the server has revoked the access token', async () => {
+    const id = await createMcp()
+    await connect(id)
+    for (const [token] of oauth.access) oauth.access.delete(token)
+    expect((await tools(id)).status).toBe(200)
+  })
+
+  it('are sent to the address that they were given for only', async () => {
+    const id = await createMcp()
+    await connect(id)
+    const other = await startOAuthMcp()
+    try {
+      await call(ann, 'PATCH', `/mcps/${id}`, { url: other.url })
+      expect(await mcpOf(id)).toMatchObject({ connection: 'none' })
+      expect((await tools(id)).status).toBe(409)
+      expect(other.bearers).toEqual([])
+      await call(ann, 'PATCH', `/mcps/${id}`, { url: oauth.url })
+      expect(await mcpOf(id)).toMatchObject({ connection: 'none' })
+    } finally {
+      await other[Symbol.asyncDispose]()
+    }
+  })
+
+  it('end with the membership', async () => {
+    const id = await createMcp()
+    const leaver = await server.member({ organization: 'Acme' })
+    await connect(id, leaver)
+    const owner = await server.member({ organization: 'Acme', role: 'owner' })
+    const path = `/organizations/${owner.organizationId}/members/${leaver.userId}`
+    expect((await call(owner, 'DELETE', path)).status).toBe(200)
+    const { mcpConnection } = server.service.deps.db
+    expect(await mcpConnection.count({ where: { userId: leaver.userId } })).toBe(0)
+  })
+
+  it('belong to their member alone', async () => {
+    const id = await createMcp()
+    await connect(id)
+    expect(await mcpOf(id, bob)).toMatchObject({ connection: 'none', connectedAs: null })
+    expect((await tools(id, bob)).status).toBe(409)
+    const eve = await server.member({ organization: 'Evil & Co' })
+    for (const [method, path] of [
+      ['POST', 'connect'],
+      ['DELETE', 'connection'],
+    ] as const) {
+      expect((await call(eve, method, `/mcps/${id}/${path}`)).status).toBe(404)
+    }
+  })
+})
+
+describe('a client', () => {
+  it('that was given by hand is used, and its secret goes to one issuer only', async () => {
+    oauth.clients.set('by-hand', { client_secret: 'by hand' })
+    const id = await createMcp({ clientId: 'by-hand', clientSecret: 'by hand' })
+    expect(await mcpOf(id)).toMatchObject({ clientId: 'by-hand', clientSecretSet: true })
+    expect(JSON.stringify(await mcpOf(id))).not.toContain('by hand')
+    expect(outcome(await connect(id))).toEqual(CONNECTED)
+    const other = await startOAuthMcp()
+    try {
+      resourceWith({ authorization_servers: [other.issuer] })
+      const answer = await call(ann, 'POST', `/mcps/${id}/connect`)
+      expect(answer.body.detail).toMatch(/has changed to .*: give the clientSecret again/)
+      await call(ann, 'PATCH', `/mcps/${id}`, { url: `${oauth.url}?moved` })
+      expect(await mcpOf(id)).toMatchObject({ clientSecretSet: false })
+    } finally {
+      await other[Symbol.asyncDispose]()
+    }
+  })
+
+  it('signs in as itself with client credentials', async () => {
+    oauth.clients.set('machine', { client_secret: 'machine secret' })
+    const fields = { auth: 'client_credentials', clientId: 'machine' }
+    const bad = await call(ann, 'POST', '/mcps', { name: 'Guarded', url: oauth.url, ...fields })
+    expect(bad).toMatchObject({ status: 400, body: { message: 'Missing required field: clientSecret' } })
+    const id = await createMcp({ ...fields, clientSecret: 'machine secret' })
+    const before = oauth.forms.length
+    for (const who of [ann, bob]) expect((await tools(id, who)).status).toBe(200)
+    expect(oauth.forms.slice(before).map((form) => form.get('grant_type'))).toEqual(['client_credentials'])
+    expect((await call(ann, 'POST', `/mcps/${id}/connect`)).status).toBe(409)
+  })
+})
+
+describe('a run', () => {
+  const agentWith = async (id: string) =>
+    (await call(ann, 'POST', '/agents', { name: 'A', systemPrompt: 'x', mcpInstanceIds: [id] })).body.id
+
+  /** Calls the first tool that is there of some, each once, and then answers. */
+  const calling = (...names: string[]) => {
+    model.fallback = ({ body: { tools: offered = [], messages } }) => {
+      const called = JSON.stringify(messages)
+      const known = offered.map((tool: any) => tool.function.name)
+      const name = names.find((each) => known.includes(each) && !called.includes(`"name":"${each}"`))
+      return name ? { toolCalls: [{ id: `call-${name}`, name, input: { text: 'Hi' } }] } : { tokens: 'Done' }
+    }
+  }
+
+  const begin = async (agentId: string, who = ann): Promise<string> =>
+    (await call(who, 'POST', `/agents/${agentId}/execute`, { message: 'Hello', background: true })).body.executionId
+
+  const execution = async (id: string) => (await call(ann, 'GET', `/executions/${id}`)).body.execution
+  const messages = async (id: string): Promise<any[]> =>
+    (await call(ann, 'GET', `/executions/${id}/logs`)).body.logs.map(({ data }: any) => data)
+
+  it('waits until its user has connected, never with the tokens of another', async () => {
+    const id = await createMcp()
+    await connect(id, bob)
+    calling('connect_to_Guarded', 'echo')
+    const runId = await begin(await agentWith(id))
+    await expect.poll(async () => (await execution(runId)).waitingFor).toBe('authorization')
+    const event = (await messages(runId)).find(({ messageType }) => messageType === 'authorization')
+    expect(event).toMatchObject({ mcpId: id, mcpName: 'Guarded', name: 'connect_to_Guarded' })
+    expect(JSON.stringify(event)).not.toContain('http')
+    oauth.bearers.length = 0
+    await connect(id)
+    await expect.poll(async () => (await execution(runId)).status).toBe('completed')
+    expect(oauth.mcp.calls.at(-1)).toEqual({ tool: 'echo', input: { text: 'Hi' } })
+    expect(new Set(oauth.bearers.map((bearer) => oauth.access.get(bearer)?.account))).toEqual(
+      new Set(['ada@example.org']),
+    )
+  })
+
+  it('asks for the scope that a call needs, and makes the call with it', async () => {
+    const id = await createMcp()
+    await connect(id)
+    const agentId = await agentWith(id)
+    const before = oauth.mcp.calls.length
+    // Listing the tools needs no scope: only the call is refused.
+    calling('echo')
+    model.script(() => {
+      oauth.neededScope = 'write'
+      return { toolCalls: [{ id: 'call-echo', name: 'echo', input: { text: 'Hi' } }] }
+    })
+    const runId = await begin(agentId)
+    await expect.poll(async () => (await execution(runId)).waitingFor).toBe('authorization')
+    const { url } = (await call(ann, 'POST', `/mcps/${id}/connect`)).body
+    const { headers } = await signedIn(server, ann.userId)
+    const asked = await visit(url, headers)
+    expect(asked.searchParams.get('scope')).toBe('read write')
+    await visit(await visit(asked), headers)
+    await expect.poll(async () => (await execution(runId)).status).toBe('completed')
+    expect(oauth.mcp.calls.length).toBe(before + 1)
+  })
+
+  it('continues without the call if its user does not connect in time', async () => {
+    const id = await createMcp()
+    calling('connect_to_Guarded')
+    const runId = await begin(await agentWith(id))
+    await expect.poll(async () => (await execution(runId)).waitingFor).toBe('authorization')
+    const { db, engine } = server.service.deps
+    const row = await db.execution.findUniqueOrThrow({ where: { id: runId } })
+    expect(await db.$transaction((tx) => expireConnection(tx, row, new Date()))).toBe(true)
+    engine.resume(row)
+    await expect.poll(async () => (await execution(runId)).status).toBe('completed')
+    const result = (await messages(runId)).find(({ messageType }) => messageType === 'tool_result')
+    expect(result).toMatchObject({ isError: true, content: expect.stringMatching(/did not connect .* in time/) })
+  })
+})
