@@ -127,7 +127,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/mcps',
-    validateSearch: only('mcp'),
+    validateSearch: only('mcp', 'connection'),
     component: lazyRouteComponent(() => import('./features/mcps/mcps.tsx'), 'Mcps'),
   }),
   createRoute({

@@ -533,6 +533,43 @@ export const texts = {
     operatorGone: 'The operator does not declare this server any more. It can be deleted.',
     badLine: (line: string) => `This line cannot be read: ${line}`,
     schema: 'Input',
+    auth: 'Authentication',
+    auths: {
+      headers: 'Headers and credentials',
+      oauth: 'Each person signs in (OAuth)',
+      client_credentials: 'The server signs in (client credentials)',
+      none: 'None',
+    },
+    clientId: 'Client id',
+    clientIdHelp: 'Only if the service does not register clients itself.',
+    clientSecret: 'Client secret',
+    clientSecretSet: 'A secret is set. It is never shown again.',
+    clientSecretHelp: 'It is never shown again.',
+    scope: 'Scope',
+    scopeHelp: 'Empty: the one that the server asks for.',
+    connection: {
+      title: 'Your connection',
+      connect: 'Connect',
+      again: 'Connect again',
+      disconnect: 'Disconnect',
+      disconnected: 'Disconnected',
+      states: { connected: 'Connected', expired: 'Expired', none: 'Not connected' },
+      as: (name: string) => `as ${name}`,
+      asYou: 'Agents that you run use your account.',
+      help: {
+        expired: 'The service accepts your sign-in no more. Connect again to use its tools.',
+        none: 'Sign in there, so that agents that you run can use its tools as you.',
+      },
+      needed: (name: string) => `This run waits until you connect to ${name}.`,
+      problems: {
+        expired: 'This sign-in was begun too long ago, or finished before. Connect again.',
+        other_user: 'This sign-in belongs to another session or person. Sign in as that person, or connect again.',
+        moved: 'The address of the server has changed meanwhile. Connect again.',
+        refused:
+          'The service did not let you in, or its answer was not valid. Try again, or ask an admin to look in the log.',
+        failed: 'Something went wrong here, and you are not connected. Try again.',
+      } as Readonly<Record<string, string>>,
+    },
   },
 
   usage: {

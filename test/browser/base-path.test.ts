@@ -1,10 +1,13 @@
 import { createServer, request as forward } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import type { Page } from 'playwright-core'
 import { describe, expect, it } from 'vitest'
 import { expectEachOnce, hasBrowser, lastAnswer, launch, ownerOf, say, visit } from '../support/browser.ts'
 import { startModelServer } from '../support/model-server.ts'
+import { startOAuthMcp } from '../support/oauth-mcp.ts'
 import { freePort } from '../support/postgres.ts'
-import { startServer } from '../support/server.ts'
+import { request } from '../support/rest.ts'
+import { startServer, type TestServer } from '../support/server.ts'
 
 const PREFIX = '/team/muster'
 
@@ -31,14 +34,32 @@ async function startPrefixProxy(target: string) {
   }
 }
 
+/** Connects to an MCP server with OAuth, and disconnects, on its page. */
+async function connect(server: TestServer, page: Page): Promise<void> {
+  await using oauth = await startOAuthMcp()
+  const body = { name: 'Guarded', url: oauth.url, auth: 'oauth' }
+  const { id } = (await request(server, 'POST', '/api/v1/mcps', { body })).body
+  await page.goto(`${PREFIX}/app/mcps?mcp=${id}`)
+  await page.getByText('Not connected').waitFor()
+  oauth.answer = { error: 'access_denied' }
+  await page.getByRole('button', { name: 'Connect', exact: true }).click()
+  await page.getByText('The service did not let you in').waitFor()
+  oauth.answer = {}
+  await page.getByRole('button', { name: 'Connect', exact: true }).click()
+  await page.getByText('as ada@example.org').waitFor()
+  await page.getByRole('button', { name: 'Disconnect' }).click()
+  await page.getByText('Not connected').waitFor()
+  expect(oauth.revoked.length).toBe(1)
+}
+
 describe.skipIf(!hasBrowser)('the console under a path of another host', () => {
-  it('chats, follows links and survives a reload', async () => {
+  it('chats, follows links, survives a reload, and connects to MCP servers', async () => {
     await using model = await startModelServer()
     const port = await freePort()
     await using proxy = await startPrefixProxy(`http://127.0.0.1:${port}`)
     await using server = await startServer({
       ...{ PORT: String(port), PUBLIC_URL: proxy.origin + PREFIX },
-      OPENAI_BASE_URL: model.baseUrl,
+      ...{ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' },
       DEFAULT_MODEL: 'compatible/test',
     })
     const browser = await launch()
@@ -57,6 +78,7 @@ describe.skipIf(!hasBrowser)('the console under a path of another host', () => {
       await page.getByRole('list', { name: /^Lane of/ }).waitFor()
       expect(new URL(page.url()).pathname).toMatch(`${PREFIX}/app/runs/`)
       expect(complaints).toEqual([])
+      await connect(server, page)
     } finally {
       await browser.close()
     }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { apply, type Live, textOf, waitingIn } from '../../src/console/features/chat/live.ts'
+import { apply, type Live, signInsOf, textOf, waitingIn } from '../../src/console/features/chat/live.ts'
 import { diffLines } from '../../src/console/lib/diff.ts'
 import type { ChatEvent, MessageData } from '../../src/wire.ts'
 
@@ -40,6 +40,18 @@ test('a call waits from its approval event until its result', () => {
   const answered = event(3, { messageType: 'tool_result', toolUseId: 'call', content: 'Hi', isError: false })
   expect(waitingIn(run([called, asked])!).map(({ name }) => name)).toEqual(['echo'])
   expect(waitingIn(run([called, asked, answered])!)).toEqual([])
+})
+
+test('a call waits from its authorization event until its result', () => {
+  const called = event(1, {
+    ...{ messageType: 'assistant', step: 1, text: '' },
+    content: [{ type: 'tool_use', id: 'call', name: 'echo', input: {} }],
+  })
+  const server = { mcpId: 'm', mcpName: 'Linear' }
+  const needed = event(2, { messageType: 'authorization', ...server, toolUseId: 'call', name: 'echo' })
+  const answered = event(3, { messageType: 'tool_result', toolUseId: 'call', content: 'Hi', isError: false })
+  expect(signInsOf(run([called, needed])!)).toEqual([server])
+  expect(signInsOf(run([called, needed, answered])!)).toEqual([])
 })
 
 test('a reset forgets every run', () => {

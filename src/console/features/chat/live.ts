@@ -9,6 +9,8 @@ export type LiveTool = {
   result: string | null
   isError: boolean
   approvalId: string | null
+  /** The MCP server that the run's user must connect to first. */
+  signIn: { mcpId: string; mcpName: string } | null
 }
 
 export type LiveStep = { step: number; text: string; thinking: string; tools: LiveTool[] }
@@ -64,7 +66,17 @@ function applyMessage(run: LiveRun, { data }: MessageEvent): LiveRun {
       const thinking = data.content.flatMap((block) => (block.type === 'thinking' ? block.text : [])).join('')
       const tools = data.content.flatMap((block): LiveTool[] =>
         block.type === 'tool_use'
-          ? [{ id: block.id, name: block.name, input: block.input, result: null, isError: false, approvalId: null }]
+          ? [
+              {
+                id: block.id,
+                name: block.name,
+                input: block.input,
+                result: null,
+                isError: false,
+                approvalId: null,
+                signIn: null,
+              },
+            ]
           : [],
       )
       // The whole step replaces its fragments.
@@ -76,9 +88,16 @@ function applyMessage(run: LiveRun, { data }: MessageEvent): LiveRun {
       }))
     }
     case 'tool_result':
-      return withTool(run, data.toolUseId, { result: data.content, isError: data.isError, approvalId: null })
+      return withTool(run, data.toolUseId, {
+        result: data.content,
+        isError: data.isError,
+        approvalId: null,
+        signIn: null,
+      })
     case 'approval':
       return withTool(run, data.toolUseId, { approvalId: data.approvalId })
+    case 'authorization':
+      return withTool(run, data.toolUseId, { signIn: { mcpId: data.mcpId, mcpName: data.mcpName } })
     case 'warning':
       return { ...run, warnings: [...run.warnings, data.text] }
     case 'retry':
@@ -125,6 +144,14 @@ export function apply(live: Live, event: ChatEvent): Live {
 /** Lists the approvals that a run waits for. */
 export const waitingIn = (run: LiveRun): LiveTool[] =>
   run.steps.flatMap(({ tools }) => tools.filter(({ approvalId, result }) => approvalId !== null && result === null))
+
+/** Lists the MCP servers that a run's user must connect to first, each once. */
+export const signInsOf = (run: LiveRun): { mcpId: string; mcpName: string }[] => {
+  const needed = run.steps.flatMap(({ tools }) =>
+    tools.flatMap(({ signIn, result }) => (signIn && !result ? signIn : [])),
+  )
+  return [...new Map(needed.map((signIn) => [signIn.mcpId, signIn])).values()]
+}
 
 /** Joins all texts of a run. */
 export const textOf = (run: LiveRun): string => run.steps.map(({ text }) => text).join('\n\n')

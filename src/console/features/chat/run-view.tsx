@@ -5,7 +5,8 @@ import { Markdown } from '../../components/markdown.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Decision } from '../approvals/decision.tsx'
-import { type LiveRun, waitingIn } from './live.ts'
+import { ConnectButton } from '../mcps/connection.tsx'
+import { type LiveRun, signInsOf, waitingIn } from './live.ts'
 import { Reasoning, Summary, ToolCall } from './tool-call.tsx'
 
 /** The live output of a run: reasoning, text, tools, approvals, warnings, and its end. */
@@ -27,6 +28,15 @@ export function RunView({ run }: { run: LiveRun }) {
         </div>
       ))}
       {running && waiting.length > 0 && <Waiting executionId={run.executionId} />}
+      {running &&
+        signInsOf(run).map(({ mcpId, mcpName }) => (
+          <div key={mcpId} className="mt-2 flex flex-wrap items-center gap-3 rounded-lg border border-line px-3 py-2">
+            <p className="min-w-0 flex-1" dir="auto">
+              {texts.mcps.connection.needed(mcpName)}
+            </p>
+            <ConnectButton mcpId={mcpId} />
+          </div>
+        ))}
       {isSilent && (
         <p className="flex items-center gap-2 text-soft" role="status">
           <LoaderCircle size={15} aria-hidden className="animate-spin" />

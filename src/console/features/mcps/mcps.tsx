@@ -14,6 +14,7 @@ import { pretty } from '../../lib/format.ts'
 import { pages, query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { Connection } from './connection.tsx'
 
 const t = texts.mcps
 
@@ -25,7 +26,7 @@ type Transport = Exclude<Mcp['transport'], 'stdio'>
 /** The MCP servers whose tools agents can use. */
 export function Mcps() {
   const navigate = useNavigate({ from: '/mcps' })
-  const { mcp: opened } = useSearch({ from: '/mcps' })
+  const { mcp: opened, connection } = useSearch({ from: '/mcps' })
   const [isNew, setIsNew] = useState(false)
   const list = useInfiniteQuery(pages('mcps.list', {}))
   const open = (mcp: string | undefined) => void navigate({ search: { mcp } })
@@ -76,12 +77,12 @@ export function Mcps() {
           <Form mcp={null} onClose={() => setIsNew(false)} />
         </Dialog>
       )}
-      {opened && <Opened id={opened} onClose={() => open(undefined)} />}
+      {opened && <Opened id={opened} outcome={connection} onClose={() => open(undefined)} />}
     </Page>
   )
 }
 
-function Opened({ id, onClose }: { id: string; onClose: () => void }) {
+function Opened({ id, outcome, onClose }: { id: string; outcome: string | undefined; onClose: () => void }) {
   const { user } = useSession()
   const isAdmin = useIsAdmin()
   const mcp = useQuery(query('mcps.get', { id }))
@@ -94,6 +95,7 @@ function Opened({ id, onClose }: { id: string; onClose: () => void }) {
           return (
             <>
               {isOperators && <p className="mb-3 text-soft">{found.isActive ? t.operatorHelp : t.operatorGone}</p>}
+              {found.auth === 'oauth' && <Connection mcp={found} outcome={outcome} />}
               <Tools key={found.updatedAt} mcp={found} mayWrite={mayWrite} />
               {mayWrite && !isOperators && <Form key={found.id} mcp={found} onClose={onClose} />}
               {mayWrite && isOperators && !found.isActive && <Delete mcp={found} onClose={onClose} />}
@@ -203,6 +205,10 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
       .map(([name, value]) => `${name}: ${value}`)
       .join('\n'),
     credentials: '',
+    auth: mcp?.auth ?? ('headers' as Mcp['auth']),
+    clientId: mcp?.clientId ?? '',
+    clientSecret: '',
+    scope: mcp?.scope ?? '',
   })
   const set = (said: Partial<typeof draft>) => setDraft({ ...draft, ...said })
   const save = useAction(
@@ -210,9 +216,11 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
       const credentials = Object.fromEntries(
         toPairs(draft.credentials, '=').map(([name, value]) => [name, { value, isSecret: true }]),
       )
-      const { headers, credentials: _, ...rest } = draft
+      const { headers, credentials: _, clientId, clientSecret, scope, ...rest } = draft
       const input = {
         ...rest,
+        ...{ clientId: clientId.trim() || null, scope: scope.trim() || null },
+        ...(clientSecret && { clientSecret }),
         headers: Object.fromEntries(toPairs(headers, ':')),
         ...(Object.keys(credentials).length > 0 && { credentials }),
       }
@@ -236,7 +244,8 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
               value={draft.mcpType}
               onChange={({ target }) => {
                 const type = types.find((each) => each.mcpType === target.value)
-                set({ mcpType: target.value, ...(type && { name: type.name, url: type.url }) })
+                const auth = type?.auth === 'oauth' ? 'oauth' : 'headers'
+                set({ mcpType: target.value, auth, ...(type && { name: type.name, url: type.url }) })
               }}
               {...given}
             >
@@ -279,6 +288,40 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
         value={draft.description}
         onChange={({ target }) => set({ description: target.value })}
       />
+      <Select
+        label={t.auth}
+        options={Object.entries(t.auths).map(([value, label]) => ({ value, label }))}
+        value={draft.auth}
+        onChange={({ target }) => set({ auth: target.value as Mcp['auth'] })}
+      />
+      {(draft.auth === 'oauth' || draft.auth === 'client_credentials') && (
+        <div className="grid gap-x-4 sm:grid-cols-3">
+          <TextField
+            label={t.clientId}
+            help={draft.auth === 'oauth' ? t.clientIdHelp : undefined}
+            required={draft.auth === 'client_credentials'}
+            maxLength={2000}
+            value={draft.clientId}
+            onChange={({ target }) => set({ clientId: target.value })}
+          />
+          <TextField
+            label={t.clientSecret}
+            help={mcp?.clientSecretSet ? t.clientSecretSet : t.clientSecretHelp}
+            type="password"
+            autoComplete="off"
+            maxLength={2000}
+            value={draft.clientSecret}
+            onChange={({ target }) => set({ clientSecret: target.value })}
+          />
+          <TextField
+            label={t.scope}
+            help={t.scopeHelp}
+            maxLength={2000}
+            value={draft.scope}
+            onChange={({ target }) => set({ scope: target.value })}
+          />
+        </div>
+      )}
       <div className="grid gap-x-4 sm:grid-cols-2">
         <TextArea
           label={t.headers}

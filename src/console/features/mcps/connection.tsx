@@ -1,0 +1,62 @@
+import { Link2, Unlink } from 'lucide-react'
+import { type Output, tell } from '../../api.ts'
+import { Badge } from '../../components/badge.tsx'
+import { Button } from '../../components/button.tsx'
+import { Problem, Section } from '../../components/page.tsx'
+import { useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.mcps.connection
+
+type Mcp = Output<'mcps.get'>['mcp']
+
+/** Leads to the authorization server of an MCP server, which returns the browser to the server's page. */
+export function ConnectButton({ mcpId, again = false }: { mcpId: string; again?: boolean }) {
+  const connect = useAction(() => tell('mcps.connect', { id: mcpId }), {
+    onDone: ({ url }) => location.assign(url),
+    quiet: true,
+  })
+  return (
+    <>
+      <Button kind="primary" icon={Link2} busy={connect.isPending} onClick={() => connect.mutate(undefined)}>
+        {again ? t.again : t.connect}
+      </Button>
+      {connect.error && <Problem error={connect.error} />}
+    </>
+  )
+}
+
+/** The person's own connection to a server with OAuth. `outcome`: of the sign-in from which the browser has returned. */
+export function Connection({ mcp, outcome }: { mcp: Mcp; outcome: string | undefined }) {
+  const { connection, connectedAs } = mcp
+  const disconnect = useAction(() => tell('mcps.disconnect', { id: mcp.id }), {
+    changes: ['mcps.'],
+    done: t.disconnected,
+  })
+  const problem = outcome !== undefined && outcome !== 'connected' ? t.problems[outcome] : undefined
+  return (
+    <Section title={t.title}>
+      {problem && (
+        <p role="alert" className="mb-3 rounded-lg bg-danger-tint px-3 py-2 text-danger">
+          {problem}
+        </p>
+      )}
+      <p className="mb-3 flex flex-wrap items-center gap-2">
+        <Badge kind={connection === 'connected' ? 'good' : connection === 'expired' ? 'warn' : 'plain'}>
+          {t.states[connection]}
+        </Badge>
+        <span className="text-soft" dir="auto">
+          {connection === 'connected' ? (connectedAs ? t.as(connectedAs) : t.asYou) : t.help[connection]}
+        </span>
+      </p>
+      <div className="flex flex-wrap items-center gap-2">
+        {connection !== 'connected' && <ConnectButton mcpId={mcp.id} again={connection === 'expired'} />}
+        {connection !== 'none' && (
+          <Button icon={Unlink} busy={disconnect.isPending} onClick={() => disconnect.mutate(undefined)}>
+            {t.disconnect}
+          </Button>
+        )}
+      </div>
+    </Section>
+  )
+}
