@@ -3,7 +3,7 @@ import type { Profiler } from 'node:inspector'
 import type { Lab, Service } from './lab.ts'
 import { load } from './load.ts'
 import type { Program } from './processes.ts'
-import { populate } from './rows/requests.ts'
+import { populate, runAgentRequest } from './rows/requests.ts'
 
 /** The processor time of one request by part, largest first (µs). */
 export type Profile = { name: string; micros: number; parts: [part: string, micros: number][] }
@@ -15,6 +15,7 @@ export async function profile(lab: Lab, seconds: number): Promise<Profile[]> {
     await profileOne(offline, 'get', seconds),
     await profileOne(offline, 'list', seconds),
     await profileOne(offline, 'execute', seconds),
+    await profileOne(offline, 'mcp', seconds),
     { ...(await profileOne(online, 'execute', seconds)), name: 'runs' },
   ]
 }
@@ -24,12 +25,14 @@ async function start(lab: Lab, model?: Program) {
   const nodeArgs = ['--import', import.meta.resolve('./profiler.ts')]
   const env = model && { env: { OPENAI_BASE_URL: model.url } }
   const service = await lab.service(lab.folder(), { nodeArgs, ipc: true, ...env })
-  return { service, workloads: await populate(service) }
+  const workloads = await populate(service)
+  const mcp = runAgentRequest(workloads.execute.path.split('/')[4] ?? '')
+  return { service, workloads: { ...workloads, mcp: { ...mcp, headers: { ...service.headers, ...mcp.headers } } } }
 }
 
 async function profileOne(
   { service, workloads }: Awaited<ReturnType<typeof start>>,
-  name: 'get' | 'list' | 'execute',
+  name: 'get' | 'list' | 'execute' | 'mcp',
   seconds: number,
 ): Promise<Profile> {
   const target = { ...workloads[name], program: service }

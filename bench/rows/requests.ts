@@ -109,8 +109,10 @@ const chatCompletions = doorRow('chat-completions', 'chat completion, offline mo
   body: { model, messages: [{ role: 'user', content: MESSAGE }] },
 }))
 
-const runAgent = doorRow('mcp-run-agent', 'run_agent over MCP, offline model', (id) => ({
+/** Returns a call of the tool `run_agent`, by a client without questions and tasks. */
+export const runAgentRequest = (id: string): Omit<Target, 'program'> => ({
   path: '/mcp',
+  method: 'POST',
   headers: {
     accept: 'application/json, text/event-stream',
     'mcp-protocol-version': '2026-07-28',
@@ -128,7 +130,9 @@ const runAgent = doorRow('mcp-run-agent', 'run_agent over MCP, offline model', (
       },
     },
   },
-}))
+})
+
+const runAgent = doorRow('mcp-run-agent', 'run_agent over MCP, offline model', runAgentRequest)
 
 /** Signs an admin in, as a browser does. Returns the headers of its requests. */
 async function signIn(service: Service): Promise<Record<string, string>> {

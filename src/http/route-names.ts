@@ -1,10 +1,10 @@
 import { appRouter } from '../router.ts'
+import { findDoorRoute } from './door-routes.ts'
 import * as paths from './paths.ts'
 import { findRoute } from './routes.ts'
 
 const OTHERS: ReadonlySet<string> = new Set([
   '/graphql',
-  '/mcp',
   '/healthz',
   '/readyz',
   '/api/health',
@@ -33,25 +33,13 @@ const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
   ].map((path) => [paths.patternOf(path, '[^/]+'), path] as const),
   [/^\/api\/docs\//, '/api/docs/*'],
   [/^\/app\//, '/app/*'],
-  [/^\/a2a\/agents\/[^/]+\/?$/, '/a2a/agents/{id}'],
-  [/^\/a2a\/agents\/[^/]+\/\.well-known\/agent(?:-card)?\.json$/, '/a2a/agents/{id}/.well-known/agent-card.json'],
-  [/^\/openai\/v1\/models\/?$/, '/openai/v1/models'],
-  [/^\/openai\/v1\/models\//, '/openai/v1/models/{model}'],
-  [/^\/openai\/v1\/chat\/completions\/?$/, '/openai/v1/chat/completions'],
-  [/^\/openai\/v1\/responses\/?$/, '/openai/v1/responses'],
-  [/^\/openai\/v1\/responses\/[^/]+\/?$/, '/openai/v1/responses/{id}'],
-  [/^\/openai\/v1\/responses\/[^/]+\/(?:cancel|input_items)\/?$/, '/openai/v1/responses/{id}/*'],
-  [/^\/api\/v1\/agents\/[^/]+\/chat\/?$/, '/api/v1/agents/{id}/chat'],
-  [/^\/api\/v1\/agents\/[^/]+\/chat\/[^/]+\/stream\/?$/, '/api/v1/agents/{id}/chat/{chatId}/stream'],
-  [/^\/api\/v1\/agents\/[^/]+\/ag-ui\/?$/, '/api/v1/agents/{id}/ag-ui'],
-  [/^\/mcp\/agents\/[^/]+\/?$/, '/mcp/agents/{id}'],
 ]
 
 const procedures: Readonly<Record<string, unknown>> = appRouter._def.procedures
 
 /** Returns the route of a request, from a limited set. Unknown paths are `other`. */
 export function routeOf(method: string, path: string): string {
-  const known = findRoute(method, path)?.route.pattern
+  const known = findRoute(method, path)?.route.pattern ?? findDoorRoute(path)?.route.path
   if (known) return known
   if (OTHERS.has(path)) return path
   if (!path.startsWith('/trpc/')) return BESIDE.find(([pattern]) => pattern.test(path))?.[1] ?? 'other'

@@ -1,44 +1,49 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { type DoorName, type DoorRoute, findDoorRoute } from '../http/door-routes.ts'
 import type { Context } from '../trpc.ts'
 
 // The doors for clients of other protocols (contract-2.md section 6). Each is a translator over the same procedures and the
 // same event log, in a folder of its own, and is imported at its first request.
 
-/** Answers a request of another protocol. Throws an AppError that its protocol has no form for. */
-export type Door = (context: Context, req: IncomingMessage, res: ServerResponse) => Promise<void>
+/** The address of a request: its route, its path without a slash at the end, and the decoded parameters of the path. */
+export type Place = { route: DoorRoute; path: string; parameters: readonly string[] }
 
-type Entry = {
-  /** Paths of the door. */
-  pattern: RegExp
-  open: () => Promise<{ handle: Door }>
-  /** The door once it is open: an import of a known module takes as long as a query. */
-  door?: Door
+/** Answers a request of another protocol. Throws an AppError that its protocol has no form for. */
+export type Door = (context: Context, req: IncomingMessage, res: ServerResponse, place: Place) => Promise<void>
+
+const DOORS: Readonly<Record<DoorName, () => Promise<{ handle: Door }>>> = {
+  openai: () => import('./openai/door.ts'),
+  mcp: () => import('./mcp/door.ts'),
+  'ai-sdk': () => import('./ai-sdk/door.ts'),
+  'ag-ui': () => import('./ag-ui/door.ts'),
+  a2a: () => import('./a2a/door.ts'),
 }
 
-const DOORS: readonly Entry[] = [
-  { pattern: /^\/openai\/v1(?:\/|$)/, open: () => import('./openai/door.ts') },
-  { pattern: /^\/mcp(?:\/agents\/[^/]+)?\/?$/, open: () => import('./mcp/door.ts') },
-  { pattern: /^\/api\/v1\/agents\/[^/]+\/chat/, open: () => import('./ai-sdk/door.ts') },
-  { pattern: /^\/api\/v1\/agents\/[^/]+\/ag-ui\/?$/, open: () => import('./ag-ui/door.ts') },
-  {
-    pattern: /^\/a2a\/agents\/[^/]+(?:\/\.well-known\/agent(?:-card)?\.json)?\/?$/,
-    open: () => import('./a2a/door.ts'),
-  },
-]
-
-/** Matches the paths of all doors, for a fast refusal of any other. */
-const ANY = /^\/(?:openai|mcp|a2a)(?:\/|$)|^\/api\/v1\/agents\/[^/]+\/(?:chat|ag-ui)(?:\/|$)/
+/** The doors that are open: an import of a known module takes as long as a query. */
+const opened = new Map<DoorName, Door>()
 
 /** Returns the door of a path, or null for a path of this service's own APIs. */
-export function doorOf(path: string): Door | null {
-  if (!ANY.test(path)) return null
-  const entry = DOORS.find(({ pattern }) => pattern.test(path))
-  if (!entry) return null
-  return entry.door ?? (async (context, req, res) => (await open(entry))(context, req, res))
+export function doorOf(
+  path: string,
+): ((context: Context, req: IncomingMessage, res: ServerResponse) => Promise<void>) | null {
+  const found = findDoorRoute(path)
+  if (!found) return null
+  const { route, values } = found
+  const place = { route, path: path.replace(/\/$/, ''), parameters: values.map(decode) }
+  return async (context, req, res) => (opened.get(route.door) ?? (await open(route.door)))(context, req, res, place)
 }
 
-async function open(entry: Entry): Promise<Door> {
-  const { handle } = await entry.open()
-  entry.door = handle
+async function open(name: DoorName): Promise<Door> {
+  const { handle } = await DOORS[name]()
+  opened.set(name, handle)
   return handle
+}
+
+/** Decodes a part of a path. Returns it as it is if it is malformed: nothing has such a name. */
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
 }

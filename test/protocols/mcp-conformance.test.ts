@@ -69,7 +69,13 @@ const fixtures: RequestListener = async (req, res) => {
     res.on('close', () => gone.abort())
     const context = { deps, requestId: 'x', streamTo: () => gone.signal } as unknown as Context
     const { organizationId } = ann
-    const door = { context, actor: { organizationId } as never, tools: new Map(), agentId: undefined, message: null }
+    const door = {
+      context,
+      actor: { organizationId } as never,
+      tools: new Map(),
+      agentId: undefined,
+      message: undefined,
+    }
     const create = () => createFixtures(() => deps.bus.publish('skill', [organizationId]))
     await serve(door, body, req, res, create)
   } catch (error) {

@@ -3,18 +3,16 @@ import { A2A_VERSION_HEADER } from '@a2a-js/sdk'
 import { LegacyJsonRpcTransportHandler } from '@a2a-js/sdk/compat/v0_3/server'
 import { RequestMalformedError } from '@a2a-js/sdk/errors'
 import { JsonRpcTransportHandler, ServerCallContext, validateVersion } from '@a2a-js/sdk/server'
-import { type CachedAgent, findCached } from '../../agents/agent-cache.ts'
+import { findCached } from '../../agents/agent-cache.ts'
 import { requireScope } from '../../auth/actor.ts'
-import { methodNotAllowed, notFound } from '../../errors.ts'
 import { readJson, sendJson } from '../../http/body.ts'
-import { asRequested, type Context } from '../../trpc.ts'
+import type { Context } from '../../trpc.ts'
+import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
-import { enterToRun } from '../shared/enter.ts'
+import { enter, scopesOf } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { cardOf, toJson } from './card.ts'
 import { createHandler } from './handler.ts'
-
-const PATH = /^\/a2a\/agents\/([^/?]+)(\/\.well-known\/agent(?:-card)?\.json)?\/?(?:\?|$)/
 
 /** Methods that start a run, of both versions. */
 const SENDS: ReadonlySet<unknown> = new Set(['SendMessage', 'SendStreamingMessage', 'message/send', 'message/stream'])
@@ -23,20 +21,23 @@ const SENDS: ReadonlySet<unknown> = new Set(['SendMessage', 'SendStreamingMessag
  * Serves an agent by the Agent2Agent protocol (contract-2.md section 6.4): its card, and JSON-RPC for clients of versions 1.0
  * and 0.3. Throws 401, 403, 404 and 405.
  */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   const { deps } = context
-  const [, wanted = '', isCard] = PATH.exec(req.url ?? '') ?? []
-  if (isCard) {
-    if (req.method !== 'GET' && req.method !== 'HEAD') throw methodNotAllowed(['GET', 'HEAD'])
-    const agent = await findForCard(context, decoded(wanted), req.headers.authorization !== undefined)
+  const [wanted = ''] = place.parameters
+  if (place.route.path.endsWith('.json')) {
+    scopesOf(req, place)
+    const isOpen = deps.settings.PUBLIC_DIRECTORY && req.headers.authorization === undefined
+    const listed = isOpen && (await findCached(deps, wanted, { visibility: 'public', archivedAt: null }))
+    const agent = listed || (await findAgent(await enter(context, req, place), deps, wanted))
     return sendJson(res, 200, toJson(cardOf(deps.settings, agent)))
   }
-  if (req.method !== 'POST') throw methodNotAllowed(['POST'])
-  const actor = asRequested(context, await context.authenticate())
-  requireScope(actor, 'agents:execute', 'executions:read')
-  const agent = await findAgent(actor, deps, decoded(wanted))
+  const actor = await enter(context, req, place)
+  const agent = await findAgent(actor, deps, wanted)
   const body = await readJson(req)
-  if (SENDS.has(body.method)) await enterToRun(context)
+  if (SENDS.has(body.method)) {
+    requireScope(actor, 'agents:execute')
+    await context.countRun?.(actor)
+  }
 
   const header = req.headers[A2A_VERSION_HEADER.toLowerCase()]
   const requestedVersion = (Array.isArray(header) ? header[0] : header) || '0.3'
@@ -82,24 +83,5 @@ async function* toFrames(
     for (let event = first; !event.done; event = await rest.next()) yield frame(event.value)
   } finally {
     await rest.return?.()
-  }
-}
-
-/** Finds the agent of a card: without a token a public one, where PUBLIC_DIRECTORY is set. */
-async function findForCard(context: Context, wanted: string, hasToken: boolean): Promise<CachedAgent> {
-  const { deps } = context
-  if (!hasToken && deps.settings.PUBLIC_DIRECTORY) {
-    const agent = await findCached(deps, wanted, { visibility: 'public', archivedAt: null })
-    if (agent) return agent
-  }
-  return findAgent(await context.authenticate(), deps, wanted)
-}
-
-/** Decodes a name in an address. Throws 404 for one that is malformed. */
-function decoded(name: string): string {
-  try {
-    return decodeURIComponent(name)
-  } catch {
-    throw notFound('Agent')
   }
 }

@@ -2,15 +2,16 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
-import { invalidField, methodNotAllowed } from '../../errors.ts'
+import { invalidField } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { asObject, asText, type Fields, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
+import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import type { GivenFile } from '../shared/attachments.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { decodePath, enter, idempotencyOf, readBody } from '../shared/enter.ts'
+import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts } from '../shared/run-parts.ts'
@@ -37,13 +38,12 @@ const RunAgentInput = z.object({
 type Input = z.output<typeof RunAgentInput>
 
 /** POST /api/v1/agents/{id}/ag-ui: runs an agent for a client of AG-UI 1.0 (contract-2.md section 6.3). */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const path = (req.url ?? '').split('?', 1)[0]?.replace(/\/$/, '') ?? ''
-  if (req.method !== 'POST') throw methodNotAllowed(['POST'])
-  const actor = await enter(context, 'agents:execute')
+export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
+  const actor = await enter(context, req, place)
   const { deps } = context
   const input = await readBody(req, RunAgentInput)
-  const agent = await findAgent(actor, deps, decodePath(path.split('/')[4] ?? ''))
+  const { path, parameters } = place
+  const agent = await findAgent(actor, deps, parameters[0] ?? '')
   const idempotency = idempotencyOf(req, path)
   const { row, after } =
     (await continued(actor, context, agent, input)) ?? (await begun(actor, context, agent, input, path, idempotency))

@@ -2,15 +2,15 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
-import { methodNotAllowed, noSuchPath } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { Execute } from '../../executions/schema.ts'
 import { find } from '../../executions/service.ts'
 import type { Context } from '../../trpc.ts'
+import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { decodePath, enter, idempotencyOf, readBody } from '../shared/enter.ts'
+import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts } from '../shared/run-parts.ts'
@@ -18,8 +18,6 @@ import { findLatest, MAX_NAME, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { decisionsIn, readMessages, resultsIn, UIMessage } from './messages.ts'
 import { type Chunk, createChunkWriter } from './writer.ts'
-
-const PATH = /^\/api\/v1\/agents\/([^/]+)\/chat(?:\/([^/]+)\/stream)?\/?$/
 
 /** The body that `DefaultChatTransport` sends, with what a page may add to it. */
 const Request = z
@@ -38,23 +36,13 @@ const Request = z
  * Answers the requests of the AI SDK's `useChat` (contract-2.md section 6.3): `POST /agents/{id}/chat` runs the agent and
  * streams the answer, `GET /agents/{id}/chat/{chatId}/stream` replays an answer that is being given.
  */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const path = (req.url ?? '').split('?', 1)[0] ?? ''
-  const [, id, chatId] = PATH.exec(path) ?? []
-  if (id === undefined) throw noSuchPath()
-  const wanted = decodePath(id)
-  if (chatId !== undefined) {
-    if (req.method !== 'GET') throw methodNotAllowed(['GET'])
-    return resume(context, res, wanted, decodePath(chatId))
-  }
-  if (req.method !== 'POST') throw methodNotAllowed(['POST'])
-  return chat(context, req, res, wanted, path.replace(/\/$/, ''))
-}
-
-async function chat(context: Context, req: IncomingMessage, res: ServerResponse, wanted: string, path: string) {
-  const actor = await enter(context, 'agents:execute')
-  const body = await readBody(req, Request)
+export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
+  const actor = await enter(context, req, place)
+  const [wanted = '', chatId] = place.parameters
   const agent = await findAgent(actor, context.deps, wanted)
+  if (chatId !== undefined) return resume(context, actor, res, agent, chatId)
+  const { path } = place
+  const body = await readBody(req, Request)
   const idempotency = idempotencyOf(req, path)
   const { row, after } =
     (await continued(actor, context, agent, body)) ?? (await begun(actor, context, agent, body, path, idempotency))
@@ -106,10 +94,8 @@ async function begun(
   return { row, after: 0 }
 }
 
-async function resume(context: Context, res: ServerResponse, wanted: string, chatId: string): Promise<void> {
+async function resume(context: Context, actor: Actor, res: ServerResponse, agent: CachedAgent, chatId: string) {
   const { deps } = context
-  const actor = await enter(context, 'agents:execute', 'executions:read')
-  const agent = await findAgent(actor, deps, wanted)
   const latest = await findLatest(actor, deps, { agent, protocol: 'ai-sdk' }, chatId)
   if (!latest || latest.terminalSeq !== null) return void res.writeHead(204).end()
   await stream(context, actor, res, await find(actor, deps, latest.id), 0)

@@ -1,10 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createMcpHandler } from '@modelcontextprotocol/server'
 import type { Actor } from '../../auth/actor.ts'
-import { AppError, lacksScopes, notFound } from '../../errors.ts'
+import { AppError, lacksScopes } from '../../errors.ts'
 import { readBody, sendJson } from '../../http/body.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
 import { asRequested, type Context } from '../../trpc.ts'
+import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { checkOrigin, toRequest, writeResponse } from './http.ts'
 import { createNotices } from './notices.ts'
@@ -14,15 +15,13 @@ import { agentTools, mayUse, toolsByName } from './tools.ts'
 /** Maximum size of a request (bytes): a file of 1 MiB in base64, and room beside it. */
 const MAX_BODY = 4 * 1024 * 1024
 
-const AGENT = /^\/mcp\/agents\/([^/?]+)/
-
 /**
  * Serves the MCP server (contract-2.md section 6.1) at `/mcp`, and one agent at `/mcp/agents/{id}`. Clients of revision
  * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Throws 401, 403 and 404.
  */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   try {
-    await answer(context, req, res)
+    await answer(context, req, res, place)
   } catch (error) {
     throw withMetadata(context.deps.settings, error)
   }
@@ -39,12 +38,12 @@ function withMetadata(settings: Settings, error: unknown): unknown {
   return new AppError(status, message, said)
 }
 
-async function answer(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+async function answer(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   const { deps } = context
   checkOrigin(deps.settings, req)
   const actor = asRequested(context, await context.authenticate())
-  const [, wanted] = AGENT.exec(req.url ?? '') ?? []
-  const agent = wanted === undefined ? undefined : await findAgent(actor, deps, decoded(wanted))
+  const [wanted] = place.parameters
+  const agent = wanted === undefined ? undefined : await findAgent(actor, deps, wanted)
   const tools = agent ? agentTools(deps, agent) : toolsByName()
   const body = await readBody(req, MAX_BODY)
   const message = parse(body)
@@ -68,10 +67,12 @@ export async function serve(
     bus: createNotices(deps, actor),
     onerror: (error) => deps.log.debug({ requestId, err: error }, 'mcp request failed'),
   })
-  const mismatch = checkTaskName(req, door.message)
+  const { message } = door
+  const mismatch = checkTaskName(req, message)
   if (mismatch) return sendJson(res, 400, mismatch)
-  const request = toRequest(req, body, context.streamTo(actor))
-  await writeResponse(res, await handler.fetch(request))
+  // The package reads a body only if it is no JSON.
+  const request = toRequest(req, message === undefined ? body : null, context.streamTo(actor))
+  await writeResponse(res, await handler.fetch(request, { parsedBody: message }))
 }
 
 /**
@@ -90,21 +91,12 @@ function checkTaskName({ headers }: IncomingMessage, message: unknown): object |
   return { jsonrpc: '2.0', id, error: { code: -32_020, message: text } }
 }
 
-/** Decodes a name in an address. Throws 404 for one that is malformed. */
-function decoded(name: string): string {
-  try {
-    return decodeURIComponent(name)
-  } catch {
-    throw notFound('Agent')
-  }
-}
-
-/** Returns the message, or null for anything else than JSON, which the package refuses. */
+/** Returns the message, or undefined for anything else than JSON, which the package refuses. */
 function parse(body: Buffer): unknown {
   try {
     return JSON.parse(body.toString())
   } catch {
-    return null
+    return undefined
   }
 }
 

@@ -15,14 +15,14 @@ export function checkOrigin({ CORS_ORIGINS, PUBLIC_URL }: Settings, { headers }:
   throw forbidden({ detail: 'The operator has to add the origin of this page to CORS_ORIGINS.' })
 }
 
-/** Converts a request whose body has been read. */
-export function toRequest(req: IncomingMessage, body: Buffer, signal: AbortSignal): Request {
+/** Converts a request whose body has been read. `body`: null if nobody reads it again. */
+export function toRequest(req: IncomingMessage, body: Buffer | null, signal: AbortSignal): Request {
   const headers = new Headers()
   for (const [name, value] of Object.entries(req.headers)) {
     for (const each of [value ?? []].flat()) headers.append(name, each)
   }
   const { method = 'GET', url = '/' } = req
-  const hasBody = method !== 'GET' && method !== 'HEAD'
+  const hasBody = body && method !== 'GET' && method !== 'HEAD'
   return new Request(`http://localhost${url}`, {
     method,
     headers,

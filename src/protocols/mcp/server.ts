@@ -64,11 +64,16 @@ export function createServer(door: Door): McpServer {
       return toErrorResult(context, error)
     }
   })
+  // The server is for one request, and a call of a tool needs nothing else.
+  if (methodOf(door) === 'tools/call') return mcp
   addTasks(server, context, agentId)
   if (!isAgent && covers(actor.scopes, 'skills:read')) addSkills(mcp, context, actor)
   if (!isAgent && covers(actor.scopes, 'spaces:read')) addResources(mcp, context)
   return mcp
 }
+
+/** Returns the method of the request; undefined for several at once. */
+const methodOf = ({ message }: Door): unknown => (message as { method?: unknown } | null | undefined)?.method
 
 /** Returns the tool and the arguments of a call, as the client sent them. */
 function callOf({ agentId = '', message }: Door) {

@@ -13,7 +13,7 @@ import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
+import { idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { type ClientCall, followParts, type Part } from '../shared/run-parts.ts'
@@ -21,6 +21,7 @@ import { type Asked, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns } from '../shared/turns.ts'
 import { type Content, contentOf, textOf } from './content.ts'
+import type { Asking } from './door.ts'
 import { toOpenAIError } from './errors.ts'
 import { conversationName } from './names.ts'
 import { outputOf, readSettings, SETTINGS } from './settings.ts'
@@ -55,8 +56,7 @@ const Request = z.object({
 type Request = z.output<typeof Request>
 
 /** POST /openai/v1/chat/completions (contract-2.md section 6.2). Throws the errors of `startRun`. */
-export async function complete(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const actor = await enter(context, 'agents:execute')
+export async function complete({ context, actor, req, res }: Asking): Promise<void> {
   const body = await readBody(req, Request)
   const { deps } = context
   if (body.n && body.n > 1) throw badRequest('Invalid value for field: n. Expected 1')

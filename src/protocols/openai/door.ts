@@ -1,28 +1,35 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { methodNotAllowed, noSuchPath, toAppError } from '../../errors.ts'
+import type { Actor } from '../../auth/actor.ts'
+import { toAppError } from '../../errors.ts'
 import type { Context } from '../../trpc.ts'
-import { decodePath } from '../shared/enter.ts'
+import type { Place } from '../doors.ts'
+import { enter } from '../shared/enter.ts'
 import { complete } from './chat.ts'
 import { sendOpenAIError } from './errors.ts'
 import { getModel, listModels } from './models.ts'
 import { cancelResponse, createResponse, deleteResponse, getResponse, listInput } from './responses.ts'
 
-type Handler = (context: Context, req: IncomingMessage, res: ServerResponse, id: string) => Promise<void>
+/** A request of a client of OpenAI, with the id in its path. */
+export type Asking = { context: Context; actor: Actor; req: IncomingMessage; res: ServerResponse; id: string }
 
-const ROUTES: readonly (readonly [path: RegExp, handlers: Readonly<Record<string, Handler>>])[] = [
-  [/^models$/, { GET: (context, _, res) => listModels(context, res) }],
-  [/^models\/(.+)$/, { GET: (context, _, res, id) => getModel(context, res, id) }],
-  [/^chat\/completions$/, { POST: complete }],
-  [/^responses$/, { POST: createResponse }],
-  [/^responses\/([^/]+)$/, { GET: getResponse, DELETE: deleteResponse }],
-  [/^responses\/([^/]+)\/cancel$/, { POST: cancelResponse }],
-  [/^responses\/([^/]+)\/input_items$/, { GET: listInput }],
-]
+const HANDLERS: Readonly<Record<string, (asking: Asking) => Promise<void>>> = {
+  'GET /openai/v1/models': listModels,
+  'GET /openai/v1/models/{model}': getModel,
+  'POST /openai/v1/chat/completions': complete,
+  'POST /openai/v1/responses': createResponse,
+  'GET /openai/v1/responses/{id}': getResponse,
+  'DELETE /openai/v1/responses/{id}': deleteResponse,
+  'POST /openai/v1/responses/{id}/cancel': cancelResponse,
+  'GET /openai/v1/responses/{id}/input_items': listInput,
+}
 
 /** Answers the requests of OpenAI's clients under `/openai/v1` (contract-2.md section 6.2), errors in their form too. */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   try {
-    await answer(context, req, res)
+    const actor = await enter(context, req, place)
+    const { route, parameters } = place
+    const method = req.method === 'HEAD' ? 'GET' : req.method
+    await HANDLERS[`${method} ${route.path}`]!({ context, actor, req, res, id: parameters[0] ?? '' })
   } catch (thrown) {
     const error = toAppError(thrown)
     const { requestId, deps } = context
@@ -30,21 +37,4 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     if (res.headersSent) res.destroy()
     else sendOpenAIError(res, error)
   }
-}
-
-async function answer(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const path =
-    (req.url ?? '')
-      .split('?', 1)[0]
-      ?.replace(/^\/openai\/v1\/?/, '')
-      .replace(/\/$/, '') ?? ''
-  const method = req.method === 'HEAD' ? 'GET' : (req.method ?? '')
-  for (const [pattern, handlers] of ROUTES) {
-    const found = pattern.exec(path)
-    if (!found) continue
-    const handler = handlers[method]
-    if (!handler) throw methodNotAllowed(Object.keys(handlers))
-    return handler(context, req, res, decodePath(found[1] ?? ''))
-  }
-  throw noSuchPath()
 }

@@ -1,11 +1,10 @@
-import type { ServerResponse } from 'node:http'
 import { listed } from '../../agents/service.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { sendJson } from '../../http/body.ts'
 import { MAX_ROWS } from '../../lib/page.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
-import { enter } from '../shared/enter.ts'
+import type { Asking } from './door.ts'
 
 type AgentHead = { id: string; slug: string | null; name: string; description: string | null; createdAt: Date | string }
 
@@ -20,8 +19,7 @@ const toModel = (slug: string, agent: AgentHead) => ({
 })
 
 /** GET /openai/v1/models: the agents that the caller can run, newest first. */
-export async function listModels(context: Context, res: ServerResponse): Promise<void> {
-  const actor = await enter(context, 'agents:read', 'agents:execute')
+export async function listModels({ context, actor, res }: Asking): Promise<void> {
   const agents = await context.deps.db.agent.findMany({
     where: { OR: [listed(actor), listed(actor, { owner: 'me' })] },
     select: { id: true, slug: true, name: true, description: true, createdAt: true },
@@ -32,9 +30,8 @@ export async function listModels(context: Context, res: ServerResponse): Promise
 }
 
 /** GET /openai/v1/models/{model}. Throws 404 for an agent that the caller cannot run. */
-export async function getModel(context: Context, res: ServerResponse, model: string): Promise<void> {
-  const actor = await enter(context, 'agents:read', 'agents:execute')
-  const agent = await findAgent(actor, context.deps, model)
+export async function getModel({ context, actor, res, id }: Asking): Promise<void> {
+  const agent = await findAgent(actor, context.deps, id)
   sendJson(res, 200, toModel(await slugOf(actor, context, agent.organizationId), agent))
 }
 

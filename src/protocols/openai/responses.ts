@@ -15,7 +15,7 @@ import type { Context } from '../../trpc.ts'
 import type { ErrorCode } from '../../wire.ts'
 import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
+import { idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { createPartReader } from '../shared/run-parts.ts'
@@ -23,6 +23,7 @@ import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns } from '../shared/turns.ts'
 import { type Content, contentOf, textOf } from './content.ts'
+import type { Asking } from './door.ts'
 import { toOpenAIError } from './errors.ts'
 import { checkName, conversationName } from './names.ts'
 import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
@@ -49,8 +50,7 @@ const Request = z.object({
 type Request = z.output<typeof Request>
 
 /** POST /openai/v1/responses (contract-2.md section 6.2). Throws the errors of `startRun`. */
-export async function createResponse(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const actor = await enter(context, 'agents:execute')
+export async function createResponse({ context, actor, req, res }: Asking): Promise<void> {
   const body = await readBody(req, Request)
   const { deps } = context
   const agent = await findAgent(actor, deps, body.model)
@@ -183,8 +183,7 @@ async function findResponse(actor: Actor, deps: Deps, id: string): Promise<Respo
 }
 
 /** GET /openai/v1/responses/{id}, with `stream=true` as events, those after `starting_after` if it is given. */
-export async function getResponse(context: Context, req: IncomingMessage, res: ServerResponse, id: string) {
-  const actor = await enter(context, 'executions:read', 'agents:execute')
+export async function getResponse({ context, actor, req, res, id }: Asking): Promise<void> {
   const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
   const ref = await findResponse(actor, context.deps, id)
   if (searchParams.get('stream') !== 'true') return sendJson(res, 200, (await readResponse(context.deps, ref)).response)
@@ -196,8 +195,7 @@ export async function getResponse(context: Context, req: IncomingMessage, res: S
 }
 
 /** POST /openai/v1/responses/{id}/cancel. Throws 400 for a response that has ended otherwise. */
-export async function cancelResponse(context: Context, _: IncomingMessage, res: ServerResponse, id: string) {
-  const actor = await enter(context, 'executions:write', 'agents:execute')
+export async function cancelResponse({ context, actor, res, id }: Asking): Promise<void> {
   const { deps } = context
   const { row, after } = await findResponse(actor, deps, id)
   await cancel(actor, deps, row.id, true)
@@ -208,8 +206,7 @@ export async function cancelResponse(context: Context, _: IncomingMessage, res: 
  * DELETE /openai/v1/responses/{id}: cancels its run if that is active. The response is not found from then on; the
  * execution and the chat stay.
  */
-export async function deleteResponse(context: Context, _: IncomingMessage, res: ServerResponse, id: string) {
-  const actor = await enter(context, 'executions:write', 'agents:execute')
+export async function deleteResponse({ context, actor, res, id }: Asking): Promise<void> {
   const { deps } = context
   const ref = await findResponse(actor, deps, id)
   const row = permit(ref.row, ref.row.userId === actor.userId || isAdmin(actor))
@@ -225,8 +222,7 @@ export async function deleteResponse(context: Context, _: IncomingMessage, res: 
 }
 
 /** GET /openai/v1/responses/{id}/input_items: the message that the run answers, or the results that continued it. */
-export async function listInput(context: Context, _: IncomingMessage, res: ServerResponse, id: string) {
-  const actor = await enter(context, 'executions:read', 'agents:execute')
+export async function listInput({ context, actor, res, id }: Asking): Promise<void> {
   const { row, after } = await findResponse(actor, context.deps, id)
   const asked = {
     ...{ id: `msg_${row.id}_input`, type: 'message', role: 'user', status: 'completed' },

@@ -2,26 +2,30 @@ import type { IncomingMessage } from 'node:http'
 import type { z } from 'zod'
 import { type Actor, requireScope } from '../../auth/actor.ts'
 import type { Scope } from '../../auth/scopes.ts'
+import { methodNotAllowed, noSuchPath } from '../../errors.ts'
 import { readJson } from '../../http/body.ts'
 import { type IdempotencyKey, readKey } from '../../idempotency.ts'
 import { checkInput } from '../../lib/fields.ts'
 import { asRequested, type Context } from '../../trpc.ts'
+import type { Place } from '../doors.ts'
 
 /**
- * Authenticates the caller of a door, with the rules of the procedures: rate limits, and a token with any of the scopes.
- * Throws 401, 403 and 429.
+ * Authenticates the caller of a door, with the rules of the procedures: rate limits, and a token with any of the scopes
+ * of the route. Throws 401, 403, 404, 405 and 429.
  */
-export async function enter(context: Context, ...scopes: Scope[]): Promise<Actor> {
+export async function enter(context: Context, req: IncomingMessage, place: Place): Promise<Actor> {
+  const scopes = scopesOf(req, place)
   const actor = await context.authenticate()
-  requireScope(actor, ...scopes)
+  if (scopes.length) requireScope(actor, ...scopes)
   return asRequested(context, actor)
 }
 
-/** Authenticates like {@link enter} for a request that starts a run, which EXECUTE_RATE_LIMIT counts. */
-export async function enterToRun(context: Context): Promise<Actor> {
-  const actor = await enter(context, 'agents:execute')
-  await context.countRun?.(actor)
-  return actor
+/** Returns the scopes of a request. Throws 404 for an unknown path, and 405 for a method that the route does not have. */
+export function scopesOf({ method = '' }: IncomingMessage, { route: { methods } }: Place): readonly Scope[] {
+  const scopes = methods[method === 'HEAD' ? 'GET' : method]
+  if (scopes) return scopes
+  const allowed = Object.keys(methods).flatMap((each) => (each === 'GET' ? ['GET', 'HEAD'] : each))
+  throw allowed.length ? methodNotAllowed(allowed) : noSuchPath()
 }
 
 /** Reads a request's body by a schema, once it is known who asks. Throws 400, 413 and 415. */
@@ -38,13 +42,4 @@ export async function readBody<Schema extends z.ZodType>(
 export function idempotencyOf(req: IncomingMessage, path: string): IdempotencyKey | null {
   const key = req.headers['idempotency-key']
   return key === undefined ? null : readKey(String(key), 'POST', path)
-}
-
-/** Decodes a part of a path. Returns it as it is if it is malformed: nothing has such a name. */
-export function decodePath(part: string): string {
-  try {
-    return decodeURIComponent(part)
-  } catch {
-    return part
-  }
 }

@@ -15,6 +15,7 @@ export async function writeFrames(
   { headers = {}, onError }: { headers?: Record<string, string>; onError?: (error: unknown) => string | null } = {},
 ): Promise<void> {
   res.writeHead(200, { ...EVENT_STREAM, ...headers })
+  if (res.req.method === 'HEAD') return void res.end()
   res.flushHeaders()
   const ping = setInterval(() => res.write(': ping\n\n'), PING_INTERVAL)
   try {
