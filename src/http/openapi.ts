@@ -8,6 +8,7 @@ import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { restMeta } from '../trpc.ts'
+import { DOOR_OPERATIONS, DOOR_PATHS } from './openapi-doors.ts'
 import { exampleOf } from './openapi-examples.ts'
 import * as parts from './openapi-parts.ts'
 import {
@@ -155,7 +156,7 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
           'The session of a browser, made by signing in. Writes need `X-Muster-Request: 1` and the `Origin` of this service.',
       },
     },
-    paths: parts.PATHS,
+    paths: { ...parts.PATHS, ...DOOR_PATHS },
     defs: { ErrorResponse: parts.ErrorBody },
   })
   const schemas: Schemas = document.components?.schemas ?? {}
@@ -168,7 +169,7 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
       document.paths[streamPathOf(path)] = { post: toStream(operation as Operation, schemas) }
     }
   }
-  for (const described of BINARY) {
+  for (const described of [...BINARY, ...DOOR_OPERATIONS]) {
     const operation = document.paths?.[described.path]?.[described.method.toLowerCase() as 'get']
     complete(operation as Operation, described, schemas)
   }
@@ -229,13 +230,14 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
       304: { description: 'It is still what If-None-Match names', headers: parts.headers('ETag') },
     } as Operation['responses']
   }
-  if (operation.requestBody && body) {
+  const isDoor = DOOR_OPERATIONS.some((door) => door.name === name)
+  if (operation.requestBody && body && !isDoor) {
     Object.assign(success.headers, parts.headers('X-Muster-Warnings'))
     addWarnings(success.content?.['application/json']?.schema as oas31.SchemaObject | undefined)
   }
   if (success.description === 'Successful response') success.description = 'Success'
   moveToComponents(success.content?.['application/json'], `${component}Result`, schemas)
-  if (fields?.properties?.stream) Object.assign(success.headers, parts.headers('X-Execution-Id'))
+  if (fields?.properties?.stream || isDoor) Object.assign(success.headers, parts.headers('X-Execution-Id'))
   const statuses = errorStatuses(method, path, Object.keys(fields?.properties ?? {}))
   for (const status of [...statuses, ...Object.keys(meta?.errors ?? {})]) {
     Object.assign(operation.responses, { [status]: parts.errorReference(status, meta?.errors?.[Number(status)]) })

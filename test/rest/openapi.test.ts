@@ -42,6 +42,8 @@ const EVENTS = '/api/v1/executions/{id}/events'
 const FEED = '/api/v1/events/stream'
 const CHAT_EVENTS = '/api/v1/chats/{id}/events'
 const CHANGES = ['/api/v1/tasks/events', '/api/v1/approvals/events']
+/** Streams of other protocols. */
+const DOORS = ['/api/v1/agents/{id}/chat', '/api/v1/agents/{id}/chat/{chatId}/stream', '/api/v1/agents/{id}/ag-ui']
 /** Streaming paths, whose path without the last segment answers JSON. */
 const STREAMS = [
   '/api/v1/agents/{id}/execute/stream',
@@ -117,7 +119,9 @@ describe('the document', () => {
     }
     const both = ['executions:read', 'agents:execute']
     expect(find('GET', EVENTS)).toMatchObject({ security: credentials, 'x-required-scopes': both })
-    for (const path of STREAMS) expect(find('POST', path)).toMatchObject({ 'x-required-scopes': ['agents:execute'] })
+    for (const path of [...STREAMS, DOORS[0]!, DOORS[2]!]) {
+      expect(find('POST', path)).toMatchObject({ 'x-required-scopes': ['agents:execute'] })
+    }
     expect(document.components?.securitySchemes?.session).toMatchObject({
       type: 'apiKey',
       in: 'cookie',
@@ -217,7 +221,7 @@ describe('the document', () => {
     for (const { method, path, responses = {} } of operations) {
       const types = Object.keys(responses[200]?.content ?? {})
       expect([method, path, types.length]).toEqual([method, path, 1])
-      const isStream = [EVENTS, CHAT_EVENTS, FEED, ...CHANGES, ...STREAMS].includes(path)
+      const isStream = [EVENTS, CHAT_EVENTS, FEED, ...CHANGES, ...STREAMS, ...DOORS].includes(path)
       expect([path, types[0] === 'text/event-stream']).toEqual([path, isStream])
     }
   })

@@ -55,6 +55,8 @@ const parseEvents = (text: string) =>
   text.split('\n\n').flatMap((block, index, { length }) => {
     if (index === length - 1 || block.startsWith(':')) return []
     const fields = Object.fromEntries(block.split('\n').map((line) => line.split(/: (.*)/s, 2)))
+    // The end of a stream of another protocol.
+    if (fields.data === '[DONE]') return []
     return [{ ...fields, data: JSON.parse(fields.data ?? 'null') }]
   })
 
@@ -71,7 +73,7 @@ function checkResponse(pointer: string[], headers: Headers, body: unknown): void
   } else if (type !== 'text/event-stream') check(schema, body)
   else {
     for (const { event, data } of parseEvents(String(body))) {
-      if (data.type !== event) throw new Error(`the event ${event} says that it is ${data.type}`)
+      if (event !== undefined && data.type !== event) throw new Error(`the event ${event} says that it is ${data.type}`)
       check(schema, data)
     }
   }

@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { z } from 'zod'
+import type { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { invalidField } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import { RunAgentInput } from '../../http/door-schemas.ts'
 import { asObject, asText, type Fields, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
@@ -15,26 +16,11 @@ import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts } from '../shared/run-parts.ts'
-import { MAX_NAME, startRun } from '../shared/runs.ts'
+import { startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns } from '../shared/turns.ts'
 import { type AgUiEvent, type AgUiMessage, createAgUiWriter } from './writer.ts'
 
-const content = z.union([z.string(), z.array(z.looseObject({ type: z.string() }))]).nullish()
-
-/** The input of a run (protocols.md section 4). State and forwarded properties are the client's own. */
-const RunAgentInput = z.object({
-  threadId: z.string().min(1).max(MAX_NAME),
-  runId: z.string().min(1).max(MAX_NAME),
-  messages: z.array(z.looseObject({ id: z.string(), role: z.string(), content })).max(5_000),
-  tools: z.array(z.looseObject({ name: z.string() })).nullish(),
-  context: z.array(z.object({ description: z.string(), value: z.string() })).nullish(),
-  resume: z
-    .array(
-      z.object({ interruptId: z.string(), status: z.enum(['resolved', 'cancelled']), payload: z.unknown().optional() }),
-    )
-    .nullish(),
-})
 type Input = z.output<typeof RunAgentInput>
 
 /** POST /api/v1/agents/{id}/ag-ui: runs an agent for a client of AG-UI 1.0 (contract-2.md section 6.3). */
@@ -124,7 +110,7 @@ function addCall(turns: ReturnType<typeof createTurns>, call: unknown): void {
   turns.call(asText(call.id), asText(call.function.name), input)
 }
 
-function contentOf(given: z.output<typeof content>): { text: string; files: GivenFile[] } {
+function contentOf(given: Input['messages'][number]['content']): { text: string; files: GivenFile[] } {
   if (typeof given === 'string') return { text: given, files: [] }
   const files: GivenFile[] = []
   let text = ''

@@ -1,10 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { z } from 'zod'
+import type { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
-import { Execute } from '../../executions/schema.ts'
 import { find } from '../../executions/service.ts'
+import { ChatRequest } from '../../http/door-schemas.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
@@ -14,23 +14,14 @@ import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts } from '../shared/run-parts.ts'
-import { findLatest, MAX_NAME, startRun } from '../shared/runs.ts'
+import { findLatest, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
-import { decisionsIn, readMessages, resultsIn, UIMessage } from './messages.ts'
+import { decisionsIn, readMessages, resultsIn } from './messages.ts'
 import { type Chunk, createChunkWriter } from './writer.ts'
 
-/** The body that `DefaultChatTransport` sends, with what a page may add to it. */
-const Request = z
-  .object({
-    id: z.string().min(1).max(MAX_NAME).nullish(),
-    messages: z.array(UIMessage).max(5_000).nullish(),
-    /** The last message alone: the service has the others. */
-    message: UIMessage.nullish(),
-    trigger: z.string().nullish(),
-    tools: z.array(z.unknown()).nullish(),
-    ...Execute.pick({ spaceId: true, model: true, modelSettings: true, fallbackModels: true, mediaIds: true }).shape,
-  })
-  .refine(({ messages, message }) => messages?.length || message, { error: 'Missing required field: messages' })
+const Request = ChatRequest.refine(({ messages, message }) => messages?.length || message, {
+  error: 'Missing required field: messages',
+})
 
 /**
  * Answers the requests of the AI SDK's `useChat` (contract-2.md section 6.3): `POST /agents/{id}/chat` runs the agent and

@@ -1,15 +1,9 @@
-import { z } from 'zod'
+import type { z } from 'zod'
+import type { UIMessage } from '../../http/door-schemas.ts'
 import { asObject, asText } from '../../lib/unknown.ts'
 import type { Decision } from '../shared/approvals.ts'
 import type { GivenFile } from '../shared/attachments.ts'
 import { type ClientConversation, type ClientResult, createTurns } from '../shared/turns.ts'
-
-/** A message as `useChat` keeps it. Of its parts only those are read that say something to an agent. */
-export const UIMessage = z.object({
-  id: z.string().nullish(),
-  role: z.enum(['system', 'user', 'assistant']),
-  parts: z.array(z.looseObject({ type: z.string() })).max(5_000),
-})
 
 type Message = z.output<typeof UIMessage>
 type UIPart = Message['parts'][number]

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { badRequest } from '../../errors.ts'
-import { MAX_NAME } from '../shared/runs.ts'
+import { MAX_NAME } from '../../http/door-schemas.ts'
 
 /** Headers in which clients name a conversation (contract-2.md section 6). */
 const HEADERS = ['x-session-id', 'x-openwebui-chat-id'] as const

@@ -43,9 +43,6 @@ export type Asked = {
   client?: ExecuteOptions['client']
 }
 
-/** Maximum length of a client's name of a conversation (characters). */
-export const MAX_NAME = 255
-
 /** Number of times that a run is placed anew because another request used the same new name. */
 const MAX_TRIES = 3
 

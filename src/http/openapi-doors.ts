@@ -1,0 +1,91 @@
+import { z } from 'zod'
+import type { ZodOpenApiPathsObject } from 'zod-openapi'
+import { DOOR_ROUTES } from './door-routes.ts'
+import { AgUiEvent, ChatRequest, RunAgentInput, UIMessageChunk } from './door-schemas.ts'
+
+// The doors under /api/v1 in the OpenAPI document. The others have documents of their own protocols.
+
+const CHAT = '/api/v1/agents/{id}/chat'
+const CHAT_STREAM = '/api/v1/agents/{id}/chat/{chatId}/stream'
+const AG_UI = '/api/v1/agents/{id}/ag-ui'
+
+/** The addresses of the doors as operations: name, method, path and scopes. */
+export const DOOR_OPERATIONS = DOOR_ROUTES.flatMap(({ path, methods }) => {
+  const name = { [CHAT]: 'agents.chat', [CHAT_STREAM]: 'agents.resumeChat', [AG_UI]: 'agents.agUi' }[path]
+  return Object.entries(methods).flatMap(([method, scopes]) =>
+    name === undefined ? [] : { name, method, path, meta: { scopes: [...scopes] }, inputs: [] },
+  )
+})
+
+const id = z.string().describe('The agent: its id, `<organization slug>/<agent slug>` encoded, or a unique name')
+
+const chunks = (example: string) => ({
+  description:
+    'An event stream without names and ids. The schema is that of the `data` of each event; the last one is `[DONE]`.',
+  content: { 'text/event-stream': { schema: UIMessageChunk, example } },
+})
+
+const ANSWER = [
+  'data: {"type":"start","messageId":"exec-1767225600000-3kPq0ZyYw7RbTn1Xc5VdLm"}',
+  'data: {"type":"text-delta","id":"text_1_1","delta":"Hello"}',
+  'data: {"type":"finish","finishReason":"stop"}',
+  'data: [DONE]',
+].join('\n\n')
+
+export const DOOR_PATHS: ZodOpenApiPathsObject = {
+  [CHAT]: {
+    post: {
+      summary: 'Chat with an agent from the AI SDK',
+      description:
+        "Answers the requests of the AI SDK's `useChat` with a UI message stream. The run goes on if the connection ends.",
+      requestParams: { path: z.object({ id }) },
+      requestBody: {
+        required: true,
+        content: {
+          'application/json': {
+            schema: ChatRequest,
+            example: { id: 'chat-1', messages: [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'Hello' }] }] },
+          },
+        },
+      },
+      responses: { 200: chunks(ANSWER) },
+    },
+  },
+  [CHAT_STREAM]: {
+    get: {
+      summary: 'Resume an answer for the AI SDK',
+      description: 'Replays the answer that is being given in a chat, from its start, and goes on with it.',
+      requestParams: {
+        path: z.object({ id, chatId: z.string().describe("The client's id of the chat") }),
+      },
+      responses: { 200: chunks(ANSWER), 204: { description: 'No answer is being given' } },
+    },
+  },
+  [AG_UI]: {
+    post: {
+      summary: 'Run an agent from AG-UI',
+      description: 'Answers the requests of AG-UI 1.0. The run goes on if the connection ends.',
+      requestParams: { path: z.object({ id }) },
+      requestBody: {
+        required: true,
+        content: {
+          'application/json': {
+            schema: RunAgentInput,
+            example: { threadId: 'thread-1', runId: 'run-1', messages: [{ id: '1', role: 'user', content: 'Hello' }] },
+          },
+        },
+      },
+      responses: {
+        200: {
+          description: 'An event stream without names and ids. The schema is that of the `data` of each event.',
+          content: {
+            'text/event-stream': {
+              schema: AgUiEvent,
+              example: 'data: {"type":"RUN_STARTED","threadId":"thread-1","runId":"run-1"}',
+            },
+          },
+        },
+      },
+    },
+  },
+}
