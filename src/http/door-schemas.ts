@@ -7,7 +7,7 @@ import { Execute } from '../executions/schema.ts'
 export const MAX_NAME = 255
 
 const parts = z
-  .array(z.looseObject({ type: z.string() }))
+  .array(z.looseObject({ type: z.string().describe('Kind of the part') }))
   .max(5_000)
   .describe(
     'Its parts, each with a `type`: `text` with a `text`, `file` with a `data:` URL as `url`, and calls of tools',
@@ -32,18 +32,27 @@ export const ChatRequest = z.object({
   ...Execute.pick({ spaceId: true, model: true, modelSettings: true, fallbackModels: true, mediaIds: true }).shape,
 })
 
-const content = z.union([z.string(), z.array(z.looseObject({ type: z.string() }))]).nullish()
+const content = z
+  .union([z.string(), z.array(z.looseObject({ type: z.string().describe('Kind of the part') }))])
+  .nullish()
+  .describe('Its text, or its parts')
 
 /** The input of a run of AG-UI. State and forwarded properties are the client's own. */
 export const RunAgentInput = z.object({
   threadId: z.string().min(1).max(MAX_NAME).describe("The client's id of the conversation, under which it continues"),
   runId: z.string().min(1).max(MAX_NAME).describe("The client's id of the run, which the events repeat"),
   messages: z
-    .array(z.looseObject({ id: z.string(), role: z.string(), content }))
+    .array(
+      z.looseObject({
+        id: z.string().describe("The client's id of the message"),
+        role: z.string().describe('Author of the message: `user`, `assistant`, `tool`, `system` or `developer`'),
+        content,
+      }),
+    )
     .max(5_000)
     .describe('All messages of the conversation, the last one to be answered'),
   tools: z
-    .array(z.looseObject({ name: z.string() }))
+    .array(z.looseObject({ name: z.string().describe('Name of the function') }))
     .nullish()
     .describe('Functions of the client, each with `name`, `description` and `parameters`'),
   context: z

@@ -19,18 +19,16 @@ export const DOOR_OPERATIONS = DOOR_ROUTES.flatMap(({ path, methods }) => {
 
 const id = z.string().describe('The agent: its id, `<organization slug>/<agent slug>` encoded, or a unique name')
 
-const chunks = (example: string) => ({
+const CHUNKS = {
   description:
     'An event stream without names and ids. The schema is that of the `data` of each event; the last one is `[DONE]`.',
-  content: { 'text/event-stream': { schema: UIMessageChunk, example } },
-})
-
-const ANSWER = [
-  'data: {"type":"start","messageId":"exec-1767225600000-3kPq0ZyYw7RbTn1Xc5VdLm"}',
-  'data: {"type":"text-delta","id":"text_1_1","delta":"Hello"}',
-  'data: {"type":"finish","finishReason":"stop"}',
-  'data: [DONE]',
-].join('\n\n')
+  content: {
+    'text/event-stream': {
+      schema: UIMessageChunk,
+      example: { type: 'text-delta', id: 'text_1_1', delta: 'Hello' },
+    },
+  },
+}
 
 export const DOOR_PATHS: ZodOpenApiPathsObject = {
   [CHAT]: {
@@ -48,7 +46,7 @@ export const DOOR_PATHS: ZodOpenApiPathsObject = {
           },
         },
       },
-      responses: { 200: chunks(ANSWER) },
+      responses: { 200: CHUNKS },
     },
   },
   [CHAT_STREAM]: {
@@ -58,7 +56,7 @@ export const DOOR_PATHS: ZodOpenApiPathsObject = {
       requestParams: {
         path: z.object({ id, chatId: z.string().describe("The client's id of the chat") }),
       },
-      responses: { 200: chunks(ANSWER), 204: { description: 'No answer is being given' } },
+      responses: { 200: CHUNKS, 204: { description: 'No answer is being given' } },
     },
   },
   [AG_UI]: {
@@ -81,7 +79,7 @@ export const DOOR_PATHS: ZodOpenApiPathsObject = {
           content: {
             'text/event-stream': {
               schema: AgUiEvent,
-              example: 'data: {"type":"RUN_STARTED","threadId":"thread-1","runId":"run-1"}',
+              example: { type: 'RUN_STARTED', threadId: 'thread-1', runId: 'run-1' },
             },
           },
         },
