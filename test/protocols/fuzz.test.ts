@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
+import { CASES } from './cases.ts'
 
 let server: TestServer
 let agent: string
@@ -44,22 +45,25 @@ const body = fc.record(
   { requiredKeys: [] },
 )
 
-it.each([
-  '/openai/v1/chat/completions',
-  '/openai/v1/responses',
-  '/api/v1/agents/{id}/chat',
-  '/api/v1/agents/{id}/ag-ui',
-])('no body makes the server fail at POST %s', async (path) => {
+/** A name in a path: mostly the agent, or any text. */
+const name = fc.oneof(
+  { weight: 3, arbitrary: fc.constant(null) },
+  { weight: 1, arbitrary: fc.string({ minLength: 1 }).filter((text) => text.isWellFormed() && !/^\.+$/.test(text)) },
+)
+
+it.each(Object.keys(CASES))('no request makes the server fail at %s', async (route) => {
+  const [method = '', path = ''] = route.split(' ')
   await fc.assert(
-    fc.asyncProperty(body, async (fields) => {
-      const response = await fetch(server.url + path.replace('{id}', agent), {
-        ...{ method: 'POST', body: JSON.stringify({ model: agent, ...fields }) },
+    fc.asyncProperty(name, body, fc.webQueryParameters(), async (given, fields, query) => {
+      const named = path.replace(/\{\w+\}/g, () => encodeURIComponent(given ?? agent))
+      const response = await fetch(`${server.url}${named}?${query}`, {
+        ...{ method, ...(method === 'POST' && { body: JSON.stringify({ model: agent, ...fields }) }) },
         headers: { authorization: `Bearer ${server.token}`, 'content-type': 'application/json' },
       })
       const text = await response.text()
       expect(response.status, text).toBeLessThan(500)
-      if (response.status !== 200) expect(JSON.parse(text).error).toBeTruthy()
+      if (response.status >= 400) expect(JSON.parse(text).error).toBeTruthy()
     }),
-    { numRuns: RUNS },
+    { numRuns: method === 'POST' ? RUNS : RUNS / 4 },
   )
 })
