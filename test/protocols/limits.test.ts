@@ -77,7 +77,7 @@ describe('every door', () => {
     model.script({ toolCalls: [{ id: 'a', name: 'client__weather', input: {} }] })
     const { body: response } = await post('/openai/v1/responses', { model: agent, input: 'Hi', tools }, token)
     const id = response.id.replace('resp_', '')
-    const state = async () => (await request(server, 'GET', `/api/v1/executions/${id}`, { token })).body.execution
+    const state = () => server.service.deps.db.execution.findUniqueOrThrow({ where: { id } })
     await expect.poll(state).toMatchObject({ status: 'failed', error: 'timeout', errorCode: 'timeout' })
   })
 })
