@@ -86,6 +86,17 @@ describe('scopes', () => {
     }
   })
 
+  it('no batch of MCP calls runs an agent without the scope', async () => {
+    const call = CASES['POST /mcp/agents/{id}']!.run!(own, 'key', 'Hi')
+    const before = await server.service.deps.db.execution.count()
+    for (const [scope, who] of tokens) {
+      if (suffices(['agents:execute'], scope)) continue
+      const { body } = await ask('POST /mcp', { ...call, body: [call.body!] }, who)
+      expect([scope, JSON.stringify(body)]).toEqual([scope, expect.stringContaining('insufficient_scope')])
+    }
+    expect(await server.service.deps.db.execution.count()).toBe(before)
+  })
+
   it('a token sees the MCP tools that its scopes allow, and calls no other', async () => {
     const headers = { Accept: 'application/json, text/event-stream' }
     for (const [scope, { token }] of tokens) {

@@ -8,7 +8,7 @@ import {
 import packageJson from '../../../package.json' with { type: 'json' }
 import type { Actor } from '../../auth/actor.ts'
 import { covers } from '../../auth/scopes.ts'
-import { paused } from '../../errors.ts'
+import { lacksScopes, paused } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find as findRun } from '../../executions/service.ts'
 import { createCaller } from '../../router.ts'
@@ -59,6 +59,8 @@ export function createServer(door: Door): McpServer {
     const tool = tools.get(name)
     if (!tool) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Unknown tool: ${name.slice(0, 100)}`)
     try {
+      // The door checks single requests. Earlier clients may send several at once.
+      if (!mayUse(actor, tool)) throw lacksScopes(tool.scopes)
       return (await (tool.waits ? callTool(door, tool, args, mcpContext) : call(door, tool, args))) as ToolResult
     } catch (error) {
       return toErrorResult(context, error)
