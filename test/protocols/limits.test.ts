@@ -38,7 +38,7 @@ const post = (path: string, body: object, token = server.token) => send('POST', 
 
 describe('every door', () => {
   it.each(Object.entries(CASES).flatMap(([name, { run }]) => (run ? [[name, run] as const] : [])))(
-    '%s counts its runs, and refuses those beyond EXECUTE_RATE_LIMIT in the form of its protocol',
+    '%s refuses runs beyond EXECUTE_RATE_LIMIT in the form of its protocol',
     async (name, run) => {
       const { token } = await server.member()
       for (let count = 0; count < 4; count++) {
