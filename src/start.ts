@@ -32,7 +32,6 @@ import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { hostsOf } from './lib/postgres-url.ts'
 import { raceAbort } from './lib/race-abort.ts'
-import { connected } from './lib/turn.ts'
 import { createMailer } from './mail/service.ts'
 import { createOperatorServers } from './mcps/operator.ts'
 import { installationId } from './media/installation.ts'
@@ -205,7 +204,7 @@ export async function startService(
   }
   // The app handles a missing host or an unknown expectation instead of Node.
   const server = createServer({ keepAliveTimeout: KEEP_ALIVE, requireHostHeader: false }, answer)
-  server.on('connection', connected).on('checkExpectation', answer).on('clientError', refuseMalformed)
+  server.on('checkExpectation', answer).on('clientError', refuseMalformed)
   await limitConnections(server, log)
   await listen(server, settings)
   cleanup.defer(() => close(server))
