@@ -144,9 +144,7 @@ export function post<Part>(
         controller = started
         if (over) started.abort(signal?.reason)
       },
-      onResponseStart(started, status, responseHeaders) {
-        // The raw headers are slices that would retain the whole received chunk.
-        started.rawHeaders = null
+      onResponseStart(_, status, responseHeaders) {
         if (status < 200) return
         statusCode = status
         telling = pick(responseHeaders)
