@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { z } from 'zod'
-import type { BUILT_IN_TOOLS, Skill, SkillCategory } from './schema.ts'
+import type { BUILT_IN_TOOLS } from '../lib/built-in-tools.ts'
+import type { Skill, SkillCategory } from './schema.ts'
 
 type About = {
   description: string

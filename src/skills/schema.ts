@@ -1,23 +1,7 @@
 import { z } from 'zod'
+import { BUILT_IN_TOOLS } from '../lib/built-in-tools.ts'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
-
-/** The built-in tools, which skills and agents request by name (see the `tools.ts` of tasks, files, chats and web). */
-export const BUILT_IN_TOOLS = [
-  'list_tasks',
-  'create_task',
-  'update_task',
-  'claim_task',
-  'list_files',
-  'read_file',
-  'write_file',
-  'edit_file',
-  'search_files',
-  'search_chats',
-  'current_time',
-  'web_fetch',
-  'web_search',
-] as const
 
 /**
  * Built-in tools that only read and send nothing out: the default for other organizations' agents (contract-2.md 8.5).

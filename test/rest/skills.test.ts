@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
-import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
 import { graphql } from '../graphql/support.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { planOf } from '../support/plan.ts'

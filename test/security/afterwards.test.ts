@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { fire } from '../../src/missions/runs.ts'
-import { BUILT_IN_TOOLS } from '../../src/skills/schema.ts'
 import { type Lab, startLab } from '../engine/lab.ts'
 import { FACES, faces, procedures } from '../support/faces.ts'
 import { callRoot, rootsOf } from '../support/graphql-face.ts'

@@ -79,6 +79,29 @@ export function Select({
   )
 }
 
+/** A checkbox with its label. */
+export const Check = ({
+  label,
+  checked,
+  onChange,
+  className,
+}: {
+  label: string
+  checked: boolean
+  onChange: (checked: boolean) => void
+  className?: string
+}) => (
+  <label className={cn('flex items-start gap-2', className)}>
+    <input
+      type="checkbox"
+      className="mt-0.5 size-4 accent-accent"
+      checked={checked}
+      onChange={({ target }) => onChange(target.checked)}
+    />
+    {label}
+  </label>
+)
+
 /** A list of checkboxes. */
 export function Ticks({
   label,

@@ -1,4 +1,4 @@
-import { CircleAlert, type LucideIcon } from 'lucide-react'
+import { CircleAlert, type LucideIcon, Plus } from 'lucide-react'
 import { type ReactNode, useEffect } from 'react'
 import { toFailure } from '../api.ts'
 import { useBadge } from '../features/approvals/badge.ts'
@@ -127,4 +127,24 @@ export function Section({ title, actions, children }: { title: string; actions?:
 /** A list in a frame, one row below the other. */
 export const Rows = ({ children }: { children: ReactNode }) => (
   <ul className="divide-y divide-line overflow-hidden rounded-xl border border-line bg-canvas">{children}</ul>
+)
+
+/** The name of a row above its details. `width`: class of the width that it wants before the row wraps. */
+export const RowText = ({ name, children, width }: { name: string; children?: ReactNode; width?: string }) => (
+  <div className={cn('min-w-0 flex-1', width)}>
+    <p className="truncate font-medium" dir="auto">
+      {name}
+    </p>
+    {children && <p className="truncate text-soft text-xs">{children}</p>}
+  </div>
+)
+
+/** The head of a list that can be added to: an explanation, and the button that adds. */
+export const ListHead = ({ help, action, onAdd }: { help: string; action: string; onAdd: () => void }) => (
+  <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
+    <p className="min-w-0 flex-1 basis-60 text-soft">{help}</p>
+    <Button kind="primary" icon={Plus} onClick={onAdd}>
+      {action}
+    </Button>
+  </div>
 )

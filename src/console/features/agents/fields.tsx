@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useId } from 'react'
+import { BUILT_IN_TOOLS } from '../../../lib/built-in-tools.ts'
 import { toFailure } from '../../api.ts'
 import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
 import { query } from '../../queries.ts'
@@ -18,23 +19,6 @@ type Props = {
 }
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high'] as const
-
-/** The service's own tools, each with or without approval. */
-export const BUILT_IN = [
-  'list_tasks',
-  'create_task',
-  'update_task',
-  'claim_task',
-  'list_files',
-  'read_file',
-  'write_file',
-  'edit_file',
-  'search_files',
-  'search_chats',
-  'current_time',
-  'web_fetch',
-  'web_search',
-]
 
 /** All fields of an agent, in collapsible sections. */
 export function Fields({ draft, onChange, agentId, disabled, error }: Props) {
@@ -90,7 +74,7 @@ export function Fields({ draft, onChange, agentId, disabled, error }: Props) {
         <fieldset className="mb-4">
           <legend className="mb-1 font-medium">{t.permissions}</legend>
           <div className="divide-y divide-line rounded-md border border-line">
-            {BUILT_IN.map((tool) => (
+            {BUILT_IN_TOOLS.map((tool) => (
               <label key={tool} className="flex items-center justify-between gap-3 px-3 py-1.5">
                 <span className="font-mono text-xs">{tool}</span>
                 <select

@@ -1,10 +1,9 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { tell } from '../../api.ts'
-import { Button } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
-import { Problem } from '../../components/page.tsx'
+import { Form } from '../../components/form.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
@@ -36,12 +35,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
   const isReady = draft.title.trim() !== '' && draft.goal.trim() !== '' && draft.agentId !== ''
   return (
     <Dialog open onClose={() => onClose(null)} title={mission ? t.edit : t.new} as="wide">
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          save.mutate(undefined)
-        }}
-      >
+      <Form save={save} isReady={isReady} label={mission ? texts.save : texts.create} onCancel={() => onClose(null)}>
         <TextField
           label={t.name}
           required
@@ -84,14 +78,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
           />
         </div>
         <ScheduleFields draft={draft.schedule} onChange={(schedule) => set({ schedule })} />
-        {save.error && <Problem error={save.error} />}
-        <div className="mt-3 flex justify-end gap-2">
-          <Button onClick={() => onClose(null)}>{texts.cancel}</Button>
-          <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
-            {mission ? texts.save : texts.create}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Dialog>
   )
 }

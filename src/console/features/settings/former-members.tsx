@@ -4,7 +4,7 @@ import { type Output, tell } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
-import { Loaded, Rows, Section } from '../../components/page.tsx'
+import { Loaded, Rows, RowText, Section } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
@@ -36,12 +36,9 @@ export function FormerMembers() {
             {members.map((member) => (
               <li key={member.userId} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-3 py-2.5 sm:px-4">
                 <Avatar name={member.name} />
-                <div className="min-w-0 flex-1 basis-40">
-                  <p className="truncate font-medium" dir="auto">
-                    {member.name}
-                  </p>
-                  <p className="truncate text-soft text-xs">{member.email}</p>
-                </div>
+                <RowText name={member.name} width="basis-40">
+                  {member.email}
+                </RowText>
                 <span className="text-soft text-xs">{told(member.things)}</span>
                 <Button small onClick={() => setChosen(member)}>
                   {t.takeOver}

@@ -4,20 +4,21 @@ import { useState } from 'react'
 import { type Output, tell } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
-import { Code } from '../../components/code.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Select, TextField } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
-import { Loaded, Problem, Rows, Section } from '../../components/page.tsx'
+import { Loaded, Rows, RowText, Section } from '../../components/page.tsx'
+import { Secret } from '../../components/secret.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { grantable, type Role } from './roles.ts'
 
 const t = texts.settings.invitations
 
 type Invitation = Output<'organizations.listInvitations'>['invitations'][number]
-type Role = Invitation['role']
 
 /** The open invitations of the organization, which can be created and withdrawn here. */
 export function Invitations() {
@@ -47,14 +48,9 @@ export function Invitations() {
             <Rows>
               {invitations.map((invitation) => (
                 <li key={invitation.id} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-4 py-2.5">
-                  <div className="min-w-0 flex-1 basis-32">
-                    <p className="truncate font-medium" dir="auto">
-                      {invitation.email}
-                    </p>
-                    <p className="truncate text-soft text-xs">
-                      {t.expires}: {moment(invitation.expiresAt)}
-                    </p>
-                  </div>
+                  <RowText name={invitation.email} width="basis-32">
+                    {t.expires}: {moment(invitation.expiresAt)}
+                  </RowText>
                   <Badge>{texts.settings.members.roles[invitation.role]}</Badge>
                   <IconButton
                     label={`${t.withdraw}: ${invitation.email}`}
@@ -92,28 +88,14 @@ function Invite({ onClose }: { onClose: () => void }) {
   if (create.data) {
     const { url, mailed } = create.data
     return (
-      <Dialog open onClose={onClose} title={t.made} description={url ? t.madeText : t.mailedText}>
-        {url && <Code text={url} />}
+      <Secret title={t.made} text={url ? t.madeText : t.mailedText} secret={url} onClose={onClose}>
         {url && mailed && <p className="mt-2 text-soft">{t.mailedText}</p>}
-        <div className="mt-4 flex justify-end">
-          <Button kind="primary" onClick={onClose}>
-            {texts.close}
-          </Button>
-        </div>
-      </Dialog>
+      </Secret>
     )
   }
-  const roles = (Object.keys(texts.settings.members.roles) as Role[]).filter(
-    (each) => each !== 'owner' || own === 'owner',
-  )
   return (
     <Dialog open onClose={onClose} title={t.new} description={t.help}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          create.mutate(undefined)
-        }}
-      >
+      <Form save={create} isReady={email.trim() !== ''} label={t.invite} onCancel={onClose}>
         <TextField
           label={t.email}
           type="email"
@@ -124,18 +106,13 @@ function Invite({ onClose }: { onClose: () => void }) {
         />
         <Select
           label={texts.settings.members.role}
-          options={roles.reverse().map((value) => ({ value, label: texts.settings.members.roles[value] }))}
+          options={grantable(own)
+            .reverse()
+            .map((value) => ({ value, label: texts.settings.members.roles[value] }))}
           value={role}
           onChange={({ target }) => setRole(target.value as Role)}
         />
-        {create.error && <Problem error={create.error} />}
-        <div className="mt-3 flex justify-end gap-2">
-          <Button onClick={onClose}>{texts.cancel}</Button>
-          <Button kind="primary" type="submit" disabled={!email.trim()} busy={create.isPending}>
-            {t.invite}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Dialog>
   )
 }

@@ -1,13 +1,14 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
-import { KeyRound, Plus, Trash2 } from 'lucide-react'
+import { KeyRound, Trash2 } from 'lucide-react'
 import { useState } from 'react'
 import { type Input, type Output, tell } from '../../api.ts'
-import { Button, IconButton } from '../../components/button.tsx'
-import { Code } from '../../components/code.tsx'
+import { IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
-import { Select, TextField, Ticks } from '../../components/field.tsx'
+import { Check, Select, TextField, Ticks } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Problem, Rows } from '../../components/page.tsx'
+import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
+import { Secret } from '../../components/secret.tsx'
 import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, useAction } from '../../queries.ts'
@@ -46,17 +47,9 @@ export function Keys() {
     changes: ['keys.'],
     done: t.revoked,
   })
-  const add = (
-    <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
-      {t.new}
-    </Button>
-  )
   return (
     <>
-      <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
-        <p className="text-soft">{t.help}</p>
-        {add}
-      </div>
+      <ListHead help={t.help} action={t.new} onAdd={() => setIsNew(true)} />
       <Loaded query={list}>
         {({ pages: read }) => {
           const keys = read.flatMap((page) => page.keys)
@@ -76,15 +69,7 @@ export function Keys() {
         action={t.revoke}
         onConfirm={() => revoke.mutateAsync(doomed?.id ?? '')}
       >
-        <label className="mb-4 flex items-start gap-2">
-          <input
-            type="checkbox"
-            className="mt-0.5 size-4 accent-accent"
-            checked={cascade}
-            onChange={({ target }) => setCascade(target.checked)}
-          />
-          {t.cascade}
-        </label>
+        <Check label={t.cascade} checked={cascade} onChange={setCascade} className="mb-4" />
       </Confirm>
     </>
   )
@@ -137,24 +122,15 @@ export function NewKey({ changes, create: make, onClose }: NewKeyProps) {
     { changes: [changes], quiet: true },
   )
   if (create.data) {
-    return (
-      <Dialog open onClose={onClose} title={t.made} description={t.madeText}>
-        <Code text={create.data.token ?? ''} />
-        <div className="mt-4 flex justify-end">
-          <Button kind="primary" onClick={onClose}>
-            {texts.close}
-          </Button>
-        </div>
-      </Dialog>
-    )
+    return <Secret title={t.made} text={t.madeText} secret={create.data.token} onClose={onClose} />
   }
   return (
     <Dialog open onClose={onClose} title={t.new}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          create.mutate(undefined)
-        }}
+      <Form
+        save={create}
+        isReady={name.trim() !== '' && (!isLimited || scopes.length > 0)}
+        label={texts.create}
+        onCancel={onClose}
       >
         <TextField
           label={texts.name}
@@ -190,19 +166,7 @@ export function NewKey({ changes, create: make, onClose }: NewKeyProps) {
             onChange={setScopes}
           />
         )}
-        {create.error && <Problem error={create.error} />}
-        <div className="mt-3 flex justify-end gap-2">
-          <Button onClick={onClose}>{texts.cancel}</Button>
-          <Button
-            kind="primary"
-            type="submit"
-            disabled={!name.trim() || (isLimited && !scopes.length)}
-            busy={create.isPending}
-          >
-            {texts.create}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Dialog>
   )
 }

@@ -4,7 +4,7 @@ import { type Output, tell } from '../../api.ts'
 import { Avatar, Badge } from '../../components/badge.tsx'
 import { IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
-import { Loaded, Rows } from '../../components/page.tsx'
+import { Loaded, Rows, RowText } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
@@ -12,11 +12,11 @@ import { texts } from '../../texts.ts'
 import { useMembers } from '../agents/names.ts'
 import { FormerMembers } from './former-members.tsx'
 import { Invitations } from './invitations.tsx'
+import { grantable, type Role } from './roles.ts'
 
 const t = texts.settings.members
 
 type Member = Output<'organizations.members'>['members'][number]
-type Role = Member['role']
 
 /** The members of the organization. Admins change roles and remove people; only owners make owners. */
 export function Members() {
@@ -34,7 +34,7 @@ export function Members() {
     done: t.removed,
   })
   const mayChange = (role: Role) => own === 'owner' || (own === 'admin' && role !== 'owner')
-  const roles = (Object.keys(t.roles) as Role[]).filter((role) => role !== 'owner' || own === 'owner')
+  const roles = grantable(own)
   return (
     <>
       <p className="mb-4 text-soft">{t.help}</p>
@@ -44,12 +44,9 @@ export function Members() {
             {found.map((member) => (
               <li key={member.userId} className="flex flex-wrap items-center gap-x-2 gap-y-1 px-3 py-2.5 sm:px-4">
                 <Avatar name={member.name} />
-                <div className="min-w-0 flex-1 basis-24">
-                  <p className="truncate font-medium" dir="auto">
-                    {member.name}
-                  </p>
-                  {member.kind === 'user' && <p className="truncate text-soft text-xs">{member.email}</p>}
-                </div>
+                <RowText name={member.name} width="basis-24">
+                  {member.kind === 'user' && member.email}
+                </RowText>
                 <span className="hidden text-soft text-xs lg:inline">
                   {t.joined}: {moment(member.joinedAt)}
                 </span>

@@ -4,7 +4,8 @@ import { type Output, tell } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { TextField } from '../../components/field.tsx'
-import { Loaded, Problem, Section } from '../../components/page.tsx'
+import { Form } from '../../components/form.tsx'
+import { Loaded, Section } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -23,7 +24,7 @@ export function OrganizationSettings() {
   return (
     <>
       <Loaded query={found} lines={2}>
-        {({ organization: { name, slug } }) => <Form key={`${name} ${slug}`} id={id} name={name} slug={slug} />}
+        {({ organization: { name, slug } }) => <Names key={`${name} ${slug}`} id={id} name={name} slug={slug} />}
       </Loaded>
       <Section title={t.leave}>
         <p className="mb-3 text-soft">{t.leaveText}</p>
@@ -45,7 +46,7 @@ export function OrganizationSettings() {
 
 type Details = Pick<Output<'organizations.get'>['organization'], 'name' | 'slug'>
 
-function Form({ id, ...before }: Details & { id: string }) {
+function Names({ id, ...before }: Details & { id: string }) {
   const isAdmin = useIsAdmin()
   const [name, setName] = useState(before.name)
   const [slug, setSlug] = useState(before.slug)
@@ -56,12 +57,11 @@ function Form({ id, ...before }: Details & { id: string }) {
   })
   const isSame = name === before.name && slug === before.slug
   return (
-    <form
+    <Form
+      save={save}
+      isReady={!isSame && name.trim() !== '' && slug.trim() !== ''}
+      isReadOnly={!isAdmin}
       className="mb-8 max-w-md"
-      onSubmit={(event) => {
-        event.preventDefault()
-        save.mutate(undefined)
-      }}
     >
       <TextField
         label={texts.name}
@@ -79,12 +79,6 @@ function Form({ id, ...before }: Details & { id: string }) {
         value={slug}
         onChange={({ target }) => setSlug(target.value)}
       />
-      {save.error && <Problem error={save.error} />}
-      {isAdmin && (
-        <Button kind="primary" type="submit" disabled={isSame || !name.trim() || !slug.trim()} busy={save.isPending}>
-          {texts.save}
-        </Button>
-      )}
-    </form>
+    </Form>
   )
 }

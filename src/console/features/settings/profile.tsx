@@ -1,9 +1,9 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { type Output, tell } from '../../api.ts'
-import { Button } from '../../components/button.tsx'
 import { TextField } from '../../components/field.tsx'
-import { Loaded, Problem } from '../../components/page.tsx'
+import { Form } from '../../components/form.tsx'
+import { Loaded } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Password, Sessions } from './sessions.tsx'
@@ -15,14 +15,14 @@ export function Profile() {
   const profile = useQuery(query('profile.get', undefined))
   return (
     <>
-      <Loaded query={profile}>{(found) => <Form profile={found.profile} />}</Loaded>
+      <Loaded query={profile}>{(found) => <Person profile={found.profile} />}</Loaded>
       <Sessions />
       <Password />
     </>
   )
 }
 
-function Form({ profile }: { profile: Output<'profile.get'>['profile'] }) {
+function Person({ profile }: { profile: Output<'profile.get'>['profile'] }) {
   const [name, setName] = useState(profile.name)
   const save = useAction(() => tell('profile.update', { name }), {
     changes: ['profile.', 'session', 'organizations.'],
@@ -30,19 +30,9 @@ function Form({ profile }: { profile: Output<'profile.get'>['profile'] }) {
     quiet: true,
   })
   return (
-    <form
-      className="mb-8 max-w-md"
-      onSubmit={(event) => {
-        event.preventDefault()
-        save.mutate(undefined)
-      }}
-    >
+    <Form save={save} isReady={name.trim() !== '' && name !== profile.name} className="mb-8 max-w-md">
       <TextField label={t.name} maxLength={200} value={name} onChange={({ target }) => setName(target.value)} />
       <TextField label={t.email} value={profile.email} readOnly />
-      {save.error && <Problem error={save.error} />}
-      <Button kind="primary" type="submit" disabled={!name.trim() || name === profile.name} busy={save.isPending}>
-        {texts.save}
-      </Button>
-    </form>
+    </Form>
   )
 }

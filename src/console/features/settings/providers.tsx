@@ -6,7 +6,8 @@ import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Select, TextField } from '../../components/field.tsx'
-import { Empty, Loaded, Problem, Rows } from '../../components/page.tsx'
+import { Form } from '../../components/form.tsx'
+import { Empty, Loaded, Rows } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -94,12 +95,7 @@ function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void })
   const isReady = apiKey !== '' && (kind !== 'custom' || own.trim() !== '') && (!isCompatible || baseUrl.trim() !== '')
   return (
     <Dialog open onClose={onClose} title={t.new}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          save.mutate(undefined)
-        }}
-      >
+      <Form save={save} isReady={isReady} onCancel={onClose}>
         <Select
           label={t.name}
           options={[...NAMES.map((value) => ({ value, label: value })), { value: 'custom', label: t.custom }]}
@@ -129,14 +125,7 @@ function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void })
           value={baseUrl}
           onChange={({ target }) => setBaseUrl(target.value)}
         />
-        {save.error && <Problem error={save.error} />}
-        <div className="mt-3 flex justify-end gap-2">
-          <Button onClick={onClose}>{texts.cancel}</Button>
-          <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
-            {texts.save}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Dialog>
   )
 }

@@ -6,8 +6,9 @@ import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Select, TextField } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Problem, Rows } from '../../components/page.tsx'
+import { Empty, ListHead, Loaded, Rows, RowText } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
@@ -34,26 +35,16 @@ export function ServiceAccounts() {
   const close = () => setOpen(null)
   return (
     <>
-      <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
-        <p className="min-w-0 flex-1 basis-60 text-soft">{t.help}</p>
-        <Button kind="primary" icon={Plus} onClick={() => setOpen({ of: null, what: 'form' })}>
-          {t.new}
-        </Button>
-      </div>
+      <ListHead help={t.help} action={t.new} onAdd={() => setOpen({ of: null, what: 'form' })} />
       <Loaded query={list} lines={2}>
         {({ serviceAccounts }) =>
           serviceAccounts.length ? (
             <Rows>
               {serviceAccounts.map((account) => (
                 <li key={account.id} className="flex flex-wrap items-center gap-x-2 gap-y-1 px-4 py-2.5">
-                  <div className="min-w-0 flex-1 basis-24">
-                    <p className="truncate font-medium" dir="auto">
-                      {account.name}
-                    </p>
-                    <p className="truncate text-soft text-xs">
-                      {t.created}: {moment(account.createdAt)}
-                    </p>
-                  </div>
+                  <RowText name={account.name} width="basis-24">
+                    {t.created}: {moment(account.createdAt)}
+                  </RowText>
                   <Badge>{texts.settings.members.roles[account.role]}</Badge>
                   <Button small icon={KeyRound} onClick={() => setOpen({ of: account, what: 'keys' })}>
                     {t.keys}
@@ -104,12 +95,7 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
   )
   return (
     <Dialog open onClose={onClose} title={account ? account.name : t.new}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          save.mutate()
-        }}
-      >
+      <Form save={save} isReady={name.trim() !== ''} onCancel={onClose}>
         <TextField
           label={texts.name}
           required
@@ -126,14 +112,7 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
           value={role}
           onChange={({ target }) => setRole(target.value as Role)}
         />
-        {save.error && <Problem error={save.error} />}
-        <div className="mt-3 flex justify-end gap-2">
-          <Button onClick={onClose}>{texts.cancel}</Button>
-          <Button kind="primary" type="submit" disabled={!name.trim()} busy={save.isPending}>
-            {texts.save}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Dialog>
   )
 }

@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
+import { useState } from 'react'
 import { tell } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { TextField } from '../../components/field.tsx'
-import { Loaded, Problem, Rows, Section } from '../../components/page.tsx'
+import { Form } from '../../components/form.tsx'
+import { Loaded, Rows, Section } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -84,13 +85,9 @@ export function Password() {
       setNext('')
     },
   })
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    change.mutate(undefined)
-  }
   return (
     <Section title={t.password}>
-      <form className="max-w-md" onSubmit={submit}>
+      <Form save={change} isReady={next.length >= 12} label={t.changePassword} className="max-w-md">
         {session.data?.user.hasPassword && (
           <TextField
             label={t.currentPassword}
@@ -109,11 +106,7 @@ export function Password() {
           value={next}
           onChange={({ target }) => setNext(target.value)}
         />
-        {change.error && <Problem error={change.error} />}
-        <Button kind="primary" type="submit" disabled={next.length < 12} busy={change.isPending}>
-          {t.changePassword}
-        </Button>
-      </form>
+      </Form>
     </Section>
   )
 }

@@ -1,15 +1,16 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
-import { Ellipsis, KeyRound, Pencil, Plus, Send, Trash2, Webhook as WebhookIcon } from 'lucide-react'
+import { Ellipsis, KeyRound, Pencil, Send, Trash2, Webhook as WebhookIcon } from 'lucide-react'
 import { useState } from 'react'
 import { type Output, tell } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
-import { Code } from '../../components/code.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
-import { Select, TextArea, TextField } from '../../components/field.tsx'
+import { Check, Select, TextArea, TextField } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { Menu, MenuItem, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Problem, Rows } from '../../components/page.tsx'
+import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
+import { Secret } from '../../components/secret.tsx'
 import { pages, useAction } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -44,12 +45,7 @@ export function Webhooks() {
   const id = open?.of?.id ?? ''
   return (
     <>
-      <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
-        <p className="min-w-0 flex-1 basis-60 text-soft">{t.help}</p>
-        <Button kind="primary" icon={Plus} onClick={() => setOpen({ of: null, what: 'form' })}>
-          {t.new}
-        </Button>
-      </div>
+      <ListHead help={t.help} action={t.new} onAdd={() => setOpen({ of: null, what: 'form' })} />
       <Loaded query={list} lines={2}>
         {({ pages: read }) => {
           const webhooks = read.flatMap((page) => page.webhooks)
@@ -120,14 +116,9 @@ export function Webhooks() {
         action={texts.delete}
         onConfirm={() => remove.mutateAsync(id)}
       />
-      <Dialog open={secret !== null} onClose={() => setSecret(null)} title={t.secret} description={t.secretText}>
-        <Code text={secret ?? ''} />
-        <div className="mt-4 flex justify-end">
-          <Button kind="primary" onClick={() => setSecret(null)}>
-            {texts.close}
-          </Button>
-        </div>
-      </Dialog>
+      {secret !== null && (
+        <Secret title={t.secret} text={t.secretText} secret={secret} onClose={() => setSecret(null)} />
+      )}
     </>
   )
 }
@@ -165,11 +156,10 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
   const needsUrl = !webhook || format !== webhook.format
   return (
     <Dialog open onClose={() => onClose(null)} title={webhook ? t.edit : t.new}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          save.mutate(undefined)
-        }}
+      <Form
+        save={save}
+        isReady={!(needsUrl && !url.trim()) && toEvents(events).length > 0}
+        onCancel={() => onClose(null)}
       >
         <TextField
           label={t.url}
@@ -205,29 +195,9 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
             [t.includeContent, includeContent, setIncludeContent],
           ] as const
         ).map(([label, value, set]) => (
-          <label key={label} className="mb-2 flex items-start gap-2">
-            <input
-              type="checkbox"
-              className="mt-0.5 size-4 accent-accent"
-              checked={value}
-              onChange={({ target }) => set(target.checked)}
-            />
-            {label}
-          </label>
+          <Check key={label} label={label} checked={value} onChange={set} className="mb-2" />
         ))}
-        {save.error && <Problem error={save.error} />}
-        <div className="mt-3 flex justify-end gap-2">
-          <Button onClick={() => onClose(null)}>{texts.cancel}</Button>
-          <Button
-            kind="primary"
-            type="submit"
-            disabled={(needsUrl && !url.trim()) || !toEvents(events).length}
-            busy={save.isPending}
-          >
-            {texts.save}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Dialog>
   )
 }

@@ -2,6 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Boxes, Plus } from 'lucide-react'
 import { useState } from 'react'
+import { BUILT_IN_TOOLS } from '../../../lib/built-in-tools.ts'
 import { type Output, tell } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
@@ -12,7 +13,6 @@ import { Empty, Loaded, Page, Problem, Rows, Section } from '../../components/pa
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { BUILT_IN } from '../agents/fields.tsx'
 
 const t = texts.skills
 
@@ -186,7 +186,7 @@ function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) 
       <Ticks
         label={t.tools}
         empty={null}
-        options={BUILT_IN.map((value) => ({ value, label: value }))}
+        options={BUILT_IN_TOOLS.map((value) => ({ value, label: value }))}
         value={draft.builtInTools}
         onChange={(builtInTools) => set({ builtInTools })}
       />

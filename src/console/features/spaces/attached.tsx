@@ -1,8 +1,8 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { tell } from '../../api.ts'
-import { Button } from '../../components/button.tsx'
 import { Ticks } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { Loading, Problem } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -44,13 +44,7 @@ export function Attached({ space }: { space: SpaceShape }) {
     (kind) => !without(chosen[kind], before[kind]).length && !without(before[kind], chosen[kind]).length,
   )
   return (
-    <form
-      className="max-w-3xl"
-      onSubmit={(event) => {
-        event.preventDefault()
-        save.mutate(undefined)
-      }}
-    >
+    <Form save={save} isReady={!isSame} className="max-w-3xl">
       <p className="mb-4 text-soft">{t.attachedHelp}</p>
       <Ticks
         label={texts.nav.agents}
@@ -77,10 +71,6 @@ export function Attached({ space }: { space: SpaceShape }) {
         value={chosen.mcps}
         onChange={(ids) => setChosen({ ...chosen, mcps: ids })}
       />
-      {save.error && <Problem error={save.error} />}
-      <Button kind="primary" type="submit" className="mt-1" disabled={isSame} busy={save.isPending}>
-        {texts.save}
-      </Button>
-    </form>
+    </Form>
   )
 }

@@ -6,6 +6,7 @@ import { Button, IconButton } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { TextField } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded, Problem } from '../../components/page.tsx'
@@ -144,21 +145,9 @@ function NewFile({ spaceId, onClose }: { spaceId: string; onClose: (path: string
   })
   return (
     <Dialog open onClose={() => onClose(null)} title={t.newFile}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          create.mutate(undefined)
-        }}
-      >
+      <Form save={create} isReady={path.trim() !== ''} label={texts.create} onCancel={() => onClose(null)}>
         <TextField label={t.path} help={t.pathHelp} value={path} onChange={({ target }) => setPath(target.value)} />
-        {create.error && <Problem error={create.error} />}
-        <div className="mt-3 flex justify-end gap-2">
-          <Button onClick={() => onClose(null)}>{texts.cancel}</Button>
-          <Button kind="primary" type="submit" disabled={!path.trim()} busy={create.isPending}>
-            {texts.create}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Dialog>
   )
 }

@@ -2,9 +2,10 @@ import { useQuery } from '@tanstack/react-query'
 import { Pencil, Trash2 } from 'lucide-react'
 import { useRef, useState } from 'react'
 import { tell } from '../../api.ts'
-import { Button, IconButton } from '../../components/button.tsx'
+import { IconButton } from '../../components/button.tsx'
 import { TextField } from '../../components/field.tsx'
-import { Loaded, Problem, Rows } from '../../components/page.tsx'
+import { Form } from '../../components/form.tsx'
+import { Loaded, Rows } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
@@ -93,13 +94,7 @@ export function Secrets({ place }: { place: Place }) {
           )
         }
       </Loaded>
-      <form
-        className="mt-6 rounded-xl border border-line p-4"
-        onSubmit={(event) => {
-          event.preventDefault()
-          save.mutate()
-        }}
-      >
+      <Form save={save} isReady={name.trim() !== '' && value !== ''} className="mt-6 rounded-xl border border-line p-4">
         <h2 className="mb-2 font-semibold">{t.addSecret}</h2>
         <div className="grid gap-x-4 sm:grid-cols-2">
           <TextField
@@ -128,11 +123,7 @@ export function Secrets({ place }: { place: Place }) {
           value={hosts}
           onChange={({ target }) => setHosts(target.value)}
         />
-        {save.error && <Problem error={save.error} />}
-        <Button kind="primary" type="submit" disabled={!name.trim() || !value} busy={save.isPending}>
-          {texts.save}
-        </Button>
-      </form>
+      </Form>
     </div>
   )
 }

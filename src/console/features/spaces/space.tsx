@@ -3,12 +3,13 @@ import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { Ellipsis, Pencil, Trash2 } from 'lucide-react'
 import { useState } from 'react'
 import { tell } from '../../api.ts'
-import { Button, IconButton } from '../../components/button.tsx'
+import { IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { TextArea } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
-import { Loaded, Page, Problem, Rows } from '../../components/page.tsx'
+import { Loaded, Page, Rows } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { Ago } from '../../components/time.tsx'
 import { pages, query, useAction } from '../../queries.ts'
@@ -95,13 +96,7 @@ function Instructions({ space }: { space: SpaceShape }) {
     quiet: true,
   })
   return (
-    <form
-      className="max-w-3xl"
-      onSubmit={(event) => {
-        event.preventDefault()
-        save.mutate(undefined)
-      }}
-    >
+    <Form save={save} isReady={text !== (space.instructions ?? '')} className="max-w-3xl">
       <TextArea
         label={t.instructions}
         help={t.instructionsHelp}
@@ -110,11 +105,7 @@ function Instructions({ space }: { space: SpaceShape }) {
         value={text}
         onChange={({ target }) => setText(target.value)}
       />
-      {save.error && <Problem error={save.error} />}
-      <Button kind="primary" type="submit" disabled={text === (space.instructions ?? '')} busy={save.isPending}>
-        {texts.save}
-      </Button>
-    </form>
+    </Form>
   )
 }
 

@@ -7,8 +7,9 @@ import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Select, TextField } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Page, Problem, Rows } from '../../components/page.tsx'
+import { Empty, Loaded, Page, Rows } from '../../components/page.tsx'
 import { pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
@@ -100,11 +101,11 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
   )
   return (
     <Dialog open onClose={() => onClose(null)} title={space ? t.settings : t.new}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          save.mutate(undefined)
-        }}
+      <Form
+        save={save}
+        isReady={draft.name.trim() !== ''}
+        label={space ? texts.save : texts.create}
+        onCancel={() => onClose(null)}
       >
         <TextField
           label={texts.name}
@@ -125,14 +126,7 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
           value={draft.visibility}
           onChange={({ target }) => setDraft({ ...draft, visibility: target.value as SpaceShape['visibility'] })}
         />
-        {save.error && <Problem error={save.error} />}
-        <div className="mt-3 flex justify-end gap-2">
-          <Button onClick={() => onClose(null)}>{texts.cancel}</Button>
-          <Button kind="primary" type="submit" disabled={!draft.name.trim()} busy={save.isPending}>
-            {space ? texts.save : texts.create}
-          </Button>
-        </div>
-      </form>
+      </Form>
     </Dialog>
   )
 }

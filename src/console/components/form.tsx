@@ -1,0 +1,47 @@
+import type { ReactNode } from 'react'
+import { texts } from '../texts.ts'
+import { Button } from './button.tsx'
+import { Problem } from './page.tsx'
+
+type Props = {
+  /** The action that sends the form. */
+  save: { mutate: (given: undefined) => void; error: unknown; isPending: boolean }
+  isReady: boolean
+  /** The text of the button. Default: "Save". */
+  label?: string
+  /** Closes the dialog around the form. */
+  onCancel?: () => void
+  className?: string
+  /** Whether the person may not save it. */
+  isReadOnly?: boolean
+  children: ReactNode
+}
+
+/** A form with its failure and its button. In a dialog it can be cancelled. */
+export function Form({ save, isReady, label = texts.save, onCancel, className, isReadOnly, children }: Props) {
+  const button = !isReadOnly && (
+    <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
+      {label}
+    </Button>
+  )
+  return (
+    <form
+      className={className}
+      onSubmit={(event) => {
+        event.preventDefault()
+        save.mutate(undefined)
+      }}
+    >
+      {children}
+      {Boolean(save.error) && <Problem error={save.error} />}
+      {onCancel ? (
+        <div className="mt-3 flex justify-end gap-2">
+          <Button onClick={onCancel}>{texts.cancel}</Button>
+          {button}
+        </div>
+      ) : (
+        button
+      )}
+    </form>
+  )
+}

@@ -1,0 +1,20 @@
+import type { ReactNode } from 'react'
+import { texts } from '../texts.ts'
+import { Button } from './button.tsx'
+import { Code } from './code.tsx'
+import { Dialog } from './dialog.tsx'
+
+type Props = { title: string; text: string; secret: string | null; onClose: () => void; children?: ReactNode }
+
+/** Shows a secret that cannot be read again. */
+export const Secret = ({ title, text, secret, onClose, children }: Props) => (
+  <Dialog open onClose={onClose} title={title} description={text}>
+    {secret && <Code text={secret} />}
+    {children}
+    <div className="mt-4 flex justify-end">
+      <Button kind="primary" onClick={onClose}>
+        {texts.close}
+      </Button>
+    </div>
+  </Dialog>
+)

@@ -1,0 +1,19 @@
+/**
+ * The built-in tools, which skills and agents request by name (see the `tools.ts` of tasks, files, chats and web). Also
+ * read by the console, so this file imports nothing.
+ */
+export const BUILT_IN_TOOLS = [
+  'list_tasks',
+  'create_task',
+  'update_task',
+  'claim_task',
+  'list_files',
+  'read_file',
+  'write_file',
+  'edit_file',
+  'search_files',
+  'search_chats',
+  'current_time',
+  'web_fetch',
+  'web_search',
+] as const
