@@ -8,6 +8,7 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, badRequest, bodyTooLarge, notFound } from '../errors.ts'
 import { type Keep, whenCommitted } from '../idempotency.ts'
+import { countPassed } from '../lib/buffers.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
 import { typeOf } from '../lib/file-type.ts'
 import { newId } from '../lib/id.ts'
@@ -134,6 +135,7 @@ export async function receive(actor: Actor, deps: Deps, source: Readable, name: 
       size += chunk.length
       const unfinished = count(chunk.length)
       hash.update(chunk)
+      countPassed(chunk.length)
       if (size > MAX_BYTES) done(bodyTooLarge(MAX_BYTES))
       else if (stored + unfinished > settings.MEDIA_QUOTA) done(quotaExceeded())
       else done(null, chunk)
