@@ -144,6 +144,7 @@ const PROOFS: Proof[] = [
         await standby.promote()
       }
       const report = await failedOver({ cluster, transitions, seconds: rounds, inFlight: 100, failOver })
+      if (report.readyAfter > 10_000) throw new Error(`the servers were ready only after ${report.readyAfter} ms`)
       return `both servers ready ${report.readyAfter} ms after the promotion<br>${tell(report)}`
     },
   },
