@@ -187,7 +187,15 @@ export function maker(server: TestServer, who: Member) {
     },
     async mcp({ canary }: Marks): Promise<string> {
       const said = { name: `${canary} mcp`, url: 'https://mcp.example.com/', mcpType: 'example' }
-      return (await does('mcps.create', { ...said, credentials: { KEY: { value: `${canary} credential` } } })).id
+      const { id } = await does('mcps.create', { ...said, credentials: { KEY: { value: `${canary} credential` } } })
+      const { db } = server.service.deps
+      const { organizationId, userId } = who
+      const row = { organizationId, mcpId: id, sealed: Buffer.from(canary), createdAt: new Date() }
+      const owned = { ...row, userId, url: said.url }
+      await db.mcpClient.create({ data: { ...row, issuer: said.url, isGiven: false, redirectUri: said.url } })
+      await db.mcpConnection.create({ data: { ...owned, issuer: said.url, updatedAt: new Date() } })
+      await db.mcpSignIn.create({ data: { ...owned, id: newId(), expiresAt: new Date() } })
+      return id
     },
     async task({ canary }: Marks, more: Input = {}): Promise<string> {
       return (await does('tasks.create', { title: `${canary} task`, description: `${canary} task`, ...more })).id
