@@ -1,4 +1,4 @@
-import { type EventRow, endsOfEvents, isBehind, type Place, readEvents } from '../db/events.ts'
+import { type EventRow, endsOfEvents, isBehind, type Place, placeOf, readEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { matches } from '../events/schema.ts'
 import { findMailReaders, findWebhookReaders, type Notified } from './fan-out.ts'
@@ -82,8 +82,9 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
       const from = late.map(({ seen }) => seen).reduce((first, seen) => (isBehind(first, seen) ? seen : first))
       const patterns = [...new Set(late.flatMap(({ patterns }) => patterns))]
       const events = await readEvents(db, settings, organizationId, from, READ, { upTo: end, patterns })
-      const upTo = events.length < READ ? end : (events.at(-1) ?? end)
-      if (events.length === READ) hasMore = true
+      const last = events.length === READ ? events.at(-1) : undefined
+      const upTo = last ? placeOf(last) : end
+      if (last) hasMore = true
       for (const follower of late) if (await hand(follower, events, upTo)) hasMore = true
     }
     return hasMore

@@ -1,5 +1,6 @@
 import { Webhook } from 'standardwebhooks'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { announce } from '../../src/db/events.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { createSender } from '../../src/webhooks/send.ts'
@@ -351,6 +352,18 @@ describe('A pass of a server', () => {
     await passes.post('/agents', { name: 'Wanted', systemPrompt: 'x' })
     await passes.deliverer.tick()
     await expect.poll(passes.types).toEqual(['agent.created'])
+  })
+
+  it('queues more events than it reads at once', async () => {
+    await using passes = await withDeliverer(['task.created'])
+    const { db } = passes.deps
+    const { organizationId } = await db.webhook.findFirstOrThrow()
+    const event = { organizationId, type: 'task.created', subjectId: 'deleted', at: new Date(), data: {} }
+    await db.$transaction(async (tx) => {
+      for (let left = 250; left; left--) await announce(tx, event)
+    })
+    await passes.deliverer.tick()
+    expect(await db.webhookDelivery.count()).toBe(250)
   })
 
   it('skips no event after another server has changed what a webhook wants', async () => {
