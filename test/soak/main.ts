@@ -153,12 +153,15 @@ const PROOFS: Proof[] = [
     what: `\`kill -9\` while events are made and delivered, ${2 * rounds} rounds on each database; two servers, 500 events`,
     async run() {
       await using postgres = await startPostgres()
-      const counts: string[] = []
-      for (const url of [null, await postgres.createDatabase()]) {
+      const killed = async (url: string | null) => {
         const { committed, received, missing, invented } = await killedWebhooks(2 * rounds, url)
-        if (missing.length + invented.length) throw new Error(`missing: ${missing}; invented: ${invented}`)
-        counts.push(`${url ? 'PostgreSQL' : 'SQLite'}: ${committed} changes, all delivered, by ${received} requests`)
+        if (missing.length + invented.length)
+          throw new Error(
+            `of ${committed} changes ${missing.length} are missing (${missing.slice(0, 5)}), and ${invented.length} are invented (${invented.slice(0, 5)})`,
+          )
+        return `${url ? 'PostgreSQL' : 'SQLite'}: ${committed} changes, all delivered, by ${received} requests`
       }
+      const counts = await Promise.all([killed(null), killed(await postgres.createDatabase())])
       const times = await sharedWebhooks(500, await postgres.createDatabase())
       if (times.some((count) => count !== 1)) throw new Error('two servers delivered an event twice, or not at all')
       return `${counts.join('<br>')}<br>two servers delivered each of ${times.length} events once`

@@ -3,7 +3,7 @@ import { newToken } from '../../src/lib/token.ts'
 import { startCluster } from '../support/cluster.ts'
 import { createFolder } from '../support/folder.ts'
 import { spawnServer } from '../support/process.ts'
-import { startReceiver } from '../support/receiver.ts'
+import { type Receiver, startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
 
 export type WebhooksReport = {
@@ -53,6 +53,12 @@ async function start(databaseUrl: string | null): Promise<Servers> {
   }
 }
 
+async function createWebhook(server: { url: string; token: string }, { url }: Receiver): Promise<void> {
+  const body = { url: `${url}/hook`, events: ['task.created'] }
+  const answer = await request(server, 'POST', '/api/v1/webhooks', { body })
+  if (answer.status !== 200) throw new Error(`no webhook: ${answer.status} ${JSON.stringify(answer.body)}`)
+}
+
 /**
  * Kills a server while changes are made and delivered, and restarts it, `rounds` times. Returns what was committed and
  * what was delivered.
@@ -60,8 +66,7 @@ async function start(databaseUrl: string | null): Promise<Servers> {
 export async function killedWebhooks(rounds: number, databaseUrl: string | null): Promise<WebhooksReport> {
   await using receiver = await startReceiver()
   await using servers = await start(databaseUrl)
-  const body = { url: `${receiver.url}/hook`, events: ['task.created'] }
-  await request(servers.at(), 'POST', '/api/v1/webhooks', { body })
+  await createWebhook(servers.at(), receiver)
   let count = 0
   for (let round = 0; round < rounds; round++) {
     const target = servers.at()
@@ -99,8 +104,7 @@ export async function sharedWebhooks(count: number, databaseUrl: string): Promis
   await using receiver = await startReceiver()
   const env = { ALLOW_PRIVATE_NETWORK: 'true', LOG_LEVEL: 'fatal' }
   await using cluster = await startCluster(databaseUrl, [env, env])
-  const body = { url: `${receiver.url}/hook`, events: ['task.created'] }
-  await request(cluster.at(0), 'POST', '/api/v1/webhooks', { body })
+  await createWebhook(cluster.at(0), receiver)
   const ids = await Promise.all(
     Array.from({ length: count }, async (_, index) => {
       const task = { body: { title: `Task ${index}` } }
