@@ -1,3 +1,5 @@
+import type { z } from 'zod'
+import type { Deps } from '../deps.ts'
 import { idempotent } from '../idempotency.ts'
 import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as schema from './schema.ts'
@@ -6,6 +8,13 @@ import * as service from './service.ts'
 const WEBHOOK = '/api/v1/webhooks/{id}'
 const DELIVERIES = `${WEBHOOK}/deliveries`
 const DISABLED = { 409: 'The webhook is disabled' }
+
+/** Changes a webhook, or things of it, once for each Idempotency-Key. */
+const onWebhook = <Answer extends object>(
+  ctx: Parameters<typeof idempotent>[0],
+  input: z.output<typeof schema.WebhookId>,
+  effect: (deps: Deps) => Promise<Answer>,
+) => idempotent(ctx, input, () => service.get(ctx.actor, ctx.deps, input.id), effect)
 
 export const webhooks = router({
   list: tokenProcedure('webhooks:read')
@@ -49,27 +58,13 @@ export const webhooks = router({
     .meta(restMeta('POST', `${WEBHOOK}/rotate`, 'Replace the secret of a webhook; both sign for 24 hours'))
     .input(schema.WebhookId)
     .output(schema.WebhookSecret)
-    .mutation(({ ctx, input }) =>
-      idempotent(
-        ctx,
-        input,
-        () => service.get(ctx.actor, ctx.deps, input.id),
-        (deps) => service.rotate(ctx.actor, deps, input.id),
-      ),
-    ),
+    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.rotate(ctx.actor, deps, input.id))),
 
   test: tokenProcedure('webhooks:write')
     .meta(restMeta('POST', `${WEBHOOK}/test`, 'Send a test event to a webhook', DISABLED))
     .input(schema.WebhookId)
     .output(schema.DeliveryResponse)
-    .mutation(({ ctx, input }) =>
-      idempotent(
-        ctx,
-        input,
-        () => service.get(ctx.actor, ctx.deps, input.id),
-        (deps) => service.test(ctx.actor, deps, input.id),
-      ),
-    ),
+    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.test(ctx.actor, deps, input.id))),
 
   deliveries: tokenProcedure('webhooks:read')
     .meta(restMeta('GET', DELIVERIES, 'List the deliveries of the last 30 days of a webhook'))
@@ -81,25 +76,11 @@ export const webhooks = router({
     .meta(restMeta('POST', `${DELIVERIES}/{deliveryId}/replay`, 'Send an event to a webhook again', DISABLED))
     .input(schema.DeliveryId)
     .output(schema.DeliveryResponse)
-    .mutation(({ ctx, input }) =>
-      idempotent(
-        ctx,
-        input,
-        () => service.get(ctx.actor, ctx.deps, input.id),
-        (deps) => service.replay(ctx.actor, deps, input),
-      ),
-    ),
+    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.replay(ctx.actor, deps, input))),
 
   replay: tokenProcedure('webhooks:write')
     .meta(restMeta('POST', `${WEBHOOK}/replay`, 'Send all failed events since a moment again', DISABLED))
     .input(schema.ReplayDeliveries)
     .output(schema.DeliveriesReplayed)
-    .mutation(({ ctx, input }) =>
-      idempotent(
-        ctx,
-        input,
-        () => service.get(ctx.actor, ctx.deps, input.id),
-        (deps) => service.replayAll(ctx.actor, deps, input),
-      ),
-    ),
+    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.replayAll(ctx.actor, deps, input))),
 })
