@@ -43,6 +43,7 @@ import { createReadProviders } from './providers/records.ts'
 import type { Settings } from './settings.ts'
 import { startTelemetry } from './telemetry/setup.ts'
 import { createDeliverer, type Deliverer } from './webhooks/deliverer.ts'
+import type { PushBody } from './webhooks/push.ts'
 
 export type Service = {
   deps: Deps
@@ -231,7 +232,7 @@ export async function startService(
   isStarted = true
   if (settings.ROLE !== 'api') {
     scheduler = createScheduler(deps)
-    deliverer = createDeliverer(deps)
+    deliverer = createDeliverer(deps, pushBody)
     // A failure is reported to its user later.
     const preload = () => models.preload().catch(() => {})
     const timer = setTimeout(preload, PRELOAD_AFTER)
@@ -253,6 +254,9 @@ export async function startService(
     },
   }
 }
+
+/** Writes a push notification. Loaded with the first one, as the whole protocol is. */
+const pushBody: PushBody = async (...given) => (await import('./protocols/a2a/push.ts')).bodyOf(...given)
 
 const DAMAGED_FILE =
   'the database file is damaged: stop the server and restore a backup (npm run admin -- restore), or repair the file with sqlite3 .recover'

@@ -52,10 +52,10 @@ const settledEvents = (settings: Source, table = 'OrganizationEvent'): Prisma.Sq
 
 type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
 
-/** Events up to a place that match one of the patterns: `task.completed`, `task.*` or `*`. */
-type Selection = { upTo: Place; patterns: readonly string[] }
+/** Events up to a place that match a pattern (`task.completed`, `task.*` or `*`), or are about one of some things. */
+type Selection = { upTo: Place; patterns: readonly string[]; subjectIds: readonly string[] }
 
-function toCondition({ upTo, patterns }: Selection): Prisma.Sql {
+function toCondition({ upTo, patterns, subjectIds }: Selection): Prisma.Sql {
   const alternatives = patterns.map((pattern) =>
     pattern === '*'
       ? Prisma.sql`true`
@@ -63,6 +63,7 @@ function toCondition({ upTo, patterns }: Selection): Prisma.Sql {
         ? Prisma.sql`"type" LIKE ${`${pattern.slice(0, -1)}%`}`
         : Prisma.sql`"type" = ${pattern}`,
   )
+  if (subjectIds.length) alternatives.push(Prisma.sql`"subjectId" IN (${Prisma.join([...subjectIds])})`)
   return Prisma.sql`AND ("position", "sequence") <= (${upTo.position}, ${upTo.sequence})
     AND (${Prisma.join(alternatives, ' OR ')})`
 }

@@ -6,7 +6,8 @@ import { cutTexts } from '../lib/page.ts'
 import { publicAddress } from '../settings.ts'
 import { LEFT, ownerOf } from './fan-out.ts'
 import { bodyOf } from './formats.ts'
-import { openWebhook } from './secrets.ts'
+import type { Push, PushBody } from './push.ts'
+import { openPush, openWebhook } from './secrets.ts'
 import { createSender, type Sent } from './send.ts'
 import { attemptsOf, type DeliveryRow, eventIdOf, TEST_EVENT, type WebhookRow } from './service.ts'
 import { sign } from './signature.ts'
@@ -34,8 +35,8 @@ const COOLDOWN = { least: 5 * SECOND, most: MINUTE, share: 0.1 }
 const MAX_BODY = 256 * 1024
 
 export type Attempts = {
-  /** Starts attempts of all webhooks with due deliveries. Resolves when they have begun. */
-  start(): Promise<void>
+  /** Starts attempts of all webhooks with due deliveries. Returns whether any delivery waits, due or not. */
+  start(): Promise<boolean>
   /** Ends the pauses of failing webhooks, because somebody may have mended one. */
   resume(): void
   /** Ends the attempts under way; another process makes them again. */
@@ -46,13 +47,14 @@ export type Attempts = {
 }
 
 type Options = {
+  pushBody: PushBody
   /** Returns whether no attempt may begin any more. */
   isOver: () => boolean
   disable: (webhook: WebhookRow, reason: string) => Promise<void>
 }
 
 /** Creates the attempts of this process. */
-export function createAttempts(deps: Deps, { isOver, disable }: Options): Attempts {
+export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Options): Attempts {
   const { db, clock, log, settings } = deps
   const sender = createSender(settings, clock)
   const over = new AbortController()
@@ -62,13 +64,15 @@ export function createAttempts(deps: Deps, { isOver, disable }: Options): Attemp
   const cooling = new Map<string, number>()
   const lock = freeRowLock(settings)
 
-  /** Finds the webhooks with due deliveries: one look into the index for each, however many deliveries wait. */
-  async function start(): Promise<void> {
-    const due = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
-      SELECT w."id" FROM "Webhook" w WHERE w."enabled" = ${true} AND EXISTS (
-        SELECT 1 FROM "WebhookDelivery" d
-        WHERE d."webhookId" = w."id" AND d."status" = 'pending' AND d."nextAttemptAt" <= ${clock.now()})`)
-    for (const { id } of due) await claim(id)
+  /** Looks into the index once for each webhook, however many deliveries wait. */
+  async function start(): Promise<boolean> {
+    const waiting = (condition: Prisma.Sql) => Prisma.sql`EXISTS (
+      SELECT 1 FROM "WebhookDelivery" d WHERE d."webhookId" = w."id" AND d."status" = 'pending' ${condition})`
+    const found = await db.$queryRaw<{ id: string; isDue: boolean | number | bigint }[]>(Prisma.sql`
+      SELECT w."id", ${waiting(Prisma.sql`AND d."nextAttemptAt" <= ${clock.now()}`)} AS "isDue"
+      FROM "Webhook" w WHERE w."enabled" = ${true} AND ${waiting(Prisma.empty)}`)
+    for (const { id, isDue } of found) if (Number(isDue)) await claim(id)
+    return found.length > 0
   }
 
   /** Claims due deliveries of a webhook, as many as may be sent at a time, and starts their attempts. */
@@ -125,7 +129,13 @@ export function createAttempts(deps: Deps, { isOver, disable }: Options): Attemp
     if (await db.webhookDelivery.findFirst({ where: due, select: { id: true } })) await claim(webhookId)
   }
 
-  type Prepared = { webhook: WebhookRow; url: string; secrets: string[]; events: ReadonlyMap<string, ShownEvent> }
+  type Prepared = {
+    webhook: WebhookRow
+    url: string
+    secrets: string[]
+    push: Push | null
+    events: ReadonlyMap<string, ShownEvent>
+  }
 
   /** Reads what attempts of one webhook need. Returns null if it is disabled. */
   async function prepare(id: string, rows: readonly DeliveryRow[]): Promise<Prepared | null> {
@@ -143,20 +153,31 @@ export function createAttempts(deps: Deps, { isOver, disable }: Options): Attemp
     const tests = rows.filter(({ event }) => event === TEST_EVENT).map((row) => testOf(row, webhook))
     const events = [...shown.filter((event) => event !== null), ...tests]
     const opened = await openWebhook(db, deps, webhook, clock.now())
-    return { webhook, ...opened, events: new Map(events.map((event) => [event.id, event])) }
+    const push = webhook.push && (await openPush(db, deps, webhook))
+    return { webhook, ...opened, push, events: new Map(events.map((event) => [event.id, event])) }
   }
 
   /** Makes one attempt. */
-  async function deliver(row: DeliveryRow, { webhook, url, secrets, events }: Prepared): Promise<void> {
+  async function deliver(row: DeliveryRow, prepared: Prepared): Promise<void> {
+    const { webhook, url, events } = prepared
     const event = events.get(eventIdOf(row))
     // The owner can no longer see it, or it is too old to be stored.
     if (!event) return void (await db.webhookDelivery.deleteMany({ where: { id: row.id, claims: row.claims } }))
     const at = clock.now()
-    const body = JSON.stringify(bodyOf(webhook.format, publicAddress(settings), shortened(event)))
-    const sent = await sender.send(url, sign(secrets, event.id, at, body), body, over.signal)
+    const { headers, body } = await requestOf(prepared, event, at)
+    const sent = await sender.send(url, headers, body, over.signal)
     // An attempt that this process gave up is made again by the next one.
     if (sent.status === null && over.signal.aborted) return void (await release(row))
     await record(row, webhook, at, { ...sent, response: sent.response.replaceAll(url, webhook.shownUrl) })
+  }
+
+  async function requestOf({ webhook, secrets, push }: Prepared, event: ShownEvent, at: Date) {
+    if (push) {
+      const { body, contentType } = await pushBody(settings, event, push.protocol)
+      return { body, headers: { 'webhook-id': event.id, ...push.headers, 'content-type': contentType } }
+    }
+    const body = JSON.stringify(bodyOf(webhook.format, publicAddress(settings), shortened(event)))
+    return { body, headers: sign(secrets, event.id, at, body) }
   }
 
   /** Lets the next process make the attempt at once. */

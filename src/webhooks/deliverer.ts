@@ -4,6 +4,7 @@ import { publicAddress } from '../settings.ts'
 import { createAttempts } from './attempts.ts'
 import { disable, findLeft, LEFT, type Notified, ownerOf } from './fan-out.ts'
 import { disabledMail, notificationMail } from './mails.ts'
+import type { PushBody } from './push.ts'
 import { createReaders } from './readers.ts'
 import { removeOld } from './retention.ts'
 import type { WebhookRow } from './service.ts'
@@ -40,19 +41,21 @@ export type Deliverer = {
 /**
  * Delivers events to webhooks, and mails to members. Any number of servers can do so side by side: deliveries are claimed
  * like runs. A webhook has at most four attempts at a time, so that a slow one delays no other. A paused server sends
- * nothing.
+ * nothing. `pushBody`: writes the push notifications of the protocol that made them.
  */
-export function createDeliverer(deps: Deps): Deliverer {
+export function createDeliverer(deps: Deps, pushBody: PushBody): Deliverer {
   const { db, clock, log, pause, settings, bus, mail } = deps
   const stopping = new AbortController()
   const isOver = () => pause.isPaused() || stopping.signal.aborted
   const readers = createReaders(deps, mail && notify)
-  const attempts = createAttempts(deps, { isOver, disable: disableFor })
+  const attempts = createAttempts(deps, { pushBody, isOver, disable: disableFor })
   let ticking: Promise<void> | null = null
   let again = false
   let soon: NodeJS.Timeout | null = null
   let lastWoken = Number.NEGATIVE_INFINITY
   let isFirst = true
+  /** Whether anything may be to do without a notice. */
+  let isWanted = true
 
   async function pass(): Promise<void> {
     if (isOver()) return
@@ -62,7 +65,7 @@ export function createDeliverer(deps: Deps): Deliverer {
       if (await readers.load()) for (const row of await findLeft(db)) await disableFor(row, LEFT)
       if (!(await readers.advance())) break
     }
-    if (readers.hasAny()) await attempts.start()
+    isWanted = (await attempts.start()) || readers.hasAny()
   }
 
   /** Takes the claims of the server before over: on SQLite there is no other. */
@@ -129,6 +132,7 @@ export function createDeliverer(deps: Deps): Deliverer {
   }
 
   function reload(): void {
+    isWanted = true
     readers.forget()
     attempts.resume()
     wake()
@@ -141,8 +145,8 @@ export function createDeliverer(deps: Deps): Deliverer {
     ),
   ]
   const timers = [
-    // Without readers no polling is necessary, because the first new reader publishes a notice.
-    setInterval(() => void ((readers.hasAny() || isFirst) && tickLater()), INTERVAL),
+    // Without readers and deliveries no polling is necessary, because the first new reader publishes a notice.
+    setInterval(() => void (isWanted && tickLater()), INTERVAL),
     setInterval(() => {
       forget().catch((error) => log.error({ err: error }, 'failed to remove old events, retrying'))
     }, RETENTION_INTERVAL),

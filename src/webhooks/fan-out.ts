@@ -11,9 +11,15 @@ import { eventsOf, type WebhookRow } from './service.ts'
 /** Maximum age of an event in a mail (ms). A server that gets an SMTP_URL sends no mails for earlier ones. */
 const MAX_AGE = 60 * 60 * 1000
 
+/** Events after which no other event of a run follows. */
+const LAST: ReadonlySet<string> = new Set(['execution.completed', 'execution.failed', 'execution.cancelled'])
+
 export const LEFT = 'Its owner is no longer an admin of the organization'
 
-/** Disables an enabled webhook: its pending deliveries fail, with an event and an audit event. */
+/**
+ * Disables an enabled webhook: its pending deliveries fail, with an event and an audit event. Removes push notifications,
+ * and returns null for them.
+ */
 export async function disable(
   db: Db,
   { id, organizationId }: Pick<WebhookRow, 'id' | 'organizationId'>,
@@ -21,6 +27,7 @@ export async function disable(
   now: Date,
 ): Promise<WebhookRow | null> {
   return db.$transaction(async (tx) => {
+    if ((await tx.webhook.deleteMany({ where: { id, executionId: { not: null } } })).count) return null
     const [row] = await tx.webhook.updateManyAndReturn({
       where: { id, enabled: true },
       data: { enabled: false, disabledReason: reason, updatedAt: now },
@@ -38,36 +45,41 @@ export async function disable(
   })
 }
 
-/** Finds the enabled webhooks whose owners have left or are no admins. */
+/** Finds the enabled webhooks whose owners have left, or are no admins and not the caller of a run. */
 export const findLeft = (db: Db) =>
   db.$queryRaw<{ id: string; organizationId: string }[]>(Prisma.sql`
     SELECT w."id", w."organizationId" FROM "Webhook" w
     WHERE w."enabled" = ${true} AND NOT EXISTS (
       SELECT 1 FROM "Membership" m WHERE m."organizationId" = w."organizationId" AND m."userId" = w."ownerId"
-        AND m."role" IN ('owner', 'admin'))`)
+        AND (m."role" IN ('owner', 'admin') OR w."executionId" IS NOT NULL))`)
 
-/** Returns the owner of a webhook as the actor who sees its events; null if that user has left or is no admin. */
+/**
+ * Returns the owner of a webhook as the actor who sees its events. Returns null if that user has left, or is no admin and
+ * not the caller of a run.
+ */
 export async function ownerOf(
   db: Db,
-  { organizationId, ownerId }: Pick<WebhookRow, 'organizationId' | 'ownerId'>,
+  { organizationId, ownerId, executionId }: Pick<WebhookRow, 'organizationId' | 'ownerId' | 'executionId'>,
 ): Promise<Actor | null> {
   const actor = await actorOf(db, { organizationId, userId: ownerId, scopes: null })
-  return actor && isAdmin(actor) ? actor : null
+  return actor && (isAdmin(actor) || executionId !== null) ? actor : null
 }
 
-type WebhookReader = Pick<WebhookRow, 'id' | 'organizationId' | 'ownerId' | 'events' | 'updatedAt'>
+const READER = {
+  ...{ id: true, organizationId: true, ownerId: true, executionId: true, events: true, updatedAt: true },
+  ...{ position: true, sequence: true },
+} as const
+
+type WebhookReader = Prisma.WebhookGetPayload<{ select: typeof READER }>
 
 /** Loads the enabled webhooks as readers. */
 export async function findWebhookReaders(deps: Deps): Promise<Reader[]> {
-  const select = { id: true, organizationId: true, ownerId: true, events: true, updatedAt: true } as const
-  const rows = await deps.db.webhook.findMany({
-    where: { enabled: true },
-    select: { ...select, position: true, sequence: true },
-  })
+  const rows = await deps.db.webhook.findMany({ where: { enabled: true, runEndedAt: null }, select: READER })
   return rows.map((row) => ({
     key: `${row.id} ${row.updatedAt.getTime()}`,
     organizationId: row.organizationId,
     patterns: eventsOf(row),
+    subjectId: row.executionId,
     place: placeOf(row),
     take: (events, from, upTo) => queueFor(deps, row, events, from, upTo),
     move: (from, upTo) => moveWebhook(deps.db, row, from, upTo),
@@ -75,7 +87,12 @@ export async function findWebhookReaders(deps: Deps): Promise<Reader[]> {
 }
 
 /** Moves a webhook in the feed, unless it was changed or moved. */
-async function moveWebhook(db: Tx, { id, updatedAt }: WebhookReader, from: Place, upTo: Place): Promise<boolean> {
+async function moveWebhook(
+  db: Tx,
+  { id, updatedAt }: WebhookReader,
+  from: Place,
+  upTo: Place & { runEndedAt?: Date },
+): Promise<boolean> {
   const { count } = await db.webhook.updateMany({ where: { id, enabled: true, updatedAt, ...from }, data: upTo })
   return count > 0
 }
@@ -92,24 +109,25 @@ async function queueFor(
   upTo: Place,
 ): Promise<Taken> {
   const { db, clock } = deps
-  const { id, organizationId } = webhook
+  const { id, organizationId, executionId } = webhook
   const actor = await ownerOf(db, webhook)
   if (!actor) return 'stale'
   // A webhook that reports itself would never end.
   const others = events.filter(({ subjectId }) => subjectId !== id)
   const shown = await show(actor, deps, others)
   const visible = others.filter((_, index) => shown[index])
-  if (!visible.length) return 'unseen'
+  const isLast = executionId !== null && events.some(({ type }) => LAST.has(type))
+  if (!visible.length && !isLast) return 'unseen'
   const now = clock.now()
   return db.$transaction(async (tx) => {
-    if (!(await moveWebhook(tx, webhook, from, upTo))) return 'stale'
+    if (!(await moveWebhook(tx, webhook, from, { ...upTo, ...(isLast && { runEndedAt: now }) }))) return 'stale'
     await tx.webhookDelivery.createMany({
       data: visible.map(({ position, sequence, type, subjectId, at }) => ({
         ...{ id: newSortableId(at), organizationId, webhookId: id, position, sequence, event: type, subjectId },
         ...{ status: 'pending' as const, nextAttemptAt: now, createdAt: at },
       })),
     })
-    return 'moved'
+    return isLast ? 'ended' : 'moved'
   })
 }
 
@@ -129,6 +147,7 @@ export async function findMailReaders(deps: Deps, notify: (notified: Notified) =
     key: `${row.organizationId} ${row.userId} ${row.approvals} ${row.missions}`,
     organizationId: row.organizationId,
     patterns: [...(row.approvals ? ['approval.created'] : []), ...(row.missions ? ['mission.run_failed'] : [])],
+    subjectId: null,
     place: placeOf(row),
     async take(events, from, upTo) {
       // The place moves first, so that a mail is sent at most once.

@@ -16,6 +16,8 @@ export type Reader = {
   key: string
   organizationId: string
   patterns: readonly string[]
+  /** The only thing whose events count; null for all. */
+  subjectId: string | null
   /** Events up to here have their deliveries and mails, as the database says. */
   place: Place
   /** Prepares deliveries or mails of events, and moves the place. */
@@ -24,8 +26,11 @@ export type Reader = {
   move(from: Place, upTo: Place): Promise<boolean>
 }
 
-/** `unseen`: the owner can see none of the events, and the place stays. `stale`: the reader was changed. */
-export type Taken = 'moved' | 'unseen' | 'stale'
+/**
+ * `unseen`: the owner can see none of the events, and the place stays. `ended`: the place has moved, and no event is wanted
+ * any more. `stale`: the reader was changed.
+ */
+export type Taken = 'moved' | 'unseen' | 'ended' | 'stale'
 
 type Follower = Reader & {
   /** This process has found no wanted event between the place and here. */
@@ -54,21 +59,26 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
   let followers: Follower[] = []
   let loadedAt = Number.NEGATIVE_INFINITY
 
-  async function load(): Promise<boolean> {
-    if (performance.now() - loadedAt < LIFETIME) return false
-    // A notice during the load makes the next one.
-    loadedAt = performance.now()
-    const before = new Map(followers.map((follower) => [follower.key, follower]))
-    const found = [...(await findWebhookReaders(deps)), ...(notify ? await findMailReaders(deps, notify) : [])]
-    followers = found.map((reader) => {
-      const { seen = reader.place, movedAt = performance.now() } = before.get(reader.key) ?? {}
-      return { ...reader, movedAt, seen: isBehind(reader.place, seen) ? reader.place : seen }
-    })
-    return true
-  }
-
   const forget = () => {
     loadedAt = Number.NEGATIVE_INFINITY
+  }
+
+  async function load(): Promise<boolean> {
+    if (performance.now() - loadedAt < LIFETIME) return false
+    const before = new Map(followers.map((follower) => [follower.key, follower]))
+    // A notice during the load makes the next one.
+    loadedAt = performance.now()
+    try {
+      const found = [...(await findWebhookReaders(deps)), ...(notify ? await findMailReaders(deps, notify) : [])]
+      followers = found.map((reader) => {
+        const { seen = reader.place, movedAt = performance.now() } = before.get(reader.key) ?? {}
+        return { ...reader, movedAt, seen: isBehind(reader.place, seen) ? reader.place : seen }
+      })
+    } catch (error) {
+      forget()
+      throw error
+    }
+    return true
   }
 
   async function advance(): Promise<boolean> {
@@ -80,8 +90,8 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
       const late = end ? group.filter(({ seen }) => isBehind(end, seen)) : []
       if (!end || !late.length) continue
       const from = late.map(({ seen }) => seen).reduce((first, seen) => (isBehind(first, seen) ? seen : first))
-      const patterns = [...new Set(late.flatMap(({ patterns }) => patterns))]
-      const events = await readEvents(db, settings, organizationId, from, READ, { upTo: end, patterns })
+      const selection = { upTo: end, ...wantedBy(late) }
+      const events = await readEvents(db, settings, organizationId, from, READ, selection)
       const last = events.length === READ ? events.at(-1) : undefined
       const upTo = last ? placeOf(last) : end
       if (last) hasMore = true
@@ -92,9 +102,12 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
 
   /** Hands events to a reader that wants them. Returns whether it has to be loaded again. */
   async function hand(follower: Follower, events: readonly EventRow[], upTo: Place): Promise<boolean> {
-    const { patterns, place, seen } = follower
+    const { patterns, place, seen, subjectId } = follower
     if (!isBehind(upTo, seen)) return false
-    const wanted = events.filter((event) => isBehind(event, seen) && matches(patterns, event.type))
+    const wanted = events.filter(
+      (event) =>
+        isBehind(event, seen) && matches(patterns, event.type) && (subjectId === null || event.subjectId === subjectId),
+    )
     let taken: Taken = wanted.length ? await follower.take(wanted, place, upTo) : 'unseen'
     const isDue = performance.now() - follower.movedAt >= STORING_INTERVAL
     if (taken === 'unseen' && isDue) taken = (await follower.move(place, upTo)) ? 'moved' : 'stale'
@@ -102,6 +115,7 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
       forget()
       return true
     }
+    if (taken === 'ended') followers = followers.filter((other) => other !== follower)
     follower.seen = upTo
     if (taken === 'moved') Object.assign(follower, { place: upTo, movedAt: performance.now() })
     return false
@@ -115,4 +129,15 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
       followers.some(({ patterns }) => patterns.some((p) => p === '*' || kinds.includes(p.split('.', 1)[0] ?? ''))),
     advance,
   }
+}
+
+/** Maximum number of things in one statement. With more, all events of their readers' patterns are read. */
+const SUBJECTS = 500
+
+function wantedBy(readers: readonly Reader[]): { patterns: string[]; subjectIds: string[] } {
+  const subjectIds = [...new Set(readers.flatMap(({ subjectId }) => subjectId ?? []))]
+  const isFew = subjectIds.length <= SUBJECTS
+  const broad = readers.filter(({ subjectId }) => subjectId === null || !isFew)
+  const patterns = [...new Set(broad.flatMap(({ patterns }) => patterns))]
+  return { patterns, subjectIds: isFew ? subjectIds : [] }
 }

@@ -8,7 +8,9 @@ const BATCH = 500
 /** Maximum number of batches at a time. */
 const BATCHES = 40
 
-/** Removes deliveries and events of more than 30 days, except the newest event of each organization. */
+/**
+ * Removes deliveries, events and push notifications of more than 30 days, except the newest event of each organization.
+ */
 export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Promise<void> {
   const old = new Date(clock.now().getTime() - LIFETIME)
   await inBatches((limit) =>
@@ -16,6 +18,11 @@ export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Prom
       DELETE FROM "WebhookDelivery" WHERE "id" IN (
         SELECT d."id" FROM "Webhook" w JOIN "WebhookDelivery" d ON d."webhookId" = w."id"
         WHERE d."createdAt" < ${old} LIMIT ${limit})`),
+  )
+  await inBatches((limit) =>
+    db.$executeRaw(Prisma.sql`
+      DELETE FROM "Webhook" WHERE "id" IN (
+        SELECT w."id" FROM "Webhook" w WHERE w."executionId" IS NOT NULL AND w."createdAt" < ${old} LIMIT ${limit})`),
   )
   for (const organizationId of await organizationsWithEventsBefore(db, old)) {
     await inBatches((limit) => removeEventsBefore(db, organizationId, old, limit))

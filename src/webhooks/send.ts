@@ -4,7 +4,7 @@ import type { Network } from '../lib/network.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 
-/** Maximum time until a receiver has answered (ms). */
+/** Time to answer that a receiver has (ms; protocols.md section 6). */
 const TIMEOUT = 15_000
 /** Maximum part of an answer that is read (bytes). */
 const MAX_RESPONSE = 1024
@@ -27,9 +27,10 @@ export type Sender = {
 
 /**
  * Creates the sender of webhooks. Each attempt opens a connection of its own: it resolves the name again and connects to
- * exactly the checked addresses. No redirect is followed, and at most 1 KB of an answer is read.
+ * exactly the checked addresses. No redirect is followed, and at most 1 KB of an answer is read. `patience`: maximum time until
+ * a receiver has answered (ms).
  */
-export function createSender(settings: Settings, clock: Clock): Sender {
+export function createSender(settings: Settings, clock: Clock, patience = TIMEOUT): Sender {
   let network: Promise<Network> | undefined
   // The client of HTTP is loaded with the first attempt, because a start without webhooks needs none.
   const open = async () => {
@@ -50,14 +51,14 @@ export function createSender(settings: Settings, clock: Clock): Sender {
     async send(url, headers, body, signal) {
       const begun = performance.now()
       const duration = () => Math.round(performance.now() - begun)
-      const timeout = AbortSignal.timeout(TIMEOUT)
+      const timeout = AbortSignal.timeout(patience)
       try {
         network ??= open()
         const [{ request }, { dispatcher }] = await Promise.all([import('undici'), network])
         const answer = await request(url, {
           dispatcher,
           method: 'POST',
-          headers: { ...headers, 'content-type': 'application/json', 'user-agent': 'Muster-Webhooks/1' },
+          headers: { 'content-type': 'application/json', 'user-agent': 'Muster-Webhooks/1', ...headers },
           body,
           signal: AbortSignal.any([signal, timeout]),
           reset: true,
@@ -71,7 +72,7 @@ export function createSender(settings: Settings, clock: Clock): Sender {
           status >= 300 && status < 400 ? 'Redirects are not followed' : `The answer has the status ${status}`
         return { status, durationMs: duration(), error, response, retryAfter }
       } catch (error) {
-        const late = timeout.aborted ? `No answer within ${TIMEOUT / 1000} s` : null
+        const late = timeout.aborted ? `No answer within ${patience / 1000} s` : null
         return { status: null, durationMs: duration(), error: late ?? reasonOf(error), response: '', retryAfter: 0 }
       }
     },

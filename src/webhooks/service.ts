@@ -36,7 +36,8 @@ export const TEST_EVENT = 'webhook.test'
 /** Filters the webhooks of the caller's organization. Throws 403 unless the caller is an admin. */
 export function reachable(actor: Actor): Prisma.WebhookWhereInput {
   permit(actor, isAdmin(actor))
-  return { organizationId: actor.organizationId }
+  // Push notifications of a run belong to its caller (push.ts).
+  return { organizationId: actor.organizationId, executionId: null }
 }
 
 /** Filters the deliveries of the caller's organization. Throws 403 unless the caller is an admin. */
@@ -125,7 +126,7 @@ function shown(url: string, format: WebhookRow['format']): string {
 }
 
 /** Throws 400 for a private address in digits. Names are checked whenever something is sent. */
-function checkAddress(url: string, { settings }: Deps): void {
+export function checkAddress(url: string, { settings }: Deps): void {
   const host = new URL(url).hostname.replace(/^\[(.*)\]$/, '$1')
   if (settings.ALLOW_PRIVATE_NETWORK || !isIP(host) || isPublicAddress(host)) return
   throw badRequest('Invalid url. Must not be a private address', {
@@ -145,7 +146,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const secret = newSecret()
   const row = await db.$transaction(async (tx) => {
     await lockRows(tx, 'Organization', [organizationId], rowLock(settings))
-    const count = await tx.webhook.count({ where: { organizationId } })
+    const count = await tx.webhook.count({ where: reachable(actor) })
     if (count >= MAX_WEBHOOKS)
       throw badRequest(`Too many webhooks. At most ${MAX_WEBHOOKS}`, { detail: 'Delete one first.' })
     const key = await dataKeyOf(tx, deps, organizationId, now)

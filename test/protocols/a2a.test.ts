@@ -11,10 +11,12 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type Receiver, startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
 let model: ModelServer
+let receiver: Receiver
 let mcp: McpTestServer
 let server: TestServer
 let ann: Member
@@ -22,6 +24,7 @@ let eve: Member
 let agent: string
 beforeAll(async () => {
   model = await startModelServer()
+  receiver = await startReceiver()
   mcp = await startMcpServer()
   server = await startServer({
     ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' },
@@ -34,6 +37,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await server[Symbol.asyncDispose]()
   await model.close()
+  await receiver[Symbol.asyncDispose]()
   await mcp[Symbol.asyncDispose]()
 })
 beforeEach(() => {
@@ -233,6 +237,82 @@ describe('a list of tasks', () => {
   })
 })
 
+describe.each(['1.0', '0.3'] as const)('push notifications of version %s', (version) => {
+  /** Returns a configuration with an address of its own. */
+  const config = (fields: object = {}) => {
+    const path = `/${randomUUID()}`
+    const none = { tenant: '', id: '', taskId: '', token: '', authentication: undefined }
+    return { path, config: { ...none, url: receiver.url + path, ...fields } }
+  }
+  const read = ({ body }: { body: any }) => (version === '0.3' ? body : body.task)
+  const states = (path: string) =>
+    receiver.at(path).map((one) => String(read(one).status.state).replace('TASK_STATE_', '').toLowerCase())
+
+  it('send the task at each of its states, with the token and the credentials', async () => {
+    const client = await connect(version)
+    const fields = { token: 'a token', authentication: { scheme: 'Basic', credentials: 'YTpi' } }
+    const { path, config: taskPushNotificationConfig } = config(fields)
+    const asked = say(
+      'Hello',
+      { contextId: `push-${version}` },
+      { taskPushNotificationConfig, returnImmediately: true },
+    )
+    const task = (await client.sendMessage(asked)) as Task
+    await expect.poll(() => states(path).sort()).toEqual(['completed', 'working'])
+    const last = receiver.at(path).find((one) => read(one).artifacts?.length)!
+    expect(read(last)).toMatchObject({
+      id: task.id,
+      contextId: `push-${version}`,
+      artifacts: [{ artifactId: 'result' }],
+    })
+    expect(last.headers).toMatchObject({ 'x-a2a-notification-token': 'a token', authorization: 'Basic YTpi' })
+    expect(last.headers['webhook-id']).toBeTruthy()
+    const known = await client.getTaskPushNotificationConfig({ tenant: '', taskId: task.id, id: task.id })
+    expect(known).toMatchObject({ id: task.id, token: 'a token', authentication: { scheme: 'Basic' } })
+    expect(JSON.stringify(known)).not.toContain('YTpi')
+  })
+
+  it('belong to their caller, are listed and deleted, and are no webhooks of the organization', async () => {
+    const [client, ben] = [await connect(version), await server.member({ organization: 'Acme', role: 'admin' })]
+    // The task waits until its notifications are set.
+    const go = Promise.withResolvers<void>()
+    model.fallback = { tokens: [go.promise, 'Done'] } as never
+    const task = (await client.sendMessage(say('Wait', {}, { returnImmediately: true }))) as Task
+    const [kept, gone, bens] = [config({ id: 'kept' }), config({ id: 'gone' }), config({ id: 'bens' })]
+    const taskId = task.id
+    for (const { config: one } of [kept, gone]) await client.createTaskPushNotificationConfig({ ...one, taskId })
+    const other = await connect(version, ben)
+    await other.createTaskPushNotificationConfig({ ...bens.config, taskId })
+    const list = async (of: typeof client) =>
+      (await of.listTaskPushNotificationConfig({ tenant: '', taskId, pageSize: 0, pageToken: '' })).configs.map(
+        ({ id }) => id,
+      )
+    expect(await list(client)).toEqual(['kept', 'gone'])
+    expect(await list(other)).toEqual(['bens'])
+    await other.deleteTaskPushNotificationConfig({ tenant: '', taskId, id: 'kept' })
+    await client.deleteTaskPushNotificationConfig({ tenant: '', taskId, id: 'gone' })
+    expect(await list(client)).toEqual(['kept'])
+    const foreign = { jsonrpc: '2.0', id: 1, method: 'ListTaskPushNotificationConfigs', params: { taskId } }
+    const elsewhere = await request(server, 'POST', `/a2a/agents/${agent}`, { body: foreign, token: eve.token })
+    expect(elsewhere.status).toBe(404)
+    go.resolve()
+    await expect.poll(() => states(kept.path)).toContain('completed')
+    await expect.poll(() => states(bens.path)).toContain('completed')
+    expect(receiver.at(gone.path)).toEqual([])
+    const { body } = await request(server, 'GET', '/api/v1/webhooks', { token: ben.token })
+    expect(body.webhooks).toEqual([])
+  })
+
+  it('are refused for addresses and headers that cannot be used', async () => {
+    const client = await connect(version)
+    const { id: taskId } = (await client.sendMessage(say('Hello'))) as Task
+    for (const fields of [{ url: 'ftp://example.com/' }, { token: 'two\nlines' }]) {
+      const asked = { ...config().config, ...fields, taskId }
+      await expect(client.createTaskPushNotificationConfig(asked)).rejects.toThrow(/Invalid (url|token)/)
+    }
+  })
+})
+
 describe('the card', () => {
   const card = (id: string, token: string | null) =>
     request(server, 'GET', `/a2a/agents/${id}/.well-known/agent-card.json`, { token })
@@ -244,7 +324,7 @@ describe('the card', () => {
       ...{ name: 'Ada', description: 'Mathematician', version: '1', protocolVersion: '0.3.0' },
       url: expect.stringMatching(new RegExp(`/a2a/agents/${agent}$`)),
       supportedInterfaces: [{ protocolBinding: 'JSONRPC', protocolVersion: '1.0' }, { protocolVersion: '0.3' }],
-      capabilities: { streaming: true, pushNotifications: false },
+      capabilities: { streaming: true, pushNotifications: true },
       securitySchemes: { bearer: { type: 'http', scheme: 'bearer', httpAuthSecurityScheme: { scheme: 'Bearer' } } },
       skills: [{ id: 'ask', name: 'Ada' }],
     })
@@ -274,7 +354,10 @@ describe('the address', () => {
     expect(await codeOf(post(rpc('GetTask', { id: 'x' }), { 'A2A-Version': '2.0' }))).toBe(-32009)
     expect(await codeOf(post(rpc('Nothing')))).toBe(-32601)
     expect(await codeOf(post(rpc('GetTask', { id: 'x' })))).toBe(-32001)
-    expect(await codeOf(post(rpc('CreateTaskPushNotificationConfig', { taskId: 'x', url: 'http://x' })))).toBe(-32003)
+    const config = (fields: object) => post(rpc('CreateTaskPushNotificationConfig', { taskId: 'x', ...fields }))
+    expect(await codeOf(config({ url: 'http://x' }))).toBe(-32001)
+    const legacy = post(rpc('tasks/pushNotificationConfig/set', { taskId: 'x' }), {})
+    expect(await codeOf(legacy)).toBe(-32602)
     const file = { messageId: 'm', role: 'ROLE_USER', parts: [{ raw: 'AAAA', mediaType: 'image/png' }] }
     expect(await codeOf(post(rpc('SendMessage', { message: file })))).toBe(-32005)
     const empty = { messageId: 'm', role: 'ROLE_USER', parts: [{ text: ' ' }] }

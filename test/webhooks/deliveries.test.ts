@@ -1,6 +1,7 @@
 import { Webhook } from 'standardwebhooks'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { announce } from '../../src/db/events.ts'
+import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { createSender } from '../../src/webhooks/send.ts'
@@ -323,7 +324,25 @@ describe('A webhook', () => {
   })
 })
 
+describe('An attempt', () => {
+  it('ends in time if the receiver hangs, or answers slowly', async () => {
+    const sender = createSender(readSettings({ NODE_ENV: 'test', ALLOW_PRIVATE_NETWORK: 'true' }), clock, 300)
+    const send = () => sender.send(`${receiver.url}/slow`, {}, '{}', new AbortController().signal)
+    receiver.answer = () => {}
+    expect(await send()).toMatchObject({ status: null, error: 'No answer within 0.3 s' })
+    receiver.answer = (response) => {
+      response.writeHead(500)
+      const timer = setInterval(() => response.write('x'), 20)
+      response.on('close', () => clearInterval(timer))
+    }
+    expect(await send()).toMatchObject({ status: 500 })
+    await sender.close()
+  })
+})
+
 describe('A pass of a server', () => {
+  const awake = ({ pause }: TestServer['service']['deps']) => ({ ...pause, isPaused: () => false })
+
   /** Starts a server that sends nothing by itself, and a deliverer that has loaded one webhook. */
   async function withDeliverer(events: string[]) {
     const api = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', PAUSED: 'true' })
@@ -331,7 +350,7 @@ describe('A pass of a server', () => {
     const post = async (path: string, body: object) => (await request(api, 'POST', `/api/v1${path}`, { body })).body
     const path = `/${++paths}`
     const { webhook } = await post('/webhooks', { url: receiver.url + path, events })
-    const deliverer = createDeliverer({ ...deps, pause: { ...deps.pause, isPaused: () => false } })
+    const deliverer = createDeliverer({ ...deps, pause: awake(deps) }, bodyOf)
     await deliverer.tick()
     return {
       ...{ api, deps, post, path, deliverer, webhookId: webhook.id as string },
@@ -366,6 +385,24 @@ describe('A pass of a server', () => {
     expect(await db.webhookDelivery.count()).toBe(250)
   })
 
+  it('removes deliveries and push notifications of more than 30 days', async () => {
+    await using passes = await withDeliverer(['task.created'])
+    const { db } = passes.deps
+    await passes.post('/tasks', { title: 'Old' })
+    await passes.deliverer.tick()
+    await expect.poll(() => db.webhookDelivery.count({ where: { status: 'delivered' } })).toBe(1)
+    const { events, ...row } = await db.webhook.findFirstOrThrow()
+    await db.webhook.createMany({ data: [{ ...row, events: events as string[], id: 'push', executionId: 'ended' }] })
+    const soon = createDeliverer({ ...passes.deps, pause: awake(passes.deps) }, bodyOf)
+    await soon.forget()
+    expect([await db.webhookDelivery.count(), await db.webhook.count()]).toEqual([1, 2])
+    const inAMonth = { now: () => new Date(Date.now() + 31 * 24 * HOUR) }
+    const later = createDeliverer({ ...passes.deps, pause: awake(passes.deps), clock: inAMonth }, bodyOf)
+    await later.forget()
+    expect([await db.webhookDelivery.count(), await db.webhook.count()]).toEqual([0, 1])
+    await Promise.all([soon.stop(), later.stop()])
+  })
+
   it('skips no event after another server has changed what a webhook wants', async () => {
     await using passes = await withDeliverer(['agent.created'])
     const { deps, post, deliverer, webhookId } = passes
@@ -394,7 +431,7 @@ describe('Nothing is sent', () => {
     const { id } = (await post('/webhooks', { url: `${receiver.url}/paused`, events: ['*'] })).body.webhook
     await post('/tasks', { title: 'T' })
     await post(`/webhooks/${id}/test`, {})
-    const deliverer = createDeliverer(paused.service.deps)
+    const deliverer = createDeliverer(paused.service.deps, bodyOf)
     await deliverer.tick()
     await deliverer.stop()
     expect(receiver.at('/paused')).toEqual([])

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { announce, continueEvents } from '../../src/db/events.ts'
+import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { createMcp } from '../engine/equipped.ts'
 import { movableClock } from '../support/clock.ts'
@@ -172,7 +173,7 @@ describe('The feed has', () => {
 
 /** Removes old events, as the server does every minute. */
 async function forget(): Promise<void> {
-  const deliverer = createDeliverer(server.service.deps)
+  const deliverer = createDeliverer(server.service.deps, bodyOf)
   await deliverer.forget()
   await deliverer.stop()
 }

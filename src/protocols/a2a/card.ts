@@ -20,7 +20,7 @@ export function cardOf(settings: Settings, agent: CachedAgent): AgentCard {
       ...{ url, protocolBinding: 'JSONRPC', protocolVersion, tenant: '' },
     })),
     version: String(agent.version),
-    capabilities: { streaming: true, pushNotifications: false, extendedAgentCard: false, extensions: [] },
+    capabilities: { streaming: true, pushNotifications: true, extendedAgentCard: false, extensions: [] },
     securitySchemes: {
       bearer: {
         scheme: {

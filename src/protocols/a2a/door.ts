@@ -51,7 +51,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
       : JsonRpcTransportHandler.mapToJSONRPCError(error),
   })
   try {
-    checkParts(body)
+    checkShape(body)
     validateVersion(requestedVersion, cardOf(deps.settings, agent), 'JSONRPC')
     const transport = isLegacy ? new LegacyJsonRpcTransportHandler(handler) : new JsonRpcTransportHandler(handler)
     const answer = await transport.handle(body, new ServerCallContext({ requestedVersion }))
@@ -67,13 +67,17 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   }
 }
 
-/** Throws RequestMalformedError for a message with parts that are no objects, which the package cannot read. */
-function checkParts({ params }: Record<string, unknown>): void {
-  const { message } = (params ?? {}) as { message?: { parts?: unknown } | null }
-  const parts = message?.parts
-  if (!Array.isArray(parts) || parts.every((part) => typeof part === 'object' && part !== null)) return
-  throw new RequestMalformedError('Invalid message: parts are objects')
+/** Throws RequestMalformedError for parts that are no objects, and no configuration, which the package cannot read. */
+function checkShape({ method, params }: Record<string, unknown>): void {
+  const given = (params ?? {}) as { message?: { parts?: unknown } | null; pushNotificationConfig?: unknown }
+  const parts = given.message?.parts
+  if (Array.isArray(parts) && !parts.every(isObject))
+    throw new RequestMalformedError('Invalid message: parts are objects')
+  if (method === 'tasks/pushNotificationConfig/set' && !isObject(given.pushNotificationConfig))
+    throw new RequestMalformedError('Missing required field: pushNotificationConfig')
 }
+
+const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null
 
 async function* toFrames(
   first: IteratorResult<object, void>,

@@ -14,7 +14,6 @@ import { Role, TaskState } from '@a2a-js/sdk'
 import {
   A2AError,
   ContentTypeNotSupportedError,
-  PushNotificationNotSupportedError,
   RequestMalformedError,
   TaskNotCancelableError,
   TaskNotFoundError,
@@ -23,6 +22,7 @@ import {
 import type { A2ARequestHandler } from '@a2a-js/sdk/server'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
+import { endOfEvents } from '../../db/events.ts'
 import { type AppError, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { Execute } from '../../executions/schema.ts'
@@ -33,10 +33,12 @@ import { checkInput, IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { createCaller } from '../../router.ts'
 import { publicAddress } from '../../settings.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
+import { deletePush, listPushes, setPush } from '../../webhooks/push.ts'
 import { followParts } from '../shared/run-parts.ts'
 import { startRun } from '../shared/runs.ts'
 import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
+import { idOf, toConfig, toPush } from './push.ts'
 import { artifactUpdate, STATUSES, stateOf, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
 
 /** Format of a session's id, as opposed to a client's own name of a context. */
@@ -51,9 +53,6 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
   const { deps } = context
   const caller = createCaller(context)
   const approvalsUrl = `${publicAddress(deps.settings)}/app/approvals`
-  const noPush = async (): Promise<never> => {
-    throw new PushNotificationNotSupportedError()
-  }
 
   /** Finds a run of this agent. Throws TaskNotFoundError for any other. */
   async function find(id: string): Promise<Run> {
@@ -73,8 +72,21 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
   const show = async (run: Run, historyLength?: number) =>
     toTask(run, { contextId: await contextOf(run.sessionId), approvalsUrl, historyLength })
 
-  /** Starts the run of a message, or joins that of a repeated one. */
-  async function send({ message }: SendMessageRequest): Promise<ExecutionRow> {
+  /** Starts the run of a message, or joins that of a repeated one. The client may ask to be notified of it. */
+  async function send(params: SendMessageRequest, version: string): Promise<ExecutionRow> {
+    const config = params.configuration?.taskPushNotificationConfig
+    if (!config) return startOf(params)
+    toPush(config, '', version, '')
+    // From a place before the run, so that none of its events is missing.
+    const from = await endOfEvents(deps.db, deps.settings, actor.organizationId)
+    const row = await startOf(params)
+    const push = toPush(config, row.id, version, await contextOf(row.sessionId))
+    const place = { from, hasEnded: row.completedAt !== null }
+    await translated(context, () => setPush(actor, deps, row.id, push, place))
+    return row
+  }
+
+  async function startOf({ message }: SendMessageRequest): Promise<ExecutionRow> {
     if (typeof message?.messageId !== 'string' || !message.messageId) {
       throw new RequestMalformedError('The message has no messageId')
     }
@@ -150,14 +162,14 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     getAuthenticatedExtendedAgentCard: async () => {
       throw new UnsupportedOperationError('The card says everything already')
     },
-    async sendMessage(params) {
+    async sendMessage(params, { requestedVersion }) {
       const { returnImmediately = false, historyLength } = params.configuration ?? {}
-      const row = await send(params)
+      const row = await send(params, requestedVersion)
       if (returnImmediately) return show(await find(row.id), historyLength)
       return show(await translated(context, () => waitForRun(context, actor, row, null)), historyLength)
     },
-    async *sendMessageStream(params) {
-      yield* stream(await send(params))
+    async *sendMessageStream(params, { requestedVersion }) {
+      yield* stream(await send(params, requestedVersion))
     },
     getTask: async ({ id, historyLength }: GetTaskRequest) => show(await find(id), historyLength),
     async *resubscribe({ id }: SubscribeToTaskRequest) {
@@ -174,10 +186,28 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     async listTasks(params: ListTasksRequest): Promise<ListTasksResponse> {
       return listTasks(params)
     },
-    createTaskPushNotificationConfig: noPush,
-    getTaskPushNotificationConfig: noPush,
-    listTaskPushNotificationConfigs: noPush,
-    deleteTaskPushNotificationConfig: noPush,
+    async createTaskPushNotificationConfig(config, { requestedVersion }) {
+      const from = await endOfEvents(deps.db, deps.settings, actor.organizationId)
+      const run = await find(config.taskId)
+      const push = toPush(config, run.id, requestedVersion, await contextOf(run.sessionId))
+      await setPush(actor, deps, run.id, push, { from, hasEnded: Boolean(run.completedAt) })
+      return toConfig(push, run.id)
+    },
+    async getTaskPushNotificationConfig({ taskId, id }) {
+      const run = await find(taskId)
+      const push = (await listPushes(actor, deps, run.id)).find((one) => one.id === idOf({ id }, run.id))
+      if (!push) throw new TaskNotFoundError(`The task has no push notification ${id}`)
+      return toConfig(push, run.id)
+    },
+    async listTaskPushNotificationConfigs({ taskId }) {
+      const run = await find(taskId)
+      const configs = (await listPushes(actor, deps, run.id)).map((push) => toConfig(push, run.id))
+      return { configs, nextPageToken: '' }
+    },
+    async deleteTaskPushNotificationConfig({ taskId, id }) {
+      const run = await find(taskId)
+      await deletePush(actor, deps, run.id, idOf({ id }, run.id))
+    },
   })
 
   async function listTasks(params: ListTasksRequest): Promise<ListTasksResponse> {
@@ -231,10 +261,14 @@ const guarded = (context: Context, handler: A2ARequestHandler): A2ARequestHandle
   listTasks: (...given) => translated(context, () => handler.listTasks(...given)),
   cancelTask: (...given) => translated(context, () => handler.cancelTask(...given)),
   resubscribe: (...given) => guardedStream(context, handler.resubscribe(...given)),
-  createTaskPushNotificationConfig: handler.createTaskPushNotificationConfig,
-  getTaskPushNotificationConfig: handler.getTaskPushNotificationConfig,
-  listTaskPushNotificationConfigs: handler.listTaskPushNotificationConfigs,
-  deleteTaskPushNotificationConfig: handler.deleteTaskPushNotificationConfig,
+  createTaskPushNotificationConfig: (...given) =>
+    translated(context, () => handler.createTaskPushNotificationConfig(...given)),
+  getTaskPushNotificationConfig: (...given) =>
+    translated(context, () => handler.getTaskPushNotificationConfig(...given)),
+  listTaskPushNotificationConfigs: (...given) =>
+    translated(context, () => handler.listTaskPushNotificationConfigs(...given)),
+  deleteTaskPushNotificationConfig: (...given) =>
+    translated(context, () => handler.deleteTaskPushNotificationConfig(...given)),
 })
 
 async function* guardedStream(context: Context, events: AsyncGenerator<StreamResponse, void, undefined>) {
