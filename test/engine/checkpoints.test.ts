@@ -90,7 +90,7 @@ test('a worker that lost its run stores no step, no start of a call and no resul
     () => stale.complete(1, made!, { content: 'wrong', isError: true }),
     () => lab.db.$transaction((tx) => stale.adopt(tx, 1, made!, 'child')),
   ]) {
-    await expect(write()).rejects.toMatchObject({ why: 'lost' })
+    await expect(write()).rejects.toMatchObject({ reason: 'lost' })
   }
   expect(await loadSteps(lab.db, row.id)).toEqual([step])
   await other.cancel(await lab.row(row.id), lab.actor)
