@@ -301,17 +301,28 @@ describe('a named conversation', () => {
     expect(second.sessionId).toBe(first.sessionId)
   })
 
-  it('joins the active run of a repeated request', async () => {
+  it.each([
+    ['while it is answered', true],
+    ['at the same time', false],
+  ])('joins the active run of a request that is repeated %s', async (_, isLater) => {
     const name = crypto.randomUUID()
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: ['Slow', gate.promise, ' answer'] })
-    const [one, two] = [say(name, user('One')), model.request(model.requests.length).then(() => say(name, user('One')))]
-    await expect
-      .poll(async () => (await server.service.deps.db.conversationName.count({ where: { name } })) > 0)
-      .toBe(true)
+    const isAsked = model.request(model.requests.length)
+    // The head of a stream names its run as soon as the run is accepted.
+    const start = () =>
+      clientOf(ann, { 'X-OpenWebUI-Chat-Id': name })
+        .chat.completions.create({ model: agent, messages: [user('One')], stream: true })
+        .withResponse()
+    const one = start()
+    if (isLater) await isAsked
+    const both = await Promise.all([one, start()])
     gate.resolve()
-    expect((await one).text).toBe('Slow answer')
-    expect((await two).sessionId).toBe((await one).sessionId)
+    const texts = both.map(async ({ data }) =>
+      (await Array.fromAsync(data)).map(({ choices: [choice] }) => choice?.delta.content ?? '').join(''),
+    )
+    expect(await Promise.all(texts)).toEqual(['Slow answer', 'Slow answer'])
+    expect(new Set(both.map(({ response }) => response.headers.get('x-execution-id'))).size).toBe(1)
   })
 
   it('is separate for each user and agent', async () => {
