@@ -139,13 +139,15 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     const release = Promise.withResolvers<void>()
     const began = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const held = began.map(({ resolve }) =>
-      database.client.$transaction(async () => {
+      database.client.$transaction(async (tx) => {
+        // A transaction takes its connection with its first statement.
+        await tx.$queryRaw`SELECT 1`
         resolve()
         await release.promise
       }),
     )
     await Promise.all(began.map(({ promise }) => promise))
-    const third = await failure(database.client.$transaction(async () => {}, { maxWait: 50 }))
+    const third = await failure(database.client.$transaction((tx) => tx.$queryRaw`SELECT 1`, { maxWait: 50 }))
     release.resolve()
     await Promise.all(held)
     expect(isUnavailable(third)).toBe(true)

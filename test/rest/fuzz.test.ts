@@ -1,6 +1,7 @@
 import fc, { type Arbitrary } from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { oas31 } from 'zod-openapi'
+import { DOOR_ROUTES } from '../../src/http/door-routes.ts'
 import { everything, type Ids, type Kind, kindsOf, neverWas } from '../security/fixtures.ts'
 import { arbitraryOf } from '../support/arbitrary.ts'
 import { signedIn } from '../support/browser-session.ts'
@@ -63,7 +64,9 @@ function nameOf(method: string, path: string): string {
     const { openapi } = _def.meta
     return openapi?.method === method && openapi.path === path
   })
-  return known?.[0] ?? (path.includes('/executions/') ? 'executions.events' : 'media.get')
+  if (known) return known[0]
+  if (DOOR_ROUTES.some((route) => route.path === path)) return 'agents.execute'
+  return path.includes('/executions/') ? 'executions.events' : 'media.get'
 }
 
 function located(parameter: oas31.ParameterObject | oas31.ReferenceObject): oas31.ParameterObject {
@@ -71,9 +74,13 @@ function located(parameter: oas31.ParameterObject | oas31.ReferenceObject): oas3
   return document.components?.parameters?.[parameter.$ref.split('/').at(-1) ?? ''] as oas31.ParameterObject
 }
 
+/** Whether clients of another protocol make the ids of a field, because it is no parameter of the path. */
+const isOfClient = (path: string, field: string): boolean =>
+  DOOR_ROUTES.some((route) => route.path === path) && !path.includes(`{${field}}`)
+
 /** Mostly an existing id; few operations may delete. */
 function ids({ name, method, path }: Operation, field: string): Arbitrary<string> | undefined {
-  if (!takesId(field)) return undefined
+  if (!takesId(field) || isOfClient(path, field)) return undefined
   const [kind] = kindsOf(name, field === 'executionId' && path.includes('{id}') ? 'id' : field) as [Kind]
   const there = { arbitrary: fc.constant(0).map(() => own[kind]), weight: method === 'DELETE' ? 1 : 20 }
   return fc.oneof(
