@@ -4,9 +4,12 @@ import packageJson from '../package.json' with { type: 'json' }
 
 const MAX_OUTPUT = 64 * 2 ** 20
 
-const check = (name: string): Promise<void> =>
+// The compiler is a Go program. Fewer collections of its garbage save two fifths of its processor time for 1 GB of memory.
+const env = { GOGC: '400', ...process.env }
+
+const check = ([name, command]: [string, string]): Promise<void> =>
   new Promise((resolve) => {
-    exec(`npm run -s ${name}`, { maxBuffer: MAX_OUTPUT }, (error, out, err) => {
+    exec(command, { maxBuffer: MAX_OUTPUT, env }, (error, out, err) => {
       process.stdout.write(out)
       process.stderr.write(err)
       if (error) {
@@ -17,5 +20,5 @@ const check = (name: string): Promise<void> =>
     })
   })
 
-const names = Object.keys(packageJson.scripts).filter((name) => name.startsWith('check:'))
-await Promise.all(names.map(check))
+const scripts = Object.entries(packageJson.scripts).filter(([name]) => name.startsWith('check:'))
+await Promise.all(scripts.map(check))
