@@ -104,7 +104,7 @@ test.runIf(hasPostgres)(
     const before = there.looked()
     await expect.poll(there.looked).toBeGreaterThan(before + 1)
     way.mend()
-    await expect.poll(states, { timeout: 10_000 }).toEqual(['listening', 'listening'])
+    await expect.poll(states).toEqual(['listening', 'listening'])
     one.publish('execution', ['heard-again'])
     await expect.poll(() => there.heard.at(-1)).toBe('heard-again')
     expect(there.heard).not.toContain('missed')

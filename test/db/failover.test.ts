@@ -51,8 +51,8 @@ it.runIf(hasPostgres)(
       expect(failures.length).toBeGreaterThanOrEqual(8)
       expect(failures.filter((error) => !isUnavailable(error))).toEqual([])
       await standby.promote()
-      await expect.poll(write, { timeout: 20_000 }).toEqual([])
-      await expect.poll(bus.state, { timeout: 20_000 }).toBe('listening')
+      await expect.poll(write).toEqual([])
+      await expect.poll(bus.state).toBe('listening')
       const found = await db.organization.findMany({ where: { id: { in: kept } }, select: { id: true } })
       expect(found.length).toBe(kept.length)
     } finally {

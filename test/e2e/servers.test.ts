@@ -161,7 +161,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     const due = new Date(Date.now() - 1_000)
     await cluster.db.mission.updateMany({ where: { id: { in: ids } }, data: { nextRunAt: due, status: 'pending' } })
     const runs = () => cluster.db.execution.findMany({ where: { missionId: { in: ids } } })
-    await expect.poll(async () => (await runs()).length, { timeout: 10_000 }).toBe(10)
+    await expect.poll(async () => (await runs()).length).toBe(10)
     await settled()
     const left = { id: { in: ids }, nextRunAt: { lte: new Date() } }
     expect(await cluster.db.mission.count({ where: left })).toBe(0)
@@ -222,7 +222,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     const { status } = await request(cluster.at(1), 'POST', `/api/v1/executions/${hanging.executionId}/cancel`)
     expect(status).toBe(200)
     way.mend()
-    await expect.poll(() => notices(cluster.at(1)), { timeout: 10_000 }).toBe('listening')
+    await expect.poll(() => notices(cluster.at(1))).toBe('listening')
     await sound()
   })
 

@@ -99,7 +99,7 @@ test.concurrent('the first run loads its modules before it comes, but after the 
   await using folder = await createFolder()
   const settings = { OPENAI_BASE_URL: 'http://127.0.0.1:9/v1', NODE_OPTIONS: TELLS_LOADED }
   await using server = await spawnServer(folder.path, settings)
-  await expect.poll(() => server.out, { timeout: 10_000 }).toMatch(/ready at(?=.*chat-completions).*undici/s)
+  await expect.poll(() => server.out).toMatch(/ready at(?=.*chat-completions).*undici/s)
   expect(server.out.match(/chat-completions/g)).toHaveLength(1)
 })
 
@@ -307,12 +307,12 @@ test.concurrent('the command line creates organizations, users and tokens beside
   const created = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
   expect(created.body).toMatchObject({ success: true, agent: { organizationId: organization.id, userId: user.id } })
   await run('token', 'revoke', id)
-  await expect.poll(async () => (await call(server, token)).status, { timeout: 5_000 }).toBe(401)
+  await expect.poll(async () => (await call(server, token)).status).toBe(401)
   const { token: second } = await run('token', 'create', ...who, '--scope', 'agents:read')
   expect((await call(server, second)).status).toBe(200)
   await run('user', 'add', 'eve@example.com', '--org', 'acme-works', '--role', 'owner')
   await run('user', 'remove', 'ada@example.com', '--org', 'acme-works')
-  await expect.poll(async () => (await call(server, second)).status, { timeout: 5_000 }).toBe(403)
+  await expect.poll(async () => (await call(server, second)).status).toBe(403)
 })
 
 test.concurrent("the server cancels a removed user's runs, down to the model's connection", async ({ expect }) => {
@@ -341,7 +341,7 @@ test.concurrent("the server cancels a removed user's runs, down to the model's c
     const path = `/api/v1/executions/${body.executionId}`
     const status = async () =>
       (await request({ url: server.url, token: owner }, 'GET', path)).body.execution.status as string
-    await expect.poll(status, { timeout: 10_000 }).toBe('cancelled')
+    await expect.poll(status).toBe('cancelled')
   }
   expect(model.requests).toHaveLength(1)
 })

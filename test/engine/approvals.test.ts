@@ -32,7 +32,7 @@ const made = (text: string) =>
 
 const waiting = async (row: ExecutionRow) => {
   const waits = { status: 'pending', waitingFor: 'approval' }
-  await expect.poll(() => lab.row(row.id), { timeout: 10_000 }).toMatchObject(waits)
+  await expect.poll(() => lab.row(row.id)).toMatchObject(waits)
   return lab.row(row.id)
 }
 
@@ -441,7 +441,7 @@ test(`${WAITING} waiting runs do not delay other runs`, async () => {
   lab.model.fallback = { toolCalls: [echo('many')] }
   const rows = await Promise.all(Array.from({ length: WAITING }, () => lab.run({ agent })))
   const waits = { waitingFor: 'approval' as const }
-  await expect.poll(() => lab.db.execution.count({ where: waits }), { timeout: 20_000 }).toBe(WAITING)
+  await expect.poll(() => lab.db.execution.count({ where: waits })).toBe(WAITING)
   lab.model.fallback = { tokens: 'Hi.' }
   const other = lab.another()
   await other.start(false)
@@ -450,7 +450,7 @@ test(`${WAITING} waiting runs do not delay other runs`, async () => {
   expect((await ended(other, row)).result).toBe('Hi.')
   await other.drain()
   await Promise.all(rows.map(async ({ id }) => lab.engine.cancel(await lab.row(id), lab.actor)))
-}, 40_000)
+})
 
 test('no run is left over, and none has gone through an undocumented state', async () => {
   await lab.idle()

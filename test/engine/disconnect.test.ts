@@ -193,7 +193,7 @@ describe('open streams end within 5 s', () => {
       over = rests
     })
     const closed = async () => {
-      await expect.poll(() => over.length, { timeout: 5_000 }).toBe(2)
+      await expect.poll(() => over.length).toBe(2)
       return over
     }
     return { goOn, member, closed, other, id }

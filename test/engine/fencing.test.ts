@@ -57,7 +57,7 @@ test(`a worker paused beyond its lease writes nothing more for ${COUNT} of ${COU
   const goOn = Promise.withResolvers<void>()
   lab.model.fallback = { tokens: ['one ', goOn.promise, 'two ', 'three'] }
   const rows = await runAll(lab)
-  await expect.poll(() => lab.db.executionEvent.count(), { timeout: 10_000 }).toBe(COUNT)
+  await expect.poll(() => lab.db.executionEvent.count()).toBe(COUNT)
   const follower = followed(lab.engine, rows[0]!)
 
   const other = lab.another()

@@ -43,7 +43,7 @@ test('a run that waited continues with the model that answered last', async () =
   lab.model.script(busy, { tokens: 'May I?', toolCalls: [call('echo', { text: 'a' })] }, { tokens: 'Thank you.' })
   const begun = await lab.run({ agent })
   expect(begun.model).toBe('compatible/first')
-  await expect.poll(() => lab.row(begun.id), { timeout: 10_000 }).toMatchObject({ waitingFor: 'approval' })
+  await expect.poll(() => lab.row(begun.id)).toMatchObject({ waitingFor: 'approval' })
   const { body } = await request(lab.server, 'GET', `/api/v1/approvals?executionId=${begun.id}`)
   await request(lab.server, 'POST', `/api/v1/approvals/${body.approvals[0].id}/approve`, { body: {} })
   const row = await ended(lab.engine, await lab.row(begun.id))

@@ -398,7 +398,7 @@ describe('a process that shuts down', () => {
   })
 
   test('lets a run that is just being accepted finish its acceptance', async () => {
-    await using lab = await startLab()
+    await using lab = await startLab({ DRAIN_TIMEOUT: '60' })
     const accepting = Array.from({ length: 10 }, () => lab.run())
     await lab.engine.drain()
     for (const row of await Promise.all(accepting)) expect((await lab.row(row.id)).status).toBe('completed')
@@ -406,7 +406,7 @@ describe('a process that shuts down', () => {
   })
 
   test('starts no more runs, and the next process starts the pending ones', async () => {
-    await using lab = await startLab({ MAX_RUNNING: '1' })
+    await using lab = await startLab({ MAX_RUNNING: '1', DRAIN_TIMEOUT: '60' })
     const goOn = Promise.withResolvers<void>()
     lab.model.script({ tokens: [goOn.promise, 'First.'] })
     const first = await lab.run({ message: 'first' })

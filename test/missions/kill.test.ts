@@ -36,7 +36,7 @@ it('a server killed at random during fire times starts each of them once after i
       const { executions } = (await call('GET', '/executions')).body
       return executions.filter(({ status }: { status: string }) => status !== 'pending' && status !== 'running')
     }
-    await expect.poll(async () => (await runs()).length, { timeout: 20_000 }).toBe(40)
+    await expect.poll(async () => (await runs()).length).toBe(40)
     const all = (await call('GET', '/executions?count=true')).body
     expect(all.total).toBe(40)
     expect(new Set(all.executions.map(({ missionId }: { missionId: string }) => missionId))).toEqual(new Set(ids))

@@ -153,7 +153,7 @@ it('a waiting run is cancelled when the membership of its user ends', async () =
   const { db, settings, clock } = server.service.deps
   await db.$transaction((tx) => removeMember(tx, settings, ann.organizationId, ann.userId, clock.now()))
   const status = async () => (await db.execution.findUniqueOrThrow({ where: { id: executionId } })).status
-  await expect.poll(status, { timeout: 5_000 }).toBe('cancelled')
+  await expect.poll(status).toBe('cancelled')
   expect(await db.approval.count({ where: { executionId, status: 'expired' } })).toBe(1)
 })
 

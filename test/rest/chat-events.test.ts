@@ -198,7 +198,7 @@ describe('the events of a chat', () => {
     await request(server, 'PATCH', `/api/v1/spaces/${spaceId}`, { body: { visibility: 'private' } })
     await request({ ...server, token: third.token }, 'DELETE', `/api/v1/keys/${third.tokenId}`)
     expect(await Promise.all(streams.map((stream) => stream.rest()))).toEqual([[], [], []])
-  }, 20_000)
+  })
 
   it("hide texts of another member's private agent in the chat", async () => {
     const chat = await open()

@@ -29,7 +29,7 @@ const does = async (method: string, path: string, body?: object, token?: string)
 const made = (text: string) =>
   equipped.mcp.calls.filter(({ input }) => (input as { text?: string }).text === text).length
 const waiting = (id: string) =>
-  expect.poll(() => lab.row(id), { timeout: 20_000 }).toMatchObject({ status: 'pending', waitingFor: 'approval' })
+  expect.poll(() => lab.row(id)).toMatchObject({ status: 'pending', waitingFor: 'approval' })
 const approvalsOf = async ({ id }: Pick<ExecutionRow, 'id'>) =>
   (await does('GET', `/approvals?executionId=${id}&status=pending`)).body.approvals
 
@@ -154,7 +154,7 @@ test.each([
   const [first] = await approvalsOf(row)
   said = { ...said, ...change }
   await does('POST', `/approvals/${first.id}/approve`)
-  await expect.poll(async () => (await approvalsOf(row)).length, { timeout: 20_000 }).toBe(1)
+  await expect.poll(async () => (await approvalsOf(row)).length).toBe(1)
   const [second] = await approvalsOf(row)
   expect([first.description, calls]).toEqual(['Harmless', 0])
   expect(second.description).toBe((said as { description: string }).description)

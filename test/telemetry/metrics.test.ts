@@ -112,7 +112,7 @@ describe('the metrics', () => {
     const long = new Date(clock.now().getTime() - 60_000)
     const data = { leaseOwner: 'somebody who died', leaseUntil: long, attempt: { increment: 1 } }
     await db.execution.update({ where: { id: run.executionId }, data })
-    await expect.poll(() => metric('muster_lease_expiries_total'), { timeout: 15_000 }).toBe(1)
+    await expect.poll(() => metric('muster_lease_expiries_total')).toBe(1)
     never.resolve()
   })
 })
