@@ -252,7 +252,8 @@ export function openAuthorization(
         const headers = authenticate(client, metadata, form)
         const response = await fetch(endpoint, { method: 'POST', headers, body: form })
         await response.body?.cancel()
-        return response.ok
+        if (!response.ok) throw new AuthorizationProblem(`the authorization server answered ${response.status}`)
+        return true
       }),
     async [Symbol.asyncDispose]() {
       await Promise.all([reading.close(), writing.close()])

@@ -219,8 +219,14 @@ async function refresh(
     version: { increment: 1 },
   })
   // The user has disconnected or connected again meanwhile, or the address has changed.
-  if (!count) await authorization.revoke(renewed).catch(() => {})
+  if (!count) await authorization.revoke(renewed).catch(logRevocation(deps, row.mcpId))
 }
+
+/** Returns a function that logs a failed revocation of tokens that were not stored. */
+export const logRevocation =
+  ({ log }: Pick<Deps, 'log'>, mcpId: string) =>
+  (err: unknown) =>
+    log.warn({ mcpId, err }, 'failed to revoke unused tokens of a user')
 
 /** Marks tokens as ended, unless they have changed meanwhile. */
 async function end({ db, clock }: ConnectionDeps, { mcpId, userId, version }: ConnectionRow): Promise<void> {

@@ -33,6 +33,7 @@ import {
   stateOf,
 } from './connections.ts'
 import { secretsOf } from './declared-secrets.ts'
+import { connectionsToRevoke, revokeLater } from './revocation.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
 import { UnreachableServer } from './unreachable.ts'
 
@@ -230,7 +231,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 /**
  * PATCH /mcps/{id}, by its owner or an admin. Credentials are changed individually, because their values cannot be read
  * back; null removes all of them. The connections of users and the client secret end if the address changes, and the
- * connections also if the authentication or the client does.
+ * connections also if the authentication or the client does. The users' tokens are revoked afterwards.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMcp>) {
   const mcp = authorize(actor, await find(actor, deps, input.id))
@@ -257,7 +258,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     scope,
   })
   if (hasChanges(mcp, said) || credentials !== undefined || clientSecret !== undefined) {
-    await deps.db.$transaction(async (tx) => {
+    const toRevoke = await deps.db.$transaction(async (tx) => {
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
       const row = authorize(actor, await find(actor, { db: tx }, mcpId))
       await checkMove(tx, actor, row, input)
@@ -268,7 +269,10 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       const endsSecret = clientSecret === null || (clientSecret === undefined && !keepsSecret)
       const data = { ...said, ...(endsSecret && { clientSecret: null }), writtenBy: actor.userId, updatedAt: now }
       await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
-      if (isMoved || clientSecret !== undefined || after.auth !== row.auth || after.clientId !== row.clientId) {
+      const endsConnections =
+        isMoved || clientSecret !== undefined || after.auth !== row.auth || after.clientId !== row.clientId
+      const connections = endsConnections ? await connectionsToRevoke(tx, { mcpId }) : []
+      if (endsConnections) {
         await tx.mcpConnection.deleteMany({ where: { mcpId } })
         await tx.mcpSignIn.deleteMany({ where: { mcpId } })
         await tx.mcpClient.deleteMany({ where: { mcpId } })
@@ -277,7 +281,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       if (credentials === null) await tx.mcpCredential.deleteMany({ where: { mcpId } })
       await setCredentials(tx, actor, deps, mcpId, credentials ?? {}, now)
       await audit(tx, actor, 'mcp.update', mcpId, now)
+      return connections
     })
+    revokeLater(deps, toRevoke)
   }
   return get(actor, deps, mcpId)
 }
@@ -347,7 +353,7 @@ async function setClientSecret(
 const addressOf = (url: string) => URL.parse(url)?.href
 
 /**
- * DELETE /mcps/{id}: with its credentials, and from all spaces. A server of the operator can be deleted once it is no
+ * DELETE /mcps/{id}: with its credentials, and from all spaces. Its users' tokens are revoked afterwards. A server of the operator can be deleted once it is no
  * longer declared.
  */
 export async function remove(actor: Actor, deps: Deps, id: string) {
@@ -355,11 +361,14 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   if (isOperators(row) && row.isActive) {
     throw forbidden({ detail: 'The operator declares this server (MCP_CONFIG), and can remove it there.' })
   }
-  await deps.db.$transaction(async (tx) => {
+  const toRevoke = await deps.db.$transaction(async (tx) => {
+    const connections = await connectionsToRevoke(tx, { mcpId: row.id })
     const { count } = await tx.mcpServer.deleteMany({ where: { id: row.id } })
     if (!count) throw notFound('MCP')
     await audit(tx, actor, 'mcp.delete', id, deps.clock.now())
+    return connections
   })
+  revokeLater(deps, toRevoke)
   return { message: 'MCP deleted successfully' }
 }
 

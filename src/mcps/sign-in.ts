@@ -11,7 +11,15 @@ import { newSecret } from '../lib/id.ts'
 import { tokenDigest } from '../lib/token.ts'
 import { publicAddress, type Settings } from '../settings.ts'
 import type { Authorization, Discovered, Issuer, OAuthClient } from './authorization.ts'
-import { givenClient, type OAuthServer, openGrant, registeredClient, storeClient, storeGrant } from './connections.ts'
+import {
+  givenClient,
+  logRevocation,
+  type OAuthServer,
+  registeredClient,
+  storeClient,
+  storeGrant,
+} from './connections.ts'
+import { revoke } from './revocation.ts'
 import type { McpDisconnected } from './schema.ts'
 import { joinScopes } from './scope.ts'
 import { find } from './service.ts'
@@ -249,7 +257,7 @@ export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: 
     return true
   })
   if (!isStored) {
-    await authorization.revoke(grant).catch(() => {})
+    await authorization.revoke(grant).catch(logRevocation(deps, mcpId))
     throw new ConnectFailed('moved', 'the membership or the server has ended meanwhile', row)
   }
   // Only after the tokens are stored, see resumeIfConnected.
@@ -277,20 +285,7 @@ export async function disconnect(actor: Actor, deps: Deps, id: string): Promise<
     if (!count) throw notFound('Connection')
     await audit(tx, actor, 'mcp.disconnect', server.id, now)
   })
-  const isRevoked =
-    row !== null && row.url === server.url && !deps.pause.isPaused() && (await revoke(deps, server, row))
-  return { message: 'Disconnected successfully', revoked: isRevoked }
+  return { message: 'Disconnected successfully', revoked: row !== null && (await revoke(deps, row)) }
 }
 
 type Disconnected = Omit<z.input<typeof McpDisconnected>, 'success'>
-
-/** Revokes tokens. Returns false if the authorization server has not confirmed it. */
-async function revoke(deps: Deps, server: OAuthServer, row: Prisma.McpConnectionGetPayload<object>): Promise<boolean> {
-  const grant = await openGrant(deps, row)
-  const { openAuthorization } = await import('./authorization.ts')
-  await using authorization = openAuthorization(deps.settings, server)
-  return await authorization.revoke(grant).catch((error: Error) => {
-    deps.log.warn({ mcpId: row.mcpId, reason: error.message }, 'failed to revoke the tokens of a user')
-    return false
-  })
-}

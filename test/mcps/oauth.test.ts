@@ -246,15 +246,54 @@ describe('the tokens', () => {
     }
   })
 
-  it('end with the membership', async () => {
+  it('end with the membership, and are revoked', async () => {
     const id = await createMcp()
     const leaver = await server.member({ organization: 'Acme' })
     await connect(id, leaver)
+    const [token] = [...oauth.refresh.keys()].slice(-1)
     const owner = await server.member({ organization: 'Acme', role: 'owner' })
     const path = `/organizations/${owner.organizationId}/members/${leaver.userId}`
     expect((await call(owner, 'DELETE', path)).status).toBe(200)
     const { mcpConnection } = server.service.deps.db
     expect(await mcpConnection.count({ where: { userId: leaver.userId } })).toBe(0)
+    await expect.poll(() => oauth.revoked).toContain(token)
+  })
+
+  it.each<[string, string, object?]>([
+    ['the address of the server changes', 'PATCH', { url: 'http://127.0.0.1:1/elsewhere' }],
+    ['the authentication of the server changes', 'PATCH', { auth: 'none' }],
+    ['the server is deleted', 'DELETE'],
+  ])('of all members are revoked if %s', async (_, method, change) => {
+    const id = await createMcp()
+    for (const who of [ann, bob]) await connect(id, who)
+    const tokens = [...oauth.refresh.keys()].slice(-2)
+    expect((await call(ann, method, `/mcps/${id}`, change)).status).toBe(200)
+    await expect.poll(() => oauth.revoked).toEqual(expect.arrayContaining(tokens))
+  })
+
+  it('are deleted without waiting for their revocation, whose failure is one line in the log', async () => {
+    const id = await createMcp()
+    for (const who of [ann, bob]) await connect(id, who)
+    const asked: (() => void)[] = []
+    oauth.broken['/revoke'] = (_, res) =>
+      void asked.push(() => void res.writeHead(503).end(`${[...oauth.refresh.keys()]}`))
+    expect((await call(ann, 'DELETE', `/mcps/${id}`)).status).toBe(200)
+    await expect.poll(() => asked.length).toBe(2)
+    const lines = () => server.logs.filter((line) => line.includes('failed to revoke') && line.includes(id))
+    expect(lines()).toEqual([])
+    for (const answer of asked) answer()
+    await expect.poll(() => lines().length).toBe(1)
+    expect(JSON.parse(lines()[0]!)).toMatchObject({ failed: 2, err: { message: expect.stringContaining('503') } })
+    for (const token of oauth.refresh.keys()) expect(lines()[0]).not.toContain(token)
+  })
+
+  it('are deleted alone if the authorization server revokes nothing', async () => {
+    metadataWith({ revocation_endpoint: undefined })
+    const id = await createMcp()
+    await connect(id)
+    const before = oauth.revoked.length
+    expect((await call(ann, 'DELETE', `/mcps/${id}/connection`)).body).toMatchObject({ success: true, revoked: false })
+    expect(oauth.revoked.length).toBe(before)
   })
 
   it('belong to their member alone', async () => {
