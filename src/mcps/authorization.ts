@@ -346,26 +346,29 @@ async function explained<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-function toProblem(cause: unknown): AuthorizationProblem {
-  if (cause instanceof AuthorizationProblem) return cause
-  if (cause instanceof IssuerMismatchError) {
-    return new AuthorizationProblem('the answer is of another authorization server (issuer mismatch)', { cause })
+/**
+ * Returns the problem of an error. Its `cause` is for the log, and only there if it quotes no answer: those of a token
+ * endpoint may contain tokens, or repeat the secrets that were sent.
+ */
+function toProblem(error: unknown): AuthorizationProblem {
+  if (error instanceof AuthorizationProblem) return error
+  if (error instanceof IssuerMismatchError) {
+    return new AuthorizationProblem('the answer is of another authorization server (issuer mismatch)', { cause: error })
   }
-  if (cause instanceof InsecureTokenEndpointError) {
-    return new AuthorizationProblem('the token endpoint of the authorization server is not https', { cause })
+  if (error instanceof InsecureTokenEndpointError) {
+    return new AuthorizationProblem('the token endpoint of the authorization server is not https', { cause: error })
   }
-  if (cause instanceof RegistrationRejectedError) {
-    return new AuthorizationProblem('the authorization server does not register clients: give a clientId', { cause })
+  if (error instanceof RegistrationRejectedError) {
+    return new AuthorizationProblem('the authorization server does not register clients: give a clientId')
   }
-  if (cause instanceof OAuthError) {
-    const code = /^[a-z_]{1,60}$/.test(cause.code) ? cause.code : 'an error'
-    return new AuthorizationProblem(`the authorization server answered ${code}`, { cause, isFinal: FINAL.has(code) })
+  if (error instanceof OAuthError) {
+    const code = /^[a-z_]{1,60}$/.test(error.code) ? error.code : 'an error'
+    return new AuthorizationProblem(`the authorization server answered ${code}`, { isFinal: FINAL.has(code) })
   }
-  if (cause instanceof Error && (cause.name === 'TimeoutError' || cause.name === 'AbortError')) {
-    return new AuthorizationProblem('the authorization server does not answer in time', { cause })
+  if (error instanceof Error && (error.name === 'TimeoutError' || error.name === 'AbortError')) {
+    return new AuthorizationProblem('the authorization server does not answer in time', { cause: error })
   }
-  const reason = causeIn(cause, cleaner([]))
-  return new AuthorizationProblem(`the authorization server cannot be used: ${reason ?? 'its answer is not valid'}`, {
-    cause,
-  })
+  const reason = causeIn(error, cleaner([])) ?? 'its answer is not valid'
+  const isQuote = error instanceof SyntaxError
+  return new AuthorizationProblem(`the authorization server cannot be used: ${reason}`, isQuote ? {} : { cause: error })
 }

@@ -161,8 +161,8 @@ async function clientFor(
 
 function toAppError(deps: Deps, { id: mcpId, name }: OAuthServer, error: unknown): unknown {
   if (!(error instanceof AuthorizationProblem)) return error
-  const { message, cause } = error
-  deps.log.warn({ mcpId, reason: message, err: cause }, 'failed to prepare the connection of a user')
+  const { message } = error
+  deps.log.warn({ mcpId, err: error }, 'failed to prepare the connection of a user')
   return new AppError(502, 'MCP server cannot be connected', {
     code: 'mcp_unreachable',
     detail: `The MCP server ${name} cannot be connected: ${message}`,

@@ -341,6 +341,17 @@ describe('a client', () => {
     expect(oauth.forms.slice(before).map((form) => form.get('grant_type'))).toEqual(['client_credentials'])
     expect((await call(ann, 'POST', `/mcps/${id}/connect`)).status).toBe(409)
   })
+
+  it.each([400, 201])(
+    'is refused if its registration answers %i and nonsense, which no log repeats',
+    async (status) => {
+      const id = await createMcp()
+      oauth.broken['/register'] = (_, res) => void res.writeHead(status).end('its secret')
+      const answer = await call(ann, 'POST', `/mcps/${id}/connect`)
+      expect(answer.status).toBe(502)
+      for (const text of [JSON.stringify(answer.body), ...server.logs]) expect(text).not.toContain('its secret')
+    },
+  )
 })
 
 describe('a run', () => {
