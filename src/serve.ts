@@ -14,17 +14,19 @@ const FLUSH_DELAY = 5_000
 
 const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewInstallationError]
 
-/** A problem that the operator can solve is printed as its message; any other error with its stack. */
-function refuseToStart(error: unknown): never {
+/**
+ * Explains why the service cannot start: the message of a problem that the operator can solve, with the way out, or any
+ * other error itself, which is printed with its stack.
+ */
+export function explain(error: unknown, env: Readonly<Record<string, string | undefined>>): unknown {
   const { message, code, syscall, port } = error as NodeJS.ErrnoException & { port?: number }
-  const setting = port === Number(process.env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
+  const setting = port === Number(env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
   const wayOut = code === 'EADDRINUSE' ? ` Set ${setting} to another.` : ''
-  if (error instanceof SettingsError) console.error(`Muster cannot start. ${message}`)
+  if (error instanceof SettingsError) return `Muster cannot start. ${message}`
   // Errors of the operating system: an unusable address or folder, an unreachable database. If several addresses
   // failed, only the code is available.
-  else if (syscall || isUnavailable(error)) console.error(`Muster cannot start. ${message || code}.${wayOut}`)
-  else console.error(EXPECTED.some((kind) => error instanceof kind) ? message : error)
-  process.exit(1)
+  if (syscall || isUnavailable(error)) return `Muster cannot start. ${message || code}.${wayOut}`
+  return EXPECTED.some((kind) => error instanceof kind) ? message : error
 }
 
 /** Runs the service with the settings of the environment until it is asked to stop. */
@@ -56,6 +58,7 @@ export async function serve(): Promise<void> {
     // Saved early, because the process may be killed.
     setTimeout(flushCompileCache, FLUSH_DELAY).unref()
   } catch (error) {
-    refuseToStart(error)
+    console.error(explain(error, process.env))
+    process.exit(1)
   }
 }

@@ -5,11 +5,15 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import Sqlite from 'better-sqlite3'
-import { expect, inject, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
+import { createLog } from '../../src/lib/log.ts'
 import { newToken } from '../../src/lib/token.ts'
+import { explain } from '../../src/serve.ts'
+import { readSettings } from '../../src/settings.ts'
+import { type Service, startService } from '../../src/start.ts'
 import { createFolder } from '../support/folder.ts'
-import { startModelServer } from '../support/model-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { hasPostgres, shareEmptyDatabase } from '../support/postgres-shared.ts'
 import { runProgram, type ServerProcess, spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
@@ -19,8 +23,8 @@ const firstToken = ({ out }: ServerProcess) => TOKEN.exec(out)?.[0] ?? ''
 const agent = { name: 'Ada', systemPrompt: 'You are Ada.' }
 const key = (byte: number) => Buffer.alloc(32, byte).toString('base64')
 
-/** Starts a server that must refuse to start. Returns its output. */
-async function refusal(cwd: string, env: Record<string, string>): Promise<string> {
+/** Runs the program, which must refuse to start. Returns its output. */
+async function refusalOfProcess(cwd: string, env: Record<string, string>): Promise<string> {
   const { code, out, err } = await runProgram('src/main.js', [], cwd, { PORT: '0', ...env })
   expect(code).toBe(1)
   expect(out).not.toContain('ready')
@@ -28,65 +32,175 @@ async function refusal(cwd: string, env: Record<string, string>): Promise<string
   return err
 }
 
-// Each test has its own process, folder and port, and mostly waits for the process.
-test.concurrent('the first start prints its addresses, and the token once, with a working curl command', async () => {
-  await using folder = await createFolder()
-  await using server = await spawnServer(folder.path)
-  for (const path of ['/api/v1', '/api/docs', '/graphql', '/trpc']) expect(server.out).toContain(server.url + path)
-  expect(server.out.match(new RegExp(TOKEN, 'g'))).toHaveLength(2)
-  const curl = /^ {2}curl [\s\S]*?[^\\]\n/m.exec(server.out)?.[0] ?? ''
-  const pasted = await runShell(curl)
-  expect(JSON.parse(pasted)).toMatchObject({ success: true, name: 'Ada', status: 'active' })
-})
+/** Starts the service in this process as the program does. Returns the line with which the program would refuse. */
+async function refusal(cwd: string, env: Record<string, string>): Promise<string> {
+  try {
+    await using _ = await start(cwd, env)
+  } catch (error) {
+    const line = explain(error, env)
+    expect(line).toBeTypeOf('string')
+    return `${line}\n`
+  }
+  throw new Error('The service started')
+}
 
-test.concurrent('a later start prints no token, and the first one still works', async () => {
-  await using folder = await createFolder()
-  await using first = await spawnServer(folder.path)
-  const token = firstToken(first)
-  expect((await first.stop()).code).toBe(0)
-  await using second = await spawnServer(folder.path)
-  expect(second.out).not.toMatch(/mst_|curl/)
-  expect((await request({ url: second.url, token }, 'GET', '/api/v1/agents')).status).toBe(200)
-})
+/** Starts the service in this process, in the folder that the program would use. */
+async function start(cwd: string, env: Record<string, string> = {}): Promise<Service & AsyncDisposable> {
+  const settings = readSettings({ PORT: '0', DATA_DIR: join(cwd, 'data'), ...env })
+  const service = await startService(settings, createLog('silent'))
+  return { ...service, [Symbol.asyncDispose]: service.stop }
+}
 
-test.for(hasPostgres ? ['SQLite', 'PostgreSQL'] : ['SQLite'])(
-  'after `npm run compile` the first start on %s and its first run compile no code',
-  async (kind) => {
-    await using folder = await createFolder()
-    await using model = await startModelServer()
-    const compiled = { NODE_COMPILE_CACHE: join(folder.path, 'compiled') }
-    expect(await runProgram('.config/compile.ts', [], folder.path, compiled)).toEqual({ code: 0, out: '', err: '' })
-    const token = newToken('mst')
-    const shared = kind === 'PostgreSQL' ? await shareEmptyDatabase() : null
-    const database = shared && { DATABASE_URL: shared.url, ENCRYPTION_KEY: key(1) }
-    try {
-      const provider = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
-      const env = { ...compiled, ...database, ...provider, BOOTSTRAP_TOKEN: token, NODE_DEBUG_NATIVE: 'COMPILE_CACHE' }
-      await using server = await spawnServer(folder.path, env)
-      const { body } = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
-      const run = { body: { message: 'Hello' } }
-      expect((await request({ url: server.url, token }, 'POST', `/api/v1/agents/${body.id}/execute`, run)).status).toBe(
-        200,
-      )
-      const { err } = await server.stop()
-      const anew = [...err.matchAll(/cache for \w+ (\S+) was not initialized/g)].map(([, url]) => url)
-      // Apart from the two-line program itself, undici's parser: one text that becomes WebAssembly.
-      const unexpected = anew.filter((url) => !/\/src\/main\.js$|\/undici\/.*-wasm\.js$/.test(url ?? ''))
-      expect(unexpected).toEqual([])
-      expect(err).toMatch(/cache for \w+ \S+\/src\/start\.ts was accepted/)
-    } finally {
-      await shared?.drop()
+// One after the other on one process, which the later start restarts.
+describe('a new installation', () => {
+  let folder: Awaited<ReturnType<typeof createFolder>>
+  let model: ModelServer
+  let server: ServerProcess
+  let token: string
+
+  const launch = () => spawnServer(folder.path, { OPENAI_BASE_URL: model.baseUrl, LEASE_DURATION: '1.5' })
+
+  beforeAll(async () => {
+    folder = await createFolder()
+    model = await startModelServer()
+    server = await launch()
+    token = firstToken(server)
+  })
+
+  afterAll(async () => {
+    await server?.[Symbol.asyncDispose]()
+    await model?.close()
+    await folder?.[Symbol.asyncDispose]()
+  })
+
+  test('prints its addresses, and the token once, with a working curl command', async () => {
+    for (const path of ['/api/v1', '/api/docs', '/graphql', '/trpc']) expect(server.out).toContain(server.url + path)
+    expect(server.out.match(new RegExp(TOKEN, 'g'))).toHaveLength(2)
+    const curl = /^ {2}curl [\s\S]*?[^\\]\n/m.exec(server.out)?.[0] ?? ''
+    const pasted = await runShell(curl)
+    expect(JSON.parse(pasted)).toMatchObject({ success: true, name: 'Ada', status: 'active' })
+  })
+
+  test('answers /healthz, /readyz and /api/health without authentication', async () => {
+    for (const path of ['/healthz', '/readyz', '/api/health']) {
+      const response = await fetch(server.url + path)
+      expect([response.status, response.headers.get('content-type')]).toEqual([200, 'application/json; charset=utf-8'])
     }
-  },
-)
+  })
 
-test.concurrent('BOOTSTRAP_TOKEN becomes the first token, and the output has no secret', async () => {
-  await using folder = await createFolder()
-  const token = newToken('mst')
-  await using server = await spawnServer(folder.path, { BOOTSTRAP_TOKEN: token, LOG_LEVEL: 'trace' })
-  expect((await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })).status).toBe(200)
-  const { out, err } = await server.stop()
-  expect(out + err).not.toContain(token.slice(4, 34))
+  test('is not disturbed by a second server on its database, which refuses to start', async () => {
+    const message = await refusal(folder.path, {})
+    expect(message).toContain(`Another Muster server (pid ${server.child.pid}) uses ${join(folder.path, 'data')}`)
+    expect((await call(server, token)).status).toBe(200)
+  })
+
+  test('obeys the command line beside it, which creates organizations, users and tokens and revokes them', async () => {
+    const run = (...args: string[]) => admin(folder.path, ...args)
+    const { organization } = await run('org', 'create', 'Acme Works')
+    expect(organization).toEqual({ id: expect.any(String), name: 'Acme Works', slug: 'acme-works' })
+    const { user, role } = await run('user', 'add', 'ada@example.com', '--org', 'acme-works', '--role', 'admin')
+    expect({ user, role }).toEqual({ user: { id: expect.any(String), email: 'ada@example.com' }, role: 'admin' })
+    const who = ['--user', 'ada@example.com', '--org', 'acme-works', '--name', 'ci']
+    const { id, token: issued, expiresAt } = await run('token', 'create', ...who)
+    expect([issued, expiresAt]).toEqual([expect.stringMatching(TOKEN), null])
+    const created = await request({ url: server.url, token: issued }, 'POST', '/api/v1/agents', { body: agent })
+    expect(created.body).toMatchObject({ success: true, agent: { organizationId: organization.id, userId: user.id } })
+    await run('token', 'revoke', id)
+    await expect.poll(async () => (await call(server, issued)).status).toBe(401)
+    const { token: second } = await run('token', 'create', ...who, '--scope', 'agents:read')
+    expect((await call(server, second)).status).toBe(200)
+    await run('user', 'add', 'eve@example.com', '--org', 'acme-works', '--role', 'owner')
+    await run('user', 'remove', 'ada@example.com', '--org', 'acme-works')
+    await expect.poll(async () => (await call(server, second)).status).toBe(403)
+  })
+
+  test("cancels a removed user's runs, down to the model's connection", async () => {
+    model.fallback = { tokens: ['one '], end: 'hang' }
+    const { body } = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
+    await admin(folder.path, 'user', 'add', 'ada@example.com', '--org', 'default', '--role', 'member')
+    const who = ['--user', 'ada@example.com', '--org', 'default', '--name', 'ada']
+    const { token: removed } = await admin(folder.path, 'token', 'create', ...who)
+    const input = { message: 'Hello', background: true }
+    const as = { url: server.url, token: removed }
+    const run = await request(as, 'POST', `/api/v1/agents/${body.id}/execute`, { body: input })
+    const { aborted } = await model.request(0)
+    const waiting = await request(as, 'POST', `/api/v1/agents/${body.id}/execute`, {
+      body: { ...input, sessionId: run.body.sessionId },
+    })
+    expect(waiting.body.status).toBe('pending')
+    expect(await admin(folder.path, 'user', 'remove', 'ada@example.com', '--org', 'default')).toMatchObject({
+      removed: true,
+      runs: 2,
+    })
+    await aborted
+    for (const { body } of [run, waiting]) {
+      const path = `/api/v1/executions/${body.executionId}`
+      const status = async () =>
+        (await request({ url: server.url, token }, 'GET', path)).body.execution.status as string
+      await expect.poll(status).toBe('cancelled')
+    }
+    expect(model.requests).toHaveLength(1)
+  })
+
+  test('prints no token at a later start, and the first one still works', async () => {
+    expect((await server.stop()).code).toBe(0)
+    server = await launch()
+    expect(server.out).not.toMatch(/mst_|curl/)
+    expect((await call(server, token)).status).toBe(200)
+  })
+
+  test('has a key file that only its owner can read, and refuses a start with another key', async () => {
+    const { mode } = await stat(join(folder.path, 'data', 'encryption.key'))
+    expect(mode & 0o777).toBe(0o600)
+    await server.stop()
+    expect(await refusal(folder.path, { ENCRYPTION_KEY: key(1) })).toContain('not the key that this database')
+  })
+})
+
+describe('after `npm run compile`', () => {
+  let folder: Awaited<ReturnType<typeof createFolder>>
+  let compiled: { NODE_COMPILE_CACHE: string }
+
+  beforeAll(async () => {
+    folder = await createFolder()
+    compiled = { NODE_COMPILE_CACHE: join(folder.path, 'compiled') }
+    expect(await runProgram('.config/compile.ts', [], folder.path, compiled)).toEqual({ code: 0, out: '', err: '' })
+  })
+
+  afterAll(() => folder?.[Symbol.asyncDispose]())
+
+  test.for(hasPostgres ? ['SQLite', 'PostgreSQL'] : ['SQLite'])(
+    'the first start on %s and its first run compile no code',
+    async (kind) => {
+      await using model = await startModelServer()
+      const token = newToken('mst')
+      const shared = kind === 'PostgreSQL' ? await shareEmptyDatabase() : null
+      const database = shared && { DATABASE_URL: shared.url, ENCRYPTION_KEY: key(1) }
+      try {
+        const provider = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
+        const env = {
+          ...compiled,
+          ...database,
+          ...provider,
+          BOOTSTRAP_TOKEN: token,
+          NODE_DEBUG_NATIVE: 'COMPILE_CACHE',
+        }
+        await using server = await spawnServer(folder.path, env)
+        const as = { url: server.url, token }
+        const { body } = await request(as, 'POST', '/api/v1/agents', { body: agent })
+        const run = await request(as, 'POST', `/api/v1/agents/${body.id}/execute`, { body: { message: 'Hello' } })
+        expect(run.status).toBe(200)
+        const { err } = await server.stop()
+        const anew = [...err.matchAll(/cache for \w+ (\S+) was not initialized/g)].map(([, url]) => url)
+        // Apart from the two-line program itself, undici's parser: one text that becomes WebAssembly.
+        const unexpected = anew.filter((url) => !/\/src\/main\.js$|\/undici\/.*-wasm\.js$/.test(url ?? ''))
+        expect(unexpected).toEqual([])
+        expect(err).toMatch(/cache for \w+ \S+\/src\/start\.ts was accepted/)
+      } finally {
+        await shared?.drop()
+      }
+    },
+  )
 })
 
 /** Makes a process print the modules that it loads. */
@@ -95,12 +209,32 @@ const TELLS_LOADED = `--import data:text/javascript,${encodeURIComponent(`
   import { registerHooks } from 'node:module'
   registerHooks({ load(url, context, load) { writeSync(1, 'loaded ' + url + '\\n'); return load(url, context) } })`)}`
 
-test.concurrent('the first run loads its modules before it comes, but after the server is ready', async () => {
-  await using folder = await createFolder()
-  const settings = { OPENAI_BASE_URL: 'http://127.0.0.1:9/v1', NODE_OPTIONS: TELLS_LOADED }
-  await using server = await spawnServer(folder.path, settings)
-  await expect.poll(() => server.out).toMatch(/ready at(?=.*chat-completions).*undici/s)
-  expect(server.out.match(/chat-completions/g)).toHaveLength(1)
+describe('a server with the most detailed log', () => {
+  const token = newToken('mst')
+  let folder: Awaited<ReturnType<typeof createFolder>>
+  let server: ServerProcess
+
+  beforeAll(async () => {
+    folder = await createFolder()
+    const settings = { OPENAI_BASE_URL: 'http://127.0.0.1:9/v1', NODE_OPTIONS: TELLS_LOADED, LOG_LEVEL: 'trace' }
+    server = await spawnServer(folder.path, { ...settings, BOOTSTRAP_TOKEN: token })
+  })
+
+  afterAll(async () => {
+    await server?.[Symbol.asyncDispose]()
+    await folder?.[Symbol.asyncDispose]()
+  })
+
+  test('loads the modules of the first run before it comes, but after it is ready', async () => {
+    await expect.poll(() => server.out).toMatch(/ready at(?=.*chat-completions).*undici/s)
+    expect(server.out.match(/chat-completions/g)).toHaveLength(1)
+  })
+
+  test('makes BOOTSTRAP_TOKEN the first token, and prints no secret', async () => {
+    expect((await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })).status).toBe(200)
+    const { out, err } = await server.stop()
+    expect(out + err).not.toContain(token.slice(4, 34))
+  })
 })
 
 test.concurrent('invalid settings stop the start, which names all of them and shows no value', async () => {
@@ -115,7 +249,7 @@ test.concurrent('invalid settings stop the start, which names all of them and sh
     EXECUTION_TIMEOUT: 'sesame-7',
     TOKEN_PREFIX: 'SESAME-8',
   }
-  const message = await refusal(folder.path, bad)
+  const message = await refusalOfProcess(folder.path, bad)
   expect(message).toMatch(/^Muster cannot start\. These settings are wrong:\n/)
   for (const name of Object.keys(bad)) expect(message).toMatch(new RegExp(`^ +${name}: `, 'm'))
   expect(message).not.toMatch(/sesame/i)
@@ -135,7 +269,8 @@ test.concurrent('a port in use is reported in one line', async () => {
   await once(other, 'listening')
   const { port } = other.address() as { port: number }
   for (const name of ['PORT', 'METRICS_PORT']) {
-    const message = await refusal(folder.path, { PORT: '0', [name]: String(port) })
+    const start = name === 'PORT' ? refusalOfProcess : refusal
+    const message = await start(folder.path, { PORT: '0', [name]: String(port) })
     expect(message).toMatch(new RegExp(`^Muster cannot start.*${port}\\. Set ${name} to another\\.\n$`))
   }
   other.close()
@@ -147,16 +282,15 @@ test.concurrent('a first start that cannot listen stores no token, because none 
   await once(other, 'listening')
   await refusal(folder.path, { PORT: String((other.address() as { port: number }).port) })
   other.close()
-  await using server = await spawnServer(folder.path)
-  expect(firstToken(server)).toMatch(TOKEN)
+  await using service = await start(folder.path)
+  expect(service.firstToken).toMatch(TOKEN)
 })
 
 test.concurrent('a database without write permission is refused, by name', async ({ skip }) => {
   skip(process.getuid?.() !== 0, 'only root can be somebody else')
   await using folder = await createFolder()
   const asNobody = (script: string) => runProgram(script, [], folder.path, { PORT: '0' }, 65534)
-  await using server = await spawnServer(folder.path)
-  await server.stop()
+  await (await start(folder.path)).stop()
   skip((await asNobody('.config/guard.js')).code !== 0, 'others may not read this checkout')
   const file = join(folder.path, 'data', 'muster.db')
   await runShell(`cd ${folder.path}; chmod 755 .; chown -R 65534:65534 data; chown 0:0 ${file}; chmod 644 ${file}`)
@@ -234,118 +368,6 @@ test.runIf(hasPostgres)('a PostgreSQL without the database or the role is report
   expect(await refused({ username: 'nobody' })).toBe(`${start}role "nobody" does not exist\n`)
 })
 
-test.concurrent('a second server on the same database refuses to start, and the first is not disturbed', async () => {
-  await using folder = await createFolder()
-  await using server = await spawnServer(folder.path)
-  const message = await refusal(folder.path, {})
-  expect(message).toContain(`Another Muster server (pid ${server.child.pid}) uses ${join(folder.path, 'data')}`)
-  expect((await request({ url: server.url, token: firstToken(server) }, 'GET', '/api/v1/agents')).status).toBe(200)
-})
-
-test.concurrent('only the owner can read the key file, and a start with another key is refused', async () => {
-  await using folder = await createFolder()
-  await using server = await spawnServer(folder.path)
-  const { mode } = await stat(join(folder.path, 'data', 'encryption.key'))
-  expect(mode & 0o777).toBe(0o600)
-  await server.stop()
-  expect(await refusal(folder.path, { ENCRYPTION_KEY: key(1) })).toContain('not the key that this database')
-})
-
-test.concurrent('/healthz, /readyz and /api/health answer without authentication', async () => {
-  await using folder = await createFolder()
-  await using server = await spawnServer(folder.path)
-  for (const path of ['/healthz', '/readyz', '/api/health']) {
-    const response = await fetch(server.url + path)
-    expect([response.status, response.headers.get('content-type')]).toEqual([200, 'application/json; charset=utf-8'])
-  }
-})
-
-test.concurrent('SIGTERM lets an active run finish, streams its last event, and exits with 0', async ({ expect }) => {
-  await using folder = await createFolder()
-  await using model = await startModelServer()
-  const goOn = Promise.withResolvers<void>()
-  model.script({ tokens: ['one ', goOn.promise, 'two'] })
-  await using server = await spawnServer(folder.path, { OPENAI_BASE_URL: model.baseUrl })
-  const stream = await openStream(server)
-  await stream.until('one ')
-  const stopped = server.stop('SIGTERM')
-  await expect.poll(async () => (await fetch(`${server.url}/readyz`)).status).toBe(503)
-  goOn.resolve()
-  expect(await stream.rest()).toMatch(/"text":"two"[\s\S]*event: result\n.*"status":"completed".*\n\n$/)
-  expect((await stopped).code).toBe(0)
-})
-
-test.concurrent('SIGTERM hands back an endless run, and the next start ends it', async () => {
-  await using folder = await createFolder()
-  await using model = await startModelServer()
-  model.script({ tokens: ['one '], end: 'hang' })
-  const env = { OPENAI_BASE_URL: model.baseUrl, DRAIN_TIMEOUT: '0.2' }
-  await using server = await spawnServer(folder.path, env)
-  const token = firstToken(server)
-  const stream = await openStream(server)
-  await stream.until('one ')
-  expect((await server.stop('SIGTERM')).code).toBe(0)
-  expect(await stream.rest().catch(String)).not.toMatch(/event: (result|error)/)
-  await using next = await spawnServer(folder.path, env)
-  const { body } = await request({ url: next.url, token }, 'GET', `/api/v1/executions/${stream.executionId}`)
-  expect(body.execution).toMatchObject({ status: 'failed', error: 'interrupted' })
-})
-
-test.concurrent('the command line creates organizations, users and tokens beside a server, and revokes them', async ({
-  expect,
-}) => {
-  await using folder = await createFolder()
-  await using server = await spawnServer(folder.path)
-  const run = (...args: string[]) => admin(folder.path, ...args)
-  const { organization } = await run('org', 'create', 'Acme Works')
-  expect(organization).toEqual({ id: expect.any(String), name: 'Acme Works', slug: 'acme-works' })
-  const { user, role } = await run('user', 'add', 'ada@example.com', '--org', 'acme-works', '--role', 'admin')
-  expect({ user, role }).toEqual({ user: { id: expect.any(String), email: 'ada@example.com' }, role: 'admin' })
-  const who = ['--user', 'ada@example.com', '--org', 'acme-works', '--name', 'ci']
-  const { id, token, expiresAt } = await run('token', 'create', ...who)
-  expect([token, expiresAt]).toEqual([expect.stringMatching(TOKEN), null])
-  const created = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
-  expect(created.body).toMatchObject({ success: true, agent: { organizationId: organization.id, userId: user.id } })
-  await run('token', 'revoke', id)
-  await expect.poll(async () => (await call(server, token)).status).toBe(401)
-  const { token: second } = await run('token', 'create', ...who, '--scope', 'agents:read')
-  expect((await call(server, second)).status).toBe(200)
-  await run('user', 'add', 'eve@example.com', '--org', 'acme-works', '--role', 'owner')
-  await run('user', 'remove', 'ada@example.com', '--org', 'acme-works')
-  await expect.poll(async () => (await call(server, second)).status).toBe(403)
-})
-
-test.concurrent("the server cancels a removed user's runs, down to the model's connection", async ({ expect }) => {
-  await using folder = await createFolder()
-  await using model = await startModelServer()
-  model.fallback = { tokens: ['one '], end: 'hang' }
-  await using server = await spawnServer(folder.path, { OPENAI_BASE_URL: model.baseUrl, LEASE_DURATION: '1.5' })
-  const owner = firstToken(server)
-  const { body } = await request({ url: server.url, token: owner }, 'POST', '/api/v1/agents', { body: agent })
-  await admin(folder.path, 'user', 'add', 'ada@example.com', '--org', 'default', '--role', 'member')
-  const who = ['--user', 'ada@example.com', '--org', 'default', '--name', 'ada']
-  const { token } = await admin(folder.path, 'token', 'create', ...who)
-  const input = { message: 'Hello', background: true }
-  const run = await request({ url: server.url, token }, 'POST', `/api/v1/agents/${body.id}/execute`, { body: input })
-  const { aborted } = await model.request(0)
-  const waiting = await request({ url: server.url, token }, 'POST', `/api/v1/agents/${body.id}/execute`, {
-    body: { ...input, sessionId: run.body.sessionId },
-  })
-  expect(waiting.body.status).toBe('pending')
-  expect(await admin(folder.path, 'user', 'remove', 'ada@example.com', '--org', 'default')).toMatchObject({
-    removed: true,
-    runs: 2,
-  })
-  await aborted
-  for (const { body } of [run, waiting]) {
-    const path = `/api/v1/executions/${body.executionId}`
-    const status = async () =>
-      (await request({ url: server.url, token: owner }, 'GET', path)).body.execution.status as string
-    await expect.poll(status).toBe('cancelled')
-  }
-  expect(model.requests).toHaveLength(1)
-})
-
 /** Runs the operator's command line beside a server in a folder. Returns its output. */
 async function admin(folder: string, ...argv: string[]): Promise<any> {
   const { code, out, err } = await runAdmin([...argv, '--json'], { DATA_DIR: join(folder, 'data') })
@@ -356,27 +378,3 @@ async function admin(folder: string, ...argv: string[]): Promise<any> {
 const call = (server: ServerProcess, token: string) => request({ url: server.url, token }, 'GET', '/api/v1/agents')
 
 const runShell = async (command: string) => (await promisify(execFile)('bash', ['-c', command])).stdout
-
-/** Creates an agent and streams a run of it. Returns the stream up to a text, or to the end. */
-async function openStream(server: ServerProcess) {
-  const token = firstToken(server)
-  const { body: created } = await request({ url: server.url, token }, 'POST', '/api/v1/agents', { body: agent })
-  const response = await fetch(`${server.url}/api/v1/agents/${created.id}/execute`, {
-    method: 'POST',
-    headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' },
-    body: JSON.stringify({ message: 'Hello', stream: true }),
-  })
-  const chunks = response.body!.pipeThrough(new TextDecoderStream()).getReader()
-  let text = ''
-  async function until(wanted: string | null): Promise<string> {
-    while (wanted === null || !text.includes(wanted)) {
-      const { done, value } = await chunks.read()
-      if (done && wanted !== null) throw new Error(`The stream ended before ${wanted}:\n${text}`)
-      if (done) break
-      text += value
-    }
-    return text
-  }
-  const [, executionId] = /"executionId":"([^"]+)"/.exec(await until('event: meta')) ?? []
-  return { executionId, until, rest: () => until(null) }
-}
