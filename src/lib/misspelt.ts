@@ -13,7 +13,9 @@ function isShortened(name: string, whole: string): boolean {
 }
 
 const isTypo = (name: string, whole: string): boolean =>
-  name.length >= MIN_LENGTH && distanceOf(name, whole) <= MAX_DISTANCE
+  name.length >= MIN_LENGTH &&
+  Math.abs(name.length - whole.length) <= MAX_DISTANCE &&
+  distanceOf(name, whole) <= MAX_DISTANCE
 
 /**
  * Finds environment variables that are no settings and resemble an unset one. Returns pairs of the given name and the

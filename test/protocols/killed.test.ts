@@ -1,17 +1,21 @@
 import { DefaultChatTransport, readUIMessageStream, type UIMessage } from 'ai'
 import OpenAI from 'openai'
-import { expect, test } from 'vitest'
-import { createSubject } from '../soak/service.ts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createSubject, type Subject } from '../soak/service.ts'
 import { misfits } from './open-responses.ts'
 
-// Each test kills and restarts the real process.
+// One real process, which each test kills and restarts.
+let subject: Subject
+beforeAll(async () => {
+  subject = await createSubject()
+})
+afterAll(() => subject?.[Symbol.asyncDispose]())
 
 /** A run with a tool call in its first step continues after a restart. An unknown tool has its result at once. */
 const STEP = { tokens: 'Wait. ', toolCalls: [{ id: 'a', name: 'unknown', input: {} }] }
 const many = (end: 'hang' | 'finish') => ({ tokens: Array.from({ length: 60 }, (_, index) => `t${index} `), end })
 
 test('a background response resumes behind its last event after kill -9, and ends once', async () => {
-  await using subject = await createSubject()
   subject.model.script(STEP, many('hang'), { tokens: ['A', 'new', '.'] })
   const connect = () => new OpenAI({ baseURL: `${subject.url}/openai/v1`, apiKey: subject.token, maxRetries: 0 })
   const stream = await connect().responses.create({
@@ -45,7 +49,6 @@ test('a background response resumes behind its last event after kill -9, and end
 }, 60_000)
 
 test("an answer of the AI SDK's chat is the same after kill -9 in its middle", async () => {
-  await using subject = await createSubject()
   const goOn = Promise.withResolvers<void>()
   subject.model.script(STEP, many('hang'), { tokens: ['A', goOn.promise, 'new', '.'] })
   const api = () => `${subject.url}/api/v1/agents/${subject.agentId}/chat`

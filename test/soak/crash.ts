@@ -4,7 +4,7 @@ import { violations, watchTransitions } from '../engine/invariants.ts'
 import type { ModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { openStream, type StreamEvent } from '../support/sse.ts'
-import { createRandom, createSubject, execute, executePath, type Subject, settled, until } from './service.ts'
+import { createRandom, execute, executePath, type Subject, settled, until } from './service.ts'
 
 const IN_FLIGHT = 8
 
@@ -97,10 +97,19 @@ async function check(subject: Subject, { executionId, seen, error }: Client): Pr
 const hasAccepted = async ({ db }: Subject, count: number, since: Date) =>
   (await db.execution.count({ where: { createdAt: { gte: since } } })) >= count
 
-/** Kills the server at a random moment with eight runs in flight, restarts it and checks, for a number of rounds. */
-export async function crash(rounds: number, seed = Math.floor(Math.random() * 2 ** 31)): Promise<CrashReport> {
+/** Settings of a server for `crash`. */
+export const CROWDED = { MAX_RUNNING_PER_ORGANIZATION: '6' }
+
+/**
+ * Kills a new server at a random moment with eight runs in flight, restarts it and checks, for a number of rounds.
+ * Leaves it idle.
+ */
+export async function crash(
+  subject: Subject,
+  rounds: number,
+  seed = Math.floor(Math.random() * 2 ** 31),
+): Promise<CrashReport> {
   const random = createRandom(seed)
-  await using subject = await createSubject({ MAX_RUNNING_PER_ORGANIZATION: '6' })
   const transitions = await watchTransitions(subject.db)
   const { sessionId } = (await execute(subject, { message: 'Begin' })).body
   answerAtRandom(subject.model, random)

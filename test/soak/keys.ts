@@ -49,8 +49,7 @@ export async function parallelKeys(rounds: number): Promise<KeysReport> {
  * Kills the server as soon as the record of a key is visible, for a number of rounds. The retry gets the same id, of
  * one row.
  */
-export async function killedKeys(rounds: number): Promise<KeysReport> {
-  await using subject = await createSubject()
+export async function killedKeys(subject: Subject, rounds: number): Promise<KeysReport> {
   const report: KeysReport = { rounds, requests: 0, replayed: 0 }
   const records = new Sqlite(subject.file, { readonly: true })
   const seen = records.prepare<[], { count: number }>('SELECT count(*) AS "count" FROM "IdempotencyRecord"')

@@ -13,7 +13,7 @@ import { watchTransitions } from '../engine/invariants.ts'
 import { startCluster } from '../support/cluster.ts'
 import { createFolder } from '../support/folder.ts'
 import { startPostgres } from '../support/postgres.ts'
-import { crash } from './crash.ts'
+import { CROWDED, crash } from './crash.ts'
 import { enumeration } from './enumeration.ts'
 import { killedKeys, parallelKeys } from './keys.ts'
 import { mutations } from './mutations.ts'
@@ -67,7 +67,8 @@ const PROOFS: Proof[] = [
     name: 'crash',
     what: `\`kill -9\` at a random moment with 8 runs in flight, ${rounds} rounds`,
     async run() {
-      const { seed, accepted, byOutcome, resumed, slowestRecovery } = await crash(rounds)
+      await using subject = await createSubject(CROWDED)
+      const { seed, accepted, byOutcome, resumed, slowestRecovery } = await crash(subject, rounds)
       const outcomes = Object.entries(byOutcome).map(([outcome, count]) => `${count} ${outcome}`)
       return [
         `${accepted} accepted, none missing: ${outcomes.join('; ')}`,
@@ -80,7 +81,8 @@ const PROOFS: Proof[] = [
     name: 'keys-killed',
     what: `\`kill -9\` between effect and answer, ${rounds} rounds`,
     async run() {
-      const { replayed } = await killedKeys(rounds)
+      await using subject = await createSubject()
+      const { replayed } = await killedKeys(subject, rounds)
       return `one row each; ${replayed} retries, all answered with the same id`
     },
   },
