@@ -32,7 +32,10 @@ export type PageRequest = {
   mayRedirect?: boolean
 }
 
-type Options = Pick<SafeFetchOptions, 'isAllowed' | 'lookup'>
+type Options = Pick<SafeFetchOptions, 'isAllowed' | 'lookup'> & {
+  /** Maximum duration of a conversion (ms). */
+  maxConversion?: number
+}
 
 /**
  * Fetches a page under the private-network rule and converts it to Markdown (contract-2.md section 2.11). Throws 400
@@ -41,7 +44,9 @@ type Options = Pick<SafeFetchOptions, 'isAllowed' | 'lookup'>
 export async function fetchPage(
   settings: Settings,
   { url: given, headers = {}, signal, mayRedirect = true }: PageRequest,
-  options: Options = { isAllowed: settings.ALLOW_PRIVATE_NETWORK ? undefined : isPublicAddress },
+  { maxConversion = MAX_CONVERSION, ...options }: Options = {
+    isAllowed: settings.ALLOW_PRIVATE_NETWORK ? undefined : isPublicAddress,
+  },
 ): Promise<Page> {
   const url = URL.parse(given)
   if (!url || !/^https?:$/.test(url.protocol)) throw badRequest('Invalid url. Expected an http or https address')
@@ -63,7 +68,8 @@ export async function fetchPage(
     if (!response.ok) throw badRequest(`The server answered HTTP ${response.status}`)
     const { bytes, isCut } = await readBody(response)
     const type = response.headers.get('content-type') ?? ''
-    const page = await toText(type, bytes, response.url || url.href, either)
+    const convert = (html: string) => toMarkdown(html, response.url || url.href, either, maxConversion)
+    const page = await toText(type, bytes, convert)
     return { url: response.url || url.href, isCut, ...page }
   } catch (error) {
     signal.throwIfAborted()
@@ -113,11 +119,13 @@ function decode(type: string, bytes: Buffer): string {
   }
 }
 
-async function toText(type: string, bytes: Buffer, url: string, signal: AbortSignal) {
+type Converted = { title: string; text: string }
+
+async function toText(type: string, bytes: Buffer, convert: (html: string) => Promise<Converted>): Promise<Converted> {
   const [kind = ''] = type.toLowerCase().split(';', 1)
   const isHtml = /^(?:text\/html|application\/xhtml\+xml)$/.test(kind.trim())
   const isGuessed = kind.trim() === '' && /^\s*<(?:!doctype html|html|head|body)\b/i.test(bytes.toString('latin1'))
-  if (isHtml || isGuessed) return toMarkdown(decode(type, bytes), url, signal)
+  if (isHtml || isGuessed) return convert(decode(type, bytes))
   const isText = /^text\/|[/+](?:json|xml|yaml|javascript)$|^application\/(?:x-)?(?:ndjson|toml|sh)$/.test(kind.trim())
   if (!isText && decodeText(bytes) === null) {
     throw badRequest(`The page is no text (${/^[\w.+/-]{1,100}$/.test(kind.trim()) ? kind.trim() : 'unknown type'})`)
@@ -126,7 +134,7 @@ async function toText(type: string, bytes: Buffer, url: string, signal: AbortSig
 }
 
 /** Converts HTML in a thread of its own. Throws 400 if that takes too long or too much memory. */
-function toMarkdown(html: string, url: string, signal: AbortSignal): Promise<{ title: string; text: string }> {
+function toMarkdown(html: string, url: string, signal: AbortSignal, maxDuration: number): Promise<Converted> {
   return new Promise((resolve, reject) => {
     const worker = new Worker(new URL('./markdown-thread.ts', import.meta.url), {
       workerData: { html, url },
@@ -136,7 +144,7 @@ function toMarkdown(html: string, url: string, signal: AbortSignal): Promise<{ t
     })
     const fail = () => end(() => reject(badRequest('The page could not be converted')))
     const stop = () => end(() => reject(signal.reason))
-    const timer = setTimeout(fail, MAX_CONVERSION)
+    const timer = setTimeout(fail, maxDuration)
     const end = (then: () => void) => {
       clearTimeout(timer)
       signal.removeEventListener('abort', stop)

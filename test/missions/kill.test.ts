@@ -27,7 +27,7 @@ it('a server killed at random during fire times starts each of them once after i
       expect(status, JSON.stringify(body)).toBe(200)
       ids.push(body.id)
     }
-    for (const wait of [2200, 900, 700]) {
+    for (const wait of [2200, 900]) {
       await new Promise((resolve) => setTimeout(resolve, wait))
       await server.stop('SIGKILL')
       server = await spawnServer(folder.path, env)
