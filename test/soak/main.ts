@@ -19,6 +19,7 @@ import { killedKeys, parallelKeys } from './keys.ts'
 import { mutations } from './mutations.ts'
 import { readers } from './readers.ts'
 import { failedOver, killed, rollingRestart, type ServersReport } from './servers.ts'
+import { createSubject } from './service.ts'
 import { killedWebhooks, sharedWebhooks } from './webhooks.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
