@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto'
 import type { Logger } from 'pino'
-import type { KnownAgents } from './agents/agent-cache.ts'
+import type { AgentCache } from './agents/agent-cache.ts'
 import type { AccessTokens } from './auth/access-tokens.ts'
 import type { Actors } from './auth/actors.ts'
 import type { IdTokens } from './auth/id-tokens.ts'
@@ -34,7 +34,7 @@ export type Deps = {
   readonly chatNotices: Notices
   readonly actors: Actors
   /** Cache of agents by version. */
-  readonly agentCache: KnownAgents
+  readonly agentCache: AgentCache
   readonly revocations: Revocations
   /** Null unless the operator has set a rate limit. */
   readonly rateLimits: RateLimits | null

@@ -82,19 +82,19 @@ const NEWEST = {
 }
 
 /** Agents by id, each at some version. An entry is valid while the agent has that version. */
-export type KnownAgents = LRUCache<string, CachedAgent>
+export type AgentCache = LRUCache<string, CachedAgent>
 
 /** Maximum size of the cache (characters of agents and their JSON). */
 const MAX_KNOWN = 8_000_000
 /** Base size of an agent (characters). */
 const LEAST = 1_000
 
-export const createAgentCache = (): KnownAgents =>
+export const createAgentCache = (): AgentCache =>
   new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + 2 * toJson(agent).length })
 
-function remember({ agentCache: knownAgents }: Deps, row: AgentRow): CachedAgent {
+function remember({ agentCache }: Deps, row: AgentRow): CachedAgent {
   const agent = preserialize(Agent, toAgent(row))
-  knownAgents.set(row.id, agent)
+  agentCache.set(row.id, agent)
   return agent
 }
 

@@ -87,7 +87,7 @@ export async function makeChange(context: Context, change: Change): Promise<unkn
   }
   const effect = async (within: Deps, tx: Tx) => {
     // An uncommitted agent must not enter the shared cache.
-    const own = { ...within, knownAgents: createAgentCache() }
+    const own: Deps = { ...within, agentCache: createAgentCache() }
     await check(own, tx)
     return (await callIn(context, own, route, input)) as object
   }

@@ -60,6 +60,16 @@ describe('Idempotency-Key on PATCH and DELETE', () => {
     expect(isReplay(await call('DELETE', path, key))).toBe(true)
   })
 
+  test('a change in one transaction with its precondition puts no agent into the shared cache', async () => {
+    const { id } = (await call('POST', '/api/v1/agents', {}, { name: 'Ada', systemPrompt: 'You are Ada.' })).body
+    const path = `/api/v1/agents/${id}`
+    const etag = (await call('GET', path)).headers.get('etag') ?? ''
+    const { agentCache } = server.service.deps
+    agentCache.clear()
+    expect((await call('PATCH', path, { 'If-Match': etag }, { name: 'Grace' })).status).toBe(200)
+    expect(agentCache.has(id)).toBe(false)
+  })
+
   test('starts one run for a mission that is set running', async () => {
     const { body: agent } = await call('POST', '/api/v1/agents', {}, { name: 'Ada', systemPrompt: 'You are Ada.' })
     const mission = { title: 'M', goal: 'Go', agentId: agent.id }
