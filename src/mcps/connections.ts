@@ -37,7 +37,7 @@ export type OAuthServer = Pick<
   | 'writtenBy'
 >
 
-export type ConnectionRow = Prisma.McpConnectionGetPayload<object>
+type ConnectionRow = Prisma.McpConnectionGetPayload<object>
 
 /** The state of a connection for the caller. */
 export type ConnectionState = 'connected' | 'expired' | 'none'
@@ -78,10 +78,13 @@ const tokenColumns = (dataKey: Buffer, owner: Owner, grant: Grant, now: Date) =>
 })
 
 /** Decrypts the tokens of a connection. */
-export async function openGrant(deps: Pick<Deps, 'db' | 'wrappingKey'>, row: ConnectionRow): Promise<Grant> {
-  const dataKey = await readDataKey(deps, row.organizationId)
-  return JSON.parse(unseal(dataKey, placeOf(row), row.sealed).toString()) as Grant
+async function openGrant(deps: Pick<Deps, 'db' | 'wrappingKey'>, row: ConnectionRow): Promise<Grant> {
+  return unsealGrant(await readDataKey(deps, row.organizationId), row)
 }
+
+/** Decrypts the tokens of a connection with the key of its organization. */
+export const unsealGrant = (dataKey: Buffer, row: ConnectionRow): Grant =>
+  JSON.parse(unseal(dataKey, placeOf(row), row.sealed).toString())
 
 /** The token to send with a request, and the version of the connection that it is from. */
 type Token = { text: string; version: number; until: number; scope: string | null }

@@ -1,6 +1,9 @@
+import { readDataKey } from '../crypto/data-key.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { type ConnectionDeps, type ConnectionRow, openGrant } from './connections.ts'
+import { whenCommitted } from '../idempotency.ts'
+import type { Grant } from './authorization.ts'
+import { unsealGrant } from './connections.ts'
 import { AuthorizationProblem } from './unreachable.ts'
 
 // Revocation of members' tokens at authorization servers (RFC 7009). Their deletion never waits for it and never fails by it.
@@ -12,31 +15,56 @@ const AT_ONCE = 4
 /** Time after which no further revocation of a deletion begins (ms). */
 const PATIENCE = 60_000
 
-type RevocationDeps = ConnectionDeps & Pick<Deps, 'pause'>
+/** The tokens of a connection that a transaction deletes. */
+export type DeletedGrant = { mcpId: string; url: string; grant: Grant }
 
-/** Reads the connections that a transaction is about to delete, for {@link revokeLater} after its commit. */
-export const connectionsToRevoke = (tx: Tx, where: Prisma.McpConnectionWhereInput): Promise<ConnectionRow[]> =>
-  tx.mcpConnection.findMany({ where: { ...where, hasEnded: false }, take: MAX_REVOKED })
-
-/** Begins to revoke the tokens of deleted connections. Logs one line if any authorization server has not done it. */
-export function revokeLater(deps: RevocationDeps, rows: readonly ConnectionRow[]): void {
-  if (rows.length) void revokeAll(deps, rows)
+/**
+ * Reads the tokens that a transaction is about to delete, for {@link revokeLater}: afterwards nothing has them. Tokens that
+ * cannot be decrypted are logged and left out.
+ */
+export async function grantsToRevoke(
+  tx: Tx,
+  { wrappingKey, log }: Pick<Deps, 'wrappingKey' | 'log'>,
+  where: Prisma.McpConnectionWhereInput & { organizationId: string },
+): Promise<DeletedGrant[]> {
+  const rows = await tx.mcpConnection.findMany({ where, take: MAX_REVOKED })
+  if (!rows.length) return []
+  const dataKey = await readDataKey({ db: tx, wrappingKey }, where.organizationId)
+  return rows.flatMap((row) => {
+    const { mcpId, url } = row
+    try {
+      return { mcpId, url, grant: unsealGrant(dataKey, row) }
+    } catch (error) {
+      log.warn({ mcpId, err: error }, 'deleted tokens of a user cannot be read, to revoke them')
+      return []
+    }
+  })
 }
 
-/** Revokes the tokens of a deleted connection. Returns false if the authorization server has not confirmed it. */
-export const revoke = async (deps: RevocationDeps, row: ConnectionRow): Promise<boolean> =>
-  (await revokeAll(deps, [row])) === 1
+/** Begins to revoke deleted tokens once their deletion is committed. Logs one line if any of it fails. */
+export const revokeLater = (deps: Deps, grants: readonly DeletedGrant[]): Promise<void> =>
+  whenCommitted(deps, () => void revokeAll(deps, grants))
+
+/**
+ * Revokes deleted tokens. Returns whether the authorization servers have confirmed it: false in a transaction of the whole
+ * request, which waits for no other server.
+ */
+export async function revoke(deps: Deps, grants: readonly DeletedGrant[]): Promise<boolean> {
+  if (!deps.afterCommit) return grants.length > 0 && (await revokeAll(deps, grants)) === grants.length
+  await revokeLater(deps, grants)
+  return false
+}
 
 /** Revokes tokens. Returns how many of them the authorization servers have confirmed. */
-async function revokeAll(deps: RevocationDeps, rows: readonly ConnectionRow[]): Promise<number> {
+async function revokeAll(deps: Deps, grants: readonly DeletedGrant[]): Promise<number> {
   const until = performance.now() + PATIENCE
   const failures: { mcpId: string; err: unknown }[] = []
-  const waiting = rows.values()
+  const waiting = grants.values()
   let confirmed = 0
   const work = async () => {
-    for (const row of waiting) {
-      const isRevoked = await revokeOne(deps, row, until).catch((err: unknown) => {
-        failures.push({ mcpId: row.mcpId, err })
+    for (const deleted of waiting) {
+      const isRevoked = await revokeOne(deps, deleted, until).catch((err: unknown) => {
+        failures.push({ mcpId: deleted.mcpId, err })
         return false
       })
       if (isRevoked) confirmed++
@@ -49,11 +77,10 @@ async function revokeAll(deps: RevocationDeps, rows: readonly ConnectionRow[]): 
 }
 
 /** Returns false if the authorization server supports no revocation. Throws an {@link AuthorizationProblem} if it fails. */
-async function revokeOne(deps: RevocationDeps, row: ConnectionRow, until: number): Promise<boolean> {
+async function revokeOne(deps: Deps, { url, grant }: DeletedGrant, until: number): Promise<boolean> {
   if (deps.pause.isPaused()) throw new AuthorizationProblem('the service is paused')
   if (performance.now() > until) throw new AuthorizationProblem('the revocations before it took too long')
-  const grant = await openGrant(deps, row)
   const { openAuthorization } = await import('./authorization.ts')
-  await using authorization = openAuthorization(deps.settings, { url: row.url, transport: 'streamable-http' })
+  await using authorization = openAuthorization(deps.settings, { url, transport: 'streamable-http' })
   return await authorization.revoke(grant)
 }

@@ -33,7 +33,7 @@ import {
   stateOf,
 } from './connections.ts'
 import { secretsOf } from './declared-secrets.ts'
-import { connectionsToRevoke, revokeLater } from './revocation.ts'
+import { grantsToRevoke, revokeLater } from './revocation.ts'
 import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
 import { UnreachableServer } from './unreachable.ts'
 
@@ -258,7 +258,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     scope,
   })
   if (hasChanges(mcp, said) || credentials !== undefined || clientSecret !== undefined) {
-    const toRevoke = await deps.db.$transaction(async (tx) => {
+    const deleted = await deps.db.$transaction(async (tx) => {
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
       const row = authorize(actor, await find(actor, { db: tx }, mcpId))
       await checkMove(tx, actor, row, input)
@@ -271,7 +271,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
       const endsConnections =
         isMoved || clientSecret !== undefined || after.auth !== row.auth || after.clientId !== row.clientId
-      const connections = endsConnections ? await connectionsToRevoke(tx, { mcpId }) : []
+      const grants = endsConnections
+        ? await grantsToRevoke(tx, deps, { organizationId: row.organizationId, mcpId })
+        : []
       if (endsConnections) {
         await tx.mcpConnection.deleteMany({ where: { mcpId } })
         await tx.mcpSignIn.deleteMany({ where: { mcpId } })
@@ -281,9 +283,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       if (credentials === null) await tx.mcpCredential.deleteMany({ where: { mcpId } })
       await setCredentials(tx, actor, deps, mcpId, credentials ?? {}, now)
       await audit(tx, actor, 'mcp.update', mcpId, now)
-      return connections
+      return grants
     })
-    revokeLater(deps, toRevoke)
+    await revokeLater(deps, deleted)
   }
   return get(actor, deps, mcpId)
 }
@@ -361,14 +363,14 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   if (isOperators(row) && row.isActive) {
     throw forbidden({ detail: 'The operator declares this server (MCP_CONFIG), and can remove it there.' })
   }
-  const toRevoke = await deps.db.$transaction(async (tx) => {
-    const connections = await connectionsToRevoke(tx, { mcpId: row.id })
+  const deleted = await deps.db.$transaction(async (tx) => {
+    const grants = await grantsToRevoke(tx, deps, { organizationId: row.organizationId, mcpId: row.id })
     const { count } = await tx.mcpServer.deleteMany({ where: { id: row.id } })
     if (!count) throw notFound('MCP')
     await audit(tx, actor, 'mcp.delete', id, deps.clock.now())
-    return connections
+    return grants
   })
-  revokeLater(deps, toRevoke)
+  await revokeLater(deps, deleted)
   return { message: 'MCP deleted successfully' }
 }
 

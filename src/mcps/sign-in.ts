@@ -19,7 +19,7 @@ import {
   storeClient,
   storeGrant,
 } from './connections.ts'
-import { revoke } from './revocation.ts'
+import { grantsToRevoke, revoke } from './revocation.ts'
 import type { McpDisconnected } from './schema.ts'
 import { joinScopes } from './scope.ts'
 import { find } from './service.ts'
@@ -276,16 +276,17 @@ export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: 
 export async function disconnect(actor: Actor, deps: Deps, id: string): Promise<Disconnected> {
   const server = await find(actor, deps, id)
   const { userId } = actor
-  const where = { mcpId: server.id, userId }
-  const row = await deps.db.mcpConnection.findUnique({ where: { mcpId_userId: where } })
+  const where = { organizationId: server.organizationId, mcpId: server.id, userId }
   const now = deps.clock.now()
-  await deps.db.$transaction(async (tx) => {
+  const deleted = await deps.db.$transaction(async (tx) => {
+    const grants = await grantsToRevoke(tx, deps, where)
     await tx.mcpSignIn.deleteMany({ where })
     const { count } = await tx.mcpConnection.deleteMany({ where })
     if (!count) throw notFound('Connection')
     await audit(tx, actor, 'mcp.disconnect', server.id, now)
+    return grants
   })
-  return { message: 'Disconnected successfully', revoked: row !== null && (await revoke(deps, row)) }
+  return { message: 'Disconnected successfully', revoked: await revoke(deps, deleted) }
 }
 
 type Disconnected = Omit<z.input<typeof McpDisconnected>, 'success'>

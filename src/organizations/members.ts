@@ -6,7 +6,7 @@ import type { Deps } from '../deps.ts'
 import { forbidden, invalidField, lacksScopes, notFound } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
 import { normalizeEmail } from '../lib/email.ts'
-import { connectionsToRevoke, revokeLater } from '../mcps/revocation.ts'
+import { grantsToRevoke, revokeLater } from '../mcps/revocation.ts'
 import { ownOrganization } from './details.ts'
 import type { MemberId, OrganizationId, OrganizationMember, UpdateMember } from './schema.ts'
 import { findServices, keepAnOwner, listedMembers, removeMember } from './service.ts'
@@ -126,14 +126,14 @@ export async function endMembership(actor: Actor, deps: Deps, userId: string, be
     const tokens = await tokensOf(tx, organizationId, userId)
     await before(tx)
     const runs = await tx.execution.findMany({ where: { organizationId, userId, ...LIVE }, select: { id: true } })
-    const connections = await connectionsToRevoke(tx, { organizationId, userId })
+    const grants = await grantsToRevoke(tx, deps, { organizationId, userId })
     const isEnded = await removeMember(tx, deps.settings, organizationId, userId, deps.clock.now(), actor)
     if (!isEnded) throw notFound('Member')
-    return { tokens, runs: runs.map(({ id }) => id), connections }
+    return { tokens, runs: runs.map(({ id }) => id), grants }
   })
   deps.bus.publish('token', [userId, ...ended.tokens])
   if (ended.runs.length) deps.bus.publish('cancel', ended.runs)
-  revokeLater(deps, ended.connections)
+  await revokeLater(deps, ended.grants)
 }
 
 /**

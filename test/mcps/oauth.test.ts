@@ -287,6 +287,20 @@ describe('the tokens', () => {
     for (const token of oauth.refresh.keys()) expect(lines()[0]).not.toContain(token)
   })
 
+  it('are revoked only after the transaction of a disconnection with an Idempotency-Key', async () => {
+    const id = await createMcp()
+    await connect(id)
+    const asked: (() => void)[] = []
+    oauth.broken['/revoke'] = (_, res) => void asked.push(() => void res.writeHead(200).end())
+    const options = { token: ann.token, headers: { 'Idempotency-Key': id } }
+    const disconnect = () => request(server, 'DELETE', `/api/v1/mcps/${id}/connection`, options)
+    expect((await disconnect()).body).toMatchObject({ success: true, revoked: false })
+    await expect.poll(() => asked.length).toBe(1)
+    asked[0]?.()
+    expect((await disconnect()).body).toMatchObject({ success: true, revoked: false })
+    expect(asked.length).toBe(1)
+  })
+
   it('are deleted alone if the authorization server revokes nothing', async () => {
     metadataWith({ revocation_endpoint: undefined })
     const id = await createMcp()
