@@ -296,6 +296,40 @@ describe('a summary', () => {
     expect((await listed('?branch=all')).filter(({ summary }: { summary?: string }) => summary)).toHaveLength(1)
   })
 
+  test('can be read by those alone who may read its session: in lists, events and GraphQL', async () => {
+    const { id, agentId, turns } = await chat()
+    await turns(1, 4)
+    const [colleague, outsider] = [await lab.server.member(), await lab.server.member({ organization: 'Other' })]
+    const body = { message: question(5), background: true }
+    const path = `/api/v1/chats/${id}/messages`
+    const { executionId } = (await request(lab.server, 'POST', path, { body, token: colleague.token })).body
+    await ended(lab.engine, await lab.row(executionId))
+    /** Returns the answers in which a caller finds the summary. */
+    const foundBy = async (token: string) => {
+      const rest = (url: string) => request(lab.server, 'GET', url, { token })
+      const query = (text: string) => graphql(lab.server, text, {}, { token })
+      const answers = {
+        messages: await rest(`${path}?branch=all`),
+        logs: await rest(`/api/v1/executions/${executionId}/logs`),
+        events: await rest(`/api/v1/executions/${executionId}/events`),
+        graphql: await query(`{ chat(id: "${id}") { messages(first: 20) { nodes { summary } } } }`),
+        graphqlEvents: await query(
+          `{ execution(id: "${executionId}") { events { nodes { ... on SummaryEvent { text } } } } }`,
+        ),
+      }
+      return Object.entries(answers).flatMap(([name, answer]) =>
+        JSON.stringify(answer).includes('Summary 1.') ? name : [],
+      )
+    }
+    const everywhere = ['messages', 'logs', 'events', 'graphql', 'graphqlEvents']
+    expect(await foundBy(colleague.token)).toEqual(everywhere)
+    expect(await foundBy(outsider.token)).toEqual([])
+    // The colleague still reads the state of the run, which is their own.
+    expect((await api('PATCH', `/agents/${agentId}`, { visibility: 'private' })).status).toBe(200)
+    expect(await foundBy(colleague.token)).toEqual([])
+    expect(await foundBy(lab.server.token)).toEqual(everywhere)
+  })
+
   test('is not used once the agent cuts its history', async () => {
     const { agentId, say, turns } = await chat()
     await turns(1, 5)
