@@ -8,6 +8,7 @@ import { padToPowerOfTwo } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, invalidCursor, notFound } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
+import { isQuestion } from '../executions/engine/run/stored-history.ts'
 import { readableOf } from '../executions/service.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
@@ -359,8 +360,8 @@ async function attachmentsOf(
 ): Promise<AttachmentsById> {
   const attached = rows.flatMap(({ id, executionId, position }) => {
     const run = runs.get(executionId)
-    // The first run of a session also has the history that its client gave.
-    const mediaIds = run && position === run.queueSeq * 2 - 1 ? (run.mediaIds as string[]) : []
+    const isOfRun = run && isQuestion({ position, queueSeq: run.queueSeq })
+    const mediaIds = isOfRun ? (run.mediaIds as string[]) : []
     return mediaIds.length ? [{ id, mediaIds }] : []
   })
   if (!attached.length) return new Map()

@@ -80,7 +80,8 @@ function fromQuestion(rows: HistoryRow[]): HistoryRow[] {
 }
 
 /** Returns whether a message is the question of its run, rather than an answer or history that a client gave. */
-export const isQuestion = ({ position, queueSeq }: HistoryRow): boolean => Number(position) === Number(queueSeq) * 2 - 1
+export const isQuestion = ({ position, queueSeq }: Pick<HistoryRow, 'position' | 'queueSeq'>): boolean =>
+  Number(position) === Number(queueSeq) * 2 - 1
 
 /** Reads the latest messages that fit. Only the size of the others is read. */
 function readLatest(
