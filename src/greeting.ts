@@ -33,12 +33,12 @@ export function warningsOf(
   env: Readonly<Record<string, string | undefined>>,
 ): string[] {
   const warnings = findMisspelt(env, SETTINGS).map(([name, meant]) => `${name} is no setting. Did you mean ${meant}?`)
-  const told =
+  const chosen =
     DEFAULT_MODEL && readModelName(DEFAULT_MODEL, (provider) => provider in KEYS || configured.includes(provider))
-  if (told && !configured.includes(told.provider)) {
-    const key = KEYS[told.provider]
+  if (chosen && !configured.includes(chosen.provider)) {
+    const key = KEYS[chosen.provider]
     warnings.push(
-      `DEFAULT_MODEL is ${DEFAULT_MODEL}, and the provider ${told.provider} has no key: set ${key}, or runs of it fail`,
+      `DEFAULT_MODEL is ${DEFAULT_MODEL}, and the provider ${chosen.provider} has no key: set ${key}, or runs of it fail`,
     )
   }
   return warnings

@@ -39,7 +39,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   color: row.color,
   initialGreeting: row.initialGreeting,
   skillIds: strings(row.skillIds),
-  // The newest versions of the skills are added per viewer (`asSeenBy`).
+  // The newest versions of the skills are added per viewer (`filterReferences`).
   skillRefs: pinsIn(row).map(({ skillId, version }) => ({ skillId, version, latestVersion: version, foreign: false })),
   mcpInstanceIds: strings(row.mcpInstanceIds),
   mcpTypes: strings(row.mcpTypes),
@@ -85,12 +85,12 @@ const NEWEST = {
 export type AgentCache = LRUCache<string, CachedAgent>
 
 /** Maximum size of the cache (characters of agents and their JSON). */
-const MAX_KNOWN = 8_000_000
+const MAX_SIZE = 8_000_000
 /** Base size of an agent (characters). */
 const LEAST = 1_000
 
 export const createAgentCache = (): AgentCache =>
-  new LRUCache({ maxSize: MAX_KNOWN, sizeCalculation: (agent) => LEAST + 2 * toJson(agent).length })
+  new LRUCache({ maxSize: MAX_SIZE, sizeCalculation: (agent) => LEAST + 2 * toJson(agent).length })
 
 function remember({ agentCache }: Deps, row: AgentRow): CachedAgent {
   const agent = preserialize(Agent, toAgent(row))

@@ -63,7 +63,7 @@ export const AGENT = rowsOf('Agent', 'Agent', service.reachable, {
 })
 
 const AgentSkillRef = objectFromZod('AgentSkillRef', schema.AgentSkillRef, 'A skill of an agent')
-const told = computedBy(AGENT, ({ actor, deps }, ids) => service.findSkillRefs(actor, deps, ids))
+const computed = computedBy(AGENT, ({ actor, deps }, ids) => service.findSkillRefs(actor, deps, ids))
 
 export const Agent = builder.prismaObject('Agent', {
   description: 'An assistant: name, role, system prompt and visibility',
@@ -88,7 +88,7 @@ export const Agent = builder.prismaObject('Agent', {
     color: t.exposeString('color', { nullable: true }),
     initialGreeting: t.exposeString('initialGreeting', { nullable: true }),
     skillIds: t.idList({ extensions: { cost: IDS_COST }, select: { skillIds: true }, resolve: seen('skillIds') }),
-    skillRefs: t.field({ type: [AgentSkillRef], extensions: { rows: RELATION_ROWS }, resolve: told('skillRefs') }),
+    skillRefs: t.field({ type: [AgentSkillRef], extensions: { rows: RELATION_ROWS }, resolve: computed('skillRefs') }),
     skills: t.field({
       type: [Skill],
       description: 'Attached skills that you can see',
@@ -258,8 +258,8 @@ builder.queryFields((t) => ({
       CARD,
       agents.listPublic,
       schema.ListPublicAgents,
-      ({ deps }, input) => service.onShowBy(deps, input),
-      ({ deps }, input, where) => service.countOnShow(deps, input, where),
+      ({ deps }, input) => service.publiclyVisibleBy(deps, input),
+      ({ deps }, input, where) => service.countPubliclyVisible(deps, input, where),
     ),
   ),
   publicAgent: t.field(rootRow(AgentCard, CARD, agents.getPublic, schema.AgentId)),

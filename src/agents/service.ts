@@ -320,11 +320,11 @@ const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
 })
 
 /** Returns the filter of `listPublic`. */
-export const onShowBy = (deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListPublicAgents>) =>
+export const publiclyVisibleBy = (deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListPublicAgents>) =>
   matching(deps, publiclyVisible('listed'), input)
 
-/** Returns how many agents match `where`, the result of {@link onShowBy}. Counts rows if there is a search. */
-export const countOnShow = (
+/** Returns how many agents match `where`, the result of {@link publiclyVisibleBy}. Counts rows if there is a search. */
+export const countPubliclyVisible = (
   { db }: Pick<Deps, 'db'>,
   { search, tag }: z.output<typeof ListPublicAgents>,
   where: Prisma.AgentWhereInput,
@@ -333,11 +333,11 @@ export const countOnShow = (
 
 /** GET /public/agents: all organizations' public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
-  const where = await onShowBy(deps, input)
+  const where = await publiclyVisibleBy(deps, input)
   const { rows, ...page } = await pageOfAgents(
     where,
     input,
-    () => countOnShow(deps, input, where),
+    () => countPubliclyVisible(deps, input, where),
     (query) => deps.db.agent.findMany({ ...query, select: CARD }),
   )
   return { agents: rows.map(toCard), ...page }
@@ -522,7 +522,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const { organizationId, organizationSlug, userId } = actor
   const now = clock.now()
   const [agentId, chatId] = [newId(), newSortableId(now)]
-  const create = async (tx: Tx) => {
+  const insert = async (tx: Tx) => {
     const slug = values.slug ?? (await freeSlug(tx, deps, { id: agentId, organizationId, name: values.name }))
     const space = await tx.space.findFirstOrThrow({ where: { organizationId, isDefault: true }, select: { id: true } })
     const row = await tx.agent.create({
@@ -547,7 +547,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     const chatUrl = `/${organizationSlug}/spaces/${space.id}/chats/${chatId}`
     return { id: row.id, name: row.name, slug, status: 'active' as const, chatUrl, agent: toAgent(row) }
   }
-  const created = await deps.db.$transaction(create).catch(refuseSlug)
+  const created = await deps.db.$transaction(insert).catch(refuseSlug)
   deps.bus.publish('chat', [chatId])
   return created
 }

@@ -16,7 +16,7 @@ const Status = enumFromZod('ApprovalStatus', schema.ApprovalStatus, 'The status 
 
 const APPROVAL = rowsOf('Approval', 'Approval', service.reachable, { name: 'Approval' })
 
-const told = computedBy(APPROVAL, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
+const computed = computedBy(APPROVAL, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 const Approval = builder.prismaObject('Approval', {
   description: 'A call of a tool that waits for a person’s word, or did',
@@ -27,11 +27,11 @@ const Approval = builder.prismaObject('Approval', {
     id: t.exposeID('id'),
     executionId: t.exposeID('executionId'),
     chatId: t.exposeID('chatId'),
-    agentId: t.id({ resolve: told('agentId') }),
-    agentName: t.string({ nullable: true, resolve: told('agentName') }),
-    chatTitle: t.string({ nullable: true, resolve: told('chatTitle') }),
-    missionId: t.id({ nullable: true, resolve: told('missionId') }),
-    taskId: t.id({ nullable: true, resolve: told('taskId') }),
+    agentId: t.id({ resolve: computed('agentId') }),
+    agentName: t.string({ nullable: true, resolve: computed('agentName') }),
+    chatTitle: t.string({ nullable: true, resolve: computed('chatTitle') }),
+    missionId: t.id({ nullable: true, resolve: computed('missionId') }),
+    taskId: t.id({ nullable: true, resolve: computed('taskId') }),
     toolUseId: t.exposeID('toolUseId'),
     tool: t.exposeString('tool'),
     mcpId: t.exposeID('mcpId', { nullable: true }),

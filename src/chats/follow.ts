@@ -76,7 +76,7 @@ async function* events(
   const runs = new Map<string, Run>()
   const channel = createChannel()
   let newest: Run | null = null
-  let told: string | null = null
+  let lastStatus: string | null = null
 
   const idOf = (run: Run | null): string => {
     const others = [...runs.values()].filter((other) => other !== run && other !== newest && !other.isOver)
@@ -93,7 +93,7 @@ async function* events(
   }
 
   const statusEvent = (status: ChatStatus, at: Date, run: Run | null): ChatEvent => {
-    told = status
+    lastStatus = status
     const executionId = run?.id ?? null
     const data = { executionId, status, at: at.toISOString() }
     return { event: 'status', id: idOf(run), executionId, at, data }
@@ -200,11 +200,11 @@ async function* events(
       for (const run of open) if (!allowed.has(run.id)) runs.delete(run.id)
       for (const edge of await discover()) {
         const run = subscribeTo(edge, 0)
-        if (!isActive(told)) yield [statusEvent('working', edge.createdAt, run)]
+        if (!isActive(lastStatus)) yield [statusEvent('working', edge.createdAt, run)]
       }
       const isOn = [...runs.values()].some(({ isOver }) => !isOver)
       // The end of a run precedes the new status of the chat.
-      if (chat.status !== told && (isActive(chat.status) || !isOn || told === null)) {
+      if (chat.status !== lastStatus && (isActive(chat.status) || !isOn || lastStatus === null)) {
         yield [statusEvent(chat.status, chat.updatedAt, newest)]
       }
       const news = channel.until(notice.happened)

@@ -10,7 +10,7 @@ import { objectFromZod } from '../graphql/outputs.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { computedBy, isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
-import { SPACE, Space, told as toldOfSpace } from '../spaces/graphql.ts'
+import { computed as computedOfSpace, SPACE, Space } from '../spaces/graphql.ts'
 import { ofBranch } from './branches.ts'
 import { chats } from './router.ts'
 import * as schema from './schema.ts'
@@ -21,7 +21,7 @@ const MessageRole = enumFromZod('MessageRole', schema.MessageRole, 'Author of a 
 
 export const CHAT = rowsOf('Chat', 'Chat', service.reachable, { name: 'Chat' })
 
-const told = computedBy(CHAT, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
+const computed = computedBy(CHAT, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 export const Chat = builder.prismaObject('Chat', {
   description: 'A conversation',
@@ -34,15 +34,15 @@ export const Chat = builder.prismaObject('Chat', {
       organizationId: t.exposeID('organizationId'),
       spaceId: t.exposeID('spaceId'),
       agentId: t.exposeID('agentId', { nullable: true }),
-      agentName: t.string({ nullable: true, resolve: told('agentName') }),
+      agentName: t.string({ nullable: true, resolve: computed('agentName') }),
       ownerId: t.exposeID('ownerId'),
       title: t.exposeString('title'),
       subtitle: t.exposeString('subtitle', { nullable: true }),
       status: t.expose('status', { type: Status }),
-      lastMessage: t.string({ nullable: true, resolve: told('lastMessage') }),
-      sessionId: t.id({ nullable: true, resolve: told('sessionId') }),
-      messageCount: t.int({ resolve: told('messageCount') }),
-      missionTitle: t.string({ nullable: true, resolve: told('missionTitle') }),
+      lastMessage: t.string({ nullable: true, resolve: computed('lastMessage') }),
+      sessionId: t.id({ nullable: true, resolve: computed('sessionId') }),
+      messageCount: t.int({ resolve: computed('messageCount') }),
+      missionTitle: t.string({ nullable: true, resolve: computed('missionTitle') }),
       runNumber: t.exposeInt('runNumber', { nullable: true }),
       closed: t.boolean({ select: { closedAt: true }, resolve: ({ closedAt }) => closedAt !== null }),
       closedAt: t.expose('closedAt', { type: 'DateTime', nullable: true }),
@@ -121,7 +121,7 @@ builder.prismaObjectFields(Chat, (t) => ({
           ofBranch(deps.db, actor, service.ownSessions(actor), ids, branch as string | undefined),
       },
       extensions: { procedure: chats.messages },
-      total: told('messageCount'),
+      total: computed('messageCount'),
     }),
   ),
 }))
@@ -136,7 +136,7 @@ builder.prismaObjectFields(Space, (t) => ({
     relationList(Chats, CHAT, {
       column: 'spaceId',
       description: 'Chats of the space, newest first',
-      total: toldOfSpace('chatCount'),
+      total: computedOfSpace('chatCount'),
     }),
   ),
 }))

@@ -43,13 +43,13 @@ export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Prom
   const found = await findMany(await user.actor(), db, [...new Set(isForeign ? ofSpace : [...ofAgent, ...ofSpace])])
   const reachable = await atPins(db, found, pins)
   const theirs = isForeign ? await findMany({ organizationId, userId: '' }, db, ofAgent) : []
-  const told = await atPins(db, theirs, pinsOf(agentPins))
+  const pinned = await atPins(db, theirs, pinsOf(agentPins))
   const known = byName(reachable)
   return {
-    instructions: [...(known.size ? [describe(known)] : []), ...tell(told)],
+    instructions: [...(known.size ? [describe(known)] : []), ...instructionsOf(pinned)],
     tools: known.size ? [loader(db, user, known, pins)] : [],
-    hasForeign: told.length > 0 || reachable.some(({ source }) => source === 'marketplace'),
-    builtInTools: new Set([...reachable, ...told].flatMap(({ builtInTools }) => builtInTools)),
+    hasForeign: pinned.length > 0 || reachable.some(({ source }) => source === 'marketplace'),
+    builtInTools: new Set([...reachable, ...pinned].flatMap(({ builtInTools }) => builtInTools)),
   }
 }
 
@@ -90,7 +90,7 @@ function loader(
   })
 }
 
-function tell(skills: readonly SkillOutput[]): string[] {
+function instructionsOf(skills: readonly SkillOutput[]): string[] {
   let room = MAX_TOLD
   return skills.flatMap(({ displayName, description, prompt }) => {
     room -= prompt.length

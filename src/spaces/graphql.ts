@@ -57,7 +57,7 @@ export const SPACE = rowsOf('Space', 'Space', service.reachable, {
   texts: service.LONG_TEXTS,
 })
 
-export const told = computedBy(SPACE, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
+export const computed = computedBy(SPACE, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 export const Space = builder.prismaObject('Space', {
   description: 'A workspace with files, instructions and secrets that its runs share',
@@ -81,14 +81,14 @@ export const Space = builder.prismaObject('Space', {
         resolve: ({ permissions }) => permissions as never,
       }),
       isDefault: t.exposeBoolean('isDefault'),
-      assignedAgents: t.idList({ resolve: told('assignedAgents') }),
-      skillIds: t.idList({ resolve: told('skillIds') }),
-      pluginIds: t.idList({ resolve: told('pluginIds') }),
-      agentRefs: t.field({ type: [SpaceAgent], extensions, resolve: told('agentRefs') }),
-      skillRefs: t.field({ type: [SpaceSkill], extensions, resolve: told('skillRefs') }),
-      mcpRefs: t.field({ type: [SpaceMcp], extensions, resolve: told('mcpRefs') }),
-      secretKeys: t.stringList({ resolve: told('secretKeys') }),
-      chatCount: t.int({ resolve: told('chatCount') }),
+      assignedAgents: t.idList({ resolve: computed('assignedAgents') }),
+      skillIds: t.idList({ resolve: computed('skillIds') }),
+      pluginIds: t.idList({ resolve: computed('pluginIds') }),
+      agentRefs: t.field({ type: [SpaceAgent], extensions, resolve: computed('agentRefs') }),
+      skillRefs: t.field({ type: [SpaceSkill], extensions, resolve: computed('skillRefs') }),
+      mcpRefs: t.field({ type: [SpaceMcp], extensions, resolve: computed('mcpRefs') }),
+      secretKeys: t.stringList({ resolve: computed('secretKeys') }),
+      chatCount: t.int({ resolve: computed('chatCount') }),
       fileCount: t.exposeInt('fileCount'),
       createdAt: t.expose('createdAt', { type: 'DateTime' }),
       updatedAt: t.expose('updatedAt', { type: 'DateTime' }),

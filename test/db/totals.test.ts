@@ -237,8 +237,8 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
   const page = { limit: 1 }
   for (const tag of [undefined, ...TAGS]) {
     const input = { ...page, ...(tag && { tag }) }
-    const where = await agents.onShowBy(deps, input)
-    yield [`public ${tag}`, await agents.countOnShow(deps, input, where), await db.agent.count({ where })]
+    const where = await agents.publiclyVisibleBy(deps, input)
+    yield [`public ${tag}`, await agents.countPubliclyVisible(deps, input, where), await db.agent.count({ where })]
   }
   for (const actor of actors) {
     const who = `${actor.organizationId} ${actor.userId} ${actor.role}`

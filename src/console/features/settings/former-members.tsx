@@ -14,7 +14,7 @@ const t = texts.settings.former
 
 type Former = Output<'organizations.listFormer'>['members'][number]
 
-const told = (things: Former['things']) => things.map(({ kind, count }) => `${t.kinds[kind]}: ${count}`).join(', ')
+const describe = (things: Former['things']) => things.map(({ kind, count }) => `${t.kinds[kind]}: ${count}`).join(', ')
 
 /** Former members who still own something. An owner becomes the owner of it. */
 export function FormerMembers() {
@@ -39,7 +39,7 @@ export function FormerMembers() {
                 <RowText name={member.name} width="basis-40">
                   {member.email}
                 </RowText>
-                <span className="text-soft text-xs">{told(member.things)}</span>
+                <span className="text-soft text-xs">{describe(member.things)}</span>
                 <Button small onClick={() => setChosen(member)}>
                   {t.takeOver}
                 </Button>

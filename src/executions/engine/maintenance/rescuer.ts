@@ -24,7 +24,7 @@ export type RescuerDeps = {
   isFull: () => boolean
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
   /** Writes the final state. Returns null if another process took the run over. */
-  end: (row: ExecutionRow, outcome: endings.Outcome, remains: endings.FinalState) => Promise<ExecutionRow | null>
+  end: (row: ExecutionRow, outcome: endings.Outcome, final: endings.FinalState) => Promise<ExecutionRow | null>
 }
 
 /**
@@ -51,7 +51,7 @@ export function createRescuer(deps: RescuerDeps): (left: ExecutionRow) => Promis
       bus.publish('execution', [row.id])
       return
     }
-    if (isFound && (await waits.waitForRoom(claimDeps, row, from))) {
+    if (isFound && (await waits.waitForCapacity(claimDeps, row, from))) {
       bus.publish('execution', [row.id])
       bus.publish('pending', [row.organizationId])
       return

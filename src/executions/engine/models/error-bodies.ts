@@ -121,9 +121,9 @@ const SAYS_NOTHING =
   /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request)\.?$/i
 
 function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], { title, reason, error_type }: Fields) {
-  const told = inner.flatMap(({ message }) => message ?? [])
-  const first = sentence && !SAYS_NOTHING.test(sentence) ? sentence : told.find((text) => !SAYS_NOTHING.test(text))
-  return first ?? sentence ?? told[0] ?? (asText(title) || asText(reason) || asText(error_type) || undefined)
+  const messages = inner.flatMap(({ message }) => message ?? [])
+  const first = sentence && !SAYS_NOTHING.test(sentence) ? sentence : messages.find((text) => !SAYS_NOTHING.test(text))
+  return first ?? sentence ?? messages[0] ?? (asText(title) || asText(reason) || asText(error_type) || undefined)
 }
 
 function ownFacts(fields: Fields): ErrorBody {

@@ -94,8 +94,8 @@ function responseCause({ message, responseBody, responseHeaders }: Fields, statu
   const { status: stated, ...body } = readErrorBody(asText(responseBody))
   const { location } = asObject(responseHeaders)
   const reason = (status < 400 ? redirection(asText(message), asText(location)) : body.message) || asText(message)
-  const told = body.upstream ? `${reason} (from ${body.upstream})` : reason
-  return { ...body, status, headers: responseHeaders, message: told ? `HTTP ${status}: ${told}` : `HTTP ${status}` }
+  const detail = body.upstream ? `${reason} (from ${body.upstream})` : reason
+  return { ...body, status, headers: responseHeaders, message: detail ? `HTTP ${status}: ${detail}` : `HTTP ${status}` }
 }
 
 /** Describes a redirect. Redirects are not followed because the key is for the configured address only. */

@@ -86,28 +86,28 @@ export function createModels(
 
   /** Parses a model name, and finds its model if that needs no server. */
   function read(name: string, providers: Providers) {
-    const told = readModelName(name, (provider) => providers.has(provider))
-    const provider = told && providers.get(told.provider)
+    const named = readModelName(name, (provider) => providers.has(provider))
+    const provider = named && providers.get(named.provider)
     const compatible = providers.get('compatible')
     const lists = [...providers.values()].filter(({ catalogue }) => catalogue)
     // The first segment of a name is its provider. A name without one can be a model of OPENAI_BASE_URL.
-    const isBare = !told && compatible?.configured && isModelId('compatible', name) && !name.includes('/')
+    const isBare = !named && compatible?.configured && isModelId('compatible', name) && !name.includes('/')
     let found: Found | null = null
-    if (told && provider?.configured && !(provider.isAlias && told.isNamed)) found = { provider, id: told.id }
+    if (named && provider?.configured && !(provider.isAlias && named.isNamed)) found = { provider, id: named.id }
     // If only one server can have the model, it is not asked.
     else if (isBare && lists.length === 1) found = { provider: compatible, id: name }
-    return { told, provider, compatible, isBare, lists, found }
+    return { named, provider, compatible, isBare, lists, found }
   }
 
   /** Finds the provider of a name, and the model's id there (contract-2.md section 2.9). */
   async function find(name: string, providers: Providers): Promise<Found> {
-    const { told, provider, compatible, isBare, lists, found } = read(name, providers)
+    const { named, provider, compatible, isBare, lists, found } = read(name, providers)
     if (found) return found
     const listed = isModelId('compatible', name) ? await findListed(name, lists) : undefined
     if (listed) return { provider: listed, id: name }
-    if (told && provider?.configured) return { provider, id: told.id }
+    if (named && provider?.configured) return { provider, id: named.id }
     if (isBare && compatible) return { provider: compatible, id: name }
-    throw told && provider ? unavailable(told, provider) : unknown(name, providers)
+    throw named && provider ? unavailable(named, provider) : unknown(name, providers)
   }
 
   /** Returns the default model without asking a server, or null if it depends on a provider's list. */

@@ -46,7 +46,7 @@ export function post<Part>(
   const parts: Part[] = []
   let controller: Dispatcher.DispatchController | null = null
   let statusCode = 0
-  let telling: Record<string, string> = {}
+  let replyHeaders: Record<string, string> = {}
   let decoder: Decoder | null = null
   let refusal = NOTHING
   let isSettled = false
@@ -116,9 +116,9 @@ export function post<Part>(
   let isEnded = false
 
   function fail(cause?: Error): void {
-    const body = () => (telling.encoding ? decodeWhole(telling.encoding, refusal) : refusal).toString()
+    const body = () => (replyHeaders.encoding ? decodeWhole(replyHeaders.encoding, refusal) : refusal).toString()
     const isOurs = cause && isModelError(cause)
-    finish({ error: isOurs ? cause : failureOf({ url, statusCode, headers: telling, body: body(), cause }) })
+    finish({ error: isOurs ? cause : failureOf({ url, statusCode, headers: replyHeaders, body: body(), cause }) })
   }
 
   const answer = {
@@ -147,7 +147,7 @@ export function post<Part>(
       onResponseStart(_, status, responseHeaders) {
         if (status < 200) return
         statusCode = status
-        telling = pick(responseHeaders)
+        replyHeaders = pick(responseHeaders)
         if (statusCode >= 300) return
         decoder = createDecoder(responseHeaders['content-encoding'], takeOrFail, (error) => fail(error))
         begun?.resolve(answer)

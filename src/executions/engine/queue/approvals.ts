@@ -25,8 +25,8 @@ export type Kept = Pick<
 /** Returns the partial result with messages for subscribers appended. */
 export function withMessages(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
   const first = kept.terminalSeq
-  const told = messages.map((data, index) => ({ seq: first + index, at, event: 'message' as const, data }))
-  return { ...kept, events: [...kept.events, ...told], terminalSeq: first + told.length }
+  const added = messages.map((data, index) => ({ seq: first + index, at, event: 'message' as const, data }))
+  return { ...kept, events: [...kept.events, ...added], terminalSeq: first + added.length }
 }
 
 /**
@@ -102,7 +102,7 @@ export async function suspend(
  * Suspends a recovered run until there is capacity. The run releases its lease and slot, keeps its session, and
  * publishes where it will resume. Fenced like {@link suspend}.
  */
-export async function waitForRoom(
+export async function waitForCapacity(
   deps: ClaimDeps,
   row: ExecutionRow,
   { usage, opening, warnings }: Checkpoint,

@@ -117,7 +117,7 @@ export async function claimPending(
 
 /** Thrown to roll back a claim if the organization has no capacity. */
 class NoCapacity extends Error {
-  override name = 'NoRoom'
+  override name = 'NoCapacity'
 }
 
 /**

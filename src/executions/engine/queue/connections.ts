@@ -18,7 +18,7 @@ export async function waitForConnection(
   row: ExecutionRow,
   step: number,
   needed: readonly SignIn[],
-  remains: Kept,
+  final: Kept,
 ): Promise<boolean> {
   const now = deps.clock.now()
   const messages = needed.map(
@@ -27,7 +27,7 @@ export async function waitForConnection(
       ...{ toolUseId: call.id, name: call.name },
     }),
   )
-  const kept = withMessages(remains, messages, now)
+  const kept = withMessages(final, messages, now)
   const { id: executionId, organizationId, chatId } = row
   return deps.db.$transaction(async (tx) => {
     if (!(await letGo(tx, row, 'authorization', kept, now))) return false

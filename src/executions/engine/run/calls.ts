@@ -168,10 +168,10 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
   const { toolTimeout } = input
   const { signal } = input.controller
   const patience = tool.delegates ? null : createPatience(toolTimeout)
-  const either = patience ? AbortSignal.any([signal, patience.signal]) : signal
+  const combined = patience ? AbortSignal.any([signal, patience.signal]) : signal
   const context = {
     toolUseId: call.id,
-    signal: either,
+    signal: combined,
     progressed: () => patience?.renew(),
     childExecutionId: call.childExecutionId,
     findChild: () => input.steps().findChild(step, call),
@@ -181,11 +181,11 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
   const answer = tool.call(edited ?? call.input, context).catch((error) => {
     if (error instanceof AbortReason || error instanceof AuthorizationNeeded) throw error
     if (error instanceof AppError && error.status < 500) return failure(error.message)
-    if (!either.aborted) input.onToolError(tool.name, error)
+    if (!combined.aborted) input.onToolError(tool.name, error)
     return failure('The tool failed')
   })
   // A tool that ignores the signal must not block the run.
-  const result = await raceAbort(answer, either).finally(() => patience?.end())
+  const result = await raceAbort(answer, combined).finally(() => patience?.end())
   signal.throwIfAborted()
   if (result && !patience?.signal.aborted) return tellEdited(result, edited)
   input.onToolError(tool.name, patience?.signal.reason)

@@ -126,11 +126,11 @@ function recall(calls: readonly CallRecord[], turn: number, first = 0): Language
   const called = calls.map(({ name, input, result, isError }, index) => {
     const whole = isObject(input) ? input : {}
     const json = JSON.stringify(whole)
-    const told = cut(json, MAX_RECALLED)
+    const short = cut(json, MAX_RECALLED)
     return {
       toolCallId: `call_${turn}_${first + index}`,
       toolName: name,
-      input: told === json ? whole : { cut: told },
+      input: short === json ? whole : { cut: short },
       output: {
         type: isError || result === null ? ('error-text' as const) : ('text' as const),
         value: cut(result ?? 'The run ended before the tool answered', MAX_RECALLED),

@@ -117,8 +117,8 @@ export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
 
 function brief(input: unknown): unknown {
   const json = JSON.stringify(input)
-  const told = cut(json, MAX_RECORDED)
-  return told === json ? input : told
+  const short = cut(json, MAX_RECORDED)
+  return short === json ? input : short
 }
 
 /**
