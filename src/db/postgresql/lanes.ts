@@ -37,8 +37,11 @@ export function createLanes({ take, give }: Connections) {
     return lane
   }
 
-  /** Returns a shared connection, or opens one, which all queries of this moment wait for. */
-  async function laneFor(): Promise<Lane> {
+  /**
+   * Takes a place on a shared connection, or on a new one, for which all queries of this moment wait. The place is taken
+   * at once, because a connection without queries is given back.
+   */
+  async function join(): Promise<Lane> {
     let lane = lanes.find(hasCapacity)
     while (!lane) {
       opening ??= open().finally(() => {
@@ -47,6 +50,7 @@ export function createLanes({ take, give }: Connections) {
       const opened = await opening
       lane = hasCapacity(opened) ? opened : lanes.find(hasCapacity)
     }
+    lane.inFlight++
     return lane
   }
 
@@ -80,8 +84,7 @@ export function createLanes({ take, give }: Connections) {
   }
 
   async function askTogether(statement: Prepared): Promise<Answer> {
-    const lane = await laneFor()
-    lane.inFlight++
+    const lane = await join()
     const begun = performance.now()
     try {
       const [answer] = await sendTogether(lane.client, [statement])
