@@ -48,6 +48,8 @@ export type Readiness = {
   status?: 'paused'
   /** Whether this server receives notifications or polls; only if there may be other servers. */
   notices?: 'listening' | 'polling'
+  /** Why the database refuses writes; missing while it accepts them. */
+  writes?: 'disk_full' | 'read_only'
 } | null
 
 /**

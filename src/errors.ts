@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import { z } from 'zod'
-import { isUnavailable } from './lib/database-errors.ts'
+import { isUnavailable, type Trouble, troubleIn } from './lib/database-errors.ts'
 import { nearest } from './lib/nearest.ts'
 import type { ErrorBody, ErrorCode } from './wire.ts'
 
@@ -257,11 +257,14 @@ export const rateLimited = (seconds: number) =>
   })
 export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
   new AppError(500, 'Chat execution failed', options)
-export const unavailable = (cause?: unknown) =>
+/** `trouble`: what the operator of the database has to end. The log has it already, without a stack. */
+export const unavailable = (cause?: unknown, trouble?: Trouble) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
-    cause,
+    cause: trouble ? undefined : cause,
     headers: { 'Retry-After': '1' },
-    detail: 'The database does not answer, or the server is starting or stopping. Repeat the request in a moment.',
+    detail:
+      trouble?.detail ??
+      'The database does not answer, or the server is starting or stopping. Repeat the request in a moment.',
   })
 
 /** Returns the 503 of `/readyz` after the database has reported damage. */
@@ -306,7 +309,7 @@ export function toAppError(error: unknown, input?: unknown): AppError {
       const [issue] = cause.issues
       return issue ? badRequest(issue.message, { detail: adviseOn(issue, input) }) : badRequest('Invalid input')
     }
-    if (isUnavailable(cause)) return unavailable(error)
+    if (isUnavailable(cause)) return unavailable(error, troubleIn(cause))
     // V8's error for JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
     if (cause instanceof RangeError && cause.message === 'Invalid string length') return tooLong()
   }

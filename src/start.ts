@@ -19,6 +19,7 @@ import { STATEMENT_TIMEOUT } from './db/limits.ts'
 import { openDatabaseClock } from './db/postgresql/clock.ts'
 import { lockDatabase } from './db/sqlite/file-lock.ts'
 import { hasForeignLog, setLogAside } from './db/sqlite/write-ahead-log.ts'
+import { createTroubles } from './db/troubles.ts'
 import type { Deps } from './deps.ts'
 import { damaged } from './errors.ts'
 import { createEngine } from './executions/engine/engine.ts'
@@ -30,6 +31,7 @@ import { limitConnections } from './http/connections.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { isDamage } from './lib/database-errors.ts'
 import { hostsOf } from './lib/postgres-url.ts'
 import { raceAbort } from './lib/race-abort.ts'
 import { createMailer } from './mail/service.ts'
@@ -87,12 +89,15 @@ export async function startService(
     log.warn({ file: setLogAside(file, now), database: file }, `the log belonged to the database of before. ${advice}`)
   }
   let damage: string | null = null
-  function onDamage(code: string): void {
+  const troubles = cleanup.adopt(createTroubles(log), (opened) => opened.stop())
+  function onFailure(code: string): void {
+    troubles.note(code)
+    if (!isDamage(code)) return
     if (damage === null) log.fatal({ database: file, code }, file ? DAMAGED_FILE : DAMAGED_DATABASE)
     damage = code
   }
   const database = cleanup.adopt(
-    await openDatabase(settings, { keepsFile: true, onQuery, onDamage, statementTimeout: STATEMENT_TIMEOUT }),
+    await openDatabase(settings, { keepsFile: true, onQuery, onFailure, statementTimeout: STATEMENT_TIMEOUT }),
     (opened) => opened.close(),
   )
   const db = database.client
@@ -195,7 +200,12 @@ export async function startService(
     const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
     if (!(await raceAbort(asked, patience))) return null
     if (damage !== null) throw damaged(damage)
-    return { ...(pause.isPaused() && { status: 'paused' as const }), ...(far && { notices: far.state() }) }
+    const writes = troubles.writesRefused()
+    return {
+      ...(pause.isPaused() && { status: 'paused' as const }),
+      ...(writes && { writes }),
+      ...(far && { notices: far.state() }),
+    }
   }
   const app = createApp(deps, ready)
   const answer: RequestListener = (req, res) => {

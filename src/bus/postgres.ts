@@ -37,6 +37,8 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
   /** Whether the last ping has come back. */
   let heard = true
   let advised = false
+  /** Whether the log says that notifications arrive: a connection that is replaced at once is not reported. */
+  let reported = false
 
   function post(channel: NotifyPayload['channel'], ids: readonly string[]): void {
     const known = waiting.get(channel) ?? new Set()
@@ -77,7 +79,8 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
     heard = true
     if (state === 'listening') return
     state = 'listening'
-    log.info('receiving notifications of other servers')
+    if (!reported) log.info('receiving notifications of other servers')
+    reported = true
     local.tellAll()
   }
 
@@ -125,7 +128,10 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
     while (!stopped.signal.aborted) {
       await listen().catch((error) => log.debug({ err: error }, 'failed to receive notifications'))
       if (stopped.signal.aborted) break
-      if (state === 'listening') log.warn('notifications of other servers do not arrive: polling instead')
+      if (state === 'polling' && reported) {
+        log.warn('notifications of other servers do not arrive: polling instead')
+        reported = false
+      }
       state = 'polling'
       await pause()
     }

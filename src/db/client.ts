@@ -37,8 +37,8 @@ type OpenOptions = {
   migrate?: boolean
   /** Whether to checkpoint an SQLite file regularly, as its only server does. Default: false. */
   keepsFile?: boolean
-  /** Called with the database's own error code for each statement that finds damage. */
-  onDamage?: ((code: string) => void) | undefined
+  /** Called with the database's own error code for each failed statement. */
+  onFailure?: ((code: string) => void) | undefined
   /** Called with every SQL statement. */
   onQuery?: ((sql: string) => void) | undefined
   /** Maximum wait for PostgreSQL's answer to a statement (ms). Default: unlimited. */
@@ -87,11 +87,11 @@ export async function lockRows(
  * unreachable.
  */
 export async function openDatabase(settings: Source, options: OpenOptions = {}): Promise<Database> {
-  const { migrate = true, keepsFile = false, onDamage, onQuery, statementTimeout } = options
+  const { migrate = true, keepsFile = false, onFailure, onQuery, statementTimeout } = options
   const file = databaseFile(settings)
   const opening = file
-    ? openSqlite(file, migrate, { keepsFile, onDamage })
-    : openPostgresql(settings, migrate, { statementTimeout, onDamage })
+    ? openSqlite(file, migrate, { keepsFile, onFailure })
+    : openPostgresql(settings, migrate, { statementTimeout, onFailure })
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
   // A Prisma adapter whose connections Prisma must not close.
@@ -154,14 +154,15 @@ export function requireOwnLog(file: string): void {
 async function openPostgresql(
   settings: Source,
   migrate: boolean,
-  options: Pick<OpenOptions, 'statementTimeout' | 'onDamage'>,
+  options: Pick<OpenOptions, 'statementTimeout' | 'onFailure'>,
 ): Promise<Opened> {
   const prepare = migrate ? migratePostgresql : requirePostgresql
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
-  const [{ postgresqlAdapter, postgresqlClient, retryDeadlocks }] = await Promise.all([
+  const [{ postgresqlAdapter, postgresqlClient }, { retryTransactions }] = await Promise.all([
     import('./postgresql/adapter.ts'),
+    import('./postgresql/retry.ts'),
     prepare(directUrl),
   ])
   const adapter = await postgresqlAdapter(url, connections, { pooled: directUrl !== url, ...options })
-  return { adapter, create: postgresqlClient, wrap: retryDeadlocks }
+  return { adapter, create: postgresqlClient, wrap: retryTransactions }
 }

@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { isUnavailable } from '../lib/database-errors.ts'
+import { isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
 import { tellStatistics } from './sqlite/statistics.ts'
@@ -145,7 +145,8 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
   try {
     await work()
   } catch (error) {
-    if (error instanceof MigrationError || isUnavailable(error) || !(error instanceof Error)) throw error
+    const isAway = isUnavailable(error) && troubleIn(error)?.name !== 'refused'
+    if (error instanceof MigrationError || isAway || !(error instanceof Error)) throw error
     throw new MigrationError(`The database ${database} cannot be used: ${error.message}`, { cause: error })
   }
 }

@@ -300,6 +300,10 @@ const Ready = Alive.extend({
     .enum(['listening', 'polling'])
     .optional()
     .describe('With PostgreSQL: whether this server hears of what others do, or looks for itself four times a second'),
+  writes: z
+    .enum(['disk_full', 'read_only'])
+    .optional()
+    .describe('Why the database refuses writes. Missing while it accepts them; reads are served in any case'),
 })
 
 const Version = ok({

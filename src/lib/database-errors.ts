@@ -1,8 +1,10 @@
-/** Prisma's error codes: unreachable, timed out, closed, no connection or transaction available, deadlock. */
-const CODES = new Set(['P1001', 'P1002', 'P1008', 'P1017', 'P2024', 'P2028', 'P2034', 'P2037'])
+/** Prisma's error codes: refused, unreachable, timed out, closed, no connection or transaction available, deadlock. */
+const CODES = new Set(['P1000', 'P1001', 'P1002', 'P1008', 'P1010', 'P1017', 'P2024', 'P2028', 'P2034', 'P2037'])
 
 /** The same in Prisma's adapters, whose errors are not wrapped when a COMMIT fails. */
 const KINDS = new Set([
+  'AuthenticationFailed',
+  'DatabaseAccessDenied',
   'DatabaseNotReachable',
   'SocketTimeout',
   'ConnectionClosed',
@@ -13,11 +15,11 @@ const KINDS = new Set([
 
 /**
  * Codes of the operating system, SQLite and PostgreSQL: class 08 (connections), 25006 (read-only standby, or a
- * provider's full disk), class 53 (out of memory, disk or connections), shutdown, startup, and cancellation by an
- * operator's or our own limit for a transaction (25P03).
+ * provider's full disk), class 53 (out of memory, disk or connections), a refused user or password (class 28), shutdown,
+ * startup, conflicts (class 40), and an operator's or our own time limit (25P03, 25P04, 57014, 57P05).
  */
 const DRIVER =
-  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|25P03|53...|55P03|57014|57P0[1-3])$/
+  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/
 
 /** Messages of pg errors without a code: a broken or silent connection, an exhausted pool. */
 const MESSAGE =
@@ -46,15 +48,110 @@ export function isUnexpectedCount(error: unknown): boolean {
   return details(error).originalCode === '22012'
 }
 
-/** Returns whether the database rolled a transaction back because of a deadlock. */
-export function isDeadlock(error: unknown): boolean {
+/** Returns whether the database rolled a transaction back because of a deadlock or a serialization failure. */
+export function isConflict(error: unknown): boolean {
   const { code, kind } = details(error)
   return code === 'P2034' || kind === 'TransactionWriteConflict'
 }
 
+/** Codes and messages of a connection that was open and broke, or that PostgreSQL has ended. */
+const LOST = /^(ECONNRESET|EPIPE|08...|57P01|57P05)$/
+const LOST_MESSAGE = /^(Connection terminated unexpectedly|Client has encountered a connection error|Client was closed)/
+
+/** Returns whether the connection broke while it was used. Another one may work at once. */
+export function isLostConnection(error: unknown): boolean {
+  const { code, kind, message, originalCode } = details(error)
+  if (code === 'P1017' || kind === 'ConnectionClosed') return true
+  return LOST.test(String(originalCode ?? code)) || LOST_MESSAGE.test(String(message))
+}
+
+/** A state of the database that its operator has to end. */
+export type Trouble = {
+  name: 'disk_full' | 'read_only' | 'no_connections' | 'refused' | 'locked' | 'slow' | 'starting' | 'ended'
+  /** What is wrong and what to do, for callers. */
+  detail: string
+  /** The same for the log, if it differs. */
+  line?: string
+}
+
+const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
+  [
+    /^(53100|SQLITE_FULL)$/,
+    {
+      name: 'disk_full',
+      detail: 'The disk of the database is full: reads work, writes fail. The operator has to make space.',
+    },
+  ],
+  [
+    /^25006$/,
+    {
+      name: 'read_only',
+      detail:
+        'The database accepts no writes, as a standby or a provider with a full disk does. The operator has to make it ' +
+        'writable, or to correct DATABASE_URL.',
+    },
+  ],
+  [
+    /^53300$/,
+    {
+      name: 'no_connections',
+      detail:
+        'PostgreSQL has no free connection. The operator has to raise max_connections, or to lower DATABASE_POOL_SIZE.',
+    },
+  ],
+  [
+    /^28...$/,
+    {
+      name: 'refused',
+      detail:
+        'PostgreSQL refuses the user or the password of this server. The operator has to correct it, in PostgreSQL or in ' +
+        'DATABASE_URL.',
+    },
+  ],
+  [
+    /^55P03$/,
+    {
+      name: 'locked',
+      detail:
+        'Another session holds a lock for too long. Repeat the request; pg_locks shows the operator who holds it.',
+    },
+  ],
+  [
+    /^57014$/,
+    {
+      name: 'slow',
+      detail:
+        'PostgreSQL took too long for a statement and ended it. Repeat the request; the operator may have to raise ' +
+        'statement_timeout, or to look for load and locks.',
+    },
+  ],
+  [/^57P0[23]$/, { name: 'starting', detail: 'PostgreSQL is starting or stopping. Repeat the request in a moment.' }],
+  [
+    /^57P0[15]$/,
+    {
+      name: 'ended',
+      detail: 'PostgreSQL has ended the connection of the request. Whether a write took effect is unknown: look first.',
+      line: 'PostgreSQL has ended connections of this server: reads and unfinished transactions are repeated',
+    },
+  ],
+]
+
+/** Returns what the operator has to end, by the database's own error code. */
+export const troubleOf = (code: string): Trouble | undefined => TROUBLES.find(([codes]) => codes.test(code))?.[1]
+
+/** Returns what the operator has to end, if that is why a statement failed. */
+export function troubleIn(error: unknown): Trouble | undefined {
+  const { originalCode, code } = details(error)
+  return troubleOf(String(originalCode ?? code))
+}
+
+/** Returns whether a code of SQLite or PostgreSQL reports a damaged file, page or index. */
+export const isDamage = (code: string): boolean => /^(SQLITE_(CORRUPT|NOTADB).*|XX00[12])$/.test(code)
+
 /**
  * Returns the loggable part of an error that comes from the database or from unreadable JSON: its codes and stack
- * locations. The message may repeat queries or stored data. Returns undefined for any other error.
+ * locations, which are omitted for a {@link Trouble}. The message may repeat queries or stored data. Returns undefined
+ * for any other error.
  */
 export function describeDatabaseError(error: unknown): object | undefined {
   let cause = error
@@ -62,6 +159,7 @@ export function describeDatabaseError(error: unknown): object | undefined {
   if (!(cause instanceof Error)) return undefined
   const { code, kind, originalCode } = details(cause)
   const { name: type, message, stack = '' } = cause
+  if (troubleIn(cause)) return { type, code, kind, originalCode }
   const said = stack.indexOf(message)
   return { type, code, kind, originalCode, stack: said < 0 ? '' : stack.slice(said + message.length) }
 }

@@ -1,6 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { Socket } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { PrismaPg } from '@prisma/adapter-pg'
 import {
   DriverAdapterError,
@@ -11,18 +10,14 @@ import {
 import { Pool, type QueryConfig } from 'pg'
 import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
-import { isDeadlock } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
 import { createGroupCommit } from './group-commit.ts'
 import { createLanes } from './lanes.ts'
 import { type Connections, openPool } from './pool.ts'
+import { passMark, retryStatement } from './retry.ts'
 import { BEGIN, openTransaction, type Prepare, runnerOf } from './transaction.ts'
 import { toParameter } from './values.ts'
-
-/** Maximum number of retries of a transaction rolled back by a deadlock, and maximum delay between them (ms). */
-const RETRIES = 5
-const PAUSE = 50
 
 /** Creates a client that uses the adapter. The clients of both databases differ only in unused isolation levels. */
 export const postgresqlClient = (options: ConstructorParameters<typeof PrismaClient>[0]) =>
@@ -33,18 +28,15 @@ type PostgresqlOptions = {
   pooled?: boolean
   /** Maximum wait for the answer to a statement (ms), after which its connection is closed. Default: unlimited. */
   statementTimeout?: number | undefined
-  /** Called with PostgreSQL's error code for each statement that finds a damaged page or index. */
-  onDamage?: ((code: string) => void) | undefined
+  /** Called with PostgreSQL's error code for each failed statement and connection. */
+  onFailure?: ((code: string) => void) | undefined
 }
-
-/** PostgreSQL's error codes for a damaged page and a damaged index. */
-const DAMAGE = /^XX00[12]$/
 
 /** Creates Prisma's own adapter with a limited pool, and the fast path on the same connections with the same errors. */
 export async function postgresqlAdapter(
   url: string,
   connections: number,
-  { pooled = false, statementTimeout, onDamage = () => {} }: PostgresqlOptions = {},
+  { pooled = false, statementTimeout, onFailure = () => {} }: PostgresqlOptions = {},
 ): Promise<SqlDriverAdapterFactory & FastPathDriver> {
   const pool = openPool(url, {
     ...KEEP_ALIVE,
@@ -57,7 +49,7 @@ export async function postgresqlAdapter(
       // The connection may be lost before its user listens for errors; the next statement then fails.
       client.on('error', () => {})
       // Not awaited, because it is sent with the first statement.
-      client.query(ABANDONED).catch(() => {})
+      client.query(sessionSettings(statementTimeout)).catch(() => {})
     },
   })
   const nameOf = (prefix: string) => (pooled ? () => '' : statementNames(prefix))
@@ -68,13 +60,14 @@ export async function postgresqlAdapter(
   async function failed(error: unknown): Promise<never> {
     const translated = await translate(error)
     const code = translated instanceof DriverAdapterError ? (translated.cause.originalCode ?? '') : ''
-    if (DAMAGE.test(code)) onDamage(code)
+    if (code) onFailure(code)
+    passMark(error, translated)
     throw translated
   }
   const connected = await factory.connect()
   const adapter = overrideMembers(() => connected, {
-    queryRaw: (query: SqlQuery) => connected.queryRaw(query).catch(failed),
-    executeRaw: (query: SqlQuery) => connected.executeRaw(query).catch(failed),
+    queryRaw: (query: SqlQuery) => retryStatement(query.sql, () => connected.queryRaw(query).catch(failed)),
+    executeRaw: (query: SqlQuery) => retryStatement(query.sql, () => connected.executeRaw(query).catch(failed)),
   })
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
@@ -91,7 +84,9 @@ export async function postgresqlAdapter(
     adapterName: factory.adapterName,
     connect: async () => shared,
     dialect: POSTGRESQL,
-    plain: runnerOf((statement, returns, read) => lanes.ask(prepare(statement, returns)).then(read).catch(failed)),
+    plain: runnerOf((statement, returns, read) =>
+      retryStatement(statement.sql, () => lanes.ask(prepare(statement, returns)).then(read).catch(failed)),
+    ),
     async begin() {
       const { transaction, runner } = openTransaction({ take, give, commitWhole, prepare, failed, options })
       return bounded(transaction, runner, joined)
@@ -154,10 +149,27 @@ function batchingSocket(): Socket {
 }
 
 /**
- * PostgreSQL ends a transaction that is idle for longer than the limit, because a hung server would block the rows it
- * has locked.
+ * Returns the statements that set a new session up, whatever its role and database have. PostgreSQL ends a transaction
+ * that is idle for longer than the limit, because a hung server would block the rows it has locked. Transactions lock rows
+ * and then read them again, which needs `read committed`.
+ *
+ * `timeout`: the time after which this process gives a statement up (ms). PostgreSQL gives it up before, unless it does
+ * so sooner anyway: a statement that waited longer for a lock would be committed after its caller got an error.
  */
-const ABANDONED = `SET idle_in_transaction_session_timeout = ${TRANSACTION.timeout}`
+const sessionSettings = (timeout?: number): string =>
+  [
+    `SET idle_in_transaction_session_timeout = ${TRANSACTION.timeout}`,
+    `SET default_transaction_isolation = 'read committed'`,
+    ...(timeout
+      ? [
+          `SELECT set_config("name", '${timeout * SHARE}', false) FROM pg_settings
+            WHERE "name" IN ('lock_timeout', 'statement_timeout') AND "setting"::int NOT BETWEEN 1 AND ${timeout * SHARE}`,
+        ]
+      : []),
+  ].join('; ')
+
+/** PostgreSQL's share of the time for a statement. */
+const SHARE = 0.9
 
 /**
  * Maximum number of prepared statements per connection, and maximum length of one (characters). The database holds a
@@ -182,22 +194,4 @@ function statementNames(prefix: string): (query: Pick<SqlQuery, 'sql' | 'args'>)
     names.set(sql, name)
     return name
   }
-}
-
-/**
- * Wraps a client so that transactions are retried after a deadlock. A transaction must therefore only await the
- * database and change nothing else.
- */
-export function retryDeadlocks<Client extends Pick<SqliteClient, '$transaction'>>(client: Client): Client {
-  const $transaction = async (work: never, options?: object): Promise<unknown> => {
-    for (let left = RETRIES; ; left--) {
-      try {
-        return await client.$transaction(work, options)
-      } catch (error) {
-        if (!left || !isDeadlock(error)) throw error
-        await sleep(Math.random() * PAUSE)
-      }
-    }
-  }
-  return overrideMembers(() => client, { $transaction })
 }

@@ -8,8 +8,12 @@ const MAX_GROUPS = 2
 const MAX_MEMBERS = 16
 const MAX_LENGTH = 256 * 1024
 
-/** Limits the time for which the members of a group wait for a lock that one of them needs. */
-const LOCK_TIMEOUT = { sql: `SET LOCAL lock_timeout = '1s'`, args: [] }
+/**
+ * Limits the time for which the members of a group wait for a lock that one of them needs, and for which later groups
+ * wait for that group (ms).
+ */
+const PATIENCE = 1_000
+const LOCK_TIMEOUT = { sql: `SET LOCAL lock_timeout = ${PATIENCE}`, args: [] }
 
 type Member = PromiseWithResolvers<void> & { statements: readonly Prepared[]; length: number }
 
@@ -59,7 +63,10 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare)
     isScheduled = false
     while (waiting.length && executing < MAX_GROUPS) {
       executing++
-      void execute(nextGroup()).finally(() => {
+      const patience = Promise.withResolvers<void>()
+      const timer = setTimeout(patience.resolve, PATIENCE)
+      void Promise.race([execute(nextGroup()), patience.promise]).then(() => {
+        clearTimeout(timer)
         executing--
         start()
       })

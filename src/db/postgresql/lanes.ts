@@ -1,6 +1,7 @@
 import type { PoolClient } from 'pg'
 import { type Answer, type Prepared, sendTogether } from './batch.ts'
 import type { Connections } from './pool.ts'
+import { isRead } from './retry.ts'
 
 /** Maximum number of unanswered queries on a connection. */
 const MAX_IN_FLIGHT = 8
@@ -14,11 +15,7 @@ type Lane = { client: PoolClient; inFlight: number; answeredAt: number; failure:
 const hasCapacity = ({ inFlight, failure }: Lane): boolean => inFlight < MAX_IN_FLIGHT && failure === undefined
 
 /** Whether a statement only reads, takes no lock and is prepared. */
-const isQuery = ({ sql, name, returns }: Prepared): boolean =>
-  returns &&
-  name !== '' &&
-  /^\s*(?:SELECT|\(SELECT)\b/.test(sql) &&
-  !/\bFOR (?:NO KEY )?(?:UPDATE|SHARE)\b|_lock/.test(sql)
+const isQuery = ({ sql, name, returns }: Prepared): boolean => returns && name !== '' && isRead(sql)
 
 /**
  * Sends statements outside transactions. Short prepared queries share connections: one connection then answers all

@@ -16,6 +16,10 @@ const WRONG_HOST = /^(25006|57P0[123]|08...)$/
 /** Codes with which PostgreSQL ends a connection for another reason: a time limit, or a dropped database. */
 const ENDED = /^(25P0[34]|57P0[45])$/
 
+/** Time for which a pool opens no further connections after PostgreSQL gave none (ms), and maximum number of tries. */
+const NEXT_TRY = 5_000
+const TRIES = 3
+
 /** Returns whether an error is a statement's own. After any other, its connection is of no use. */
 export const isOfStatement = (error: unknown): boolean =>
   error instanceof DatabaseError && !WRONG_HOST.test(error.code ?? '') && !ENDED.test(error.code ?? '')
@@ -40,6 +44,24 @@ export function openPool(url: string, options: PoolConfig): Connections {
     }
   }
   const pool = new Pool({ ...options, connectionString: url, ...(chooses && { Client: ChosenClient }) })
+  const { max } = pool.options
+  let established = 0
+  pool.on('connect', () => established++).on('remove', () => established--)
+
+  /** Takes a connection. If PostgreSQL gives no further one, waits for one that this pool has or is opening. */
+  async function connect(): Promise<PoolClient> {
+    for (let left = TRIES; ; left--) {
+      try {
+        return await pool.connect()
+      } catch (error) {
+        const isFull = error instanceof DatabaseError && error.code === '53300'
+        if (!isFull || !left || !pool.totalCount) throw error
+        pool.options.max = Math.max(1, established)
+        setTimeout(() => (pool.options.max = max), NEXT_TRY).unref()
+      }
+    }
+  }
+
   // Idle connections that break are removed by the pool.
   pool.on('error', (_, client) => lose(choices.get(client) ?? choice))
 
@@ -67,11 +89,11 @@ export function openPool(url: string, options: PoolConfig): Connections {
       const of = choice
       let client: PoolClient
       try {
-        client = await pool.connect()
+        client = await connect()
       } catch {
         lose(of)
         await choose()
-        client = await pool.connect()
+        client = await connect()
       }
       if (choices.get(client) === choice) return client
       client.release(true)
@@ -79,7 +101,7 @@ export function openPool(url: string, options: PoolConfig): Connections {
   }
 
   return {
-    take: chooses ? takeChosen : () => pool.connect(),
+    take: chooses ? takeChosen : connect,
     give(client, error) {
       const isLost = error !== undefined && !isOfStatement(error)
       if (isLost) lose(choices.get(client) ?? choice)

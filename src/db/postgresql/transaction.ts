@@ -3,6 +3,7 @@ import { DriverAdapterError, type Transaction } from '@prisma/driver-adapter-uti
 import { Pool, type PoolClient } from 'pg'
 import type { Runner, Statement } from '../fast-path/index.ts'
 import { type Answer, type Prepared, sendTogether } from './batch.ts'
+import { isAnswer, markRolledBack } from './retry.ts'
 import { toRows } from './values.ts'
 
 /** Sends a statement and reads its answer. */
@@ -33,7 +34,7 @@ type TransactionOptions = {
   options: ConstructorParameters<typeof PrismaPg>[1]
 }
 
-export const BEGIN: Statement = { sql: 'BEGIN', args: [] }
+export const BEGIN: Statement = { sql: 'BEGIN ISOLATION LEVEL READ COMMITTED', args: [] }
 
 /**
  * Opens a transaction. Its inserts and expected updates wait for the next statement and are sent with it; a failure of
@@ -71,6 +72,8 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
       })
     } catch (error) {
       failure ??= error
+      // COMMIT was not sent.
+      markRolledBack(failure)
       throw failure
     }
   }
@@ -164,14 +167,19 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
  * statement, it rolls back.
  */
 export async function sendCommit(client: PoolClient, last: () => Promise<unknown>): Promise<unknown> {
-  const results = await Promise.allSettled([last(), client.query('COMMIT')])
-  return results.find((result) => result.status === 'rejected')?.reason
+  const [before, commit] = await Promise.allSettled([last(), client.query('COMMIT')])
+  if (before.status === 'rejected') {
+    // A connection that broke without an answer may have committed.
+    if (isAnswer(before.reason)) markRolledBack(before.reason)
+    return before.reason
+  }
+  return commit.status === 'rejected' ? commit.reason : undefined
 }
 
 /** Opens Prisma's adapter for a transaction that has begun on a connection. */
 async function prismaOn(client: PoolClient, options: TransactionOptions['options']): Promise<Transaction> {
   const ignore = () => {}
-  const query = async (sent: { text: string }) => (sent.text === BEGIN.sql ? { rowCount: 0 } : client.query(sent))
+  const query = async (sent: { text: string }) => (sent.text === 'BEGIN' ? { rowCount: 0 } : client.query(sent))
   const lent = { query, on: ignore, removeListener: ignore, release: ignore }
   const pool: Pool = Object.assign(Object.create(Pool.prototype), { connect: async () => lent })
   return (await new PrismaPg(pool, options).connect()).startTransaction()

@@ -31,8 +31,8 @@ const NAMES = { provider: 'sqlite', adapterName: 'muster-sqlite' } as const
 export type SqliteOptions = {
   /** Whether checkpoints run regularly (checkpoints.ts), as in the only server of a file. */
   keepsFile?: boolean
-  /** Called with SQLite's error code for each statement that finds the file damaged. */
-  onDamage?: ((code: string) => void) | undefined
+  /** Called with SQLite's error code for each failed statement. */
+  onFailure?: ((code: string) => void) | undefined
 }
 
 /**
@@ -46,7 +46,7 @@ export type SqliteOptions = {
  */
 export function sqliteAdapter(
   file: string,
-  { keepsFile = false, onDamage }: SqliteOptions = {},
+  { keepsFile = false, onFailure }: SqliteOptions = {},
 ): SqlDriverAdapterFactory & FastPathDriver {
   let opened: SafeAdapter | undefined
   const connected = (): SafeAdapter => {
@@ -56,8 +56,8 @@ export function sqliteAdapter(
   return {
     ...NAMES,
     async connect() {
-      const writer = connect(file, onDamage)
-      const reader = connect(file, onDamage)
+      const writer = connect(file, onFailure)
+      const reader = connect(file, onFailure)
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
       writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
       writer.script(`PRAGMA wal_autocheckpoint = ${CHECKPOINT}; PRAGMA cache_size = -${WRITER_CACHE}`)

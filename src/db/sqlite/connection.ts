@@ -25,9 +25,6 @@ const TYPES: Record<string, ColumnType> = {
   BLOB: ColumnTypeEnum.Bytes,
 }
 
-/** SQLite's error codes for a damaged file or a file that is not a database. */
-const DAMAGE = /^SQLITE_(CORRUPT|NOTADB)/
-
 type Row = Record<string, unknown>
 
 export type Connection = {
@@ -53,16 +50,16 @@ export type Connection = {
 /**
  * Opens a connection to an SQLite file with Prisma's error and value types. All methods are synchronous and throw a
  * DriverAdapterError, of kind SocketTimeout at once if another process holds the file. A DateTime is stored in
- * milliseconds since 1970. `onDamage` receives SQLite's error code when a statement finds the file damaged.
+ * milliseconds since 1970. `onFailure` receives SQLite's error code of each failed statement.
  */
-export function connect(file: string, onDamage: (code: string) => void = () => {}): Connection {
+export function connect(file: string, onFailure: (code: string) => void = () => {}): Connection {
   const client = new Sqlite(file, { timeout: 0 })
   function translated<T>(statement: () => T): T {
     try {
       return statement()
     } catch (error) {
       if (!(error instanceof Sqlite.SqliteError)) throw error
-      if (DAMAGE.test(error.code)) onDamage(error.code)
+      onFailure(error.code)
       throw new DriverAdapterError({ originalCode: error.code, originalMessage: error.message, ...translate(error) })
     }
   }

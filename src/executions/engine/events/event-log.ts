@@ -184,7 +184,7 @@ export function createEventLog(deps: EventLogDeps): EventLog {
           failed = false
         },
         (error) => {
-          log.error({ err: error }, 'events could not be stored, trying again')
+          if (!failed) log.error({ err: error }, 'events could not be stored, trying again')
           failed = true
           if (timer) clearTimeout(timer)
           timer = setTimeout(flushAll, RETRY_INTERVAL)
