@@ -213,6 +213,7 @@ function createContext(
       if (count) await admit(callerOf({ userId, tokenId, ...(session && { sessionId: session.id }) }))
       return person
     }),
+    countCalls: count && ((actor, calls) => count('default', callerOf(actor), calls)),
     countRun: count && ((actor) => count('execute', callerOf(actor), 1)),
     client: { address: ip, userAgent: req.headers['user-agent'] },
     cookie,

@@ -47,6 +47,8 @@ export type Context = {
   readonly cookie: string | undefined
   /** Throws 403 unless the request comes from a page of this service (contract-2.md section 3.1). */
   readonly requireOwnPage: () => void
+  /** Counts further calls of a request that has several. Throws 429 beyond RATE_LIMIT. */
+  readonly countCalls?: ((actor: Actor, calls: number) => Promise<void>) | null | undefined
   /** Counts a run that a caller starts. Throws 429 beyond EXECUTE_RATE_LIMIT. */
   readonly countRun?: ((actor: Actor) => Promise<void>) | null | undefined
   /** Gives the browser the secret of its session; an empty one deletes the cookie. */

@@ -64,6 +64,16 @@ describe('every door', () => {
     expect(statuses[9]).toBe(429)
   })
 
+  it('POST /mcp counts each message of a batch for RATE_LIMIT', async () => {
+    const { path, headers, body } = CASES['POST /mcp']!.ask(things())
+    const batch = (length: number) => ({ path, headers: headers ?? {}, body: Array.from({ length }, () => body) })
+    const [ann, ben] = [await server.member(), await server.member()]
+    expect((await send('POST /mcp', batch(9), ann.token)).status).toBe(200)
+    expect((await send('POST /mcp', batch(1), ann.token)).status).toBe(429)
+    const { status, headers: said } = await send('POST /mcp', batch(10), ben.token)
+    expect([status, said.get('retry-after')]).toEqual([429, expect.stringMatching(/^\d+$/)])
+  })
+
   it.each(Object.entries(CASES))('%s refuses unknown tokens, and methods that it lacks', async (name, { ask }) => {
     const { path, ...asking } = ask(things())
     expect((await send(name, { path, ...asking }, 'mst_nonsense')).status).toBe(401)

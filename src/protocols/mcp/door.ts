@@ -17,7 +17,7 @@ const MAX_BODY = 4 * 1024 * 1024
 
 /**
  * Serves the MCP server (contract-2.md section 6.1) at `/mcp`, and one agent at `/mcp/agents/{id}`. Clients of revision
- * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Throws 401, 403 and 404.
+ * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Throws 401, 403, 404 and 429.
  */
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   try {
@@ -47,6 +47,8 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
   const tools = agent ? agentTools(deps, agent) : toolsByName()
   const body = await readBody(req, MAX_BODY)
   const message = parse(body)
+  // Clients of revision 2025-03-26 may send several messages at once. The request was counted as one.
+  if (Array.isArray(message) && message.length > 1) await context.countCalls?.(actor, message.length - 1)
   checkScope(actor, tools, message)
   await serve({ context, actor, tools, agentId: agent?.id, message }, body, req, res)
 }
