@@ -4,12 +4,15 @@ import type { Deps } from '../deps.ts'
 
 /** How long deliveries and events are stored (ms). */
 const LIFETIME = 30 * 24 * 60 * 60 * 1000
+/** How long the push notifications of an ended run are stored (ms), so that their caller can still read them. */
+const PUSH_LIFETIME = 60 * 60 * 1000
 const BATCH = 500
 /** Maximum number of batches at a time. */
 const BATCHES = 40
 
 /**
- * Removes deliveries, events and push notifications of more than 30 days, except the newest event of each organization.
+ * Removes deliveries and events of more than 30 days, except the newest event of each organization, and push notifications
+ * an hour after their run has ended and all of them are delivered or given up.
  */
 export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Promise<void> {
   const old = new Date(clock.now().getTime() - LIFETIME)
@@ -19,10 +22,14 @@ export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Prom
         SELECT d."id" FROM "Webhook" w JOIN "WebhookDelivery" d ON d."webhookId" = w."id"
         WHERE d."createdAt" < ${old} LIMIT ${limit})`),
   )
+  const ended = new Date(clock.now().getTime() - PUSH_LIFETIME)
   await inBatches((limit) =>
     db.$executeRaw(Prisma.sql`
       DELETE FROM "Webhook" WHERE "id" IN (
-        SELECT w."id" FROM "Webhook" w WHERE w."executionId" IS NOT NULL AND w."createdAt" < ${old} LIMIT ${limit})`),
+        SELECT w."id" FROM "Webhook" w WHERE w."executionId" IS NOT NULL AND (w."createdAt" < ${old} OR (
+          w."runEndedAt" < ${ended} AND NOT EXISTS (
+            SELECT 1 FROM "WebhookDelivery" d WHERE d."webhookId" = w."id" AND d."status" = 'pending')))
+        LIMIT ${limit})`),
   )
   for (const organizationId of await organizationsWithEventsBefore(db, old)) {
     await inBatches((limit) => removeEventsBefore(db, organizationId, old, limit))

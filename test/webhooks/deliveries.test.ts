@@ -388,22 +388,39 @@ describe('A pass of a server', () => {
     expect(await db.webhookDelivery.count()).toBe(250)
   })
 
-  it('removes deliveries and push notifications of more than 30 days', async () => {
+  it('removes deliveries of more than 30 days, and push notifications an hour after their run', async () => {
     await using passes = await withDeliverer(['task.created'])
     const { db } = passes.deps
     await passes.post('/tasks', { title: 'Old' })
     await passes.deliverer.tick()
     await expect.poll(() => db.webhookDelivery.count({ where: { status: 'delivered' } })).toBe(1)
     const { events, ...row } = await db.webhook.findFirstOrThrow()
-    await db.webhook.createMany({ data: [{ ...row, events: events as string[], id: 'push', executionId: 'ended' }] })
-    const soon = createDeliverer({ ...passes.deps, pause: awake(passes.deps) }, bodyOf)
-    await soon.forget()
-    expect([await db.webhookDelivery.count(), await db.webhook.count()]).toEqual([1, 2])
-    const inAMonth = { now: () => new Date(Date.now() + 31 * 24 * HOUR) }
-    const later = createDeliverer({ ...passes.deps, pause: awake(passes.deps), clock: inAMonth }, bodyOf)
-    await later.forget()
-    expect([await db.webhookDelivery.count(), await db.webhook.count()]).toEqual([0, 1])
-    await Promise.all([soon.stop(), later.stop()])
+    const delivery = (await db.webhookDelivery.findFirstOrThrow()) as object
+    const runEndedAt = new Date()
+    const push = { ...row, events: events as string[], enabled: false, executionId: 'run' }
+    await db.webhook.createMany({
+      data: [
+        { ...push, id: 'running' },
+        { ...push, id: 'ended', runEndedAt },
+        { ...push, id: 'pending', runEndedAt },
+      ],
+    })
+    await db.webhookDelivery.createMany({
+      data: [{ ...delivery, id: 'pending', webhookId: 'pending', status: 'pending' } as never],
+    })
+    /** Returns what is left some time from now. */
+    const leftAfter = async (time: number) => {
+      const later = { now: () => new Date(Date.now() + time) }
+      const deliverer = createDeliverer({ ...passes.deps, pause: awake(passes.deps), clock: later }, bodyOf)
+      await deliverer.forget()
+      await deliverer.stop()
+      const left = await db.webhook.findMany({ where: { executionId: 'run' }, orderBy: { id: 'asc' } })
+      return [await db.webhookDelivery.count(), ...left.map(({ id }) => id)]
+    }
+    expect(await leftAfter(0)).toEqual([2, 'ended', 'pending', 'running'])
+    expect(await leftAfter(2 * HOUR)).toEqual([2, 'pending', 'running'])
+    expect(await leftAfter(31 * 24 * HOUR)).toEqual([0])
+    expect(await db.webhook.count()).toBe(1)
   })
 
   it('skips no event after another server has changed what a webhook wants', async () => {
