@@ -299,8 +299,31 @@ describe.each(['1.0', '0.3'] as const)('push notifications of version %s', (vers
     await expect.poll(() => states(kept.path)).toContain('completed')
     await expect.poll(() => states(bens.path)).toContain('completed')
     expect(receiver.at(gone.path)).toEqual([])
-    const { body } = await request(server, 'GET', '/api/v1/webhooks', { token: ben.token })
-    expect(body.webhooks).toEqual([])
+    // Not even an admin finds them.
+    const asBen = async (method: string, path: string, body?: object) =>
+      request(server, method, path, { token: ben.token, ...(body && { body }) })
+    const query = '{ webhooks { nodes { id } } events { events { type } } auditEvents { nodes { action } } }'
+    const { data, errors } = (await asBen('POST', '/graphql', { query })).body
+    expect(errors).toBeUndefined()
+    expect(data.webhooks.nodes).toEqual([])
+    expect(JSON.stringify([data.events, data.auditEvents])).not.toContain('webhook')
+    const rows = await server.service.deps.db.webhook.findMany({ where: { executionId: taskId } })
+    expect(rows.length).toBe(2)
+    for (const { id } of rows)
+      for (const [method, at] of [
+        ...[['GET', ''] as const, ['DELETE', ''] as const, ['GET', '/deliveries'] as const],
+        ...[['POST', '/rotate'] as const, ['POST', '/test'] as const],
+      ])
+        expect((await asBen(method, `/api/v1/webhooks/${id}${at}`)).status).toBe(404)
+  })
+
+  it('are at most ten of one caller for one task', async () => {
+    const client = await connect(version)
+    const { id: taskId } = (await client.sendMessage(say('Hello'))) as Task
+    const set = () => client.createTaskPushNotificationConfig({ ...config({ id: randomUUID() }).config, taskId })
+    const sent = await Promise.allSettled(Array.from({ length: 12 }, set))
+    expect(sent.filter(({ status }) => status === 'fulfilled').length).toBe(10)
+    await expect(set()).rejects.toThrow(/At most 10/)
   })
 
   it('are refused for addresses and headers that cannot be used', async () => {

@@ -47,6 +47,8 @@ const tool = (path: string, name: string, args: object) => ({
 const a2a = ({ agent }: Things, method: string, params: object) => ({
   ...{ path: `/a2a/agents/${agent}`, headers: { 'A2A-Version': '1.0' }, body: rpc(method, params) },
 })
+const push = (things: Things, verb: string, fields: object = {}) =>
+  a2a(things, `${verb}TaskPushNotificationConfig${verb === 'List' ? 's' : ''}`, { taskId: things.execution, ...fields })
 const send = (things: Things, message: object, text = 'Hi') =>
   a2a(things, 'SendMessage', { message: { messageId: 'm', role: 'ROLE_USER', parts: [{ text }], ...message } })
 
@@ -181,6 +183,10 @@ export const CASES: Readonly<Record<string, Case>> = {
       ['session', (things) => send(things, { contextId: things.session })],
       ['session', (things) => a2a(things, 'ListTasks', { contextId: things.session })],
       ['execution', (things) => send(things, { taskId: things.execution })],
+      ['execution', (things) => push(things, 'Create', { url: 'https://push.invalid/' })],
+      ['execution', (things) => push(things, 'Get', { id: 'none' })],
+      ['execution', (things) => push(things, 'List')],
+      ['execution', (things) => push(things, 'Delete', { id: 'none' })],
     ],
     run: (things, key, message) => send(things, { messageId: key }, message),
   },

@@ -2,12 +2,14 @@ import { DefaultChatTransport, readUIMessageStream, type UIMessage } from 'ai'
 import OpenAI from 'openai'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createSubject, type Subject } from '../soak/service.ts'
+import { type Receiver, startReceiver } from '../support/receiver.ts'
+import { request } from '../support/rest.ts'
 import { misfits } from './open-responses.ts'
 
 // One real process, which each test kills and restarts.
 let subject: Subject
 beforeAll(async () => {
-  subject = await createSubject()
+  subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
 })
 afterAll(() => subject?.[Symbol.asyncDispose]())
 
@@ -15,7 +17,21 @@ afterAll(() => subject?.[Symbol.asyncDispose]())
 const STEP = { tokens: 'Wait. ', toolCalls: [{ id: 'a', name: 'unknown', input: {} }] }
 const many = (end: 'hang' | 'finish') => ({ tokens: Array.from({ length: 60 }, (_, index) => `t${index} `), end })
 
-test('a background response resumes behind its last event after kill -9, and ends once', async () => {
+/** Runs the agent by Agent2Agent to its end, with a push notification that its receiver keeps waiting. */
+async function endWithoutPush(): Promise<Receiver> {
+  const receiver = await startReceiver()
+  receiver.answer = () => {}
+  const message = { messageId: 'pushed', role: 'ROLE_USER', parts: [{ text: 'Hi' }] }
+  const configuration = { taskPushNotificationConfig: { url: `${receiver.url}/push` } }
+  const body = { jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message, configuration } }
+  const headers = { 'A2A-Version': '1.0' }
+  const answer = await request(subject, 'POST', `/a2a/agents/${subject.agentId}`, { headers, body })
+  expect(answer.body.result?.task.status.state, JSON.stringify(answer.body)).toBe('TASK_STATE_COMPLETED')
+  return receiver
+}
+
+test('kill -9 loses no event of a background response, and no push notification of an ended run', async () => {
+  await using receiver = await endWithoutPush()
   subject.model.script(STEP, many('hang'), { tokens: ['A', 'new', '.'] })
   const connect = () => new OpenAI({ baseURL: `${subject.url}/openai/v1`, apiKey: subject.token, maxRetries: 0 })
   const stream = await connect().responses.create({
@@ -28,6 +44,11 @@ test('a background response resumes behind its last event after kill -9, and end
   }
   const created = seen[0] as OpenAI.Responses.ResponseCreatedEvent
   await subject.kill()
+  const pushed: string[] = []
+  receiver.answer = (response, { body }) => {
+    pushed.push(body.task.status.state)
+    response.writeHead(204).end()
+  }
   await subject.start()
   const rest = await Array.fromAsync(
     await connect().responses.retrieve(created.response.id, {
@@ -46,6 +67,7 @@ test('a background response resumes behind its last event after kill -9, and end
   expect(last.response.output).toEqual(output)
   expect(output.map(({ type }) => type as string)).toEqual(['message', 'muster:tool_call', 'message'])
   expect(JSON.stringify(output.at(-1))).toContain('"Anew."')
+  await expect.poll(() => pushed, { timeout: 30_000 }).toContain('TASK_STATE_COMPLETED')
 }, 60_000)
 
 test("an answer of the AI SDK's chat is the same after kill -9 in its middle", async () => {
