@@ -28,6 +28,7 @@ import { routeOf } from './http/route-names.ts'
 import { attend } from './http/sse.ts'
 import { createUnreadLimit } from './http/unread.ts'
 import { newId } from './lib/id.ts'
+import { percentDecoded } from './lib/text.ts'
 import { nextReadBatch } from './lib/turn.ts'
 import { doorOf } from './protocols/doors.ts'
 import { appRouter } from './router.ts'
@@ -232,8 +233,9 @@ function createContext(
  * Throws 400 if the two differ.
  */
 function takeOrganization(req: IncomingMessage, isWrite: boolean): string | undefined {
+  // A header has a slug of another script in percent-encoding.
   const header = req.headers['x-organization']
-  const inHeader = typeof header === 'string' && header !== '' ? decoded(header) : undefined
+  const inHeader = typeof header === 'string' && header !== '' ? percentDecoded(header) : undefined
   const { url = '' } = req
   const start = url.indexOf('?')
   if (isWrite || start === -1 || !url.includes('organization=', start)) return inHeader
@@ -252,15 +254,6 @@ function takeOrganization(req: IncomingMessage, isWrite: boolean): string | unde
     )
   }
   return inHeader ?? inQuery
-}
-
-/** Decodes a slug of any script, which a header contains in percent-encoding. */
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
 }
 
 /** Shared abort reason, because without one each `abort()` creates an error with a stack. */

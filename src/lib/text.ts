@@ -65,3 +65,12 @@ export function appendFlat(text: string, more: string): string {
 }
 
 const ANYTHING = /^/
+
+/** Decodes percent-encoding. Returns a malformed text as it is. */
+export function percentDecoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}

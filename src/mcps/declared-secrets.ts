@@ -1,4 +1,5 @@
 import type { DeclaredServer } from '../lib/mcp-config.ts'
+import { percentDecoded } from '../lib/text.ts'
 
 /** Names of values that are secret whatever they look like. */
 const SECRET_NAME = /key|token|secret|pass|pwd|auth|credential|cookie|session|dsn|private|signature/i
@@ -32,15 +33,7 @@ const MIN_PART = 16
 function inAddress(url: string): string[] {
   const { pathname, searchParams, search } = new URL(url)
   const parts = pathname.split('/').filter(({ length }) => length >= MIN_PART)
-  return [...parts, ...parts.map(decoded), ...searchParams.values(), search.slice(1)]
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
+  return [...parts, ...parts.map(percentDecoded), ...searchParams.values(), search.slice(1)]
 }
 
 /**

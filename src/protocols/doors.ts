@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { type DoorName, type DoorRoute, findDoorRoute } from '../http/door-routes.ts'
+import { percentDecoded } from '../lib/text.ts'
 import type { Context } from '../trpc.ts'
 
 // The doors for clients of other protocols (contract-2.md section 6). Each is a translator over the same procedures and the
@@ -29,7 +30,7 @@ export function doorOf(
   const found = findDoorRoute(path)
   if (!found) return null
   const { route, values } = found
-  const place = { route, path: path.replace(/\/$/, ''), parameters: values.map(decode) }
+  const place = { route, path: path.replace(/\/$/, ''), parameters: values.map(percentDecoded) }
   return async (context, req, res) => (opened.get(route.door) ?? (await open(route.door)))(context, req, res, place)
 }
 
@@ -37,13 +38,4 @@ async function open(name: DoorName): Promise<Door> {
   const { handle } = await DOORS[name]()
   opened.set(name, handle)
   return handle
-}
-
-/** Decodes a part of a path. Returns it as it is if it is malformed: nothing has such a name. */
-function decode(part: string): string {
-  try {
-    return decodeURIComponent(part)
-  } catch {
-    return part
-  }
 }

@@ -1,5 +1,5 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
-import { cut } from '../../../lib/text.ts'
+import { cut, percentDecoded } from '../../../lib/text.ts'
 import { type Fields, isObject } from '../../../lib/unknown.ts'
 
 /** Property names that every provider accepts. Anthropic rejects others, Gemini dots and `$`. */
@@ -207,17 +207,9 @@ function targetOf(root: Fields, ref: string): unknown {
   if (!ref.startsWith('#')) return undefined
   const path = ref.slice(1).split('/').filter(Boolean)
   return path.reduce<unknown>((at, part) => {
-    const name = decoded(part).replaceAll('~1', '/').replaceAll('~0', '~')
+    const name = percentDecoded(part).replaceAll('~1', '/').replaceAll('~0', '~')
     return (isObject(at) || Array.isArray(at)) && Object.hasOwn(at, name) ? (at as Fields)[name] : undefined
   }, root)
-}
-
-function decoded(part: string): string {
-  try {
-    return decodeURIComponent(part)
-  } catch {
-    return part
-  }
 }
 
 /** Intersects two schemas: properties and required names of both, for other keywords those of the first. */
