@@ -62,7 +62,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'sign-in-link [--user EMAIL] [--reset-password]',
-    summary: 'Make a link that signs somebody in once, for 15 minutes. Without --user: the first owner',
+    summary: 'Make a link that signs a user in once, for 15 minutes. Without --user: the first owner',
     args: 0,
     required: [],
     optional: ['user', 'reset-password'],

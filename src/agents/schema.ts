@@ -11,7 +11,7 @@ export const Visibility = z
   .enum(['private', 'organization', 'public', 'unlisted'], {
     error: 'Invalid visibility value. Must be: private, organization, public, or unlisted',
   })
-  .meta({ id: 'AgentVisibility', description: 'Who can see and run an agent' })
+  .meta({ id: 'AgentVisibility', description: 'Users who can see and run an agent' })
 
 /** Treatment of earlier turns that do not fit (contract-2.md section 2.7). */
 export const History = z
@@ -33,7 +33,7 @@ const optionalFields = {
   role: text(200).nullable().optional().describe('Default: `Assistant`'),
   visibility: Visibility.optional().describe('Default: `organization`'),
   model: requiredText(200).nullable().optional().describe('`<provider>/<id>`; null for the default model'),
-  description: text(2000).nullable().optional().describe('What the agent is for, for people who choose one'),
+  description: text(2000).nullable().optional().describe('Purpose of the agent, for people who choose one'),
   tags: textList(50, 50).nullable().optional().describe('Words to find the agent by'),
   category: text(100).nullable().optional().describe('Topic of the agent, to group agents by'),
   image: image()
@@ -58,8 +58,8 @@ const optionalFields = {
     .describe('Stored and returned for clients that keep names of tools or MCP servers here; runs do not use it'),
   permissions: Permissions.nullable()
     .optional()
-    .describe('What it takes to call a built-in tool. Of agent, space and organization the strictest holds'),
-  maxTurns: int(1, 500).nullable().optional().describe('At most so many model steps in a run'),
+    .describe('Approval modes of built-in tools. The strictest of agent, space and organization applies'),
+  maxTurns: int(1, 500).nullable().optional().describe('Maximum number of model steps in a run'),
   modelSettings: NewModelSettings.nullable().optional().describe('Settings of the model, such as its temperature'),
   fallbackModels: fallbackModels
     .nullable()
@@ -161,11 +161,11 @@ export const Agent = acceptPreserialized(
       slug: z.string().describe(SLUG),
       role: z.string().describe("Short description of the agent's role"),
       systemPrompt: z.string().describe('Instructions that the model gets before the conversation'),
-      visibility: Visibility.describe('Who can see the agent'),
+      visibility: Visibility.describe('Users who can see the agent'),
       organizationId: z.string().describe('Id of the organization that the agent belongs to'),
       userId: z.string().describe('The creator'),
       model: z.string().nullable().describe("Model as `<provider>/<id>`; null for the service's default model"),
-      description: z.string().nullable().describe('What the agent is for, for people who choose one'),
+      description: z.string().nullable().describe('Purpose of the agent, for people who choose one'),
       tags: z.array(z.string()).describe('Words to find the agent by'),
       category: z.string().nullable().describe('Topic of the agent, to group agents by'),
       image: z
@@ -214,11 +214,11 @@ export const AgentCard = z
     name: z.string().describe('Name of the agent'),
     slug: z.string().describe(SLUG),
     role: z.string().describe("Short description of the agent's role"),
-    description: z.string().nullable().describe('What the agent is for'),
+    description: z.string().nullable().describe('Purpose of the agent'),
     tags: z.array(z.string()).describe('Words to find the agent by'),
     organizationName: z.string().describe('Name of the owning organization'),
   })
-  .meta({ id: 'AgentCard', description: 'What everybody can see of a public agent' })
+  .meta({ id: 'AgentCard', description: 'The part of a public agent that all callers can see' })
 
 /** An agent as the hosted original's client reads it (contract-2.md section 1.15). */
 const Character = z
@@ -254,13 +254,12 @@ const AgentVersion = z
   .object({
     version: z.int().describe('Number of the version'),
     createdAt: timestamp.describe('Time at which the version was made'),
-    userId: z.string().describe('Who made it so'),
+    userId: z.string().describe('Id of the user who made the version'),
     agent: Agent,
   })
   .meta({
     id: 'AgentVersion',
-    description:
-      'What an agent was at a version. Those of the time in which it was private are shown to its owner only',
+    description: 'An agent at a version. Versions from the time in which it was private are visible to its owner only',
   })
 
 export const AgentVersionsResponse = ok({

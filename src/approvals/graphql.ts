@@ -69,7 +69,7 @@ const Approvals = connectionType('Approval', Approval, 'approvals, newest first'
 
 builder.prismaObjectFields(Execution, (t) => ({
   approvals: t.field(
-    relationList(Approvals, APPROVAL, { column: 'executionId', description: 'What it asked people, newest first' }),
+    relationList(Approvals, APPROVAL, { column: 'executionId', description: 'Its approvals, newest first' }),
   ),
 }))
 

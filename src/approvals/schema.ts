@@ -20,18 +20,18 @@ export const Approval = z
     missionId: z.string().optional().describe('Id of the mission that the run belongs to'),
     taskId: z.string().optional().describe('Id of the task that the run works on'),
     toolUseId: z.string().describe('The call, as the events of the run name it'),
-    tool: z.string().describe('What the model wants to call'),
-    input: z.unknown().describe('What it wants to call it with: all of it, in lists too'),
+    tool: z.string().describe('Tool that the model calls'),
+    input: z.unknown().describe('Input of the call: whole, in lists too'),
     mcpId: z.string().optional().describe("MCP server of the tool; absent for the service's own tools"),
     mcpName: z.string().optional().describe('Name of that server when it was asked'),
     origin: z.string().optional().describe('Origin of the address that the call goes to'),
-    description: z.string().optional().describe('What the tool says of itself. If that changes, the call asks again'),
+    description: z.string().optional().describe('Description of the tool. If it changes, the call asks again'),
     editedInput: z.unknown().optional().describe('The input that a person gave instead'),
     editedBy: z.string().optional().describe('The user who gave it'),
     status: ApprovalStatus.describe('`expired` too when the run ended before anybody decided'),
-    reason: z.string().optional().describe('Why, in the words of whoever decided'),
+    reason: z.string().optional().describe('Reason that the decider gave'),
     createdAt: timestamp.describe('Time at which the run asked'),
-    expiresAt: timestamp.describe('Until when somebody can decide; then the run goes on without the call'),
+    expiresAt: timestamp.describe('Time at which the approval expires; then the run continues without the call'),
     decidedBy: z.string().optional().describe('The user who decided'),
     decidedAt: timestamp.optional().describe('Time of the decision'),
   })
@@ -39,7 +39,7 @@ export const Approval = z
 
 export const ListApprovals = z.object({
   status: ApprovalStatus.optional().describe('Only approvals with this status'),
-  executionId: z.string().optional().describe('Of this run'),
+  executionId: z.string().optional().describe('Only approvals of this run'),
   ...pageInput,
 })
 
@@ -56,7 +56,7 @@ export const ApprovalEventData = z.object({
 
 const decision = {
   id: z.string().describe('The approval'),
-  reason: text(2_000).nullish().describe('Why; the model is told when it is denied'),
+  reason: text(2_000).nullish().describe('Reason of the decision. If the call is denied, the model reads it'),
 }
 
 /** POST /approvals/{id}/deny (contract.md section 7). */
@@ -69,7 +69,9 @@ export const Approve = z
     input: z
       .record(z.string(), z.unknown())
       .nullish()
-      .describe("Input to call the tool with instead, valid by the tool's schema. The model is told. Default: its own"),
+      .describe(
+        "Input to call the tool with instead, valid by the tool's schema. The model learns of the change. Default: its own",
+      ),
   })
   .meta({ examples: [{ reason: 'Fine' }] })
 

@@ -8,7 +8,7 @@ export const ChatStatus = z
   .enum(['standby', 'working', 'done', 'needs_attention', 'error'], {
     error: 'Invalid status. Must be: standby, working, done, needs_attention, error',
   })
-  .meta({ id: 'ChatStatus', description: 'What goes on in a chat' })
+  .meta({ id: 'ChatStatus', description: 'State of a chat' })
 
 const chatId = z.string().describe('The chat')
 const title = requiredText(200)
@@ -71,7 +71,7 @@ export const ListMessages = z.object({ id: chatId, branch, ...pageInput })
 export const SendMessage = Execute.omit({ spaceId: true, chatId: true })
   .extend({
     id: chatId,
-    message: requiredText(200_000).nullish().describe('What to say. Required unless `regenerate` is true'),
+    message: requiredText(200_000).nullish().describe('The message. Required unless `regenerate` is true'),
     sessionId: z.string().nullish().describe('Session, or branch, of the chat to continue. Default: the active one'),
     replaces: z.string().nullish().describe('A user message of the chat. The new one takes its place, in a branch'),
     regenerate: bool()
@@ -91,11 +91,11 @@ export const Chat = z
     ownerId: z.string().describe('Id of the user who opened the chat'),
     title: z.string().describe('Short title of the chat'),
     subtitle: z.string().optional().describe('Second line of the title'),
-    status: ChatStatus.describe('What goes on in the chat'),
-    lastMessage: z.string().optional().describe('How the latest answer begins'),
+    status: ChatStatus.describe('State of the chat'),
+    lastMessage: z.string().optional().describe('Beginning of the latest answer'),
     sessionId: z.string().optional().describe('The latest session'),
     messageCount: z.int().describe('Number of messages in the active branch that you can see'),
-    missionTitle: z.string().optional().describe('Of the mission whose run it is'),
+    missionTitle: z.string().optional().describe('Title of the mission, if the chat is a run of one'),
     runNumber: z.int().optional().describe('Number of the run of its mission'),
     closed: z.boolean().describe('Whether the chat is closed; its next message opens it again'),
     closedAt: timestamp.nullable().describe('Time at which the chat was closed; null while it is open'),
@@ -104,15 +104,15 @@ export const Chat = z
   })
   .meta({ id: 'Chat', description: 'A conversation with an agent' })
 
-export const MessageRole = z.enum(['user', 'assistant']).meta({ id: 'MessageRole', description: 'Who wrote a message' })
+export const MessageRole = z.enum(['user', 'assistant']).meta({ id: 'MessageRole', description: 'Author of a message' })
 
 /** A tool call in a turn (contract.md section 6). */
 export const ToolCall = z
   .object({
-    id: z.string().describe('As the events of the run name it'),
+    id: z.string().describe('Id of the call, as in the events of the run'),
     name: z.string().describe('The tool'),
-    input: z.unknown().describe('What the model gave to it'),
-    result: z.string().nullable().describe('The beginning of what it answered; null when the run ended before'),
+    input: z.unknown().describe('Input that the model gave to the tool'),
+    result: z.string().nullable().describe('Beginning of its result; null if the run ended first'),
     isError: z.boolean().describe('It failed'),
   })
   .meta({ id: 'ToolCall', description: 'A call of a tool' })
@@ -132,20 +132,17 @@ export const Message = z
     id: z.string().describe('Id of the message'),
     parentId: z.string().nullable().describe('The message before it in its branch; null for the first'),
     branch: z.string().describe('The branch that it was said in. As `sessionId` of a message it is gone on with'),
-    role: MessageRole.describe('Who wrote the message'),
+    role: MessageRole.describe('Author of the message'),
     content: z.string().describe('Text of the message'),
     toolCalls: z.array(ToolCall).describe('Calls of tools in this turn'),
-    reasoning: z
-      .string()
-      .optional()
-      .describe('Of an answer: the reasoning that the model showed, at most 20,000 characters'),
+    reasoning: z.string().optional().describe('Reasoning of the model, in answers, at most 20,000 characters'),
     summary: z
       .string()
       .optional()
       .describe(
         'A summary of the conversation up to this message. Later runs of the session get it instead of these messages',
       ),
-    attachments: z.array(Attachment).describe('Of a question: its files, without deleted ones'),
+    attachments: z.array(Attachment).describe('Files of a question, without deleted ones'),
     executionId: z.string().describe('Id of the run that the message belongs to'),
     interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),
     createdAt: timestamp.describe('Time of the message'),
@@ -153,9 +150,9 @@ export const Message = z
     stopReason: z
       .enum(STOP_REASONS)
       .nullish()
-      .describe('Of the last message of a run: why it ended; `end_turn` is a whole answer'),
-    code: z.string().optional().describe('Of the last message of a failed run: the kind of the error'),
-    detail: z.string().optional().describe('Of the last message of a failed run: why it failed'),
+      .describe('Reason of the end of the run, in its last message; `end_turn` is a whole answer'),
+    code: z.string().optional().describe('Code of the error, in the last message of a failed run'),
+    detail: z.string().optional().describe('Reason of the failure, in the last message of a failed run'),
   })
   .meta({ id: 'Message', description: 'A message of a chat' })
 
@@ -163,7 +160,7 @@ export const ChatResponse = ok({ chat: Chat })
 export const ChatCreated = ok({
   id: z.string().describe('Id of the chat'),
   title: z.string().describe('Short title of the chat'),
-  status: ChatStatus.describe('What goes on in the chat'),
+  status: ChatStatus.describe('State of the chat'),
   chat: Chat,
 })
 export const ChatsResponse = ok({
@@ -174,7 +171,7 @@ export const ChatsResponse = ok({
 export const MessagesResponse = ok({
   chatId: z.string().describe('Id of the chat'),
   title: z.string().describe('Short title of the chat'),
-  status: ChatStatus.describe('What goes on in the chat'),
+  status: ChatStatus.describe('State of the chat'),
   messages: z.array(Message).describe('Messages on this page, oldest first'),
   nextCursor,
 })
@@ -185,7 +182,7 @@ export const ChatEventData = {
   status: z.object({
     type: z.literal('status').describe('Name of the event'),
     executionId: z.string().nullable().describe('The run that changed it; null if there is none'),
-    status: ChatStatus.describe('What goes on in the chat'),
+    status: ChatStatus.describe('State of the chat'),
     at: timestamp.describe('Time of the change'),
   }),
   reset: z.object({

@@ -33,7 +33,9 @@ export const SpaceInitialized = ok({
   files: z.array(z.string()).describe('The paths of the files that it got; what was there stayed'),
   skipped: z
     .int()
-    .describe('What a repository has beside: links, submodules, too large files, paths that are none here'),
+    .describe(
+      'Contents of the repository that were left out: links, submodules, too large files, paths that are invalid here',
+    ),
 })
 
 /** POST /spaces/{spaceId}/environment. */
@@ -126,7 +128,7 @@ export const FolderResponse = ok({
   spaceId: z.string().describe('Id of the space'),
   path: z.string().describe('The folder, with a slash before it'),
   type: z.literal('directory').describe('The path is a folder'),
-  contents: entries.describe('What is in the folder, folders first'),
+  contents: entries.describe('Contents of the folder, folders first'),
   files: entries.describe('The same'),
 })
 

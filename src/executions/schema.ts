@@ -66,7 +66,7 @@ export const Execute = z
     onDisconnect: z
       .enum(['continue', 'cancel'])
       .nullish()
-      .describe('What becomes of the run when the caller goes away; over REST also a query parameter')
+      .describe('Fate of the run if the caller disconnects; over REST also a query parameter')
       .meta({ param: { in: 'query', id: 'onDisconnect' } }),
     content: content
       .nullish()
@@ -89,7 +89,7 @@ export const Execute = z
       .string()
       .regex(IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY)
       .nullish()
-      .describe('What the header Idempotency-Key is over REST, where the header wins'),
+      .describe('Key of a repeatable request. Over REST the header Idempotency-Key has precedence'),
   })
   .meta({ examples: [{ message: 'Hello' }] })
 
@@ -127,10 +127,10 @@ const stopReason = z
 const warnings = z.array(
   z
     .object({
-      code: z.string().describe(`What kind of warning: ${WARNING_CODES.join(', ')}; new ones may appear`),
-      text: z.string().describe('What the run did without, for a person to read'),
+      code: z.string().describe(`Kind of warning: ${WARNING_CODES.join(', ')}; new ones may appear`),
+      text: z.string().describe('Description for people of the missing thing'),
     })
-    .meta({ id: 'Warning', description: 'What a run did without' }),
+    .meta({ id: 'Warning', description: 'A thing that a run did without' }),
 )
 
 const resultObject = z.unknown().describe('The parsed answer, for a run with an `output` schema that has completed')
@@ -143,7 +143,7 @@ export const Executed = ok({
   status: Status.describe('State of the run'),
   result: z.string().optional().describe('The text of the last step, when the run was waited for'),
   resultObject: resultObject.optional(),
-  warnings: warnings.optional().describe('What the run did without, when it was waited for'),
+  warnings: warnings.optional().describe('Things that the run did without, if its end was awaited'),
   stopReason: stopReason.optional().describe('Why it ended, when it was waited for'),
 })
 
@@ -171,7 +171,9 @@ export const Execution = z
     waitingFor: z
       .enum(['approval', 'client_tool', 'authorization'])
       .optional()
-      .describe('What a started execution waits for: a decision, its client, or its user to connect to an MCP server'),
+      .describe(
+        'Reason for which a started execution waits: a decision, its client, or the connection of its user to an MCP server',
+      ),
     message: z.string().describe('Message to the agent'),
     mediaIds: z.array(z.string()).describe('Ids of the media that are attached to the message'),
     files: z.array(z.string()).describe('Paths of the files of the space that are attached to the message'),
@@ -186,7 +188,7 @@ export const Execution = z
       .describe('The model that answered; until the run has ended or waits, the one that it asks first'),
     modelsTried: z.array(z.string()).describe('Models that were asked or skipped before `model`'),
     usage: usage.describe('Tokens that the run used'),
-    warnings: warnings.describe('What the run did without: at most 50'),
+    warnings: warnings.describe('Things that the run did without: at most 50'),
     usageEstimated: z.boolean().describe('The provider did not report all of the usage'),
     chatId: z.string().describe('Id of the chat'),
     sessionId: z.string().describe('Id of the session'),
@@ -256,7 +258,7 @@ const Node: z.ZodType<ExecutionNode> = Execution.extend({
 
 export const TreeResponse = ok({
   tree: Node,
-  usage: usage.describe('Of the whole tree, seen or not'),
+  usage: usage.describe('Usage of the whole tree, visible or not'),
 })
 
 /** Maximum number of an event: PostgreSQL's largest integer. */
@@ -359,7 +361,7 @@ export const EventData = {
       toolUseId: z.string().describe('Id of the call'),
       content: z.string().describe('Answer of the tool'),
       isError: z.boolean().describe('Whether the call failed'),
-    }).meta({ id: 'ToolResultMessage', description: 'What a tool answered' }),
+    }).meta({ id: 'ToolResultMessage', description: 'Result of a tool' }),
     message({
       messageType: z.literal('retry').describe('Kind of message'),
       attempt: z.int().describe('Number of the attempt that failed'),
@@ -435,7 +437,7 @@ export const EventData = {
     type: z.literal('error').describe('Name of the event'),
     executionId: z.string().describe('Id of the run'),
     status: z.enum(['failed', 'cancelled']).describe('State of the run'),
-    message: z.string().describe('What failed'),
+    message: z.string().describe('Description of the failure'),
     code: z.string().describe('Kind of error, for programs'),
     detail: z.string().optional().describe('Why the run failed, as far as you may read it'),
     stopReason,

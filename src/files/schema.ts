@@ -78,7 +78,7 @@ export const WriteFile = z
     id: spaceId,
     path: Path.refine(isNewPath, INVALID).meta({ param: { in: 'query' } }),
     content: z.string().describe('At most 1 MiB'),
-    encoding: Encoding.nullish().describe('What the content is written in. Default: `utf8`'),
+    encoding: Encoding.nullish().describe('Encoding of the content. Default: `utf8`'),
   })
   .meta({ examples: [{ content: '# Plan' }] })
 

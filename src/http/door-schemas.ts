@@ -56,7 +56,9 @@ export const RunAgentInput = z.object({
     .nullish()
     .describe('Functions of the client, each with `name`, `description` and `parameters`'),
   context: z
-    .array(z.object({ description: z.string().describe('What it is'), value: z.string().describe('The text') }))
+    .array(
+      z.object({ description: z.string().describe('Description of the text'), value: z.string().describe('The text') }),
+    )
     .nullish()
     .describe('Texts that come after the prompt of the agent'),
   resume: z

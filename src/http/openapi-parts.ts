@@ -30,20 +30,20 @@ export const ErrorBody = z
     error: z.literal(true).describe('The request failed'),
     statusCode: z.int().describe('The HTTP status'),
     statusMessage: z.string().describe('The standard phrase of the status'),
-    message: z.string().describe('What is wrong, for a person to read'),
+    message: z.string().describe('Description of the problem, for people'),
     code: z
       .string()
       .optional()
       .describe(`The kind of the error, for programs. New ones may appear. One of: ${ERROR_CODES.join(', ')}`),
     detail: z.string().optional().describe('One sentence for the person who has to act'),
     executionId: z.string().optional().describe('The run that failed'),
-    requestId: z.string().describe('What the logs call this request; also in the header X-Request-Id'),
+    requestId: z.string().describe('Id of this request in the logs; also in the header X-Request-Id'),
   })
   .describe('The body of every error')
 
 const HEADERS = {
   'X-Request-Id': {
-    description: 'What the logs call this request: taken from the request, if it has a well-formed one',
+    description: 'Id of this request in the logs: taken from the request, if it has a well-formed one',
     required: true,
     schema: { type: 'string' },
   },
@@ -52,7 +52,7 @@ const HEADERS = {
     schema: { type: 'string', const: 'true' },
   },
   'X-Execution-Id': {
-    description: 'Of `execute` alone: the run that the request has begun, or has joined by its key',
+    description: 'The run that the request has begun, or has joined by its key; on `execute` only',
     schema: { type: 'string' },
   },
   'Retry-After': {
@@ -366,9 +366,9 @@ export const PATHS: ZodOpenApiPathsObject = {
     get: {
       summary: 'Follow a chat',
       description:
-        'What goes on in a chat from now on, in all of its runs; those that are on are shown from their start. A client ' +
-        'that lost the connection goes on behind the last event it has. The stream ends with the connection, or when the ' +
-        'chat is out of your reach.',
+        'Events of all runs in a chat from now on; active runs are streamed from their start. A client ' +
+        'that lost the connection continues after the last event that it has. The stream ends with the connection, or ' +
+        'when the caller loses access to the chat.',
       requestParams: {
         path: ChatId,
         query: z.object({
@@ -441,7 +441,7 @@ export const PATHS: ZodOpenApiPathsObject = {
   [MEDIA_PATH]: {
     post: {
       summary: 'Upload a file',
-      description: 'At most 25 MiB. Its type is told by its content.',
+      description: 'At most 25 MiB. The server detects its type from its content.',
       requestBody: {
         required: true,
         content: {
@@ -492,7 +492,7 @@ export const PATHS: ZodOpenApiPathsObject = {
       responses: {
         200: { description: 'The bytes', content: { '*/*': { schema: z.string().meta({ format: 'binary' }) } } },
         206: {
-          description: 'Those bytes that `Range` asks for: one part, from an unchanged file if there is an `If-Range`',
+          description: 'The bytes that `Range` asks for: one part, from an unchanged file if there is an `If-Range`',
           headers: headers('ETag'),
           content: { '*/*': { schema: z.string().meta({ format: 'binary' }) } },
         },

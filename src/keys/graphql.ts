@@ -49,7 +49,7 @@ const CreatePayload = builder.objectRef<{ id: string; token: string | null }>('C
 })
 
 const DerivedOfKey = builder.objectRef<z.input<typeof schema.Derived>>('DerivedOfKey').implement({
-  description: 'What was made with a key',
+  description: 'Things that were made with a key',
   fields: (t) => ({
     keys: t.exposeIDList('keys', { description: 'Keys made with it, and with those' }),
     missions: t.exposeIDList('missions', { description: 'Missions last written with one of these keys' }),
@@ -62,7 +62,7 @@ const DeletePayload = builder.objectRef<Deleted>('DeleteKeyPayload').implement({
   description: 'A revoked key, and what was made with it',
   fields: (t) => ({
     deletedId: t.exposeID('deletedId', { description: 'The key' }),
-    message: t.exposeString('message', { description: 'What was done' }),
+    message: t.exposeString('message', { description: 'Confirmation for people' }),
     derived: t.field({
       type: DerivedOfKey,
       description: 'Ended too with cascade, else still there',

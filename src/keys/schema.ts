@@ -33,7 +33,7 @@ export const Key = z
     id: z.string().describe('Id of the key'),
     name: z.string().describe('Name of the key'),
     preview: z.string().describe('How the token begins'),
-    scopes: z.array(z.string()).describe('What the key may be used for; `*` for everything'),
+    scopes: z.array(z.string()).describe('Scopes of the key; `*` for everything'),
     tokenId: z.string().nullable().describe('The key with which it was made; null if it was made otherwise'),
     createdAt: timestamp.describe('Time at which the key was created'),
     expiresAt: timestamp.nullable().describe('Time at which the key expires; null for never'),
@@ -55,9 +55,9 @@ export const Derived = z
     missions: z.array(z.string()).describe('Missions last written with one of these keys, unless completed'),
     runs: z.array(z.string()).describe('Pending and running executions that one of these keys or missions started'),
   })
-  .meta({ id: 'DerivedOfKey', description: 'What was made with a key, and goes on without it' })
+  .meta({ id: 'DerivedOfKey', description: 'Things that were made with a key, and continue without it' })
 
 export const KeyDeleted = ok({
   message: z.string().describe('Confirmation for people'),
-  derived: Derived.describe('What was made with the key: ended too with cascade=true, else still there'),
+  derived: Derived.describe('Things that were made with the key: ended too with cascade=true, otherwise still there'),
 })

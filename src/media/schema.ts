@@ -16,7 +16,7 @@ export const Media = z
     mimeType: z.string().describe('Type of the file, found from its content'),
     size: z.int().describe('In bytes'),
     organizationId: z.string().describe('Id of the organization that the file belongs to'),
-    userId: z.string().describe('Who uploaded it'),
+    userId: z.string().describe('Id of the user who uploaded it'),
     url: z.string().describe('Where its content is'),
     createdAt: timestamp.describe('Time at which the file was uploaded'),
   })

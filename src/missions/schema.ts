@@ -27,11 +27,15 @@ export const Schedule = z
     overlap: z
       .enum(['skip', 'queue'])
       .nullish()
-      .describe('A fire time while the last run is on: passes (the default), or waits'),
+      .describe(
+        'Handling of a fire time while the last run is active: left out (`skip`, the default), or later (`queue`)',
+      ),
     catchUp: z
       .enum(['last', 'skip'])
       .nullish()
-      .describe('Of the fire times that were missed by more than a minute the last one runs (the default), or none'),
+      .describe(
+        'Run for the last of the fire times that were missed by more than a minute (`last`, the default), or for none (`skip`)',
+      ),
     maxRuns: int(1, 1_000_000)
       .nullish()
       .describe('Maximum number of runs, by hand too; the mission is `completed` after them. Default: no limit'),
@@ -41,7 +45,7 @@ export const Schedule = z
 /** A change of a schedule. Absent fields stay, except for the value of a schedule of another type. */
 export const ScheduleChange = Schedule.partial().meta({
   id: 'MissionScheduleChange',
-  description: 'What to change of the schedule of a mission',
+  description: 'Changes of the schedule of a mission',
 })
 
 const missionId = z.string().describe('The mission')
@@ -49,7 +53,7 @@ const agentId = requiredText(100)
 
 const fields = {
   title: requiredText(200).describe('Short title of the mission'),
-  goal: requiredText(100_000).describe('What the agent has to reach: the message of each run'),
+  goal: requiredText(100_000).describe('Goal of the agent: the message of each run'),
   spaceId: z.string().nullish().describe('Default: the default space'),
   icon: text(200).nullish().describe('Picture of the mission in user interfaces'),
   visibility: MissionVisibility.optional().describe('Default: `organization`'),
@@ -79,7 +83,7 @@ export const UpdateMission = z
     id: missionId,
     ...fields,
     title: fields.title.optional().describe('Short title of the mission'),
-    goal: fields.goal.optional().describe('What the agent has to reach: the message of each run'),
+    goal: fields.goal.optional().describe('Goal of the agent: the message of each run'),
     agentId: agentId.optional().describe('The agent that works on it'),
     characterId: agentId.optional().describe('Another name of agentId, which wins'),
     schedule: ScheduleChange.nullish().describe('When the mission runs; absent fields keep their value'),
@@ -114,12 +118,12 @@ export const Mission = z
   .object({
     id: z.string().describe('Id of the mission'),
     title: z.string().describe('Short title of the mission'),
-    goal: z.string().describe('What the agent has to reach: the message of each run'),
+    goal: z.string().describe('Goal of the agent: the message of each run'),
     agentId: z.string().describe('Id of the agent that works on the mission'),
     agentType: z.string().nullable().describe('Kind of agent that the mission needs, in your own words'),
     spaceId: z.string().describe('Id of the space that its runs belong to'),
     icon: z.string().nullable().describe('Picture of the mission in user interfaces'),
-    visibility: MissionVisibility.describe('Who can see the mission'),
+    visibility: MissionVisibility.describe('Users who can see the mission'),
     maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
     output: Output.nullable().describe('Form of the results; null for that of the agent'),
     organizationId: z.string().describe('Id of the organization that the mission belongs to'),

@@ -5,12 +5,12 @@ import { ok } from '../lib/fields.ts'
 export const Model = z
   .object({
     id: z.string().describe('As agents name it'),
-    provider: z.string().describe('Who offers it'),
+    provider: z.string().describe('Provider of the model'),
     available: z.boolean().describe('Its provider has a key'),
   })
   .meta({ id: 'Model', description: 'A language model' })
 
 export const ModelsResponse = ok({
   models: z.array(Model).describe('All of them'),
-  defaultModel: z.string().nullable().describe('What runs when nobody names a model; null when none can be told'),
+  defaultModel: z.string().nullable().describe('Model of runs that name none; null if it is unknown'),
 })

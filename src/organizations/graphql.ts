@@ -22,8 +22,8 @@ export const User = builder.prismaObject('User', {
   select: { id: true },
   extensions: { scopes },
   fields: (t) => ({
-    id: t.exposeID('id', { description: 'Who, in fields such as `userId`' }),
-    name: t.exposeString('name', { description: 'What they call themselves' }),
+    id: t.exposeID('id', { description: 'Id, as in fields such as `userId`' }),
+    name: t.exposeString('name', { description: 'Name that the user has chosen' }),
     image: t.exposeString('image', { nullable: true, description: 'Address of a picture' }),
   }),
 })
@@ -42,7 +42,7 @@ const Member = builder.prismaObject('Membership', {
   select: { organizationId: true, userId: true },
   extensions: { scopes },
   fields: (t) => ({
-    role: t.expose('role', { type: Role, description: 'What they may do' }),
+    role: t.expose('role', { type: Role, description: 'Role of the member' }),
     createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Since when' }),
     user: t.field(rowIn(User, USER, 'userId', 'The person')),
   }),
@@ -59,13 +59,13 @@ export const Organization = builder.prismaObject('Organization', {
   extensions: { scopes },
   fields: (t) => ({
     id: t.exposeID('id', { description: 'Which, in fields such as `organizationId`' }),
-    name: t.exposeString('name', { description: 'What it is called' }),
+    name: t.exposeString('name', { description: 'Name of the organization' }),
     slug: t.exposeString('slug', { description: 'Its name in addresses' }),
     createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Since when it is there' }),
     members: t.field(
       relationList(Members, MEMBER, {
         column: 'organizationId',
-        description: 'Who belongs to it, in order of joining',
+        description: 'Members, in order of joining',
       }),
     ),
   }),

@@ -19,9 +19,9 @@ export const Attachments = requiredEnum(['pinned', 'latest']).meta({
 const FOREIGN =
   'Which built-in tools agents of other organizations have in your runs: none (`off`), those that only read (`read`), or as your own (`all`)'
 const TOOLS =
-  'What it takes to call a built-in tool in any run of the organization. Of agent, space and organization the strictest holds'
+  'Approval modes of built-in tools in all runs of the organization. The strictest of agent, space and organization applies'
 const ATTACHED =
-  'Whether skills stay at the version that was attached until somebody takes the newer one (`pinned`), or follow the newest (`latest`)'
+  'Whether skills stay at the version that was attached until a user adopts the newer one (`pinned`), or follow the newest (`latest`)'
 
 /** The policy of an organization for its runs (contract-2.md section 8.5). */
 export const Policy = z
@@ -30,7 +30,7 @@ export const Policy = z
     builtInTools: Permissions.describe(TOOLS),
     attachments: Attachments.describe(ATTACHED),
   })
-  .meta({ id: 'Policy', description: 'What the organization allows in its runs' })
+  .meta({ id: 'Policy', description: 'Rules for the runs of the organization' })
 
 /** GET /organizations/{id}/policy. */
 export const OrganizationId = z.object({ id })
@@ -54,7 +54,7 @@ export const OrganizationMember = z
     userId: z.string().describe('The user, as in assignees of tasks'),
     name: z.string().describe('Name of the member'),
     email: z.string().describe('Their e-mail'),
-    role: Profile.shape.organization.shape.role.describe('What they may do'),
+    role: Profile.shape.organization.shape.role.describe('Role of the member'),
     kind: MemberKind.describe('`user`: a person; `service`: a service account'),
     joinedAt: timestamp.describe('Since when they are a member'),
   })
@@ -126,7 +126,7 @@ export const FormerMemberId = z.object({ id, userId: z.string().describe('The fo
 
 export const ThingCount = z
   .object({
-    kind: ThingKind.describe('What kind of things'),
+    kind: ThingKind.describe('Kind of things'),
     count: z.int().describe('How many'),
   })
   .meta({ id: 'ThingCount', description: 'Number of resources of one kind' })
@@ -143,7 +143,7 @@ export const FormerMember = z
 
 export const Thing = z
   .object({
-    kind: ThingKind.describe('What kind of thing it is'),
+    kind: ThingKind.describe('Kind of thing'),
     id: z.string().describe('Id of the resource'),
     name: z.string().describe('Name of the resource'),
     createdAt: timestamp.describe('Time at which the resource was created'),

@@ -33,7 +33,7 @@ export const UpdateProfile = z
 export const Membership = z
   .object({
     id: z.string().describe('The organization'),
-    name: z.string().describe('What it is called'),
+    name: z.string().describe('Name of the organization'),
     slug: z.string().describe('Its name in addresses'),
     role: z.enum(['owner', 'admin', 'member']).describe('Your role in it'),
   })

@@ -22,7 +22,9 @@ export const Provider = z
   .object({
     name: z.string().describe('The name; models of `compatible:<name>` are named `<name>/…`'),
     baseUrl: z.string().nullable().describe("The base address that the organization set; null for the provider's own"),
-    source: z.enum(['organization', 'server']).describe('Who set it: the organization, or the operator of the server'),
+    source: z
+      .enum(['organization', 'server'])
+      .describe('Owner of the key: the organization, or the operator of the server'),
     setAt: timestamp.nullable().describe('When it was set; null if the operator did'),
     setBy: z.string().nullable().describe('The user who set it; null if the operator did'),
     status: z
@@ -58,4 +60,4 @@ export const DeleteProvider = z.object({ orgId, name: Name })
 
 export const ProvidersResponse = ok({ providers: z.array(Provider).describe('The providers, by name') })
 export const ProviderResponse = ok({ provider: Provider.describe('The provider') })
-export const ProviderDeleted = ok({ message: z.string().describe('What was done') })
+export const ProviderDeleted = ok({ message: z.string().describe('Confirmation for people') })

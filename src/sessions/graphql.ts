@@ -32,14 +32,14 @@ const EndPayload = builder.objectRef<Ended>('DeleteBrowserSessionPayload').imple
   description: 'A browser that was signed out',
   fields: (t) => ({
     deletedId: t.exposeID('deletedId', { description: 'The browser session' }),
-    message: t.exposeString('message', { description: 'What was done' }),
+    message: t.exposeString('message', { description: 'Confirmation for people' }),
   }),
 })
 
 const PasswordPayload = builder.objectRef<{ message: string; ended: number }>('SetPasswordPayload').implement({
   description: 'A changed password',
   fields: (t) => ({
-    message: t.exposeString('message', { description: 'What was done' }),
+    message: t.exposeString('message', { description: 'Confirmation for people' }),
     ended: t.exposeInt('ended', { description: 'Number of other browser sessions that ended' }),
   }),
 })

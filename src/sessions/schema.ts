@@ -13,13 +13,13 @@ export const SignIn = z
 
 /** POST /api/auth/link (contract-2.md section 3.4). */
 export const UseLink = z
-  .object({ code: requiredText(200).describe('What stands behind the # of the link') })
+  .object({ code: requiredText(200).describe('Code behind the # of the link') })
   .meta({ examples: [{ code: '7iXw2Jq0cVb9LrT4nYk1Zs8Dm3Ff6Hg5Pp0Aa2Ee4Uu' }] })
 
 /** POST /api/auth/forgot (contract-2.md section 3.2). */
 export const ForgotPassword = z.object({ email }).meta({ examples: [{ email: 'ada@example.com' }] })
 
-const code = requiredText(200).describe('What stands behind the # of the link')
+const code = requiredText(200).describe('Code behind the # of the link')
 
 /** POST /api/auth/invitation (contract-2.md section 3.5). */
 export const ReadInvitation = z
@@ -43,7 +43,7 @@ export const InvitationOffer = z
     role: z.enum(['owner', 'admin', 'member']).describe('Role of the new member'),
     hasAccount: z.boolean().describe('Whether the address has an account, which has to sign in first'),
   })
-  .meta({ id: 'InvitationOffer', description: 'What an invitation offers' })
+  .meta({ id: 'InvitationOffer', description: 'Content of an invitation' })
 
 /** POST /api/auth/password (contract-2.md section 3.2). */
 export const ChangePassword = z
@@ -66,9 +66,9 @@ export const SessionId = z.object({ id: z.string().describe('The browser session
 export const BrowserSession = z
   .object({
     id: z.string().describe('The browser session'),
-    method: z.enum(['password', 'oidc', 'link']).describe('How it began'),
+    method: z.enum(['password', 'oidc', 'link']).describe('Way of the sign-in'),
     current: z.boolean().describe('Whether this request comes from it'),
-    userAgent: z.string().nullable().describe('What the browser calls itself'),
+    userAgent: z.string().nullable().describe('User agent of the browser'),
     address: z.string().nullable().describe('The network address that signed in'),
     createdAt: timestamp.describe('When it began'),
     lastSeenAt: timestamp.describe('When it was last used, to five minutes'),
@@ -93,13 +93,13 @@ export const CurrentSession = z.object({
   organization: Membership.nullable().describe('Where requests act; null if you belong to several and name none'),
   organizations: z.array(Membership).describe('All that you belong to'),
   role: Membership.shape.role.nullable().describe('Your role in the organization'),
-  scopes: z.array(z.string()).describe('What the credential allows, within the role'),
+  scopes: z.array(z.string()).describe('Scopes of the credential, within the role'),
   session: BrowserSession.nullable().describe('The browser session; null for a request with a token'),
 })
 
 export const CurrentSessionResponse = ok(CurrentSession.shape)
 export const SessionsResponse = ok({ sessions: z.array(BrowserSession).describe('The newest first, at most 200') })
-const message = z.string().describe('What was done, for people')
+const message = z.string().describe('Confirmation for people')
 
 export const Done = ok({ message })
 export const PasswordChanged = ok({

@@ -49,7 +49,7 @@ export const SkillVisibility = z
   .enum(['private', 'organization', 'public'], {
     error: 'Invalid visibility value. Must be: private, organization, or public',
   })
-  .meta({ id: 'SkillVisibility', description: 'Who can see a skill' })
+  .meta({ id: 'SkillVisibility', description: 'Users who can see a skill' })
 
 export const SkillSource = z
   .enum(['core', 'organization', 'marketplace'])
@@ -60,7 +60,7 @@ const skillId = z.string().describe('The skill')
 const name = requiredText(64)
   .refine((name) => /^[a-z0-9]+(-[a-z0-9]+)*$/.test(name), 'Invalid value for field: name. Expected kebab-case')
   .describe('kebab-case, unique in the organization; what a model loads it by')
-const description = requiredText(1000).describe('What it is for: a model decides by it when to load the prompt')
+const description = requiredText(1000).describe('Purpose of the skill: a model decides by it when to load the prompt')
 const prompt = requiredText(100_000).describe('Markdown')
 
 const optionalFields = {
@@ -96,7 +96,7 @@ export const UpdateSkill = z
   .object({
     id: skillId,
     name: name.optional(),
-    displayName: requiredText(200).nullish().describe('What people call it; null for one that is made of the name'),
+    displayName: requiredText(200).nullish().describe('Name for people; null for one that is made from the name'),
     description: description.optional(),
     prompt: prompt.optional(),
     ...optionalFields,
@@ -128,12 +128,12 @@ export const Skill = z
     id: z.string().describe('Id of the skill'),
     name: z.string().describe('Name by which a model loads the skill, in kebab-case'),
     displayName: z.string().describe('Name of the skill for people'),
-    description: z.string().describe('What the skill is for: a model decides by it when to load the prompt'),
+    description: z.string().describe('Purpose of the skill: a model decides by it when to load the prompt'),
     prompt: z.string().describe('Instructions that the model gets when it loads the skill, in Markdown'),
     category: SkillCategory.describe('Topic of the skill'),
     builtInTools: z.array(z.string()).describe('Built-in tools that runs with the skill have'),
     requiredMCPs: z.array(z.string()).describe('Types of MCP servers that must be attached beside the skill'),
-    visibility: SkillVisibility.describe('Who can see the skill'),
+    visibility: SkillVisibility.describe('Users who can see the skill'),
     source: SkillSource.describe("Comes with the service, is your organization's, or another's public one"),
     organizationId: z.string().describe('`core` where it comes with the service'),
     ownerId: z.string().describe('`core` where it comes with the service'),
@@ -149,7 +149,7 @@ const SkillSummary = Skill.omit({ prompt: true }).meta({
   description: 'A skill without its prompt',
 })
 
-const warnings = z.array(z.string()).optional().describe('What of the request has no effect')
+const warnings = z.array(z.string()).optional().describe('Parts of the request without effect')
 
 export const SkillResponse = ok({ skill: Skill, warnings })
 export const SkillCreated = ok({
@@ -166,7 +166,7 @@ export const SkillsResponse = ok({
       marketplace: z.array(SkillSummary).describe("Other organizations' public ones, when your own are all shown"),
     })
     .meta({ id: 'SkillsBySource', description: 'Skills on this page, by where they come from' }),
-  total: z.int().describe('Of all three'),
+  total: z.int().describe('Number of all three'),
   nextCursor,
 })
 export const SkillDeleted = ok({ message: z.string().describe('Confirmation for people') })

@@ -8,17 +8,17 @@ export const SpaceVisibility = z
   .enum(['private', 'organization', 'public'], {
     error: 'Invalid visibility value. Must be: private, organization, or public',
   })
-  .meta({ id: 'SpaceVisibility', description: 'Who can see a space' })
+  .meta({ id: 'SpaceVisibility', description: 'Users who can see a space' })
 
 const spaceId = z.string().describe('The space')
 const name = requiredText(200)
 
 const optionalFields = {
-  description: text(2000).nullish().describe('What the space is for'),
+  description: text(2000).nullish().describe('Purpose of the space'),
   visibility: SpaceVisibility.optional().describe('Default: `organization`. `public` behaves the same'),
-  instructions: text(100_000).nullish().describe('What every agent is told that runs here'),
+  instructions: text(100_000).nullish().describe('Instructions for all agents that run here'),
   permissions: Permissions.nullish().describe(
-    'What it takes to call a built-in tool here. Of agent, space and organization the strictest holds',
+    'Approval modes of built-in tools here. The strictest of agent, space and organization applies',
   ),
   addAgents: textList().nullish().describe('Agents to attach'),
   addCharacters: textList().nullish().describe('Alias of `addAgents`'),
@@ -84,8 +84,8 @@ export const Space = z
     id: z.string().describe('Id of the space'),
     organizationId: z.string().describe('Id of the organization that the space belongs to'),
     name: z.string().describe('Name of the space'),
-    description: z.string().nullable().describe('What the space is for'),
-    visibility: SpaceVisibility.describe('Who can see the space'),
+    description: z.string().nullable().describe('Purpose of the space'),
+    visibility: SpaceVisibility.describe('Users who can see the space'),
     ownerId: z.string().describe('Id of the user who made the space'),
     instructions: z.string().nullable().describe('Instructions for every agent that runs in the space'),
     permissions: z.array(Permission).describe('Whether a call of a built-in tool needs a decision here'),

@@ -17,7 +17,7 @@ export const TaskPriority = z
 const assignee = z
   .string()
   .nullish()
-  .describe('An agent or a member of the organization, by id; a member also by e-mail, or as `me`; null for nobody')
+  .describe('An agent or a member of the organization, by id; a member also by e-mail, or as `me`; null for none')
 const output = NewOutput.nullish().describe("Form of the result, instead of the agent's: JSON that fits a schema")
 const title = requiredText(500)
 const taskId = z.string().describe('The task')
@@ -26,7 +26,7 @@ const taskId = z.string().describe('The task')
 export const CreateTask = z
   .object({
     title: title.describe('Short title of the task'),
-    description: text(100_000).nullish().describe('What is to be done'),
+    description: text(100_000).nullish().describe('The work to do'),
     priority: TaskPriority.optional().describe('Default: `medium`'),
     assignTo: assignee,
     assignedTo: assignee.describe('Another name of assignTo, which wins'),
@@ -40,7 +40,7 @@ export const UpdateTask = z
   .object({
     id: taskId,
     title: title.optional().describe('Short title of the task'),
-    description: text(100_000).nullish().describe('What is to be done'),
+    description: text(100_000).nullish().describe('The work to do'),
     status: TaskStatus.optional().describe('New status of the task'),
     priority: TaskPriority.optional().describe('How urgent the task is'),
     assignTo: assignee,
@@ -90,16 +90,16 @@ export const Task = z
   .object({
     id: z.string().describe('Id of the task'),
     title: z.string().describe('Short title of the task'),
-    description: z.string().describe('What is to be done'),
+    description: z.string().describe('The work to do'),
     status: TaskStatus.describe('Status of the task'),
     priority: TaskPriority.describe('How urgent the task is'),
-    assignedTo: z.string().nullable().describe('Id of the agent or member who works on the task; null for nobody'),
+    assignedTo: z.string().nullable().describe('Id of the agent or member who works on the task; null for none'),
     spaceId: z.string().nullable().describe('Id of the space that the task belongs to; null for none'),
     output: Output.nullable().describe('Form of the result; null for that of the agent'),
     organizationId: z.string().describe('Id of the organization that the task belongs to'),
     createdBy: z.string().describe('The user, or the agent whose tool made it'),
     executionId: z.string().nullable().describe('The run that works on it, or did'),
-    result: z.string().nullable().describe('What the run answered, if you can read the run'),
+    result: z.string().nullable().describe('Answer of the run, if you can read the run'),
     lastError: z.string().nullable().describe('Why the latest run that ended did not complete it'),
     lastExecutionId: z.string().nullable().describe('The latest run that ended'),
     createdAt: timestamp.describe('Time at which the task was created'),

@@ -22,7 +22,10 @@ const listTasks = defineTool(
   z.object({
     status: status.optional(),
     priority: priority.optional(),
-    assignedTo: z.string().optional().describe('`me` for you, `none` for nobody, or the id of an agent or a member'),
+    assignedTo: z
+      .string()
+      .optional()
+      .describe('`me` for you, `none` for no assignee, or the id of an agent or a member'),
     limit: z.int().min(1).max(MAX_ROWS).default(20),
     cursor: z.string().optional().describe('nextCursor of the page before'),
   }),
