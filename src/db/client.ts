@@ -5,7 +5,14 @@ import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Settings } from '../settings.ts'
 import { createFastClient, type FastMethod, type FastPathDriver, overrideMembers } from './fast-path/index.ts'
 import { TRANSACTION } from './limits.ts'
-import { MigrationError, migratePostgresql, migrateSqlite, requirePostgresql, requireSqlite } from './migrate.ts'
+import {
+  MigrationError,
+  migratePostgresql,
+  migrateSqlite,
+  requirePostgresql,
+  requireSqlite,
+  requireTransactions,
+} from './migrate.ts'
 import type { SqliteOptions } from './sqlite/adapter.ts'
 import { hasForeignLog, isOrphanedLog, logOf } from './sqlite/write-ahead-log.ts'
 
@@ -158,11 +165,13 @@ async function openPostgresql(
 ): Promise<Opened> {
   const prepare = migrate ? migratePostgresql : requirePostgresql
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
+  const pooled = directUrl !== url
   const [{ postgresqlAdapter, postgresqlClient }, { retryTransactions }] = await Promise.all([
     import('./postgresql/adapter.ts'),
     import('./postgresql/retry.ts'),
     prepare(directUrl),
+    pooled && requireTransactions(url),
   ])
-  const adapter = await postgresqlAdapter(url, connections, { pooled: directUrl !== url, ...options })
+  const adapter = await postgresqlAdapter(url, connections, { pooled, ...options })
   return { adapter, create: postgresqlClient, wrap: retryTransactions }
 }

@@ -99,9 +99,10 @@ export const requirePostgresql = (url: string): Promise<void> =>
   naming(hostsOf(url), () => inPostgresql(url, MIGRATIONS, false))
 
 async function inPostgresql(url: string, migrations: string, mayApply: boolean): Promise<void> {
-  const [{ PrismaPg }, { findWritableHost }] = await Promise.all([
+  const [{ PrismaPg }, { findWritableHost }, { sharesSessions }] = await Promise.all([
     import('@prisma/adapter-pg'),
     import('./postgresql/hosts.ts'),
+    import('./postgresql/pooler.ts'),
   ])
   const folder = join(migrations, 'postgresql')
   const adapter = await new PrismaPg({
@@ -113,15 +114,20 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
   try {
     const connection = await adapter.underlyingDriver().connect()
     const missing = async () => {
-      const history = await connection.query<{ found: boolean }>(
-        `SELECT to_regclass('"_prisma_migrations"') IS NOT NULL AS "found"`,
+      const history = await connection.query<{ found: boolean; pid: number }>(
+        `SELECT to_regclass('"_prisma_migrations"') IS NOT NULL AS "found", pg_backend_pid() AS "pid"`,
       )
+      // A pooler has a number of its own for the session.
+      const { processID } = connection as typeof connection & { processID: number | null }
+      if (history.rows[0]?.pid !== processID && (await sharesSessions(url))) throw new MigrationError(NO_SESSIONS)
       const applied = history.rows[0]?.found ? (await connection.query<Applied>(APPLIED)).rows : []
       return missingIn(folder, applied, mayApply)
     }
     try {
       while ((await missing()).length > 0) {
-        await connection.query(`BEGIN; SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
+        // Time limits of the role are for requests.
+        await connection.query(`BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
+          SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
         await connection.query(HISTORY.postgresql)
         const [name] = await missing()
         if (name) {
@@ -139,6 +145,21 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
     await adapter.dispose()
   }
 }
+
+const NO_SESSIONS =
+  'The database is behind a pooler that lends connections by transaction, where notices and prepared statements do not ' +
+  'work. Set DATABASE_DIRECT_URL to the address of PostgreSQL itself.'
+
+/** Throws unless transactions work through a pooler. */
+export const requireTransactions = (url: string): Promise<void> =>
+  naming(hostsOf(url), async () => {
+    const { refusesTransactions } = await import('./postgresql/pooler.ts')
+    if (await refusesTransactions(url))
+      throw new MigrationError(
+        'The database is behind a pooler that lends connections by statement, where transactions do not work. ' +
+          'Set its pool_mode to transaction.',
+      )
+  })
 
 /** Adds the database to errors, such as a file that is not a database, or a missing database or role. */
 async function naming(database: string, work: () => Promise<void>): Promise<void> {

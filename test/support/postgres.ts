@@ -174,7 +174,7 @@ export async function runSql(url: string, sql: string): Promise<object[]> {
 }
 
 /** The user of the process: the present one, unless that is root. */
-async function unprivilegedUser(): Promise<{ uid: number; gid: number } | undefined> {
+export async function unprivilegedUser(): Promise<{ uid: number; gid: number } | undefined> {
   if (process.getuid?.() !== 0) return undefined
   const users = (await readFile('/etc/passwd', 'utf8')).split('\n').map((line) => line.split(':'))
   const user = users.find(([name]) => name === 'postgres') ?? users.find(([name]) => name === 'nobody')
