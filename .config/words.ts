@@ -1,6 +1,7 @@
 /**
- * Checks that comments, documents and test titles are plain English (CONTRIBUTING.md, "English"). Prints the share of
- * five words that stand for a missing subject, and fails when a group has more than the maximum.
+ * Checks that comments, documents, descriptions of the API and test titles are plain English (CONTRIBUTING.md,
+ * "English"). Prints the share of five words that stand for a missing subject, and fails when a group has more than the
+ * maximum.
  */
 import { globSync, readFileSync } from 'node:fs'
 import { parseSync } from 'vite'
@@ -54,6 +55,9 @@ const texts: Text[] = documents.map((file) => ({
   file,
   text: readFileSync(file, 'utf8').replace(/^```.*?^```/gms, ''),
 }))
+const schema = 'schema.graphql'
+const descriptions = readFileSync(schema, 'utf8').matchAll(/"""(.*?)"""/gs)
+texts.push({ file: schema, text: [...descriptions].map(([, text]) => text).join('\n') })
 const problems: string[] = []
 for (const file of sources) {
   const { comments, program } = parseSync(file, readFileSync(file, 'utf8'))

@@ -61,7 +61,7 @@ const Approval = builder.prismaObject('Approval', {
     decidedAt: t.expose('decidedAt', { type: 'DateTime', nullable: true }),
     execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that waits, or did')),
     chat: t.field(rowIn(Chat, CHAT, 'chatId', 'The chat that the run is in')),
-    decider: t.field(rowIn(User, USER, 'decidedBy', 'Who decided')),
+    decider: t.field(rowIn(User, USER, 'decidedBy', 'The user who decided')),
   }),
 })
 

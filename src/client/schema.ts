@@ -14,7 +14,7 @@ const orgId = z.string().nullish().describe('Its organization, if you want to be
 const InitType = requiredEnum(
   ['empty', 'git', 'readme', 'starterKit'],
   'Invalid type. Must be: empty, git, readme, starterKit',
-).meta({ id: 'SpaceInitType', description: 'Which files a space begins with' })
+).meta({ id: 'SpaceInitType', description: 'Files with which a space begins' })
 
 /** POST /spaces/{spaceId}/init (service.md, "F"; contract.md section 6). */
 export const InitSpace = z
@@ -140,7 +140,7 @@ export const OneFile = z
 /** POST /files/write. */
 export const WriteSpaceFile = OneFile.extend({
   content: WriteFile.shape.content.describe('Content of the file, in the given encoding'),
-  encoding: WriteFile.shape.encoding.describe('How `content` is encoded. Default: `utf8`'),
+  encoding: WriteFile.shape.encoding.describe('Encoding of `content`. Default: `utf8`'),
 }).meta({ examples: [{ spaceId: 'k3Jx0aQ9mZr7TbYc2LwVn5', path: 'docs/plan.md', content: '# Plan' }] })
 
 export const OneFileResponse = FileResponse

@@ -203,7 +203,7 @@ export const Execution = z
         'Your run, whose agent, space or mission you cannot see any more: state, times and usage, without texts',
       ),
     depth: z.int().describe('Number of runs above this one in its tree'),
-    attempt: z.int().describe('How often a process began it'),
+    attempt: z.int().describe('Number of times that a process has started it'),
     executionTime: z.int().optional().describe('From begin to end, in milliseconds'),
     createdAt: timestamp.describe('Time at which the execution was created'),
     startedAt: timestamp.optional().describe('Time at which the run began'),
@@ -275,7 +275,7 @@ const seq = z.coerce
 export const ReadLogs = z.object({
   id: z.string().describe('The execution'),
   after: seq.optional().describe('Only events after this number'),
-  limit: queryInt(1, 10_000).optional().describe('How many events at most, 10000 by default; fewer if they are long'),
+  limit: queryInt(1, 10_000).optional().describe('Maximum number of events, 10000 by default; fewer if they are long'),
 })
 
 export const LogsResponse = ok({

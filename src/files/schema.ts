@@ -65,7 +65,7 @@ const spaceId = z.string().describe('The space')
 
 export const Encoding = z
   .enum(['utf8', 'base64'])
-  .meta({ id: 'FileEncoding', description: 'How the content of a file is encoded' })
+  .meta({ id: 'FileEncoding', description: 'Encoding of the content of a file' })
 
 export const ListFiles = z.object({
   id: spaceId,

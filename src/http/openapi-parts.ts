@@ -133,7 +133,7 @@ const errorResponse = (description: string, example?: errors.AppError): oas31.Re
 
 /** The errors by status, with their descriptions. */
 const ERRORS: Record<string, [name: string, description: string, example?: errors.AppError]> = {
-  400: ['BadRequest', 'What was sent is incomplete or wrong', errors.badRequest('Missing required field: name')],
+  400: ['BadRequest', 'The request is incomplete or wrong', errors.badRequest('Missing required field: name')],
   401: ['Unauthorized', 'No token, or no valid one', errors.unauthorized('Unauthorized. Invalid or expired token')],
   403: ['Forbidden', 'The role, or the scopes of the token, do not allow it', errors.lacksScopes(['tasks:write'])],
   404: ['NotFound', 'There is no such thing, or none that you can see', errors.notFound('Agent')],

@@ -52,14 +52,14 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   organizations: 'Your organization, and what it allows in its runs.',
   limits: 'Your rate limits.',
   audit: 'The log of changes in your organization, for its admins.',
-  events: 'What happens in your organization: the feed of what webhooks announce.',
+  events: 'Events of your organization: the feed of the events that webhooks announce.',
   webhooks: 'Addresses that receive the events of your organization, for its admins.',
-  profile: 'Who you are, and the organizations you belong to.',
+  profile: 'Your user, and the organizations that you belong to.',
   client: 'For client libraries. They take an ID token of your identity provider, too.',
   providers: 'Model providers with keys of your organization: what runs use in place of those of the server.',
   sessions: 'Signing in with a browser. A page of this service must send `X-Muster-Request: 1` with each POST.',
   secrets: 'Kept encrypted for runs, none of which reads them yet: names come back, values never do.',
-  usage: 'What runs used, by day, week or month. Takes an ID token of your identity provider, too.',
+  usage: 'Usage of runs, by day, week or month. Takes an ID token of your identity provider, too.',
   health: 'The state of this server. Needs no token.',
 }
 

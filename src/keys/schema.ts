@@ -32,7 +32,7 @@ export const Key = z
   .object({
     id: z.string().describe('Id of the key'),
     name: z.string().describe('Name of the key'),
-    preview: z.string().describe('How the token begins'),
+    preview: z.string().describe('First characters of the token'),
     scopes: z.array(z.string()).describe('Scopes of the key; `*` for everything'),
     tokenId: z.string().nullable().describe('The key with which it was made; null if it was made otherwise'),
     createdAt: timestamp.describe('Time at which the key was created'),

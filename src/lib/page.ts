@@ -8,7 +8,7 @@ export const MAX_ROWS = 1000
 
 /** The query fields of every list (contract.md section 1, "Lists"). */
 export const pageInput = {
-  limit: queryInt(1, MAX_ROWS).optional().describe('How many rows at most, 1000 by default; fewer if they are long'),
+  limit: queryInt(1, MAX_ROWS).optional().describe('Maximum number of rows, 1000 by default; fewer if they are long'),
   cursor: z.string().optional().describe('`nextCursor` of the page before'),
 }
 

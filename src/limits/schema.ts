@@ -10,7 +10,7 @@ export const Limit = z
       .describe('`default`: requests; `execute`: runs'),
     limit: z.int().describe('Maximum number in a window'),
     window: z.int().describe('Length of the window (seconds)'),
-    remaining: z.int().describe('How many are left in this window, as far as this server knows'),
+    remaining: z.int().describe('Number that is left in this window, as far as this server knows'),
     resetsAt: timestamp.describe('End of this window'),
   })
   .meta({ id: 'Limit', description: 'A rate limit as the caller has it' })

@@ -68,7 +68,7 @@ const Headers = z
     error: ({ code }) => (code === 'invalid_key' ? BAD_HEADER : undefined),
   })
   .refine(atMost(MAX_HEADERS), { error: `Invalid headers. At most ${MAX_HEADERS}` })
-  .describe(`What is sent with each request; \${NAME} stands for a credential`)
+  .describe(`Headers that are sent with each request; \${NAME} stands for a credential`)
 
 const BAD_CREDENTIAL =
   'Invalid credentials. A name must be letters, digits, _ and -, a letter first, and no header that the protocol sets'
@@ -149,9 +149,9 @@ const oauth = {
 }
 
 const fields = {
-  mcpType: requiredText(100).nullish().describe('What kind of server it is. Default: `custom`'),
+  mcpType: requiredText(100).nullish().describe('Type of the server. Default: `custom`'),
   name: requiredText(200).describe('Name of the MCP server'),
-  description: text(2000).nullish().describe('What the MCP server is for'),
+  description: text(2000).nullish().describe('Purpose of the MCP server'),
   isActive: bool().nullish().describe('Default: true. Runs leave out one that is not'),
   url: Url.describe('Where it is, http or https'),
   transport: Transport.optional().describe('Default: `streamable-http`'),
@@ -202,12 +202,12 @@ export const McpId = z.object({ id: mcpId })
 /** A well-known kind of server (contract-2.md section 1.16). */
 export const McpType = z
   .object({
-    mcpType: z.string().describe('What `mcpType` of a server is'),
-    name: z.string().describe('What people call it'),
+    mcpType: z.string().describe('Value of `mcpType` of a server'),
+    name: z.string().describe('Name for people'),
     url: z.string().describe('Where it is'),
     auth: z
       .enum(['none', 'bearer', 'oauth'])
-      .describe('What it asks for: nothing, a token that you make there, or a token that it gives after a sign-in'),
+      .describe('Kind of authentication: none, a token that you make there, or a token that it gives after a sign-in'),
   })
   .meta({ id: 'McpType', description: 'A well-known MCP server' })
 
@@ -220,7 +220,7 @@ export const Mcp = z
     id: z.string().describe('Id of the MCP server'),
     mcpType: z.string().describe('Type of the MCP server, such as `github`'),
     name: z.string().describe('Name of the MCP server'),
-    description: z.string().nullable().describe('What the MCP server is for'),
+    description: z.string().nullable().describe('Purpose of the MCP server'),
     isActive: z.boolean().describe('Whether runs can use the MCP server'),
     ownerId: z.string().describe('Id of the user who added the MCP server'),
     organizationId: z.string().describe('Id of the organization that the MCP server belongs to'),
@@ -244,7 +244,7 @@ export const Mcp = z
       .describe('Your connection to a server with `auth: oauth`; `expired`: connect again'),
     connectedAs: z.string().nullable().describe('Name of your account there, if it is known'),
     permissions: z.array(Permission).describe('Whether a call of its tools needs a decision'),
-    usageCount: z.int().describe('How many runs have connected to it'),
+    usageCount: z.int().describe('Number of runs that have connected to it'),
     createdAt: timestamp.describe('Time at which the MCP server was created'),
     updatedAt: timestamp.describe('Time of the last change to the MCP server'),
   })
@@ -254,7 +254,7 @@ export const Mcp = z
 export const McpTool = z
   .object({
     name: z.string().describe('Name of the tool'),
-    description: z.string().describe('What the tool does'),
+    description: z.string().describe('Description of the tool'),
     inputSchema: z.record(z.string(), z.unknown()).describe('JSON Schema'),
   })
   .meta({ id: 'McpTool', description: 'A tool of an MCP server' })

@@ -131,7 +131,7 @@ export const Mission = z
     tokenId: z.string().nullable().describe('The key it was last written with; for its owner and admins'),
     status: MissionStatus.describe('State of the mission'),
     pauseReason: z.string().optional().describe('Why the mission is paused'),
-    lastStatus: z.enum(['completed', 'failed', 'cancelled']).nullable().describe('How its latest run ended'),
+    lastStatus: z.enum(['completed', 'failed', 'cancelled']).nullable().describe('End of its latest run'),
     lastError: z
       .string()
       .nullable()

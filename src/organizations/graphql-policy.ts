@@ -9,7 +9,7 @@ import * as schema from './schema.ts'
 
 enumFromZod('ForeignAgents', schema.ForeignAgents, 'Which built-in tools agents of other organizations have')
 enumFromZod('AttachmentsPolicy', schema.Attachments, 'Whether what is attached stays at its version')
-const Policy = objectFromZod('Policy', schema.Policy, 'What an organization allows in its runs', {
+const Policy = objectFromZod('Policy', schema.Policy, 'Rules for the runs of an organization', {
   extensions: { scopes: ['organization:read'] },
 })
 const UpdateInput = inputFromZod('UpdatePolicyInput', schema.UpdatePolicy, 'What to change of a policy; the rest stays')
@@ -24,9 +24,11 @@ export const OrganizationMember = objectFromZod(
   },
 )
 
-enumFromZod('ThingKind', schema.ThingKind, 'What kind of thing somebody owns')
+enumFromZod('ThingKind', schema.ThingKind, 'Kind of thing that a user owns')
 const extensions = { scopes: ['organization:read'] as const }
-const ThingCount = objectFromZod('ThingCount', schema.ThingCount, 'How much somebody owns of a kind', { extensions })
+const ThingCount = objectFromZod('ThingCount', schema.ThingCount, 'Number of things of one kind that a user owns', {
+  extensions,
+})
 const FormerMember = objectFromZod('FormerMember', schema.FormerMember, 'A former member who still owns objects', {
   extensions,
 })

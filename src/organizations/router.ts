@@ -112,7 +112,7 @@ export const organizations = router({
     .query(({ ctx, input }) => invitations.list(ctx.actor, ctx.deps, input)),
 
   createInvitation: tokenProcedure('members:write')
-    .meta(restMeta('POST', INVITATIONS, 'Invite somebody by e-mail', IS_MEMBER))
+    .meta(restMeta('POST', INVITATIONS, 'Invite a person by e-mail', IS_MEMBER))
     .input(schema.CreateInvitation)
     .output(schema.InvitationCreated)
     .mutation(({ ctx, input }) =>

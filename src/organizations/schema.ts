@@ -137,7 +137,7 @@ export const FormerMember = z
     userId: z.string().describe('Id of the former member'),
     name: z.string().describe('Name of the former member'),
     email: z.string().describe('Their e-mail'),
-    things: z.array(ThingCount).describe('How much they own, by kind'),
+    things: z.array(ThingCount).describe('Number of their things, by kind'),
   })
   .meta({ id: 'FormerMember', description: 'A former member' })
 
@@ -154,7 +154,7 @@ export const FormerMembersResponse = ok({
   members: z.array(FormerMember).describe('Former members who left resources behind'),
 })
 export const ThingsResponse = ok({ things: z.array(Thing).describe('Resources on this page') })
-export const TakenOver = ok({ taken: z.array(ThingCount).describe('How much the caller owns now, by kind') })
+export const TakenOver = ok({ taken: z.array(ThingCount).describe("Number of the caller's things now, by kind") })
 
 /** GET /organizations/{id}/invitations (contract-2.md section 3.5). */
 export const ListInvitations = z.object({ id, ...pageInput })

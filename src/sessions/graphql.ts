@@ -7,11 +7,11 @@ import '../profile/graphql.ts'
 import { sessions } from './router.ts'
 import * as schema from './schema.ts'
 
-enumFromZod('SignInMethod', schema.BrowserSession.shape.method, 'How somebody signed in')
+enumFromZod('SignInMethod', schema.BrowserSession.shape.method, 'Way of signing in')
 
 const BrowserSession = objectFromZod('BrowserSession', schema.BrowserSession, 'A browser in which you have signed in')
 objectFromZod('SessionUser', schema.CurrentSession.shape.user, 'You')
-const CurrentSession = objectFromZod('CurrentSession', schema.CurrentSession, 'Who you are, and where')
+const CurrentSession = objectFromZod('CurrentSession', schema.CurrentSession, 'Your user, and your organization')
 const PasswordInput = inputFromZod('SetPasswordInput', schema.ChangePassword, 'A new password')
 
 builder.queryFields((t) => ({

@@ -12,7 +12,7 @@ export const TaskStatus = z
 
 export const TaskPriority = z
   .enum(['low', 'medium', 'high', 'urgent'], { error: 'Invalid priority. Must be: low, medium, high, urgent' })
-  .meta({ id: 'TaskPriority', description: 'How urgent a task is' })
+  .meta({ id: 'TaskPriority', description: 'Urgency of a task' })
 
 const assignee = z
   .string()
@@ -42,7 +42,7 @@ export const UpdateTask = z
     title: title.optional().describe('Short title of the task'),
     description: text(100_000).nullish().describe('The work to do'),
     status: TaskStatus.optional().describe('New status of the task'),
-    priority: TaskPriority.optional().describe('How urgent the task is'),
+    priority: TaskPriority.optional().describe('Urgency of the task'),
     assignTo: assignee,
     assignedTo: assignee.describe('Another name of assignTo, which wins'),
     spaceId: z.string().nullish().describe('Id of the space that the task belongs to; null for none'),
@@ -92,7 +92,7 @@ export const Task = z
     title: z.string().describe('Short title of the task'),
     description: z.string().describe('The work to do'),
     status: TaskStatus.describe('Status of the task'),
-    priority: TaskPriority.describe('How urgent the task is'),
+    priority: TaskPriority.describe('Urgency of the task'),
     assignedTo: z.string().nullable().describe('Id of the agent or member who works on the task; null for none'),
     spaceId: z.string().nullable().describe('Id of the space that the task belongs to; null for none'),
     output: Output.nullable().describe('Form of the result; null for that of the agent'),

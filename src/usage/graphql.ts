@@ -9,8 +9,8 @@ import * as schema from './schema.ts'
 
 enumFromZod('UsagePeriod', schema.Period, 'What is added up')
 objectFromZod('UsageTotals', schema.Totals, 'All of it')
-const AgentUsage = objectFromZod('AgentUsage', schema.AgentUsage, 'What the runs of one agent used')
-objectFromZod('ModelUsage', schema.ModelUsage, 'What the runs on one model used')
+const AgentUsage = objectFromZod('AgentUsage', schema.AgentUsage, 'Usage of the runs of one agent')
+objectFromZod('ModelUsage', schema.ModelUsage, 'Usage of the runs on one model')
 objectFromZod('UserUsage', schema.UserUsage, 'What the runs of one user used')
 objectFromZod('UsageEntry', schema.UsageEntry, 'What the runs of a period used', {
   fields: { byAgent: { rows: 20 }, byModel: { rows: 5 }, byUser: { rows: 20 } },

@@ -117,7 +117,7 @@ export const DeliveryAttempt = z
   .object({
     at: timestamp.describe('When it began'),
     status: z.int().nullable().describe('HTTP status of the answer; null if there was none'),
-    durationMs: z.int().describe('How long it took (ms)'),
+    durationMs: z.int().describe('Duration (ms)'),
     error: z.string().optional().describe('Why it failed'),
     response: z.string().describe('The first KB of the answer'),
   })
@@ -162,4 +162,4 @@ export const ReplayDeliveries = z
 
 export const DeliveriesResponse = ok({ deliveries: z.array(WebhookDelivery).describe('Newest first'), nextCursor })
 export const DeliveryResponse = ok({ delivery: WebhookDelivery.describe('The delivery') })
-export const DeliveriesReplayed = ok({ count: z.int().describe('How many deliveries will be sent again') })
+export const DeliveriesReplayed = ok({ count: z.int().describe('Number of deliveries that will be sent again') })
