@@ -31,7 +31,7 @@ describe.runIf(hasPgbouncer && hasPostgres)('behind PgBouncer', () => {
     }
   }
 
-  it('a server migrates, runs and listens by transaction, with more connections than the pooler has', async () => {
+  it('a server migrates, runs and listens by transaction, beyond the connections of the pooler', async () => {
     await using folder = await createFolder()
     await using model = await startModelServer()
     await using server = await startServer({

@@ -94,7 +94,7 @@ describe('a new installation', () => {
     expect((await call(server, token)).status).toBe(200)
   })
 
-  test('obeys the command line beside it, which creates organizations, users and tokens and revokes them', async () => {
+  test('obeys the command line beside it, which creates and ends organizations, users and tokens', async () => {
     const run = (...args: string[]) => admin(folder.path, ...args)
     const { organization } = await run('org', 'create', 'Acme Works')
     expect(organization).toEqual({ id: expect.any(String), name: 'Acme Works', slug: 'acme-works' })

@@ -408,7 +408,7 @@ describe('A pass of a server', () => {
     await db.webhookDelivery.createMany({
       data: [{ ...delivery, id: 'pending', webhookId: 'pending', status: 'pending' } as never],
     })
-    /** Returns what is left some time from now. */
+    /** Returns the rows that are left after some time. */
     const leftAfter = async (time: number) => {
       const later = { now: () => new Date(Date.now() + time) }
       const deliverer = createDeliverer({ ...passes.deps, pause: awake(passes.deps), clock: later }, bodyOf)
