@@ -132,8 +132,9 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     const started = performance.now()
     const ip = addressOf(req, settings)
     deps.telemetry.request?.(res, req.method ?? '', () => routeOf(req.method ?? '', pathOf(req)))
+    let forget: (() => void) | undefined
     res.on('close', () => {
-      unread.forget(res)
+      forget?.()
       logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) })
     })
     try {
@@ -147,7 +148,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       }
       if (allowCrossOrigin(req, res)) return
       const context = createContext(deps, { requestId, ip, readCookie }, req, res)
-      unread.watch(res, context.authenticate)
+      forget = unread.watch(res, context.authenticate)
       await route(context, req, res)
       if (res.writableLength > LARGE) unread.check()
     } catch (error) {

@@ -3,6 +3,7 @@ import type { Bus } from '../bus/index.ts'
 import { type Db, Prisma, type Role } from '../db/client.ts'
 import { unavailable } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
+import { createRegistry } from '../lib/registry.ts'
 import { type Actor, hasExpired } from './actor.ts'
 
 /** Interval at which the tokens of open streams are checked (ms): they must end within 5 s (contract.md section 1). */
@@ -25,10 +26,11 @@ type Watch = { actor: Actor; controller: AbortController }
  */
 export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: Logger }): Revocations {
   const { db, clock, bus, log } = deps
-  const watches = new Set<Watch>()
+  const watches = createRegistry<number, Watch>()
+  let begun = 0
 
   async function look(): Promise<void> {
-    const looked = [...watches]
+    const looked = watches.values()
     const now = clock.now()
     const byToken = await rolesOfTokens(looked.flatMap(({ actor }) => actor.tokenId || []))
     const byUser = await rolesOfUsers(looked.flatMap(({ actor }) => (actor.tokenId ? [] : actor.userId)))
@@ -77,9 +79,9 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
     watch(actor, controller) {
       const { signal } = controller
       if (signal.aborted) return signal
-      const watch = { actor, controller }
-      watches.add(watch)
-      signal.addEventListener('abort', () => watches.delete(watch))
+      const key = begun++
+      watches.set(key, { actor, controller })
+      signal.addEventListener('abort', () => watches.delete(key))
       return signal
     },
     stop() {

@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import type { Logger } from 'pino'
 import type { Actor } from '../auth/actor.ts'
+import { createRegistry } from '../lib/registry.ts'
 import type { Settings } from '../settings.ts'
 
 /** How often open responses are examined (ms). */
@@ -13,6 +14,7 @@ const TOKEN_SHARE = 1 / 4
 const SMALL = 64 * 1024
 
 type Open = {
+  readonly key: number
   readonly res: ServerResponse
   /** Authenticates the caller; null afterwards. */
   authenticate: (() => Promise<Actor>) | null
@@ -60,10 +62,11 @@ export function drained(res: ServerResponse): Promise<void> {
 }
 
 export type UnreadLimit = {
-  /** Watches a response. `authenticate` gives the caller whose limits it counts against. */
-  watch(res: ServerResponse, authenticate: () => Promise<Actor>): void
-  /** Forgets a response that has closed. */
-  forget(res: ServerResponse): void
+  /**
+   * Watches a response until the returned function is called, once it has closed. `authenticate` gives the caller whose
+   * limits it counts against.
+   */
+  watch(res: ServerResponse, authenticate: () => Promise<Actor>): () => void
   /** Examines all open responses now. */
   check(): void
 }
@@ -78,12 +81,13 @@ export function createUnreadLimit(
   log: Logger,
   maxStall = MAX_STALL,
 ): UnreadLimit {
-  const responses = new Map<ServerResponse, Open>()
+  const responses = createRegistry<number, Open>()
+  let watched = 0
   let timer: NodeJS.Timeout | null = null
 
   function end(open: Open, reason: string): void {
     const { res, unsent, groups } = open
-    responses.delete(res)
+    responses.delete(open.key)
     log.warn({ unsent, group: groups?.[1], path: res.req.url?.split('?', 1)[0] }, `ended an unread response: ${reason}`)
     res.destroy()
   }
@@ -108,7 +112,7 @@ export function createUnreadLimit(
 
   /** Ends responses of each group, idle for longest first, until the group is within its limit or has one left. */
   function shed(unread: readonly Open[], level: 0 | 1, limit: number): void {
-    const left = unread.filter(({ res }) => responses.has(res))
+    const left = unread.filter(({ key }) => responses.has(key))
     const totals = new Map<string, { bytes: number; count: number }>()
     for (const { groups, unsent } of left) {
       if (!groups) continue
@@ -126,11 +130,11 @@ export function createUnreadLimit(
 
   return {
     watch(res, authenticate) {
-      const open: Open = { res, authenticate, groups: null, unsent: 0, taken: -1, queued: 0, progressAt: 0 }
-      responses.set(res, open)
+      const key = watched++
+      responses.set(key, { key, res, authenticate, groups: null, unsent: 0, taken: -1, queued: 0, progressAt: 0 })
       timer ??= setInterval(check, Math.min(INTERVAL, maxStall)).unref()
+      return () => responses.delete(key)
     },
-    forget: (res) => void responses.delete(res),
     check,
   }
 }

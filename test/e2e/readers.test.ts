@@ -21,8 +21,10 @@ test('a client that reads nothing is disconnected, and one that reads a little a
   let ended = 0
   const server = createServer((_, res) => {
     responses.push(res)
-    res.on('close', () => limit.forget(res))
-    limit.watch(res, () => Promise.reject(new Error('nobody')))
+    res.on(
+      'close',
+      limit.watch(res, () => Promise.reject(new Error('nobody'))),
+    )
     attend(res, new AbortController().signal)
     writeEvents(res, endless()).finally(() => ended++)
   })

@@ -21,8 +21,10 @@ async function startAnswering(limit: UnreadLimit) {
   const answers: ServerResponse[] = []
   const server = createServer((req, res) => {
     const [, bytes, organizationId, tokenId] = (req.url ?? '').split('/')
-    res.on('close', () => limit.forget(res))
-    limit.watch(res, async () => ({ organizationId, tokenId, userId: '' }) as unknown as Actor)
+    res.on(
+      'close',
+      limit.watch(res, async () => ({ organizationId, tokenId, userId: '' }) as unknown as Actor),
+    )
     answers.push(res)
     res.setHeader('Content-Length', Number(bytes))
     finish(res, 'x'.repeat(Number(bytes)))

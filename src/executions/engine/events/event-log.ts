@@ -4,6 +4,7 @@ import { type Db, Prisma, type Tx } from '../../../db/client.ts'
 import { padToPowerOfTwo } from '../../../db/fast-path/index.ts'
 import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
+import { createRegistry } from '../../../lib/registry.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -152,7 +153,7 @@ export type EventLogDeps = {
  */
 export function createEventLog(deps: EventLogDeps): EventLog {
   const { db, clock, log } = deps
-  const streams = new Map<string, RunStream>()
+  const streams = createRegistry<string, RunStream>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
   /** The running transaction of a flush. */
@@ -210,7 +211,7 @@ export function createEventLog(deps: EventLogDeps): EventLog {
     const all = wanted === 'all'
     wanted = null
     const begun = performance.now()
-    const due = [...streams.values()].filter((stream) => hasUnpersisted(stream) && (all || isAwaited(stream)))
+    const due = streams.values().filter((stream) => hasUnpersisted(stream) && (all || isAwaited(stream)))
     for (const part of chunk(due, MAX_IN_TRANSACTION)) {
       storing = store(part.filter(hasUnpersisted))
       await storing

@@ -92,11 +92,11 @@ export async function whenEnded(
   { id }: ExecutionRow,
   signals: readonly AbortSignal[],
 ): Promise<ExecutionRow> {
-  const patience = AbortSignal.any([...signals, stopped])
   for (;;) {
-    using notice = notices.expect(id, patience)
-    const here = await raceAbort(live.ended(id), patience)
+    // A local run ends with this process. Combined signals would keep the whole request in memory until a full collection.
+    const here = await raceAbort(live.ended(id), ...signals)
     if (here) return here
+    using notice = notices.expect(id, AbortSignal.any([...signals, stopped]))
     const current = await db.execution.findUniqueOrThrow({ where: { id } })
     if (current.terminalSeq !== null || signals.some(({ aborted }) => aborted)) return current
     if (stopped.aborted) throw unavailable()

@@ -1,6 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { raceAbort } from '../../../lib/race-abort.ts'
+import { createRegistry } from '../../../lib/registry.ts'
 import type { EventLog } from '../events/event-log.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { AgentRow } from '../queue/claims.ts'
@@ -32,7 +33,7 @@ export type Live = ReturnType<typeof createLive>
 
 /** Tracks the runs of this process and the slots reserved for runs that are about to start. */
 export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps) {
-  const runs = new Map<string, Run>()
+  const runs = createRegistry<string, Run>()
   /** Number of runs that are being claimed, and the number of slots reserved for them. */
   let claiming = 0
   let places = 0
@@ -63,7 +64,7 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
   }
 
   return {
-    ids: (): string[] => [...runs.keys()],
+    ids: (): string[] => runs.values().map(({ row }) => row.id),
     has: (id: string): boolean => runs.has(id),
     stop: abort,
     /** Cancels a run, even if it is just starting. */
@@ -76,7 +77,7 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
     /** Number of slots in use. */
     taken: (): number => runs.size + places,
     /** Returns the rows whose leases this process holds. */
-    heldRows: (): ExecutionRow[] => [...runs.values()].map(({ row }) => row),
+    heldRows: (): ExecutionRow[] => runs.values().map(({ row }) => row),
 
     /**
      * Executes a task that claims a run and starts it with `launch`. If `hasCapacity`, a slot is reserved for the run
@@ -105,7 +106,7 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
     /** Resolves when no run is live or starting, or shortly after the signal aborts. */
     async quiet(signal: AbortSignal): Promise<void> {
       while ((runs.size || claiming) && !signal.aborted) {
-        await raceAbort(Promise.all([...runs.values()].map((run) => run.ended)), signal)
+        await raceAbort(Promise.all(runs.values().map((run) => run.ended)), signal)
         await setImmediate()
       }
     },

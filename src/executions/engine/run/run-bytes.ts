@@ -1,8 +1,9 @@
 import { AppError } from '../../../errors.ts'
+import { createRegistry } from '../../../lib/registry.ts'
 import type { MessageData } from '../events/events.ts'
 
 /** Amount of text that one run holds in this process. */
-export type RunText = { size: number; readonly controller: AbortController }
+export type RunText = { readonly id: number; size: number; readonly controller: AbortController }
 
 export type RunBytes = {
   open(controller: AbortController): RunText
@@ -24,12 +25,13 @@ const tooMuch = (size: number, limit: number) =>
  * one byte, as V8 stores most text. A stopped run fails with code `too_large`.
  */
 export function createRunBytes(limit: number): RunBytes {
-  const texts = new Set<RunText>()
+  const texts = createRegistry<number, RunText>()
+  let opened = 0
   let total = 0
 
   function stopLargest(): void {
     let largest: RunText | undefined
-    for (const text of texts) if (text.size > (largest?.size ?? 0)) largest = text
+    for (const text of texts.values()) if (text.size > (largest?.size ?? 0)) largest = text
     if (!largest) return
     // A stopped run no longer counts, so that the next message of another run does not stop that one too.
     close(largest)
@@ -37,19 +39,19 @@ export function createRunBytes(limit: number): RunBytes {
   }
 
   function close(text: RunText): void {
-    if (texts.delete(text)) total -= text.size
+    if (texts.delete(text.id)) total -= text.size
   }
 
   return {
     close,
     open(controller) {
-      const text: RunText = { size: 0, controller }
-      texts.add(text)
+      const text: RunText = { id: opened++, size: 0, controller }
+      texts.set(text.id, text)
       return text
     },
     add(text, data) {
       const size = sizeOf(data)
-      if (!size || !texts.has(text)) return
+      if (!size || !texts.has(text.id)) return
       text.size += size
       total += size
       if (total > limit) stopLargest()
