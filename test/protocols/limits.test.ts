@@ -64,6 +64,16 @@ describe('every door', () => {
     expect(statuses[9]).toBe(429)
   })
 
+  it('POST /a2a runs nothing if it is to notify a private address', async () => {
+    const { token, userId } = await server.member()
+    const { path, headers, body } = CASES['POST /a2a/agents/{id}']!.run!(things(), 'private', 'Hi') as any
+    const configuration = { taskPushNotificationConfig: { url: 'http://127.0.0.1:1/' } }
+    const asked = { ...body, params: { ...body.params, configuration } }
+    const answer = await send('POST /a2a', { path, headers, body: asked }, token)
+    expect(JSON.stringify(answer.body)).toContain('Must not be a private address')
+    expect(await server.service.deps.db.execution.count({ where: { userId } })).toBe(0)
+  })
+
   it('POST /mcp counts each message of a batch for RATE_LIMIT', async () => {
     const { path, headers, body } = CASES['POST /mcp']!.ask(things())
     const batch = (length: number) => ({ path, headers: headers ?? {}, body: Array.from({ length }, () => body) })

@@ -34,6 +34,7 @@ import { createCaller } from '../../router.ts'
 import { publicAddress } from '../../settings.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
 import { deletePush, listPushes, setPush } from '../../webhooks/push.ts'
+import { checkAddress } from '../../webhooks/service.ts'
 import { followParts } from '../shared/run-parts.ts'
 import { startRun } from '../shared/runs.ts'
 import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
@@ -76,7 +77,8 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
   async function send(params: SendMessageRequest, version: string): Promise<ExecutionRow> {
     const config = params.configuration?.taskPushNotificationConfig
     if (!config) return startOf(params)
-    toPush(config, '', version, '')
+    const { url } = toPush(config, '', version, '')
+    await translated(context, async () => checkAddress(url, deps))
     // From a place before the run, so that none of its events is missing.
     const from = await endOfEvents(deps.db, deps.settings, actor.organizationId)
     const row = await startOf(params)
