@@ -317,6 +317,16 @@ describe.each(['1.0', '0.3'] as const)('push notifications of version %s', (vers
         expect((await asBen(method, `/api/v1/webhooks/${id}${at}`)).status).toBe(404)
   })
 
+  it('are set and deleted by no token that only reads', async () => {
+    const { id: taskId } = (await (await connect(version)).sendMessage(say('Hello'))) as Task
+    const reader = await connect(version, await server.member({ organization: 'Acme', scopes: ['executions:read'] }))
+    const none = { tenant: '', taskId, id: 'x' }
+    await expect(reader.createTaskPushNotificationConfig({ ...config().config, taskId })).rejects.toThrow(/403/)
+    await expect(reader.deleteTaskPushNotificationConfig(none)).rejects.toThrow(/403/)
+    const listed = await reader.listTaskPushNotificationConfig({ ...none, pageSize: 0, pageToken: '' })
+    expect(listed.configs).toEqual([])
+  })
+
   it('are at most ten of one caller for one task', async () => {
     const client = await connect(version)
     const { id: taskId } = (await client.sendMessage(say('Hello'))) as Task

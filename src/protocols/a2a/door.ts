@@ -17,6 +17,14 @@ import { createHandler } from './handler.ts'
 /** Methods that start a run, of both versions. */
 const SENDS: ReadonlySet<unknown> = new Set(['SendMessage', 'SendStreamingMessage', 'message/send', 'message/stream'])
 
+/** Methods that set and delete push notifications, of both versions. */
+const PUSH_CHANGES: ReadonlySet<unknown> = new Set([
+  'CreateTaskPushNotificationConfig',
+  'DeleteTaskPushNotificationConfig',
+  'tasks/pushNotificationConfig/set',
+  'tasks/pushNotificationConfig/delete',
+])
+
 /**
  * Serves an agent by the Agent2Agent protocol (contract-2.md section 6.4): its card, and JSON-RPC for clients of versions 1.0
  * and 0.3. Throws 401, 403, 404 and 405.
@@ -38,6 +46,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     requireScope(actor, 'agents:execute')
     await context.countRun?.(actor)
   }
+  if (PUSH_CHANGES.has(body.method)) requireScope(actor, 'executions:write', 'agents:execute')
 
   const header = req.headers[A2A_VERSION_HEADER.toLowerCase()]
   const requestedVersion = (Array.isArray(header) ? header[0] : header) || '0.3'
