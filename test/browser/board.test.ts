@@ -1,6 +1,6 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Door, hasBrowser, launch, ownerOf, visit } from '../support/browser.ts'
+import { type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -23,19 +23,19 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
 
   it("changes a card's status when the card is dragged to another column", async () => {
     const id = await create({ title: 'Drag me' })
-    const { page, context, complaints } = await visit(browser, owner, '/app/tasks')
+    const { page, complaints } = await visit(browser, owner, '/app/tasks')
     const card = page.locator(`[data-task="${id}"]`)
     await card.waitFor()
     await card.dragTo(page.locator('[data-status=in_progress]'))
     await expect.poll(() => statusOf(id)).toBe('in_progress')
     await page.locator(`[data-status=in_progress] [data-task="${id}"]`).waitFor()
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('moves a card by the keyboard alone', async () => {
     const id = await create({ title: 'Move me' })
-    const { page, context } = await visit(browser, owner, '/app/tasks')
+    const { page } = await visit(browser, owner, '/app/tasks')
     await page.getByRole('button', { name: 'Actions for Move me' }).focus()
     await page.keyboard.press('Enter')
     await page.getByRole('menuitem', { name: 'In progress' }).waitFor()
@@ -43,12 +43,12 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await page.keyboard.press('ArrowUp')
     await page.keyboard.press('Enter')
     await expect.poll(() => statusOf(id)).toBe('in_progress')
-    await context.close()
+    await leave(page)
   })
 
   it('writes a task, assigns it to an agent, runs it, and shows its result in place', async () => {
     await request(server, 'POST', '/api/v1/agents', { body: { name: 'Worker', systemPrompt: 'x' } })
-    const { page, context } = await visit(browser, owner, '/app/tasks')
+    const { page } = await visit(browser, owner, '/app/tasks')
     await page.getByRole('button', { name: 'New task' }).click()
     await page.getByLabel('Title').fill('Say hello')
     await page.getByRole('dialog').getByLabel('Assigned to').selectOption({ label: 'Worker' })
@@ -56,6 +56,6 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await page.getByRole('button', { name: 'Say hello', exact: true }).click()
     await page.getByRole('button', { name: 'Run the agent' }).click()
     await page.getByRole('region', { name: 'Result' }).getByText('offline model').waitFor()
-    await context.close()
+    await leave(page)
   })
 })

@@ -11,6 +11,7 @@ import {
   hasBrowser,
   lastAnswer,
   launch,
+  leave,
   ownerOf,
   say,
   visit,
@@ -47,13 +48,13 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   })
 
   it('accepts a message on its first page, and shows the answer and the next steps', async () => {
-    const { page, context, complaints } = await visit(browser, owner)
+    const { page, complaints } = await visit(browser, owner)
     await say(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     await page.getByText('Next steps').waitFor()
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('loses and repeats no word over a reload and a cut connection in mid-answer', async () => {
@@ -93,7 +94,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const body = { name: 'Asker', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
     const { id } = (await request(server, 'POST', '/api/v1/agents', { body })).body
     model.script({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }, { tokens: 'All done.' })
-    const { page, context, complaints } = await visit(browser, owner, `/app?agent=${id}`)
+    const { page, complaints } = await visit(browser, owner, `/app?agent=${id}`)
     await page.getByRole('button', { name: 'Talk to Asker' }).waitFor()
     await say(page, 'Go')
     const card = page.getByRole('group', { name: 'Approval of echo' })
@@ -104,11 +105,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('All done.')
     expect(mcp.calls).toEqual([{ tool: 'echo', input: { text: 'Edited' } }])
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('sends a dropped file with the message', async () => {
-    const { page, context } = await visit(browser, owner)
+    const { page } = await visit(browser, owner)
     await composer(page).waitFor()
     const data = await page.evaluateHandle(() => {
       const transfer = new DataTransfer()
@@ -126,7 +127,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
         async () => (await request(server, 'GET', `/api/v1/executions?chatId=${chatId}`)).body.executions[0]?.mediaIds,
       )
       .toHaveLength(1)
-    await context.close()
+    await leave(page)
   })
 
   it('sends the reason of a denied call to the model', async () => {
@@ -136,7 +137,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const { id } = (await request(server, 'POST', '/api/v1/agents', { body })).body
     model.script({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }, { tokens: 'Then not.' })
     const asked = model.requests.length
-    const { page, context } = await visit(browser, owner, `/app?agent=${id}`)
+    const { page } = await visit(browser, owner, `/app?agent=${id}`)
     await page.getByRole('button', { name: 'Talk to Denied' }).waitFor()
     await say(page, 'Go')
     const card = page.getByRole('group', { name: 'Approval of echo' })
@@ -146,11 +147,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('Then not.')
     expect(mcp.calls).toEqual([])
     expect(JSON.stringify((await model.request(asked + 1)).body)).toContain('Not today')
-    await context.close()
+    await leave(page)
   })
 
   it('keeps the words of a stopped answer, with a note', async () => {
-    const { page, context } = await visit(browser, owner)
+    const { page } = await visit(browser, owner)
     model.script({ tokens: words(0, 10), end: 'hang' })
     await say(page, 'Count')
     await expect.poll(() => lastAnswer(page)).toContain('w9')
@@ -160,11 +161,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.reload()
     await page.getByText('Stopped.').waitFor()
     await expectEachOnce(page, 10)
-    await context.close()
+    await leave(page)
   })
 
   it('shows a pasted image and collapsed reasoning after a reload', async () => {
-    const { page, context, complaints } = await visit(browser, owner)
+    const { page, complaints } = await visit(browser, owner)
     await composer(page).waitFor()
     await composer(page).evaluate((element, base64) => {
       const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))
@@ -185,11 +186,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.getByText('Reasoning').click()
     await page.getByText('It is a dot.').waitFor()
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('starts a branch with an edited message, and both branches can be read', async () => {
-    const { page, context } = await visit(browser, owner)
+    const { page } = await visit(browser, owner)
     model.script({ tokens: 'First answer.' }, { tokens: 'Second answer.' })
     await say(page, 'One')
     await expect.poll(() => lastAnswer(page)).toContain('First answer.')
@@ -200,7 +201,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('Second answer.')
     await page.getByRole('button', { name: 'Earlier branch' }).click()
     await expect.poll(() => lastAnswer(page)).toContain('First answer.')
-    await context.close()
+    await leave(page)
   })
 })
 

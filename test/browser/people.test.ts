@@ -2,7 +2,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { composer, type Door, hasBrowser, launch, ownerOf, visit } from '../support/browser.ts'
+import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -21,7 +21,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
   })
 
   it('lets an admin invite a person, who accepts in another browser', async () => {
-    const { page, context, complaints } = await visit(browser, owner, '/app/settings/members')
+    const { page, complaints } = await visit(browser, owner, '/app/settings/members')
     await page.getByRole('button', { name: 'Invite a person' }).click()
     await page.getByLabel('E-mail').fill('grace@example.com')
     await page.getByLabel('Role', { exact: true }).selectOption({ label: 'Admin' })
@@ -39,17 +39,17 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await guest.page.goto('/app/settings/members')
     await guest.page.getByLabel('Role: Grace Hopper').waitFor()
     expect(guest.complaints).toEqual([])
-    await guest.context.close()
+    await leave(guest.page)
 
     await page.reload()
     await page.getByLabel('Role: Grace Hopper').waitFor()
     expect(await page.getByText('No invitation is open.').count()).toBe(1)
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('refuses an invitation that was withdrawn', async () => {
-    const { page, context } = await visit(browser, owner, '/app/settings/members')
+    const { page } = await visit(browser, owner, '/app/settings/members')
     await page.getByRole('button', { name: 'Invite a person' }).click()
     await page.getByLabel('E-mail').fill('eve@example.com')
     await page.getByRole('button', { name: 'Invite', exact: true }).click()
@@ -61,8 +61,8 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const guest = await visit(browser, { url: server.url, cookie: '' }, pathname + hash)
     await guest.page.getByRole('alert').filter({ hasText: /\w/ }).waitFor()
     expect(await guest.page.getByRole('button', { name: 'Accept the invitation' }).isVisible()).toBe(false)
-    await context.close()
-    await guest.context.close()
+    await leave(page)
+    await leave(guest.page)
   })
 
   it('lets an owner take over what a former member owns', async () => {
@@ -71,7 +71,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await request(server, 'POST', '/api/v1/agents', { token: joan.token, body: agent })
     const organization = (await request(server, 'GET', '/api/v1/organizations')).body.organizations[0].id
     await request(server, 'DELETE', `/api/v1/organizations/${organization}/members/${joan.userId}`)
-    const { page, context, complaints } = await visit(browser, owner, '/app/settings/members')
+    const { page, complaints } = await visit(browser, owner, '/app/settings/members')
     await page.getByRole('button', { name: 'Take over' }).click()
     await page.getByRole('dialog').getByText('Left behind').first().waitFor()
     await page.getByRole('dialog').getByRole('button', { name: 'Take over' }).click()
@@ -79,11 +79,11 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const { agents } = (await request(server, 'GET', '/api/v1/agents?owner=me')).body
     expect(agents.map(({ name }: { name: string }) => name)).toContain('Left behind')
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('shows the hosts of a secret, and replaces them with its value', async () => {
-    const { page, context, complaints } = await visit(browser, owner, '/app/settings/secrets')
+    const { page, complaints } = await visit(browser, owner, '/app/settings/secrets')
     await page.getByLabel('Name').fill('TRACKER')
     await page.getByLabel('Value').fill('one')
     await page.getByLabel('Hosts').fill('api.example.com, two.example.com')
@@ -95,11 +95,11 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByRole('button', { name: 'Save' }).click()
     await page.getByText('Sent only to MCP servers').waitFor()
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('keeps an agent with a schema of its answers, and points at a schema that is none', async () => {
-    const { page, context, complaints } = await visit(browser, owner, '/app/agents/new')
+    const { page, complaints } = await visit(browser, owner, '/app/agents/new')
     await page.getByLabel('Name', { exact: true }).fill('Clerk')
     await page.getByLabel('System prompt').fill('You answer in JSON.')
     await page.getByLabel('Long conversations').selectOption({ label: 'Have the model summarize the oldest turns' })
@@ -119,11 +119,11 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const { agents } = (await request(server, 'GET', '/api/v1/agents?search=clerk')).body
     expect(agents).toMatchObject([{ history: 'summarize', output: { schema: { type: 'object' } } }])
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('creates a key of a service account, which works until it is revoked', async () => {
-    const { page, context } = await visit(browser, owner, '/app/settings/service-accounts')
+    const { page } = await visit(browser, owner, '/app/settings/service-accounts')
     await page.getByRole('button', { name: 'New service account' }).click()
     await page.getByLabel('Name').fill('Pipeline')
     await page.getByRole('button', { name: 'Save' }).click()
@@ -138,7 +138,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByRole('button', { name: 'Revoke Nightly' }).click()
     await page.getByRole('button', { name: 'Revoke', exact: true }).click()
     await expect.poll(ask).toBe(401)
-    await context.close()
+    await leave(page)
   })
 
   it('makes a webhook, tests it, and shows each attempt to deliver', async () => {
@@ -149,7 +149,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     }).listen(0, '127.0.0.1')
     await new Promise((resolve) => receiver.once('listening', resolve))
     try {
-      const { page, context, complaints } = await visit(browser, owner, '/app/settings/webhooks')
+      const { page, complaints } = await visit(browser, owner, '/app/settings/webhooks')
       await page.getByRole('button', { name: 'New webhook' }).click()
       await page.getByLabel('Address').fill(`http://127.0.0.1:${(receiver.address() as AddressInfo).port}/hook`)
       await page.getByLabel('Description').fill('Our program')
@@ -164,7 +164,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
       await page.getByRole('button', { name: 'Send again' }).first().click()
       await page.getByRole('listitem').getByText('Delivered', { exact: true }).waitFor()
       expect(complaints).toEqual([])
-      await context.close()
+      await leave(page)
     } finally {
       receiver.close()
     }

@@ -1,7 +1,7 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { returnPath } from '../../src/lib/return-to.ts'
-import { hasBrowser, launch, openContext } from '../support/browser.ts'
+import { hasBrowser, launch, leave, visit } from '../support/browser.ts'
 import { newLink, setPassword } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -58,10 +58,9 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
 
   async function open(path: string, options: { colorScheme?: 'dark' | 'light' } = {}): Promise<Page> {
     const viewport = { width: 375, height: 700 }
-    const context = await openContext(browser, { baseURL: server.url, viewport, ...options })
-    const page = await context.newPage()
+    const { page, complaints } = await visit(browser, { url: server.url, cookie: '' }, path, { viewport, ...options })
+    expect(complaints).toEqual([])
     page.on('pageerror', (error) => expect.unreachable(String(error)))
-    await page.goto(path)
     return page
   }
 
@@ -104,7 +103,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await arrive(page, '/app')
     await page.goto('/app/account')
     await page.getByText('Hosts (member)').waitFor()
-    await page.context().close()
+    await leave(page)
   })
 
   it('an invited account signs in first, and then joins', async () => {
@@ -119,7 +118,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await arrive(page, '/app')
     await page.goto('/app/account')
     await page.getByText('Guests (member), Hosts (member)').waitFor()
-    await page.context().close()
+    await leave(page)
   })
 
   it('a person signs in with a password and reaches the requested page', async () => {
@@ -134,7 +133,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await arrive(page, '/app/account')
     await page.getByText(email).waitFor()
     expect(await page.evaluate('document.cookie')).toBe('')
-    await page.context().close()
+    await leave(page)
   })
 
   it('the sixth wrong password shows the seconds to wait', async () => {
@@ -150,7 +149,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await signIn(page, email, PASSWORD)
     await page.getByRole('alert').getByText('Too many failed attempts. Try again in 15 minutes.').waitFor()
     await server.service.deps.db.signInLimit.deleteMany({})
-    await page.context().close()
+    await leave(page)
   })
 
   it('a link signs in only by its button, and a password can be set', async () => {
@@ -171,7 +170,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     const other = await open('/app/sign-in?returnTo=/app/account')
     await signIn(other, email, PASSWORD)
     await arrive(other, '/app/account')
-    await Promise.all([page, other].map((each) => each.context().close()))
+    await Promise.all([page, other].map(leave))
   })
 
   it('a browser can be signed out from another one', async () => {
@@ -191,7 +190,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await arrive(two, '/app/sign-in')
     await one.getByRole('button', { name: 'Sign out' }).click()
     await arrive(one, '/app/sign-in')
-    await Promise.all([one, two].map((page) => page.context().close()))
+    await Promise.all([one, two].map(leave))
   })
 
   it('two tabs work in two organizations at the same time', async () => {
@@ -212,7 +211,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     const [first, second] = await Promise.all([work(one, 'tab-one'), work(two, 'tab-two')])
     const names = ({ agents }: { agents: { name: string }[] }) => agents.map(({ name }) => name)
     expect([names(first), names(second)]).toEqual([['of tab-one'], ['of tab-two']])
-    await one.context().close()
+    await leave(one)
   })
 
   it('a page of another origin can neither write nor read, by form, fetch or GET', async () => {
@@ -256,12 +255,13 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     expect(await server.service.deps.db.agent.count({ where: { organizationId, name: 'Evil' } })).toBe(0)
     await page.reload()
     await page.getByText(email).waitFor()
-    await page.context().close()
+    await leave(page)
   })
 
   it.each(['light', 'dark'] as const)('the pages fit into 375 pixels in %s colours', async (colorScheme) => {
+    const page = await open('/healthz', { colorScheme })
     for (const path of PAGES.filter((path) => path !== '/app/account')) {
-      const page = await open(path, { colorScheme })
+      await page.goto(path)
       const { width, labels, back } = await page.evaluate(() => {
         const { document, getComputedStyle } = globalThis as any
         return {
@@ -273,7 +273,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
       expect(width).toBeLessThanOrEqual(375)
       expect(labels.every((count) => count === 1)).toBe(true)
       expect(back).toBe(colorScheme === 'dark' ? 'rgb(20, 23, 28)' : 'rgb(246, 247, 249)')
-      await page.context().close()
     }
+    await leave(page)
   })
 })

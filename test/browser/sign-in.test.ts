@@ -1,6 +1,6 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { hasBrowser, launch, openContext, visit } from '../support/browser.ts'
+import { hasBrowser, launch, leave, visit } from '../support/browser.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { AUDIENCE, type Oidc, startOidc } from '../support/oidc.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -28,10 +28,9 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
 
   const arrive = (page: Page, path: string) => page.waitForURL((url) => url.pathname === path)
   const open = async (path: string) => {
-    const context = await openContext(browser, { baseURL: server.url })
-    const page = await context.newPage()
+    const { page, complaints } = await visit(browser, { url: server.url, cookie: '' }, path)
+    expect(complaints).toEqual([])
     page.on('pageerror', (error) => expect.unreachable(String(error)))
-    await page.goto(path)
     return page
   }
 
@@ -58,7 +57,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     ])
     await page.getByRole('button', { name: 'Sign out' }).click()
     await arrive(page, '/app/sign-in')
-    await page.context().close()
+    await leave(page)
   })
 
   it('a person without an account, or one who cancels, reads the remedy', async () => {
@@ -72,7 +71,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await page.getByRole('link', { name: 'Sign in with' }).click()
     await page.getByRole('link', { name: 'Cancel' }).click()
     await page.getByRole('alert').getByText('did not sign you in').waitFor()
-    await page.context().close()
+    await leave(page)
   })
 
   it('an invited person joins by the identity provider', async () => {
@@ -90,7 +89,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await arrive(page, '/app')
     await page.goto('/app/account')
     await page.getByText('Hosts (member)').waitFor()
-    await page.context().close()
+    await leave(page)
   })
 
   async function memberOfTwo() {
@@ -102,7 +101,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
 
   it('GraphiQL works for a signed-in person, in the selected organization', async () => {
     const { cookie, organizationId } = await memberOfTwo()
-    const { page, context, complaints } = await visit(browser, { url: server.url, cookie }, '/graphql')
+    const { page, complaints } = await visit(browser, { url: server.url, cookie }, '/graphql')
     await page.getByLabel('Organization', { exact: true }).selectOption(organizationId)
     expect(await page.getByLabel('Token').isVisible()).toBe(false)
     const answer = page.waitForResponse(async (response) =>
@@ -112,7 +111,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     expect(await (await answer).json()).toEqual({ data: { agents: { totalCount: 0, nodes: [] } } })
     expect((await answer).request().headers()['x-organization']).toBe(organizationId)
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 
   it('GraphiQL asks other visitors for a token', async () => {
@@ -124,16 +123,12 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     )
     await page.getByRole('button', { name: /Execute query/ }).click()
     expect((await answer).status()).toBe(200)
-    await page.context().close()
+    await leave(page)
   })
 
   it('the API reference sends requests as the signed-in person, also writes', async () => {
     const { cookie, email, organizationId } = await memberOfTwo()
-    const { page, context, complaints } = await visit(
-      browser,
-      { url: server.url, cookie },
-      '/api/docs#/chats/chatsCreate',
-    )
+    const { page, complaints } = await visit(browser, { url: server.url, cookie }, '/api/docs#/chats/chatsCreate')
     await page.getByText(`act as ${email}`).waitFor()
     await page.getByLabel('the organization').selectOption(organizationId)
     await page.getByRole('button', { name: 'Try it out' }).click()
@@ -146,6 +141,6 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await page.getByText('statusMessage', { exact: true }).waitFor()
     expect(await server.service.deps.db.chat.count({ where: { organizationId } })).toBe(1)
     expect(complaints).toEqual([])
-    await context.close()
+    await leave(page)
   })
 })
