@@ -1,4 +1,4 @@
-# The console. What builds it stays here.
+# Builds the console. Its tools stay in this stage.
 FROM node:24-trixie-slim AS console
 WORKDIR /app
 COPY package.json package-lock.json .npmrc tsconfig.json ./
@@ -7,7 +7,7 @@ COPY .config .config
 COPY src src
 RUN node -e "import('./.config/build-console.ts').then(({ buildConsole }) => buildConsole(new URL('file:///app/dist/console/')))"
 
-# Everything that is needed to install and generate stays in this stage.
+# Installs and generates. Its tools stay in this stage.
 FROM node:24-trixie-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
@@ -18,15 +18,15 @@ COPY prisma prisma
 COPY src src
 COPY --from=console /app/dist/console dist/console
 RUN node .config/guard.js
-# What generates is half of it all, and nothing that runs asks for it.
+# The generators are half of all packages, and a running server does not need them.
 RUN npm pkg delete dependencies.prisma && npm prune --omit=dev --omit=optional --ignore-scripts
-# A container's first start would compile it all. Node keeps it for each user by itself, and readable for that one alone.
+# Otherwise the first start of each container would compile all code. Node writes one cache per user, readable by that user only.
 RUN mkdir -p node_modules/.cache/muster && chown node node_modules/.cache/muster
 USER node
 RUN npm run -s --ignore-scripts compile && chmod -R a+rX node_modules/.cache/muster
 
 FROM node:24-trixie-slim
-# A space can be filled from a repository.
+# Git fills a space from a repository.
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates git && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
 COPY --from=build /app/node_modules node_modules
