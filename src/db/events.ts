@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { chunk } from '../lib/chunk.ts'
 import type { Settings } from '../settings.ts'
 import { databaseFile, Prisma, type Tx } from './client.ts'
@@ -101,6 +102,28 @@ export async function findEvents(db: Tx, organizationId: string, places: readonl
 export async function endOfEvents(db: Tx, settings: Source, organizationId: string): Promise<Place> {
   const ends = await endsOfEvents(db, settings, [organizationId])
   return ends.get(organizationId) ?? { position: 0, sequence: 0 }
+}
+
+/** Maximum wait for older transactions, and the interval of looks at them (ms). */
+const SETTLING = 2_000
+const INTERVAL = 20
+
+/**
+ * Waits until {@link endOfEvents} stands behind all events that are committed now: on PostgreSQL, until transactions that
+ * are older than them have ended. Returns after two seconds in any case; some of these events then stand behind the end.
+ */
+export async function settlePresentEvents(db: Tx, settings: Source, organizationId: string): Promise<void> {
+  if (databaseFile(settings) !== null) return
+  let last: bigint | undefined
+  for (const deadline = performance.now() + SETTLING; performance.now() < deadline; await sleep(INTERVAL)) {
+    const [row] = await db.$queryRaw<{ position: bigint; isSettled: boolean }[]>(Prisma.sql`
+      SELECT "position", coalesce(${last ?? null}::bigint, "position") <
+        ${BASE} + pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS "isSettled"
+      FROM "OrganizationEvent" WHERE "organizationId" = ${organizationId}
+      ORDER BY "position" DESC, "sequence" DESC LIMIT 1`)
+    if (!row || row.isSettled) return
+    last ??= row.position
+  }
 }
 
 /** Returns the places behind all present events of organizations. One without events is missing in the result. */

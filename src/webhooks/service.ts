@@ -4,7 +4,7 @@ import { type Actor, isAdmin, permit, requireScope } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { dataKeyOf } from '../crypto/data-key.ts'
 import { lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
-import { endOfEvents } from '../db/events.ts'
+import { endOfEvents, settlePresentEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
@@ -144,6 +144,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const now = deps.clock.now()
   const owner = { organizationId, id: newId() }
   const secret = newSecret()
+  await settlePresentEvents(db, settings, organizationId)
   const row = await db.$transaction(async (tx) => {
     await lockRows(tx, 'Organization', [organizationId], rowLock(settings))
     const count = await tx.webhook.count({ where: reachable(actor) })
@@ -191,6 +192,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const said = omitUndefined({ description, events, enabled, includeContent, format })
   const isEnabled = enabled === true && !row.enabled
   if (url === undefined && !hasChanges(row as never, said as never)) return { webhook: toWebhook(row) }
+  if (isEnabled) await settlePresentEvents(deps.db, deps.settings, actor.organizationId)
   const now = deps.clock.now()
   const written = await deps.db.$transaction(async (tx) => {
     const key = url === undefined ? null : await dataKeyOf(tx, deps, actor.organizationId, now)
