@@ -26,7 +26,12 @@ const MATRIX: Record<Kind, Matrix> = {
   organization: ISOLATION,
   count: ISOLATION,
   authorization: ISOLATION,
-  scope: { files: ['test/security/tokens.test.ts', 'test/rest/scopes.test.ts', 'test/graphql/scopes.test.ts'] },
+  scope: {
+    files: [
+      ...['test/security/tokens.test.ts', 'test/rest/scopes.test.ts', 'test/graphql/scopes.test.ts'],
+      ...['test/protocols/matrix.test.ts', 'test/protocols/a2a.test.ts'],
+    ],
+  },
   'composite key': { files: ['test/security/isolation.test.ts'], tests: 'the database itself' },
 }
 
