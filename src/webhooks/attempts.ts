@@ -3,6 +3,7 @@ import { findEvents, placeOf } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { type ShownEvent, show } from '../events/show.ts'
 import { cutTexts } from '../lib/page.ts'
+import { scrubber } from '../mcps/scrub.ts'
 import { publicAddress } from '../settings.ts'
 import { LEFT, ownerOf } from './fan-out.ts'
 import { bodyOf } from './formats.ts'
@@ -168,7 +169,7 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
     const sent = await sender.send(url, headers, body, over.signal)
     // An attempt that this process gave up is made again by the next one.
     if (sent.status === null && over.signal.aborted) return void (await release(row))
-    await record(row, webhook, at, { ...sent, response: sent.response.replaceAll(url, webhook.shownUrl) })
+    await record(row, webhook, at, { ...sent, response: withoutAddress(sent.response, url, webhook.shownUrl) })
   }
 
   async function requestOf({ webhook, secrets, push }: Prepared, event: ShownEvent, at: Date) {
@@ -241,6 +242,13 @@ const testOf = (row: DeliveryRow, { id, organizationId, description }: WebhookRo
   organizationId,
   data: { id, title: description || 'The webhook works', description },
 })
+
+/** Removes an address that is a secret from an answer. Many servers repeat the path that they do not know. */
+function withoutAddress(response: string, url: string, shownUrl: string): string {
+  if (url === shownUrl) return response
+  const { pathname, search } = new URL(url)
+  return scrubber([url, pathname + search, pathname, pathname.split('/').at(-1) ?? ''])(response, true)
+}
 
 /** Cuts the long texts of an event that is too long to be sent whole. */
 function shortened(event: ShownEvent): ShownEvent {

@@ -303,6 +303,20 @@ describe('A webhook', () => {
     await expect.poll(() => receiver.at(path).map(({ body }) => body.data.id)).toEqual([after.id])
   })
 
+  it('of a chat service stays secret where its answer repeats the address', async () => {
+    receiver.answer = (response, { path }) => {
+      const said = { error: `Cannot POST ${path}`, token: path.split('/').at(-1) }
+      response.writeHead(404).end(JSON.stringify(said).replaceAll('/', '\\/'))
+    }
+    const url = `${receiver.url}/services/T0001/a-secret-token`
+    const { id } = await hook({ events: ['task.created'], format: 'slack', url })
+    await task()
+    await expect.poll(async () => (await deliveries(id))[0]?.attempts.length).toBe(1)
+    const [{ response }] = (await deliveries(id))[0].attempts
+    expect(response).toContain('Cannot POST')
+    expect(response).not.toMatch(/secret|T0001/)
+  })
+
   it('is for admins, and another organization cannot see it', async () => {
     const { id } = await hook()
     const member = await server.member({ organization: 'Acme' })
