@@ -43,12 +43,9 @@ const browserTimeouts = { testTimeout: 120_000, hookTimeout: 120_000, expect: { 
  */
 const ON_POSTGRESQL = [
   'test/db/{fast-path,pages,search,totals}.test.ts',
-  'test/engine/{acceptance,approvals,cancel,delegation,event-log,fencing,history,limits,pause,recovery,retention}.test.ts',
-  'test/engine/{sessions,states,summaries}.test.ts',
+  'test/engine/{acceptance,cancel,delegation,event-log,fencing,limits,recovery,retention,sessions,states}.test.ts',
   'test/tools/files.test.ts',
-  'test/missions/kill.test.ts',
-  'test/webhooks/{deliveries,events,mails}.test.ts',
-  'test/protocols/openai.test.ts',
+  'test/webhooks/{events,mails}.test.ts',
   'test/graphql/{executions,nodes}.test.ts',
   'test/rest/{agents,attachments,changes,chats,executions,missions}.test.ts',
   'test/people/{ended-sessions,invitations,service-accounts,sessions,sign-in-provider}.test.ts',
@@ -56,10 +53,18 @@ const ON_POSTGRESQL = [
   'test/rest/{pages,queries,spaces,tasks,usage,visibility}.test.ts',
   'test/security/{isolation,revocation}.test.ts',
   'test/protocols/mcp-servers.test.ts',
-  'test/mcps/{oauth,operator}.test.ts',
+  'test/mcps/operator.test.ts',
   'test/tasks.property.test.ts',
   ...(process.env.NIGHTLY === '1'
-    ? ['test/{idempotency,values}.test.ts', 'test/rest/counts.test.ts', 'test/webhooks/kill.test.ts']
+    ? [
+        'test/{idempotency,values}.test.ts',
+        'test/rest/counts.test.ts',
+        'test/webhooks/{deliveries,kill}.test.ts',
+        'test/engine/{approvals,history,pause,summaries}.test.ts',
+        'test/missions/kill.test.ts',
+        'test/mcps/oauth.test.ts',
+        'test/protocols/openai.test.ts',
+      ]
     : []),
 ]
 

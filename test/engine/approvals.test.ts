@@ -4,15 +4,15 @@ import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
-import { times } from '../support/postgres-shared.ts'
+import { races } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { call, createMcp, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, type Lab, PLAIN } from './lab.ts'
 
-const RACES = times(50)
-const WAITING = times(100)
+const RACES = races(50)
+const WAITING = races(100)
 
 const ASK = [{ tool: 'echo', mode: 'ask' }]
 

@@ -4,7 +4,7 @@ import { createLocalBus } from '../../src/bus/local.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { questionOf } from '../support/model-server.ts'
-import { onPostgres, times } from '../support/postgres-shared.ts'
+import { onPostgres, races } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { call } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
@@ -27,8 +27,8 @@ async function expectAgreement(lab: Lab, row: ExecutionRow, answer: Answer): Pro
 }
 
 // A number of cancels must come near the end of a run.
-const RACES = onPostgres ? 100 : 200
-const BEGINS = times(100)
+const RACES = onPostgres ? 100 : races(200)
+const BEGINS = races(100)
 
 test(`${RACES} cancels raced against completion agree with the one terminal state`, async () => {
   await using lab = await startLab()
@@ -211,7 +211,7 @@ test('a run that joins a tree during its cancel is refused or cancelled, at any 
   await using lab = await startLab()
   lab.model.fallback = { tokens: ['one '], end: 'hang' }
   const { bus } = lab.server.service.deps
-  for (let round = 0; round < times(30); round++) {
+  for (let round = 0; round < races(30); round++) {
     let parent = await lab.run({ message: 'root' })
     const family = [parent]
     for (let depth = 0; depth < 3; depth++) {

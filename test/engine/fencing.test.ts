@@ -5,11 +5,11 @@ import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import type { ClaimDeps } from '../../src/executions/engine/queue/claims.ts'
 import { finish } from '../../src/executions/engine/queue/endings.ts'
 import { isUnexpectedCount } from '../../src/lib/database-errors.ts'
-import { times } from '../support/postgres-shared.ts'
+import { races } from '../support/postgres-shared.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, type Lab, startLab } from './lab.ts'
 
-const COUNT = times(100)
+const COUNT = races(100)
 /** No lease is renewed during the test, because only the test moves the clock. */
 const LEASE = { LEASE_DURATION: '600' }
 const BEYOND_LEASE = 700_000

@@ -2,14 +2,14 @@ import { describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import type { Engine } from '../../src/executions/engine/engine.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events/events.ts'
-import { onPostgres, times } from '../support/postgres-shared.ts'
+import { onPostgres, races } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { createTrigger } from '../support/trigger.ts'
 import { call, startEquipped } from './equipped.ts'
 import { storedEvents, textOf, violations, watchTransitions } from './invariants.ts'
 import { asked, createAgent, ended, followed, type Lab, PLAIN, startLab } from './lab.ts'
 
-const MANY = times(60)
+const MANY = races(60)
 const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
 
 /** Starts another process, which finds this lab's runs dead. */

@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { questionOf } from '../support/model-server.ts'
-import { onPostgres, times } from '../support/postgres-shared.ts'
+import { onPostgres, races } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { asked, ended, gates, type Lab, startLab } from './lab.ts'
 
-const SESSIONS = times(100)
+const SESSIONS = races(100)
 
 const numbers = (count: number) => Array.from({ length: count }, (_, index) => index)
 

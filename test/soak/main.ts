@@ -36,14 +36,14 @@ const QUIET = { LOG_LEVEL: 'fatal' }
 
 type Proof = { name: string; what: string; run: () => Promise<string> }
 
-/** Runs tests that also have their full length in `npm test`. Their titles have the number of repetitions. */
+/** Runs tests of `npm test` at their full length. Their titles have the number of repetitions. */
 async function tests(file: string, pattern: string, env: Record<string, string> = {}): Promise<string> {
   await using folder = await createFolder()
   const output = join(folder.path, 'report.json')
   const args = ['run', '--config', '.config/vitest.ts', '--reporter', 'json', '--outputFile', output]
   await promisify(execFile)(process.execPath, [VITEST, ...args, file, '-t', pattern], {
     cwd: ROOT,
-    env: { ...process.env, ...env },
+    env: { ...process.env, NIGHTLY: '1', ...env },
   })
   const { testResults } = JSON.parse(await readFile(output, 'utf8')) as {
     testResults: { assertionResults: { title: string; status: string }[] }[]

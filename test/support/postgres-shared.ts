@@ -20,6 +20,9 @@ export const onPostgres = process.env.DATABASE === 'postgresql'
 /** Number of repetitions of random tests: a fifth on PostgreSQL, where each is several times as slow. */
 export const times = (count: number): number => (onPostgres ? count / 5 : count)
 
+/** Number of repetitions of races and of things at once: two fifths of {@link times}, and all with NIGHTLY=1. */
+export const races = (count: number): number => Math.round(times(process.env.NIGHTLY === '1' ? count : count * 0.4))
+
 let postgres: Postgres | null = null
 
 /** Starts one PostgreSQL for all test files of a run. If it cannot start, the run fails. */
