@@ -15,6 +15,7 @@ import { createFolder } from '../support/folder.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { CROWDED, crash } from './crash.ts'
 import { enumeration } from './enumeration.ts'
+import { canFillDisk, fullDisk } from './full-disk.ts'
 import { killedKeys, parallelKeys } from './keys.ts'
 import { mutations } from './mutations.ts'
 import { readers } from './readers.ts'
@@ -149,6 +150,15 @@ const PROOFS: Proof[] = [
       const report = await failedOver({ cluster, transitions, seconds: rounds, inFlight: 100, failOver })
       if (report.readyAfter > 10_000) throw new Error(`the servers were ready only after ${report.readyAfter} ms`)
       return `both servers ready ${report.readyAfter} ms after the promotion<br>${tell(report)}`
+    },
+  },
+  {
+    name: 'full-disk',
+    what: 'a server on PostgreSQL whose disk fills up with 50 runs in flight and 50 more, and then grows',
+    async run() {
+      if (!canFillDisk) return 'skipped: only root of Linux can mount a small disk'
+      const { stored, refused, accepted } = await fullDisk(50)
+      return `${stored} tasks stored until the disk was full; ${accepted} runs accepted, all completed; ${refused} refused, none stored`
     },
   },
   {
