@@ -1,5 +1,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { expireConnection } from '../../src/executions/engine/queue/connections.ts'
+import { createLocalBus } from '../../src/bus/local.ts'
+import { createEngine } from '../../src/executions/engine/engine.ts'
+import { agentFor } from '../../src/executions/execute.ts'
+import { openTools } from '../../src/executions/tools.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { type OAuthMcp, signInTo, startOAuthMcp, visitPage } from '../support/oauth-mcp.ts'
@@ -407,6 +410,23 @@ describe('a run', () => {
     )
   })
 
+  it('continues at once if its user has connected before it waits', async () => {
+    const id = await createMcp()
+    const agentId = await agentWith(id)
+    calling('echo')
+    const connected = Promise.withResolvers<string>()
+    const name = 'connect_to_Guarded'
+    model.script({ tokens: [connected.promise], toolCalls: [{ id: 'call-connect', name, input: {} }] })
+    const { length } = model.requests
+    const runId = await begin(agentId)
+    await model.request(length)
+    await connect(id)
+    connected.resolve('One moment.')
+    await expect.poll(async () => (await execution(runId)).status).toBe('completed')
+    const waited = (await messages(runId)).map(({ messageType }) => messageType)
+    expect(waited).toContain('authorization')
+  })
+
   it('asks for the scope that a call needs, and makes the call with it', async () => {
     const id = await createMcp()
     await connect(id)
@@ -434,11 +454,16 @@ describe('a run', () => {
     calling('connect_to_Guarded')
     const runId = await begin(await agentWith(id))
     await expect.poll(async () => (await execution(runId)).waitingFor).toBe('authorization')
-    const { db, engine } = server.service.deps
-    const row = await db.execution.findUniqueOrThrow({ where: { id: runId } })
-    expect(await db.$transaction((tx) => expireConnection(tx, row, new Date()))).toBe(true)
-    engine.resume(row)
+    const { deps } = server.service
+    await deps.db.execution.update({ where: { id: runId }, data: { waitingSince: new Date(0) } })
+    // The maintenance of another process finds it at its start.
+    const other = createEngine({
+      ...deps,
+      ...{ bus: createLocalBus(), agentFor, openTools: (user) => openTools(deps, user) },
+    })
+    await other.start(false)
     await expect.poll(async () => (await execution(runId)).status).toBe('completed')
+    await other.drain()
     const result = (await messages(runId)).find(({ messageType }) => messageType === 'tool_result')
     expect(result).toMatchObject({ isError: true, content: expect.stringMatching(/did not connect .* in time/) })
   })
