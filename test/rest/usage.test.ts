@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { registeredRunHooks } from '../../src/executions/engine/queue/run-hooks.ts'
 import { beginOf, onRunEnded } from '../../src/usage/service.ts'
 import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -235,6 +236,12 @@ describe('the usage of an organization', () => {
     await used(one, [TODAY, 1])
     await used(two, [TODAY, 2])
     expect([(await usage(one)).totals.executions, (await usage(two)).totals.executions]).toEqual([1, 2])
+  })
+
+  it("is written last when a run ends, because other runs wait for the day's row until the commit", () => {
+    const hooks = registeredRunHooks()
+    expect(hooks.length).toBeGreaterThan(1)
+    expect(hooks.at(-1)).toMatchObject({ onRunEnded })
   })
 
   it('is read from the rows of its days, never from the runs', async () => {
