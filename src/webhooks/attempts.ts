@@ -8,7 +8,7 @@ import { publicAddress } from '../settings.ts'
 import { LEFT, ownerOf } from './fan-out.ts'
 import { bodyOf } from './formats.ts'
 import type { Push, PushBody } from './push.ts'
-import { openPush, openWebhook } from './secrets.ts'
+import { openWebhook } from './secrets.ts'
 import { createSender, type Sent } from './send.ts'
 import { attemptsOf, type DeliveryRow, eventIdOf, TEST_EVENT, type WebhookRow } from './service.ts'
 import { sign } from './signature.ts'
@@ -154,8 +154,7 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
     const tests = rows.filter(({ event }) => event === TEST_EVENT).map((row) => testOf(row, webhook))
     const events = [...shown.filter((event) => event !== null), ...tests]
     const opened = await openWebhook(db, deps, webhook, clock.now())
-    const push = webhook.push && (await openPush(db, deps, webhook))
-    return { webhook, ...opened, push, events: new Map(events.map((event) => [event.id, event])) }
+    return { webhook, ...opened, events: new Map(events.map((event) => [event.id, event])) }
   }
 
   /** Makes one attempt. */

@@ -7,7 +7,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import type { ShownEvent } from '../events/show.ts'
 import type { Settings } from '../settings.ts'
-import { newSecret, openPush, sealPush, sealSecret, sealUrl } from './secrets.ts'
+import { newSecret, openWebhook, sealPush, sealSecret, sealUrl } from './secrets.ts'
 import { checkAddress } from './service.ts'
 
 // Push notifications: webhooks of a caller of one run, made by a protocol. The API for webhooks does not show them.
@@ -87,7 +87,10 @@ export async function listPushes(actor: Actor, deps: Deps, executionId: string):
     take: MAX_PUSHES,
   })
   const pushes: Push[] = []
-  for (const row of rows) pushes.push(await openPush(deps.db, deps, row))
+  for (const row of rows) {
+    const { push } = await openWebhook(deps.db, deps, row, deps.clock.now())
+    if (push) pushes.push(push)
+  }
   return pushes
 }
 

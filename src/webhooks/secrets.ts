@@ -27,28 +27,26 @@ export const sealSecret = (key: Buffer, owner: Owner, secret: string) =>
 export const sealPush = (key: Buffer, owner: Owner, push: Push) =>
   seal(key, placeOf(owner, 'push'), Buffer.from(JSON.stringify(push)))
 
-type Sealed = Owner & { url: Uint8Array; secret: Uint8Array; oldSecret: Uint8Array | null; oldSecretUntil: Date | null }
-
-/** Returns a function that decrypts parts of a webhook. */
-async function opener(db: Db, { wrappingKey }: Pick<Deps, 'wrappingKey'>, owner: Owner) {
-  const key = await readDataKey({ db, wrappingKey }, owner.organizationId)
-  return (part: Part, sealed: Uint8Array) => unseal(key, placeOf(owner, part), sealed).toString()
+type Sealed = Owner & {
+  url: Uint8Array
+  secret: Uint8Array
+  oldSecret: Uint8Array | null
+  oldSecretUntil: Date | null
+  push: Uint8Array | null
 }
 
-/** Decrypts the address of a webhook and the secrets that sign at this moment, newest first. */
-export async function openWebhook(db: Db, deps: Pick<Deps, 'wrappingKey'>, row: Sealed, now: Date) {
-  const open = await opener(db, deps, row)
+/**
+ * Decrypts the address of a webhook, the secrets that sign at this moment, newest first, and how the caller of a run is
+ * notified; null for a webhook of the organization.
+ */
+export async function openWebhook(db: Db, { wrappingKey }: Pick<Deps, 'wrappingKey'>, row: Sealed, now: Date) {
+  const key = await readDataKey({ db, wrappingKey }, row.organizationId)
+  const open = (part: Part, sealed: Uint8Array) => unseal(key, placeOf(row, part), sealed).toString()
   const isOldValid = row.oldSecret !== null && row.oldSecretUntil !== null && row.oldSecretUntil > now
   const secrets = [row.secret, ...(isOldValid && row.oldSecret ? [row.oldSecret] : [])]
-  return { url: open('url', row.url), secrets: secrets.map((secret) => open('secret', secret)) }
-}
-
-/** Decrypts how a caller of a run is notified. */
-export async function openPush(
-  db: Db,
-  deps: Pick<Deps, 'wrappingKey'>,
-  row: Owner & { push: Uint8Array | null },
-): Promise<Push> {
-  const open = await opener(db, deps, row)
-  return JSON.parse(open('push', row.push ?? new Uint8Array()))
+  return {
+    url: open('url', row.url),
+    secrets: secrets.map((secret) => open('secret', secret)),
+    push: row.push && (JSON.parse(open('push', row.push)) as Push),
+  }
 }
