@@ -21,7 +21,7 @@ import { lockDatabase } from './db/sqlite/file-lock.ts'
 import { hasForeignLog, setLogAside } from './db/sqlite/write-ahead-log.ts'
 import { createTroubles } from './db/troubles.ts'
 import type { Deps } from './deps.ts'
-import { damaged } from './errors.ts'
+import { damaged, unavailable } from './errors.ts'
 import { createEngine } from './executions/engine/engine.ts'
 import { createNotices } from './executions/engine/events/notices.ts'
 import { createModels } from './executions/engine/models/models.ts'
@@ -31,7 +31,7 @@ import { limitConnections } from './http/connections.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
-import { isDamage } from './lib/database-errors.ts'
+import { isDamage, troubleIn } from './lib/database-errors.ts'
 import { hostsOf } from './lib/postgres-url.ts'
 import { raceAbort } from './lib/race-abort.ts'
 import { createMailer } from './mail/service.ts'
@@ -195,10 +195,14 @@ export async function startService(
   const ready = async () => {
     if (!isStarted) return null
     if (damage !== null) throw damaged(damage)
-    const asked = db.$queryRaw`SELECT 1`.then(Boolean, () => false)
+    let failure: unknown
+    const asked = db.$queryRaw`SELECT 1`.then(Boolean, (error) => {
+      failure = error
+      return false
+    })
     // Requests received before must also end their connections, because clients would send further requests here.
     const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
-    if (!(await raceAbort(asked, patience))) return null
+    if (!(await raceAbort(asked, patience))) throw unavailable(undefined, troubleIn(failure))
     if (damage !== null) throw damaged(damage)
     const writes = troubles.writesRefused()
     return {

@@ -20,6 +20,8 @@ const ENDED = /^(25P0[34]|57P0[45])$/
 const NEXT_TRY = 5_000
 const TRIES = 3
 
+const isFull = (error: unknown): boolean => error instanceof DatabaseError && error.code === '53300'
+
 /** Returns whether an error is a statement's own. After any other, its connection is of no use. */
 export const isOfStatement = (error: unknown): boolean =>
   error instanceof DatabaseError && !WRONG_HOST.test(error.code ?? '') && !ENDED.test(error.code ?? '')
@@ -54,8 +56,7 @@ export function openPool(url: string, options: PoolConfig): Connections {
       try {
         return await pool.connect()
       } catch (error) {
-        const isFull = error instanceof DatabaseError && error.code === '53300'
-        if (!isFull || !left || !pool.totalCount) throw error
+        if (!isFull(error) || !left || !pool.totalCount) throw error
         pool.options.max = Math.max(1, established)
         setTimeout(() => (pool.options.max = max), NEXT_TRY).unref()
       }
@@ -90,7 +91,9 @@ export function openPool(url: string, options: PoolConfig): Connections {
       let client: PoolClient
       try {
         client = await connect()
-      } catch {
+      } catch (error) {
+        // It is the right host, and the connections that it has given stay.
+        if (isFull(error)) throw error
         lose(of)
         await choose()
         client = await connect()
