@@ -1,6 +1,7 @@
 /**
  * Makes the package `@muster/client` in dist/client: the few lines of src/sdk, and the type of the router without the
- * service behind it, as the compiler emits it. Its comments come from the OpenAPI document.
+ * service behind it, as the compiler emits it. Its comments come from the OpenAPI document. With `--unchecked` the
+ * compiler does not check the service, which takes twice as long as its declarations.
  */
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -137,9 +138,11 @@ function checkImports(file: string, text: string): void {
 
 const emitted = mkdtempSync(join(tmpdir(), 'muster-client-'))
 try {
-  const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc')
-  const args = [tsc, '-p', join(root, '.config', 'client.json'), '--outDir', emitted]
-  execFileSync(process.execPath, args, { stdio: 'inherit' })
+  const tsc = join(root, 'node_modules', 'typescript', 'lib', 'tsc.js')
+  const args = [tsc, '-p', join(root, '.config', 'client.json'), '--outDir', emitted, '--checkers', '1']
+  if (process.argv.includes('--unchecked')) args.push('--noCheck')
+  // Garbage is collected less often.
+  execFileSync(process.execPath, args, { stdio: 'inherit', env: { GOGC: '400', ...process.env } })
   rmSync(target, { recursive: true, force: true })
   for (const file of FILES) {
     const text = readFileSync(join(emitted, 'src', file), 'utf8')
