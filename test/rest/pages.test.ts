@@ -7,7 +7,7 @@ import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
-// Some hundred rows of every list: with short texts at first, and then with the longest possible ones.
+// Some hundred rows of every list: with short texts at first, and then with texts that make more than one page of them.
 
 let server: TestServer
 let member: Member
@@ -161,8 +161,8 @@ async function connectionOf(text: string, first: number): Promise<Pages> {
 
 const idsOf = (pages: Pages) => pages.flatMap(({ ids }) => ids)
 
-/** A text of maximum length, whose JSON has twice as many bytes as it has characters. */
-const LONG = '\u0001中'.repeat(10_000)
+/** A long text, whose JSON has several bytes for each character. A hundred make a page and a half. */
+const LONG = '\u0001中'.repeat(6_500)
 const CUT = LONG.slice(0, 4_000)
 /** The rows of a page, and the fields beside them. */
 const MOST = 4_000_000 + 20_000
@@ -260,7 +260,7 @@ describe.each(LISTS)('$of', (list) => {
         expect(page.size).toBeLessThan(MOST)
         expect(page.total).toBe(total ?? ids.length)
       }
-      expect(pages.length).toBeGreaterThan(Math.ceil(ids.length / 100))
+      expect(pages[0]!.ids.length).toBeLessThan(100)
     },
   )
 
@@ -343,13 +343,13 @@ describe('a row that is longer than a page', () => {
 
 describe.skipIf(onPostgres)('the files of a space over GraphQL', () => {
   it('end early if their content is long, and leave none out', async () => {
-    const content = Buffer.alloc(100_000, 'x')
+    const content = Buffer.alloc(60_000, 'x')
     const where = { spaceId: hubs.Space }
     await server.service.deps.db.spaceFile.updateMany({ where, data: { content, size: content.length } })
     const files = (fields: string) => `{ space(id: "${hubs.Space}") { files(ARGS) { nodes { ${fields} } PAGE } } }`
     const ids = idsOf(await connectionOf(files('id: path'), 100))
     expect(ids.length).toBeGreaterThan(100)
-    for (const first of [100, 50]) expectWhole(await connectionOf(files('id: path content'), first), ids, undefined)
+    expectWhole(await connectionOf(files('id: path content'), 100), ids, undefined)
   })
 })
 
@@ -360,7 +360,7 @@ describe('the logs of an execution', () => {
     await db.executionEvent.deleteMany({ where: { executionId: id } })
     const data = { messageType: 'tool_result', toolUseId: 'u', content: '中'.repeat(400_000), isError: false }
     const of = (seq: number) => ({ executionId: id, firstSeq: seq, lastSeq: seq, at: new Date() })
-    const events = Array.from({ length: 8 }, (_, index) => ({ ...of(index + 2), events: JSON.stringify([{ data }]) }))
+    const events = Array.from({ length: 5 }, (_, index) => ({ ...of(index + 2), events: JSON.stringify([{ data }]) }))
     await db.executionEvent.createMany({ data: events })
     const seqs: number[] = []
     let after: number | null = 0
@@ -374,7 +374,7 @@ describe('the logs of an execution', () => {
       after = body.nextAfter
     }
     // `meta` is the first, and the terminal event the last.
-    expect(seqs).toEqual([...Array.from({ length: 9 }, (_, index) => index + 1), 500])
+    expect(seqs).toEqual([...Array.from({ length: 6 }, (_, index) => index + 1), 500])
     expect(pages).toBeGreaterThan(1)
     const text = `{ execution(id: "${id}") { events(ARGS) { nodes { id: seq ...on ToolResultEvent { output } } PAGE } } }`
     const connection = await connectionOf(text, 100)
