@@ -238,7 +238,7 @@ describe('the usage of an organization', () => {
     expect([(await usage(one)).totals.executions, (await usage(two)).totals.executions]).toEqual([1, 2])
   })
 
-  it("is written last when a run ends, because other runs wait for the day's row until the commit", () => {
+  it("is written last when a run ends, because other runs wait for the day's row", () => {
     const hooks = registeredRunHooks()
     expect(hooks.length).toBeGreaterThan(1)
     expect(hooks.at(-1)).toMatchObject({ onRunEnded })
