@@ -32,8 +32,11 @@ export function passMark(error: unknown, translated: unknown): void {
   if (error instanceof Error && rolledBack.has(error)) markRolledBack(translated)
 }
 
-/** Returns whether an error is PostgreSQL's own answer to a statement: it has rolled back, also if it ends the session. */
-export const isAnswer = (error: unknown): boolean => error instanceof DatabaseError
+/**
+ * Returns whether an error is PostgreSQL's own answer to a statement: it has rolled back, also if it ends the session. A
+ * pooler whose connection broke answers with class 08, and knows no more than that.
+ */
+export const isAnswer = (error: unknown): boolean => error instanceof DatabaseError && !error.code?.startsWith('08')
 
 const READ = /^\s*(?:SELECT|\(SELECT)\b/
 const LOCK = /\bFOR (?:NO KEY )?(?:UPDATE|SHARE)\b|_lock|\b(?:nextval|setval|pg_notify)\(/

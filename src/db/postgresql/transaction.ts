@@ -72,8 +72,8 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
       })
     } catch (error) {
       failure ??= error
-      // COMMIT was not sent.
-      markRolledBack(failure)
+      // COMMIT has not been sent.
+      if (isOpen) markRolledBack(failure)
       throw failure
     }
   }
