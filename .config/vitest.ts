@@ -74,7 +74,7 @@ export default defineConfig({
   root,
   test: {
     experimental: common.experimental,
-    globalSetup: [file('../test/support/postgres-shared.ts'), file('../test/support/sqlite-shared.ts')],
+    globalSetup: ['postgres-shared', 'sqlite-shared', 'compiled'].map((name) => file(`../test/support/${name}.ts`)),
     // Two more than there are cores, because a third of the time is waiting for a clock or another process.
     maxWorkers: availableParallelism() + 2,
     // The files of a worker share their imports, which saves a third of the work.
