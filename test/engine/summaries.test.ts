@@ -1,5 +1,8 @@
+import type { LanguageModelV4Message } from '@ai-sdk/provider'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { ExecutionEvent, MessageData } from '../../src/executions/engine/events/events.ts'
+import { summaryMessage } from '../../src/executions/engine/run/history.ts'
+import { shorten, sizeOf } from '../../src/executions/engine/run/shorten.ts'
 import { graphql } from '../graphql/support.ts'
 import { type ModelRequest, questionOf } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -204,6 +207,60 @@ describe('a summary', () => {
     const text = summaryOf(events).at(-1)?.text ?? ''
     expect(Buffer.byteLength(text)).toBeLessThanOrEqual(303)
     expect(text).toMatch(/^Ü{140,}…$/)
+  })
+
+  test('has at most 8,000 bytes, however much room the history has', async () => {
+    await using large = await startLab({ ...ENV, MAX_HISTORY_TOKENS: '40000' })
+    large.model.fallback = (asked) => ({ tokens: [isForSummary(asked) ? 's'.repeat(12_000) : 'x'.repeat(40_000)] })
+    const agentId = await createAgent(large.server, { history: 'summarize' })
+    const path = `/api/v1/agents/${agentId}/execute`
+    let chatId: string | undefined
+    for (let number = 1; number <= 6; number++) {
+      const body = { message: question(number), ...(chatId && { chatId }) }
+      chatId = (await request(large.server, 'POST', path, { body })).body.chatId
+    }
+    const { messages } = (await request(large.server, 'GET', `/api/v1/chats/${chatId}/messages`)).body
+    const [written] = messages.flatMap(({ summary }: { summary?: string }) => summary ?? [])
+    expect(Buffer.byteLength(written)).toBeGreaterThan(7_000)
+    expect(Buffer.byteLength(written)).toBeLessThanOrEqual(8_003)
+  })
+
+  test('is asked for again with half of the text if the model finds the request too long', async () => {
+    const { say, turns } = await chat()
+    await turns(1, 4)
+    const message = 'This model has a maximum context length of 100 tokens.'
+    lab.model.script({ error: { status: 400, message, code: 'context_length_exceeded' } })
+    const { requests, events } = await say(question(5))
+    const lengths = requests
+      .filter((body) => isForSummary({ body }))
+      .map((body) => String(body.messages[1]?.content).length)
+    expect(lengths).toHaveLength(2)
+    expect(lengths[1]).toBeLessThan(lengths[0]! * 0.75)
+    expect(summaryOf(events).at(-1)?.text).toBe('Summary 1.')
+  })
+
+  test("is asked for with the agent's settings, except those about the form of answers", async () => {
+    const modelSettings = { temperature: 0.5, maxOutputTokens: 5, stopSequences: ['x'] }
+    const { turns } = await chat({ modelSettings })
+    const { requests } = await turns(1, 5)
+    const [forSummary, forAnswer] = requests as Record<string, unknown>[]
+    expect(forAnswer).toMatchObject({ temperature: 0.5, max_tokens: 5, stop: ['x'] })
+    expect(forSummary).toMatchObject({ temperature: 0.5 })
+    for (const name of ['max_tokens', 'stop']) expect(forSummary).not.toHaveProperty(name)
+  })
+
+  test('stays in a prompt that is shortened further, as long as it fits', () => {
+    const system: LanguageModelV4Message = { role: 'system', content: 'You are Ada.' }
+    const summary = summaryMessage('Summary.')
+    const says = (role: 'user' | 'assistant', text: string): LanguageModelV4Message => ({
+      role,
+      content: [{ type: 'text', text }],
+    })
+    const last = says('user', 'Now?')
+    const prompt = [system, summary, says('user', FILL), says('assistant', FILL), last]
+    const kept = [system, summary, last]
+    expect(shorten(prompt, 4, sizeOf(kept))).toEqual(kept)
+    expect(shorten(prompt, 4, sizeOf(kept) - 1)).toEqual([system, last])
   })
 
   test.each([
