@@ -40,6 +40,7 @@ const browserTimeouts = { testTimeout: 120_000, hookTimeout: 120_000, expect: { 
  * statements. Excluded: tests that reach the database only through services covered elsewhere (protocols, errors,
  * stream clients, uploads), tests without a database (models, addresses, documents, programs), tests that wait for the
  * clock, and SQLite's own files, locks and plans. With NIGHTLY=1 also those whose statements the others have in part.
+ * Of some files `test/support/postgres-part.ts` selects tests.
  */
 const ON_POSTGRESQL = [
   'test/db/{fast-path,pages,search,totals}.test.ts',
@@ -108,6 +109,7 @@ export default defineConfig({
                 name: 'postgresql',
                 include: ON_POSTGRESQL,
                 env: { DATABASE: 'postgresql' },
+                setupFiles: [file('../test/support/postgres-part.ts')],
                 ...common,
                 ...timeouts,
               },
