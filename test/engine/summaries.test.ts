@@ -284,6 +284,24 @@ describe('a summary', () => {
     expect(next.requests[1]!.messages[1]?.content).toContain(`${HEADING}\n\nSummary 1.`)
   })
 
+  test("that fails repeats its provider's words to the agent's organization only", async () => {
+    const agentId = await createAgent(lab.server, { history: 'summarize', visibility: 'public' })
+    const guest = await lab.server.member({ organization: 'Guests' })
+    const warningFor = async (token: string): Promise<string> => {
+      let answer: { chatId?: string; warnings?: { text: string }[] } = {}
+      for (let number = 1; number <= 5; number++) {
+        if (number === 5) lab.model.script({ error: { status: 500, message: 'secret words' } })
+        const body = { message: question(number), ...(answer.chatId && { chatId: answer.chatId }) }
+        answer = (await request(lab.server, 'POST', `/api/v1/agents/${agentId}/execute`, { body, token })).body
+      }
+      return answer.warnings?.[0]?.text ?? ''
+    }
+    expect(await warningFor(lab.server.token)).toMatch(/^The oldest turns were left out.*secret words/)
+    const theirs = await warningFor(guest.token)
+    expect(theirs).toMatch(/^The oldest turns were left out/)
+    expect(theirs).not.toContain('secret words')
+  })
+
   test('that is under way when its run is cancelled ends with it', async () => {
     const { id, turns } = await chat()
     await turns(1, 4)
