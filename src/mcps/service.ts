@@ -355,8 +355,8 @@ async function setClientSecret(
 const addressOf = (url: string) => URL.parse(url)?.href
 
 /**
- * DELETE /mcps/{id}: with its credentials, and from all spaces. Its users' tokens are revoked afterwards. A server of the operator can be deleted once it is no
- * longer declared.
+ * DELETE /mcps/{id}: with its credentials, and from all spaces. Its users' tokens are revoked afterwards. A server of the
+ * operator can be deleted once it is no longer declared.
  */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const row = authorize(actor, await find(actor, deps, id))
