@@ -38,13 +38,18 @@ function isDeep(schema: unknown, left = MAX_DEPTH): boolean {
 }
 
 let ajv: Ajv2020 | undefined
-/** Loads the validator on first use, because most installations never need it. */
+/**
+ * Loads the validator on first use, because most installations never need it. Compiles the schema of schemas at once,
+ * because the first caller's time limit could end in the middle of that.
+ */
 function validator(): Ajv2020 {
   if (ajv) return ajv
   const package_: { Ajv2020: typeof Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020')
   // Formats are annotations, as in the standard. References are not inlined, because that may grow exponentially.
   const options = { allErrors: true, strict: false, validateFormats: false, inlineRefs: false, logger: false } as const
-  ajv = new package_.Ajv2020(options)
+  const fresh = new package_.Ajv2020(options)
+  fresh.validateSchema({})
+  ajv = fresh
   return ajv
 }
 
@@ -59,10 +64,20 @@ function compile({ $schema: _, ...schema }: Fields): ValidateFunction {
   const key = JSON.stringify(schema)
   const known = compiled.get(key)
   if (known) return known
-  // The copy is forgotten by the validator, which identifies schemas by object.
   const copy = JSON.parse(key) as Fields
-  const validate = runWithTimeout(() => validator().compile(copy))
-  validator().removeSchema(copy)
+  const within = validator()
+  const validate = (() => {
+    try {
+      return runWithTimeout(() => within.compile(copy))
+    } catch (error) {
+      // A validator that was interrupted may be broken for every later schema.
+      if (isOutOfTime(error)) ajv = undefined
+      throw error
+    } finally {
+      // The validator identifies schemas by object, and would keep the copy.
+      within.removeSchema(copy)
+    }
+  })()
   if ('$async' in validate) throw new Error('$async is not a keyword of JSON Schema')
   compiled.set(key, validate)
   return validate

@@ -1,7 +1,10 @@
+import { randomUUID } from 'node:crypto'
+import { syncBuiltinESMExports } from 'node:module'
+import vm from 'node:vm'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createFenceFilter } from '../../src/executions/engine/models/code-fence.ts'
 import { sampleOf } from '../../src/executions/engine/models/sample.ts'
-import { isStrict, parseAnswer } from '../../src/lib/output.ts'
+import { isStrict, NewOutput, parseAnswer } from '../../src/lib/output.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
 import { createMcp } from './equipped.ts'
@@ -268,6 +271,28 @@ describe('a schema is refused', () => {
 test('a pattern that takes forever fails the check instead of blocking the server', () => {
   const given = { schema: { type: 'string', pattern: '^(a+)+$' } }
   expect(parseAnswer(given, JSON.stringify(`${'a'.repeat(40)}!`)).problem).toContain('too long')
+})
+
+test('a schema that takes too long to compile is refused, and breaks no later one', async () => {
+  const names = Array.from({ length: 2_500 }, (_, index) => [`p${index}`, {}])
+  const slow = { schema: { patternProperties: Object.fromEntries(names) } }
+  expect(NewOutput.safeParse(slow).error?.issues[0]?.message).toContain('can be checked quickly')
+  expect(NewOutput.safeParse({ schema: { title: 'After a slow one' } }).error).toBeUndefined()
+
+  // As on machines that are so slow that the validator is interrupted on its first use.
+  const { runInNewContext } = vm
+  for (const timeout of [3, 10, 20, 30, 40]) {
+    const another: typeof import('../../src/lib/output.ts') = await import(`../../src/lib/output.ts?${randomUUID()}`)
+    vm.runInNewContext = (code, context) => runInNewContext(code, context, { timeout })
+    syncBuiltinESMExports()
+    try {
+      another.NewOutput.safeParse(slow)
+    } finally {
+      vm.runInNewContext = runInNewContext
+      syncBuiltinESMExports()
+    }
+    expect(another.NewOutput.safeParse({ schema: { title: 'After a slow start' } }).error).toBeUndefined()
+  }
 })
 
 test('a schema is strict when every property is required and no other is allowed', () => {
