@@ -3,8 +3,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { extensionsOf } from '../src/graphql/builder.ts'
 import { schema } from '../src/graphql/schema.ts'
 import { everything, type Ids, inputWith, type Kind, kindsOf, neverWas } from './security/fixtures.ts'
-import { faces, procedures } from './support/faces.ts'
-import { callRoot, inputsOf, rootsOf } from './support/graphql-face.ts'
+import { apis, procedures } from './support/api.ts'
+import { callRoot, inputsOf, rootsOf } from './support/graphql-api.ts'
 import { shapeOf, takesId } from './support/inputs.ts'
 import { document } from './support/openapi.ts'
 import { request } from './support/rest.ts'
@@ -333,8 +333,8 @@ type Told = { statusCode: number; message: string }
 async function errorsOf(name: string, input: Record<string, unknown>, field: string): Promise<Told[]> {
   const { token } = member
   const answers = await Promise.all([
-    faces.REST(server, name, input, { token }),
-    faces.tRPC(server, name, input, { token }),
+    apis.REST(server, name, input, { token }),
+    apis.tRPC(server, name, input, { token }),
   ])
   const roots = rootsOf(name).filter((root) => field in inputsOf(root))
   const inGraphql = await Promise.all(roots.map((root) => callRoot(server, root, input, { token, depth: 0 })))
@@ -393,8 +393,8 @@ describe('all APIs give the same data', () => {
     const { token } = member
     const input = inputWith(name, null, undefined, own)
     const [rest, trpc] = [
-      await faces.REST(server, name, input, { token }),
-      await faces.tRPC(server, name, input, { token }),
+      await apis.REST(server, name, input, { token }),
+      await apis.tRPC(server, name, input, { token }),
     ]
     const { requestId: _, code, ...said } = rest.body
     if (said.meta) said.meta.timestamp = expect.any(String)
@@ -442,7 +442,7 @@ describe('REST reports unknown names', () => {
     const withBody = writes.filter((name) => !pathOf(name).startsWith('DELETE'))
     for (const name of withBody) {
       const input = { ...inputWith(name, null, undefined, own), zzz: 1 }
-      const { status, body } = await faces.REST(server, name, input, { token: member.token })
+      const { status, body } = await apis.REST(server, name, input, { token: member.token })
       if (status === 200) answers[name] = body.warnings?.at(-1)
     }
     expect(Object.keys(answers).length).toBeGreaterThan(withBody.length / 2)

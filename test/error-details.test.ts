@@ -6,8 +6,8 @@ import { z } from 'zod'
 import { unwrap } from '../src/lib/fields.ts'
 import { ERROR_CODES } from '../src/wire.ts'
 import { graphql } from './graphql/support.ts'
-import { type Face, faces, procedures } from './support/faces.ts'
-import { callRoot, inputsOf, ROOTS } from './support/graphql-face.ts'
+import { type Api, apis, procedures } from './support/api.ts'
+import { callRoot, inputsOf, ROOTS } from './support/graphql-api.ts'
 import { type Input, leastOf, shapeOf } from './support/inputs.ts'
 import { ownPage, request } from './support/rest.ts'
 import { sample } from './support/sample.ts'
@@ -37,8 +37,8 @@ function faultOf({ status, code, detail, message }: Failure, wanted: RegExp = /\
   return [`${status} ${code} ${message}: ${detail}`]
 }
 
-async function ask(face: Face, procedure: string, input: Input, token: string | null = owner.token): Promise<Failure> {
-  const { status, body } = await faces[face](server, procedure, input, { token })
+async function ask(api: Api, procedure: string, input: Input, token: string | null = owner.token): Promise<Failure> {
+  const { status, body } = await apis[api](server, procedure, input, { token })
   return { status, ...body, code: body?.errorCode ?? body?.code }
 }
 
@@ -84,7 +84,7 @@ function tooMuch(schema: z.ZodType): { value: unknown; limit: number; size: numb
   return [{ value: schema.maxValue + 7, limit: schema.maxValue, size: schema.maxValue + 7 }]
 }
 
-describe.each(['REST', 'tRPC'] as const)('%s', (face) => {
+describe.each(['REST', 'tRPC'] as const)('%s', (api) => {
   it('names the remedy for every mistake in the input of every procedure', async () => {
     const faults: string[] = []
     let count = 0
@@ -92,11 +92,11 @@ describe.each(['REST', 'tRPC'] as const)('%s', (face) => {
       mistakesOf(procedure).map((mistake) => ({ procedure, ...mistake })),
     )
     // Both APIs check inputs by the same schemas.
-    const chosen = face === 'REST' ? all : sample(all, ({ procedure, what }) => [procedure, what])
+    const chosen = api === 'REST' ? all : sample(all, ({ procedure, what }) => [procedure, what])
     for (const procedure of NAMES) {
       const ofProcedure = chosen.filter((one) => one.procedure === procedure)
       const mistakes = ofProcedure.map(async ({ what, input, detail }) => {
-        const answer = await ask(face, procedure, input)
+        const answer = await ask(api, procedure, input)
         if (answer.status >= 400) count++
         // Another mistake may be found first: a path accepts any text, and missing fields have no limits.
         const isLimit = answer.status === 400 && detail && /Expected at most/.test(answer.message ?? '')
@@ -105,7 +105,7 @@ describe.each(['REST', 'tRPC'] as const)('%s', (face) => {
       await Promise.all(mistakes)
     }
     expect(faults).toEqual([])
-    expect(count).toBeGreaterThan(face === 'REST' ? 300 : 100)
+    expect(count).toBeGreaterThan(api === 'REST' ? 300 : 100)
   })
 
   it('names the remedy for a missing, unknown or expired token, or a missing scope', async () => {
@@ -122,12 +122,12 @@ describe.each(['REST', 'tRPC'] as const)('%s', (face) => {
     const calls = sample(
       names.flatMap((procedure) => wrong.map((one) => ({ procedure, ...one }))),
       ({ procedure, token }) => [
-        token === scopeless.token && face === 'REST' ? procedure : '',
+        token === scopeless.token && api === 'REST' ? procedure : '',
         `${procedure.split('.')[0]} ${wrong.findIndex((one) => one.token === token)}`,
       ],
     )
     for (const { procedure, token, wanted } of calls) {
-      const answer = await ask(face, procedure, leastOf(procedure), token)
+      const answer = await ask(api, procedure, leastOf(procedure), token)
       const isOf = answer.status === 401 || answer.code === 'insufficient_scope'
       faults.push(...faultOf(answer, isOf ? wanted(procedure) : undefined).map((fault) => `${procedure}: ${fault}`))
     }

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { type Db, Prisma } from '../src/db/client.ts'
 import type { ExecutionRow } from '../src/executions/engine/events/events.ts'
-import { expectError, FACES, type Face, faces } from './support/faces.ts'
+import { APIS, type Api, apis, expectError } from './support/api.ts'
 import { type ModelServer, startModelServer } from './support/model-server.ts'
 import { times } from './support/postgres-shared.ts'
 import { type Member, startServer, type TestServer } from './support/server.ts'
@@ -22,7 +22,7 @@ beforeAll(async () => {
   server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock })
   db = server.service.deps.db
   ann = await server.member()
-  agentId = (await faces.REST(server, 'agents.create', { name: 'Ada', systemPrompt: 'You are Ada.' }, ann)).body.id
+  agentId = (await apis.REST(server, 'agents.create', { name: 'Ada', systemPrompt: 'You are Ada.' }, ann)).body.id
 })
 afterAll(async () => {
   await server[Symbol.asyncDispose]()
@@ -76,15 +76,11 @@ const ended = async (id: string): Promise<ExecutionRow> => {
 }
 
 /** Takes a step on the real task and on the expected one, and compares the answers. */
-async function take(
-  step: typeof steps extends fc.Arbitrary<infer Step> ? Step : never,
-  face: Face,
-  expected: Expected,
-) {
+async function take(step: typeof steps extends fc.Arbitrary<infer Step> ? Step : never, api: Api, expected: Expected) {
   const { task, runs } = expected
   const { id, status } = task
   const at = () => new Date(now).toISOString()
-  const call = (procedure: string, input: object = {}) => faces[face](server, procedure, { id, ...input }, ann)
+  const call = (procedure: string, input: object = {}) => apis[api](server, procedure, { id, ...input }, ann)
   const change = (fields: object) => {
     expected.audits++
     Object.assign(task, fields, { updatedAt: at() })
@@ -149,18 +145,18 @@ async function take(
 }
 
 it('calls in any order move a task as the state table allows', async () => {
-  const walks = fc.array(fc.tuple(steps, fc.constantFrom(...FACES)), { minLength: 5, maxLength: 20, size: 'max' })
+  const walks = fc.array(fc.tuple(steps, fc.constantFrom(...APIS)), { minLength: 5, maxLength: 20, size: 'max' })
   const walk = fc.asyncProperty(walks, async (calls) => {
-    const { task } = (await faces.REST(server, 'tasks.create', { title: 'Walk' }, ann)).body
+    const { task } = (await apis.REST(server, 'tasks.create', { title: 'Walk' }, ann)).body
     const expected: Expected = { task, audits: 1, runs: [] }
-    for (const [step, face] of calls) {
-      await take(step, face, expected)
-      const found = await faces[face](server, 'tasks.get', { id: task.id }, ann)
+    for (const [step, api] of calls) {
+      await take(step, api, expected)
+      const found = await apis[api](server, 'tasks.get', { id: task.id }, ann)
       expect(found.body.task, JSON.stringify(step)).toEqual(expected.task)
       expect((task.status === 'completed') === (found.body.task.completedAt !== null)).toBe(true)
       expect(await db.auditEvent.count({ where: { target: task.id } })).toBe(expected.audits)
     }
-    expect((await faces.REST(server, 'tasks.delete', { id: task.id }, ann)).status).toBe(200)
+    expect((await apis.REST(server, 'tasks.delete', { id: task.id }, ann)).status).toBe(200)
     for (const run of expected.runs) expect((await ended(run.id)).status).toBe('cancelled')
   })
   await fc.assert(walk, { numRuns: times(25) })
@@ -174,16 +170,16 @@ it('concurrent calls move a task only as the state table allows', async () => {
     table: 'Task',
     effect: 'INSERT INTO "_moved" VALUES (OLD."status", NEW."status", NEW."completedAt")',
   })
-  const crowds = fc.array(fc.tuple(steps, fc.constantFrom(...FACES)), { minLength: 5, maxLength: 15, size: 'max' })
+  const crowds = fc.array(fc.tuple(steps, fc.constantFrom(...APIS)), { minLength: 5, maxLength: 15, size: 'max' })
   const crowd = fc.asyncProperty(crowds, async (calls) => {
-    const { id } = (await faces.REST(server, 'tasks.create', { title: 'Crowd', assignTo: agentId }, ann)).body
+    const { id } = (await apis.REST(server, 'tasks.create', { title: 'Crowd', assignTo: agentId }, ann)).body
     const answers = await together(
       server,
       'Task',
-      calls.map(([step, face]) => () => {
-        if (step.call === 'move') return faces[face](server, 'tasks.update', { id, status: step.to }, ann)
-        if (step.call === 'execute') return faces[face](server, 'tasks.execute', { id }, ann)
-        return faces[face](server, step.call === 'claim' ? 'tasks.claim' : 'tasks.get', { id }, ann)
+      calls.map(([step, api]) => () => {
+        if (step.call === 'move') return apis[api](server, 'tasks.update', { id, status: step.to }, ann)
+        if (step.call === 'execute') return apis[api](server, 'tasks.execute', { id }, ann)
+        return apis[api](server, step.call === 'claim' ? 'tasks.claim' : 'tasks.get', { id }, ann)
       }),
     )
     for (const { status } of answers) expect([200, 400, 409]).toContain(status)

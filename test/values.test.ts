@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { z } from 'zod'
 import { unwrap } from '../src/lib/fields.ts'
 import { everything, type Ids, inputWith } from './security/fixtures.ts'
-import { FACES, faces, procedures } from './support/faces.ts'
-import { callRoot, inputsOf, ROOTS } from './support/graphql-face.ts'
+import { APIS, apis, procedures } from './support/api.ts'
+import { callRoot, inputsOf, ROOTS } from './support/graphql-api.ts'
 import { type Input, shapeOf } from './support/inputs.ts'
 import { type Member, startServer, type TestServer } from './support/server.ts'
 
@@ -37,9 +37,9 @@ async function failuresIn(procedure: string | null, field: string, inputs: Input
   const statuses: [string, unknown][] = []
   for (const input of inputs) {
     const said = JSON.stringify(input)
-    for (const face of procedure === null ? [] : FACES) {
-      const { status } = await faces[face](server, procedure!, input, { token })
-      statuses.push([`${face} ${procedure} ${said}`, status])
+    for (const api of procedure === null ? [] : APIS) {
+      const { status } = await apis[api](server, procedure!, input, { token })
+      statuses.push([`${api} ${procedure} ${said}`, status])
     }
     for (const root of ROOTS.filter((root) => root.procedure === procedure && field in inputsOf(root))) {
       if (root.operation === 'mutation') continue

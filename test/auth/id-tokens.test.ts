@@ -5,7 +5,7 @@ import { createIdTokens } from '../../src/auth/id-tokens.ts'
 import { systemClock } from '../../src/lib/clock.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { readSettings } from '../../src/settings.ts'
-import { expectError, FACES, faces } from '../support/faces.ts'
+import { APIS, apis, expectError } from '../support/api.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { AUDIENCE, generateKey, type Key, type Oidc, startOidc } from '../support/oidc.ts'
 import { request } from '../support/rest.ts'
@@ -301,8 +301,8 @@ describe('an ID token', () => {
     await server.service.deps.db.membership.deleteMany({ where: { organizationId: second.organizationId } })
   })
 
-  it.each(FACES)('opens these routes: %s', async (face) => {
-    const call = (token: string) => faces[face](server, 'usage.get', { orgId: member.organizationId }, { token })
+  it.each(APIS)('opens these routes: %s', async (api) => {
+    const call = (token: string) => apis[api](server, 'usage.get', { orgId: member.organizationId }, { token })
     expect((await call(member.as)).status).toBe(200)
     expectError(await call('a.b.c'), 401, INVALID)
   })

@@ -1,8 +1,8 @@
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
 import { migrateSqlite } from '../../src/db/migrate.ts'
+import { apis, procedures } from '../support/api.ts'
 import { newLink, setPassword } from '../support/browser-session.ts'
-import { faces, procedures } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
 import { walksOf } from '../support/plan.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -12,7 +12,7 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
   const asked = new Set<string>()
   async function ask(procedure: string, input: object = {}) {
     asked.add(procedure)
-    const { status, body } = await faces.REST(server, procedure, { ...input })
+    const { status, body } = await apis.REST(server, procedure, { ...input })
     expect(status, `${procedure}: ${JSON.stringify(body)}`).toBe(200)
     return body
   }
@@ -40,7 +40,7 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
   await ask('agents.execute', { id, message: 'Go on', chatId })
   await ask('agents.execute', { id, message: 'Go on', sessionId })
   const { executionId: started } = await ask('agents.execute', { id, message: 'Later', background: true })
-  await faces.REST(server, 'executions.cancel', { id: started })
+  await apis.REST(server, 'executions.cancel', { id: started })
   asked.add('executions.cancel')
   for (const procedure of ['executions.get', 'executions.tree', 'executions.logs'])
     await ask(procedure, { id: executionId })

@@ -41,7 +41,7 @@ afterAll(async () => {
 /** The common fields of an event on every API. */
 type Seen = { seq: number; what: unknown }
 
-type Face = (executionId: string, after: number) => AsyncGenerator<Seen, void>
+type Api = (executionId: string, after: number) => AsyncGenerator<Seen, void>
 
 const eventsPath = (executionId: string) => `/api/v1/executions/${executionId}/events`
 
@@ -97,7 +97,7 @@ async function* overGraphql(executionId: string, after: number): AsyncGenerator<
   }
 }
 
-const FACES: Record<string, Face> = {
+const APIS: Record<string, Api> = {
   'REST, Last-Event-ID': (id, after) => overRest(eventsPath(id), { 'Last-Event-ID': String(after) }),
   'REST, ?after=': (id, after) => overRest(`${eventsPath(id)}?after=${after}`, {}),
   'tRPC, Last-Event-ID': (executionId, after) => overTrpc({ executionId }, { 'Last-Event-ID': String(after) }),
@@ -119,24 +119,24 @@ async function uncut(): Promise<{ executionId: string; streamed: Seen[] }> {
   return { executionId: (streamed[0]!.what as any).data.executionId, streamed }
 }
 
-const all = (face: Face, executionId: string, after = 0) => Array.fromAsync(face(executionId, after))
+const all = (api: Api, executionId: string, after = 0) => Array.fromAsync(api(executionId, after))
 
-async function expectEveryCutToResume(executionId: string, whole: Seen[], face: Face): Promise<void> {
+async function expectEveryCutToResume(executionId: string, whole: Seen[], api: Api): Promise<void> {
   for (const [index, { seq }] of whole.entries()) {
-    expect(await all(face, executionId, seq)).toEqual(whole.slice(index + 1))
+    expect(await all(api, executionId, seq)).toEqual(whole.slice(index + 1))
   }
 }
 
 describe('a stream cut at any of 40 tokens and resumed equals the uncut one', () => {
-  for (const [name, face] of Object.entries(FACES)) {
+  for (const [name, api] of Object.entries(APIS)) {
     test(`after the run has ended, and after a restart (${name})`, async () => {
       const { executionId, streamed } = await uncut()
-      const whole = await all(face, executionId)
+      const whole = await all(api, executionId)
       if (name !== 'GraphQL') expect(whole).toEqual(streamed)
-      await expectEveryCutToResume(executionId, whole, face)
+      await expectEveryCutToResume(executionId, whole, api)
       await server[Symbol.asyncDispose]()
       server = await start()
-      await expectEveryCutToResume(executionId, whole, face)
+      await expectEveryCutToResume(executionId, whole, api)
     }, 60_000)
 
     test(`while the run is active (${name})`, async () => {
@@ -151,14 +151,14 @@ describe('a stream cut at any of 40 tokens and resumed equals the uncut one', ()
       for (let index = 0; index < COUNT; index++) {
         // The next event happens while the client is away, or while it reconnects.
         if (index % 2) open(index - 1)
-        const events = face(executionId, seen.at(-1)?.seq ?? 0)
+        const events = api(executionId, seen.at(-1)?.seq ?? 0)
         const next = events.next()
         if (index % 2 === 0) open(index - 1)
         const { value } = await next
         seen.push(value!)
         await events.return()
       }
-      expect(seen).toEqual(await all(face, executionId))
+      expect(seen).toEqual(await all(api, executionId))
       expect(seen).toHaveLength(COUNT)
     }, 60_000)
   }
@@ -168,12 +168,12 @@ test('20 clients that cut and resume one live stream at random each get exactly 
   const goOn = Promise.withResolvers<void>()
   model.script({ tokens: [goOn.promise, ...TOKENS], delay: 4 })
   const { body } = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
-  const face = FACES['REST, Last-Event-ID']!
+  const api = APIS['REST, Last-Event-ID']!
   const client = async (patience: number): Promise<Seen[]> => {
     const seen: Seen[] = []
     while (!isTerminal(seen.at(-1))) {
       let left = 1 + ((seen.length * patience) % 11)
-      for await (const event of face(body.executionId, seen.at(-1)?.seq ?? 0)) {
+      for await (const event of api(body.executionId, seen.at(-1)?.seq ?? 0)) {
         seen.push(event)
         if (--left === 0) break
       }
@@ -183,7 +183,7 @@ test('20 clients that cut and resume one live stream at random each get exactly 
   const clients = Promise.all(Array.from({ length: 20 }, (_, index) => client(index + 1)))
   goOn.resolve()
   const seen = await clients
-  const whole = await all(face, body.executionId)
+  const whole = await all(api, body.executionId)
   expect(whole).toHaveLength(COUNT)
   for (const one of seen) expect(one).toEqual(whole)
 })
@@ -193,17 +193,17 @@ const isTerminal = (seen: Seen | undefined) => /^(result|error)$/.test((seen?.wh
 test('a client that claims a number beyond the end still gets the terminal event', async () => {
   const { executionId, streamed } = await uncut()
   const last = streamed.at(-1)!
-  for (const [name, face] of Object.entries(FACES)) {
+  for (const [name, api] of Object.entries(APIS)) {
     if (name === 'GraphQL') continue
     // Over REST such a client gets 204, which stops it.
     const expected = name === 'REST, Last-Event-ID' ? [] : [last]
-    expect(await all(face, executionId, last.seq + 1_000)).toEqual(expected)
+    expect(await all(api, executionId, last.seq + 1_000)).toEqual(expected)
   }
 
   const goOn = Promise.withResolvers<void>()
   model.script({ tokens: ['one ', goOn.promise, 'two'] })
   const { body } = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
-  const rest = all(FACES['REST, Last-Event-ID']!, body.executionId, 1_000_000)
+  const rest = all(APIS['REST, Last-Event-ID']!, body.executionId, 1_000_000)
   goOn.resolve()
   expect((await rest).map(({ what }) => (what as any).event)).toEqual(['result'])
 })
@@ -216,7 +216,7 @@ test('a pending run can be followed from its meta event through its start to its
   await using stream = await openStream(server, executePath(), execute({ sessionId }))
   expect(await stream.next()).toMatchObject({ id: 1, event: 'meta' })
   const { executionId } = (await request(server, 'GET', '/api/v1/executions?status=pending')).body.executions[0]
-  const follower = all(FACES['REST, Last-Event-ID']!, executionId)
+  const follower = all(APIS['REST, Last-Event-ID']!, executionId)
   goOn.resolve()
   const rest = await stream.rest()
   expect(rest.map(({ event }) => event)).toEqual(['message', 'message', 'result'])
@@ -239,7 +239,7 @@ function thoughts(seen: readonly Seen[]): string[] {
   return told.map((one) => one.join(': '))
 }
 
-test.each(Object.entries(FACES))('thinking is streamed as it comes, and replayed later, over %s', async (_, follow) => {
+test.each(Object.entries(APIS))('thinking is streamed as it comes, and replayed later, over %s', async (_, follow) => {
   const goOn = Promise.withResolvers<void>()
   const think = (reasoning_content: string) => chunk({ choices: [{ index: 0, delta: { reasoning_content } }] })
   model.script({ tokens: [think('First '), goOn.promise, think('this.'), 'Then ', 'that.'] })

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { stopClock } from '../support/clock.ts'
-import { ROOTS } from '../support/graphql-face.ts'
+import { ROOTS } from '../support/graphql-api.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { fill, type Hubs } from './many.ts'
 import { graphql } from './support.ts'

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { rangeOf } from '../../src/http/media.ts'
 import { everything, type Ids, inputWith } from '../security/fixtures.ts'
-import { expectError, faces, procedures } from '../support/faces.ts'
+import { apis, expectError, procedures } from '../support/api.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -35,8 +35,8 @@ describe('Idempotency-Key on PATCH and DELETE', () => {
   test.each(order)('%s happens once, and its repetition gets the first answer', async (name) => {
     const headers = { 'Idempotency-Key': `key-${name}` }
     const input = inputWith(name, null, undefined, own)
-    const first = await faces.REST(server, name, input, { token: member.token, headers })
-    const second = await faces.REST(server, name, input, { token: member.token, headers })
+    const first = await apis.REST(server, name, input, { token: member.token, headers })
+    const second = await apis.REST(server, name, input, { token: member.token, headers })
     expect(plain(second.body)).toEqual(plain(first.body))
     expect([isReplay(first), isReplay(second)]).toEqual([false, first.status === 200])
     if (first.status === 200) done++
@@ -150,8 +150,8 @@ describe('ETag', () => {
     const { version } = (await call('GET', path)).body.agent
     expect((await call('GET', path)).headers.get('etag')).toBe(`"v${version}"`)
     const input = { id: own.agent, role: 'Other', version: version + 1 }
-    for (const face of [faces.REST, faces.tRPC]) {
-      expectError(await face(server, 'agents.update', input, { token: member.token }), 412, 'The resource has changed')
+    for (const api of [apis.REST, apis.tRPC]) {
+      expectError(await api(server, 'agents.update', input, { token: member.token }), 412, 'The resource has changed')
     }
     const query = `mutation { updateAgent(input: {id: "${own.agent}", role: "Other", version: ${version + 1}}) { message } }`
     const { body } = await call('POST', '/graphql', {}, { query })

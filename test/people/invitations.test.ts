@@ -3,9 +3,9 @@ import type { AddressInfo } from 'node:net'
 import { SMTPServer } from 'smtp-server'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { graphql } from '../graphql/support.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { movableClock } from '../support/clock.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { ownPage, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -70,31 +70,26 @@ const userOf = (email: string) =>
   server.service.deps.db.user.findUnique({ where: { email }, include: { memberships: true } })
 
 describe('creating invitations', () => {
-  it.each(onEachFace([['']] as const))('%s: an admin invites, lists and withdraws', async (face) => {
+  it.each(onEachApi([['']] as const))('%s: an admin invites, lists and withdraws', async (api) => {
     const { admin, owner, email } = await people()
     const id = owner.organizationId
     const { token } = admin
-    const created = await faces[face](
-      server,
-      'organizations.createInvitation',
-      { id, email, role: 'member' },
-      { token },
-    )
+    const created = await apis[api](server, 'organizations.createInvitation', { id, email, role: 'member' }, { token })
     expect(created.body).toMatchObject({
       mailed: true,
       url: expect.stringMatching(/\/app\/accept#[0-9A-Za-z]{43}$/),
       invitation: { email, role: 'member', createdBy: admin.userId },
     })
-    const list = await faces[face](server, 'organizations.listInvitations', { id }, { token })
+    const list = await apis[api](server, 'organizations.listInvitations', { id }, { token })
     expect(list.body.invitations).toEqual([created.body.invitation])
     expect(JSON.stringify(list.body)).not.toContain(codeOf(created.body.url))
     const [event] = await eventsOf(admin, 'invitation.create')
     expect(event).toMatchObject({ actor: { id: admin.userId }, changes: { email, role: 'member' } })
     expect(JSON.stringify(event)).not.toContain(codeOf(created.body.url))
     const input = { id, invitationId: created.body.id }
-    expect((await faces[face](server, 'organizations.deleteInvitation', input, { token })).status).toBe(200)
+    expect((await apis[api](server, 'organizations.deleteInvitation', input, { token })).status).toBe(200)
     expectError(
-      await faces[face](server, 'organizations.deleteInvitation', input, { token }),
+      await apis[api](server, 'organizations.deleteInvitation', input, { token }),
       404,
       'Invitation not found',
     )

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -28,12 +28,12 @@ const create = async (path: string, by: Member, role = 'member') => (await post(
 const get = (path: string, token: string) => request(server, 'GET', path, { token })
 
 describe('a service account', () => {
-  it.each(onEachFace([['']] as const))('%s: can be created, listed, changed and ended by an admin', async (face) => {
+  it.each(onEachApi([['']] as const))('%s: can be created, listed, changed and ended by an admin', async (api) => {
     const { admin, owner } = await people()
     const id = owner.organizationId
     const { token } = admin
     const call = (name: string, input: object = {}) =>
-      faces[face](server, `organizations.${name}`, { id, ...input }, { token })
+      apis[api](server, `organizations.${name}`, { id, ...input }, { token })
     const made = await call('createServiceAccount', { name: 'CI', role: 'member' })
     const { serviceAccount } = made.body
     expect(serviceAccount).toMatchObject({ name: 'CI', role: 'member', createdBy: admin.userId })

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createAgentCache } from '../../src/agents/agent-cache.ts'
 import type { Prisma } from '../../src/db/client.ts'
-import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -386,16 +386,16 @@ describe('GET /agents/{id}/versions', () => {
   }
 
   /** Reads all pages of the versions. Returns their numbers and the length of each answer. */
-  async function pagesOf(face: Face, id: string, limit?: number) {
+  async function pagesOf(api: Api, id: string, limit?: number) {
     const pages: { versions: number[]; size: number }[] = []
     let cursor: string | null = null
     do {
       const input: Body = {
         id,
-        ...(limit && { limit: face === 'REST' ? `${limit}` : limit }),
+        ...(limit && { limit: api === 'REST' ? `${limit}` : limit }),
         ...(cursor && { cursor }),
       }
-      const { status, body }: Answer = await faces[face](server, 'agents.versions', input, ann)
+      const { status, body }: Answer = await apis[api](server, 'agents.versions', input, ann)
       expect(status).toBe(200)
       const versions = body.versions.map(({ version }: { version: number }) => version)
       pages.push({ versions, size: JSON.stringify(body).length })
@@ -406,29 +406,29 @@ describe('GET /agents/{id}/versions', () => {
   }
   const downFrom = (count: number) => Array.from({ length: count }, (_, index) => count - index)
 
-  it.each(FACES)('%s: pages show every version once, newest first', async (face) => {
+  it.each(APIS)('%s: pages show every version once, newest first', async (api) => {
     const id = await changed(25, 'Short.')
     for (const limit of [1, 7, 20, 21, 25, 26]) {
-      const pages = await pagesOf(face, id, limit)
+      const pages = await pagesOf(api, id, limit)
       expect(pages.flatMap(({ versions }) => versions)).toEqual(downFrom(25))
       expect(pages.map(({ versions }) => versions.length).slice(0, -1)).toEqual(Array(pages.length - 1).fill(limit))
       expect(pages).toHaveLength(Math.ceil(25 / limit))
     }
-    expect(await pagesOf(face, id)).toHaveLength(1)
+    expect(await pagesOf(api, id)).toHaveLength(1)
   })
 
-  it.each(FACES)('%s: no answer exceeds a few megabytes, whatever the number of versions', async (face) => {
+  it.each(APIS)('%s: no answer exceeds a few megabytes, whatever the number of versions', async (api) => {
     const id = await changed(90, 'x'.repeat(100_000))
-    const pages = await pagesOf(face, id)
+    const pages = await pagesOf(api, id)
     expect(pages.flatMap(({ versions }) => versions)).toEqual(downFrom(90))
     for (const { size } of pages) expect(size).toBeLessThan(8_000_000)
   })
 
-  it.each(onEachFace([['0'], [''], [btoa('x')], [btoa('1.1')], [btoa('-1')], [btoa('9'.repeat(10))]]))(
+  it.each(onEachApi([['0'], [''], [btoa('x')], [btoa('1.1')], [btoa('-1')], [btoa('9'.repeat(10))]]))(
     '%s: a cursor of another list is refused: %j',
-    async (face, cursor) => {
+    async (api, cursor) => {
       const { id } = await create()
-      const answer = await faces[face](server, 'agents.versions', { id, cursor }, ann)
+      const answer = await apis[api](server, 'agents.versions', { id, cursor }, ann)
       expectError(answer, 400, 'Invalid value for field: cursor. Expected a nextCursor of this list')
     },
   )
@@ -445,18 +445,18 @@ describe('the skills and agents of an agent', () => {
   })
   const idsIn = ({ subagentIds, skillIds }: Body) => ({ subagentIds, skillIds })
 
-  it.each(FACES)('%s: are visible to callers who can reach them, by id, in lists and in old versions', async (face) => {
+  it.each(APIS)('%s: are visible to callers who can reach them, by id, in lists and in old versions', async (api) => {
     const ids = await hidden(ann)
-    const { id } = await create({ ...ids, tags: [`refers-${face}`] })
+    const { id } = await create({ ...ids, tags: [`refers-${api}`] })
     await patch(id, { role: 'Changed' })
     const others = { subagentIds: ids.subagentIds.slice(0, 1), skillIds: ids.skillIds.slice(0, 1) }
     for (const [who, expected] of [
       [ann, ids],
       [ben, others],
     ] as const) {
-      const ask = async (procedure: string, input: Body) => (await faces[face](server, procedure, input, who)).body
+      const ask = async (procedure: string, input: Body) => (await apis[api](server, procedure, input, who)).body
       expect(idsIn((await ask('agents.get', { id })).agent)).toEqual(expected)
-      expect((await ask('agents.list', { tag: `refers-${face}` })).agents.map(idsIn)).toEqual([expected])
+      expect((await ask('agents.list', { tag: `refers-${api}` })).agents.map(idsIn)).toEqual([expected])
       const { versions } = await ask('agents.versions', { id })
       expect(versions.map(({ agent }: { agent: Body }) => idsIn(agent))).toEqual([expected, expected])
     }
@@ -589,19 +589,19 @@ describe('lists', () => {
     expect((await call('GET', '/agents', who)).body).toEqual({ success: true, agents: [], total: 0, nextCursor: null })
   })
 
-  it.each(onEachFace([['agents.list'], ['agents.listPublic']]))(
+  it.each(onEachApi([['agents.list'], ['agents.listPublic']]))(
     '%s %s: pages show every row once, newest first, also rows of one moment',
-    async (face, procedure) => {
-      const who = await server.member({ organization: `Pages of ${face} ${procedure}` })
-      const tag = `${face}-${procedure}`
+    async (api, procedure) => {
+      const who = await server.member({ organization: `Pages of ${api} ${procedure}` })
+      const tag = `${api}-${procedure}`
       const ids = await Promise.all(
         Array.from({ length: 7 }, async () => (await create({ visibility: 'public', tags: [tag] }, who)).id),
       )
       const seen: string[] = []
       let cursor: string | null = null
       do {
-        const input: Body = { tag, limit: face === 'REST' ? '3' : 3, ...(cursor && { cursor }) }
-        const { body }: Answer = await faces[face](server, procedure, input, who)
+        const input: Body = { tag, limit: api === 'REST' ? '3' : 3, ...(cursor && { cursor }) }
+        const { body }: Answer = await apis[api](server, procedure, input, who)
         expect(body.total).toBe(7)
         seen.push(...body.agents.map(({ id }: { id: string }) => id))
         // New rows at the front move nothing.
@@ -751,7 +751,7 @@ it('an agent is up to date by id and in lists, whoever changed it', async () => 
   const [ann, bob] = [await server.member({ organization }), await server.member({ organization })]
   const people = { ann, bob }
   const as = (who: 'ann' | 'bob', procedure: string, input: object) =>
-    faces.REST(server, procedure, input as Record<string, unknown>, { token: people[who].token })
+    apis.REST(server, procedure, input as Record<string, unknown>, { token: people[who].token })
   const ids: { id: string; of: 'ann' | 'bob' }[] = []
   const who = fc.constantFrom('ann' as const, 'bob' as const)
   const change = fc.oneof(

@@ -3,7 +3,7 @@ import { removeMember } from '../../src/organizations/service.ts'
 import { createMcp } from '../engine/equipped.ts'
 import { violations } from '../engine/invariants.ts'
 import { graphql } from '../graphql/support.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -123,9 +123,9 @@ describe.each(['approve', 'deny'] as const)('POST /approvals/{id}/%s', (verdict)
   })
 })
 
-it.each(onEachFace([['approve'], ['deny']]))('%s: %s decides', async (face, verdict) => {
+it.each(onEachApi([['approve'], ['deny']]))('%s: %s decides', async (api, verdict) => {
   const { id, executionId } = await asked()
-  const { status, body } = await faces[face](server, `approvals.${verdict}`, { id }, { token: ann.token })
+  const { status, body } = await apis[api](server, `approvals.${verdict}`, { id }, { token: ann.token })
   expect([status, body.approval.status]).toEqual([200, verdict === 'approve' ? 'approved' : 'denied'])
   await end(executionId)
 })

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
-import { expectError, FACES, type Face, faces } from '../support/faces.ts'
+import { APIS, type Api, apis, expectError } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import type { Answer } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -21,8 +21,8 @@ beforeAll(async () => {
 afterAll(() => server[Symbol.asyncDispose]())
 
 type Fields = Record<string, unknown>
-const on = (face: Face, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
-  faces[face](server, procedure, input, { token: people[who].token })
+const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
+  apis[api](server, procedure, input, { token: people[who].token })
 async function call(procedure: string, input: Fields = {}, who: Who = 'ann') {
   const { status, body } = await on('REST', procedure, input, who)
   expect(status, JSON.stringify(body)).toBe(200)
@@ -42,7 +42,7 @@ const space = async (fields: Fields = {}, who: Who = 'ann') =>
 const CORE = 'core-data-analysis'
 
 describe('an agent', () => {
-  it.each(FACES)('%s: has the skills and MCP servers that its maker can reach, in their order', async (face) => {
+  it.each(APIS)('%s: has the skills and MCP servers that its maker can reach, in their order', async (api) => {
     const skillIds = [
       await skill({ visibility: 'public' }, 'eve'),
       CORE,
@@ -50,14 +50,14 @@ describe('an agent', () => {
       await skill({ visibility: 'private' }),
     ]
     const mcpInstanceIds = [await mcp(), await mcp('x', 'ben')]
-    const { body } = await on(face, 'agents.create', { ...AGENT, skillIds, mcpInstanceIds })
+    const { body } = await on(api, 'agents.create', { ...AGENT, skillIds, mcpInstanceIds })
     expect(body.agent).toMatchObject({ skillIds, mcpInstanceIds })
     const fewer = { skillIds: skillIds.slice(1), mcpInstanceIds: mcpInstanceIds.slice(1) }
-    await on(face, 'agents.update', { id: body.id, ...fewer })
+    await on(api, 'agents.update', { id: body.id, ...fewer })
     expect((await call('agents.get', { id: body.id })).agent).toMatchObject({ ...fewer, version: 2 })
     const { agents } = await call('agents.list')
     expect(agents.find(({ id }: Fields) => id === body.id)).toMatchObject(fewer)
-    await on(face, 'agents.update', { id: body.id, skillIds: null, mcpInstanceIds: null })
+    await on(api, 'agents.update', { id: body.id, skillIds: null, mcpInstanceIds: null })
     expect((await call('agents.get', { id: body.id })).agent).toMatchObject({ skillIds: [], mcpInstanceIds: [] })
   })
 
@@ -73,9 +73,9 @@ describe('an agent', () => {
     const good = field === 'skillIds' ? await skill() : await mcp()
     const { id } = await agent({ [field]: [good] })
     const ids = [good, await make()]
-    for (const face of FACES) {
-      expectError(await on(face, 'agents.create', { ...AGENT, [field]: ids }), 400, `Invalid ${field}`)
-      expectError(await on(face, 'agents.update', { id, [field]: ids }), 400, `Invalid ${field}`)
+    for (const api of APIS) {
+      expectError(await on(api, 'agents.create', { ...AGENT, [field]: ids }), 400, `Invalid ${field}`)
+      expectError(await on(api, 'agents.update', { id, [field]: ids }), 400, `Invalid ${field}`)
     }
     expect((await call('agents.get', { id })).agent).toMatchObject({ [field]: [good], version: 1 })
   })
@@ -122,7 +122,7 @@ describe('an agent', () => {
   it('in a list takes two more statements for all skills and servers', async () => {
     const { token } = people.ann
     const ids = { skillIds: [await skill()], mcpInstanceIds: [await mcp()] }
-    const statements = () => server.statementsOf(() => faces.REST(server, 'agents.list', {}, { token }))
+    const statements = () => server.statementsOf(() => apis.REST(server, 'agents.list', {}, { token }))
     await statements()
     for (const more of [3, 20]) {
       for (let i = 0; i < more; i++) await agent(ids)
@@ -148,10 +148,10 @@ describe('an agent', () => {
 })
 
 describe('a space', () => {
-  it.each(FACES)('%s: attaches and detaches skills and MCP servers', async (face) => {
+  it.each(APIS)('%s: attaches and detaches skills and MCP servers', async (api) => {
     const [a, b, m, n] = [await skill(), await skill({ visibility: 'public' }, 'eve'), await mcp(), await mcp()]
     now += 1000
-    const { body } = await on(face, 'spaces.create', { name: 'S', addSkills: [a, CORE, a], addMcps: [m] })
+    const { body } = await on(api, 'spaces.create', { name: 'S', addSkills: [a, CORE, a], addMcps: [m] })
     const added = { enabled: true, addedAt: new Date(now).toISOString(), addedBy: people.ann.userId }
     expect(body.space.skillIds.toSorted()).toEqual([a, CORE].toSorted())
     const pinned = { version: 1, latestVersion: 1, foreign: false }
@@ -162,12 +162,12 @@ describe('a space', () => {
 
     now += 1000
     const said = { addSkills: [b, a], removeSkills: [CORE, a, 'unknown'], addMcps: [n, m], removeMcps: [m] }
-    const changed = (await on(face, 'spaces.update', { id, ...said })).body.space
+    const changed = (await on(api, 'spaces.update', { id, ...said })).body.space
     expect(changed.skillIds.toSorted()).toEqual([a, b].toSorted())
     expect(changed.pluginIds.toSorted()).toEqual([m, n].toSorted())
     const { spaces } = await call('spaces.list')
     expect(spaces.find((one: Fields) => one.id === id)).toEqual(changed)
-    const none = (await on(face, 'spaces.update', { id, removeSkills: [a, b], removeMcps: [m, n] })).body.space
+    const none = (await on(api, 'spaces.update', { id, removeSkills: [a, b], removeMcps: [m, n] })).body.space
     expect(none).toMatchObject({ skillIds: [], skillRefs: [], pluginIds: [], mcpRefs: [] })
   })
 
@@ -181,9 +181,9 @@ describe('a space', () => {
     const good = field === 'addSkills' ? await skill() : await mcp()
     const { id } = await space()
     const ids = [good, await make()]
-    for (const face of FACES) {
-      expectError(await on(face, 'spaces.create', { name: 'S', [field]: ids }), 400, `Invalid ${field}`)
-      expectError(await on(face, 'spaces.update', { id, [field]: ids, name: 'T' }), 400, `Invalid ${field}`)
+    for (const api of APIS) {
+      expectError(await on(api, 'spaces.create', { name: 'S', [field]: ids }), 400, `Invalid ${field}`)
+      expectError(await on(api, 'spaces.update', { id, [field]: ids, name: 'T' }), 400, `Invalid ${field}`)
     }
     expect((await call('spaces.get', { id })).space).toMatchObject({ name: 'S', skillRefs: [], mcpRefs: [] })
   })
@@ -260,7 +260,7 @@ describe('a space', () => {
     const { token } = people.ann
     // On SQLite a request's arrival is visible by its first read.
     const headers = { 'Idempotency-Key': attached }
-    const write = () => faces.REST(server, procedure, { ...input, [field]: [attached] }, { token, headers })
+    const write = () => apis.REST(server, procedure, { ...input, [field]: [attached] }, { token, headers })
     const remove = () => on('REST', deletion, { id: attached })
     const before = await db.space.count()
     const [written, removed] = onPostgres

@@ -2,7 +2,7 @@ import { Readable } from 'node:stream'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { audit } from '../../src/auth/audit.ts'
 import { graphql } from '../graphql/support.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -46,9 +46,9 @@ describe('GET /audit', () => {
     expect(JSON.stringify(events)).not.toContain(eve.organizationId)
   })
 
-  it.each(onEachFace([['action'], ['actorId'], ['target'], ['since'], ['until']] as const))(
+  it.each(onEachApi([['action'], ['actorId'], ['target'], ['since'], ['until']] as const))(
     '%s: excludes the other events with the filter %s',
-    async (face, filter) => {
+    async (api, filter) => {
       const all = (await list()).events
       const oldest = all.at(-1)
       const values = {
@@ -65,7 +65,7 @@ describe('GET /audit', () => {
         since: (event: typeof oldest) => event.at >= all[0].at,
         until: (event: typeof oldest) => event.at < all[0].at,
       }
-      const { body } = await faces[face](server, 'audit.list', { [filter]: values[filter] }, { token: ann.token })
+      const { body } = await apis[api](server, 'audit.list', { [filter]: values[filter] }, { token: ann.token })
       const expected = all.filter(keeps[filter])
       expect(body.events).toEqual(expected)
       expect(expected.length).toBeGreaterThan(0)
@@ -95,8 +95,8 @@ describe('GET /audit', () => {
     expect(data.auditEvents).toEqual({ totalCount: events.length, nodes: events })
   })
 
-  it.each(onEachFace([['']] as const))('%s: is refused for a member', async (face) => {
-    expectError(await faces[face](server, 'audit.list', {}, { token: ben.token }), 403, FORBIDDEN)
+  it.each(onEachApi([['']] as const))('%s: is refused for a member', async (api) => {
+    expectError(await apis[api](server, 'audit.list', {}, { token: ben.token }), 403, FORBIDDEN)
   })
 
   it('is refused for a member over GraphQL', async () => {

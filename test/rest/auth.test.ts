@@ -7,7 +7,7 @@ import { createActors } from '../../src/auth/actors.ts'
 import type { Db } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { newToken } from '../../src/lib/token.ts'
-import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { type Answer, credentialsOf, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -37,8 +37,8 @@ const endMembership = ({ organizationId, userId }: Member) =>
   server.service.deps.db.membership.deleteMany({ where: { organizationId, userId } })
 
 /** The errors of invalid and expired tokens: under `/api/v1` they differ from the rest. */
-const invalid = (face: string) =>
-  face === 'REST' ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
+const invalid = (api: string) =>
+  api === 'REST' ? 'Unauthorized. Invalid or expired token' : 'Invalid or expired token'
 
 const mistyped = (token: string) => token.slice(0, -1) + (token.endsWith('0') ? '1' : '0')
 
@@ -70,12 +70,12 @@ describe('the Authorization header', () => {
     ['SQL', () => `Bearer mst_'OR'1'='1`, 401, 'invalid'],
   ]
 
-  it.each(onEachFace(rows))('with %s: %s', async (face, _, header, status, message = '') => {
+  it.each(onEachApi(rows))('with %s: %s', async (api, _, header, status, message = '') => {
     const value = header(await server.member())
     const headers = value === null ? undefined : { Authorization: value }
     for (const procedure of ['agents.list', 'agents.create', 'executions.events']) {
-      const answer = await faces[face](server, procedure, {}, { token: null, ...(headers && { headers }) })
-      if (status !== 200) expectError(answer, status, message === 'invalid' ? invalid(face) : message)
+      const answer = await apis[api](server, procedure, {}, { token: null, ...(headers && { headers }) })
+      if (status !== 200) expectError(answer, status, message === 'invalid' ? invalid(api) : message)
       else expect([200, 400, 404]).toContain(answer.status)
     }
   })
@@ -92,29 +92,29 @@ describe('the Authorization header', () => {
       EXPIRED,
     ],
   ]
-  it.each(onEachFace(ended))('%s: with a token that was %s is refused from the next request on', async (...row) => {
-    const [face, , end, status, message] = row
+  it.each(onEachApi(ended))('%s: with a token that was %s is refused from the next request on', async (...row) => {
+    const [api, , end, status, message] = row
     const member = await server.member({ expiresAt: new Date(now.getTime() + 60_000) })
-    const call = () => faces[face](server, 'agents.list', {}, { token: member.token })
+    const call = () => apis[api](server, 'agents.list', {}, { token: member.token })
     expect((await call()).status).toBe(200)
     await end(member)
-    expectError(await call(), status, message === 'invalid' ? invalid(face) : message)
+    expectError(await call(), status, message === 'invalid' ? invalid(api) : message)
   })
 
   const endedElsewhere: Ended[] = [
     ['revoked', revokeElsewhere, 401, 'invalid'],
     ["deprived of its user's membership", endMembership, 403, FORBIDDEN],
   ]
-  it.each(onEachFace(endedElsewhere))(
+  it.each(onEachApi(endedElsewhere))(
     '%s: with a token that was %s by another process is refused soon',
     async (...row) => {
-      const [face, , end, status, message] = row
+      const [api, , end, status, message] = row
       const member = await server.member()
-      const call = () => faces[face](server, 'agents.list', {}, { token: member.token })
+      const call = () => apis[api](server, 'agents.list', {}, { token: member.token })
       expect((await call()).status).toBe(200)
       await end(member)
       await expect.poll(async () => (await call()).status).toBe(status)
-      expectError(await call(), status, message === 'invalid' ? invalid(face) : message)
+      expectError(await call(), status, message === 'invalid' ? invalid(api) : message)
     },
   )
 
@@ -221,14 +221,14 @@ it('the last use of a token is written at most once a minute', async () => {
   const { token, tokenId } = await server.member()
   const use = async () => {
     server.queries.length = 0
-    await Promise.all(FACES.map((face) => faces[face](server, 'agents.list', {}, { token })))
-    await faces.REST(server, 'agents.list', {}, { token })
+    await Promise.all(APIS.map((api) => apis[api](server, 'agents.list', {}, { token })))
+    await apis.REST(server, 'agents.list', {}, { token })
     return server.queries.filter((sql) => /^UPDATE/i.test(sql))
   }
   const lastUsedAt = async () =>
     (await server.service.deps.db.token.findUnique({ where: { id: tokenId } }))?.lastUsedAt?.toISOString()
   const first = now.toISOString()
-  await faces.REST(server, 'agents.list', {}, { token })
+  await apis.REST(server, 'agents.list', {}, { token })
   expect(await lastUsedAt()).toBe(first)
   for (const seconds of [0, 30, 30]) {
     now = new Date(now.getTime() + seconds * 1000)

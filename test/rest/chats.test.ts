@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
-import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { filePart, form, post } from '../support/multipart.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -32,8 +32,8 @@ afterAll(async () => {
 type Fields = Record<string, unknown>
 const FORBIDDEN = "You don't have permission to access this resource"
 
-const on = (face: Face, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
-  faces[face](server, procedure, input, { token: people[who].token })
+const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
+  apis[api](server, procedure, input, { token: people[who].token })
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 const done = async (procedure: string, input: Fields = {}, who: Who = 'ann') => {
   const { status, body } = await call(procedure, input, who)
@@ -74,8 +74,8 @@ async function working(agentId: string, fields: Fields = {}) {
 }
 
 describe('POST /chats', () => {
-  it.each(FACES)('%s: opens one in the default space without any input', async (face) => {
-    const { body } = await on(face, 'chats.create')
+  it.each(APIS)('%s: opens one in the default space without any input', async (api) => {
+    const { body } = await on(api, 'chats.create')
     expect(body).toEqual({
       success: true,
       id: expect.stringMatching(/^\w{31}$/),
@@ -123,10 +123,10 @@ describe('POST /chats', () => {
     }
   })
 
-  it.each(FACES)('%s: treats an empty space or agent as unknown', async (face) => {
+  it.each(APIS)('%s: treats an empty space or agent as unknown', async (api) => {
     const before = await server.service.deps.db.chat.count()
-    expectError(await on(face, 'chats.create', { spaceId: '' }), 404, 'Space not found')
-    expectError(await on(face, 'chats.create', { agentId: '' }), 404, 'Agent not found')
+    expectError(await on(api, 'chats.create', { spaceId: '' }), 404, 'Space not found')
+    expectError(await on(api, 'chats.create', { agentId: '' }), 404, 'Agent not found')
     expect(await server.service.deps.db.chat.count()).toBe(before)
   })
 
@@ -152,7 +152,7 @@ describe('POST /chats', () => {
 })
 
 describe('GET /chats', () => {
-  it.each(FACES)('%s: lists chats by space, agent and status, newest first, page by page', async (face) => {
+  it.each(APIS)('%s: lists chats by space, agent and status, newest first, page by page', async (api) => {
     const [one, other] = [await space(), await space()]
     const [ada, bob] = [await agent(), await agent()]
     const chats: { id: string }[] = []
@@ -162,7 +162,7 @@ describe('GET /chats', () => {
     }
     await open({ spaceId: other, agentId: ada })
     await say(ada, { chatId: chats[0]!.id })
-    const list = async (input: Fields) => (await on(face, 'chats.list', input)).body
+    const list = async (input: Fields) => (await on(api, 'chats.list', input)).body
     const all = await list({ spaceId: one })
     expect(all).toEqual({ success: true, chats: expect.any(Array), nextCursor: null })
     expect(ids(all.chats)).toEqual(ids(chats))
@@ -259,7 +259,7 @@ describe('the status of a chat', () => {
 })
 
 describe('GET /chats/{id}/messages', () => {
-  it.each(FACES)('%s: lists the messages oldest first, with their runs', async (face) => {
+  it.each(APIS)('%s: lists the messages oldest first, with their runs', async (api) => {
     const agentId = await agent()
     const { id } = await open({ agentId, title: 'Talk' })
     const runs = []
@@ -270,7 +270,7 @@ describe('GET /chats/{id}/messages', () => {
       model.script({ tokens: [reply] })
       runs.push(await say(agentId, { chatId: id, message }))
     }
-    const { body } = await on(face, 'chats.messages', { id }, 'ben')
+    const { body } = await on(api, 'chats.messages', { id }, 'ben')
     const parents = [null, ...body.messages.map((message: { id: string }) => message.id)]
     const [first, second] = runs.map(({ executionId, sessionId }) => ({
       id: expect.stringMatching(/^\w{31}$/),
@@ -296,7 +296,7 @@ describe('GET /chats/{id}/messages', () => {
     })
   })
 
-  it.each(FACES)('%s: pages without gap or duplicate, also over messages of one time', async (face) => {
+  it.each(APIS)('%s: pages without gap or duplicate, also over messages of one time', async (api) => {
     const [ada, bob] = [await agent(), await agent()]
     const { id } = await open()
     for (let turn = 0; turn < 3; turn++) {
@@ -311,7 +311,7 @@ describe('GET /chats/{id}/messages', () => {
     const seen: unknown[] = []
     let cursor: string | null = ''
     while (cursor !== null) {
-      const { body }: Answer = await on(face, 'chats.messages', { id, limit: '5', ...(cursor && { cursor }) })
+      const { body }: Answer = await on(api, 'chats.messages', { id, limit: '5', ...(cursor && { cursor }) })
       expect(body.messages.length).toBeLessThanOrEqual(5)
       seen.push(...body.messages)
       cursor = body.nextCursor
@@ -319,12 +319,12 @@ describe('GET /chats/{id}/messages', () => {
     expect(seen).toEqual(all)
   })
 
-  it.each(FACES)('%s: lists the attachments of a question and the reasoning of its answer', async (face) => {
+  it.each(APIS)('%s: lists the attachments of a question and the reasoning of its answer', async (api) => {
     const agentId = await agent()
     const media = (await post(server, form([filePart('plan.md', '# Plan')]), { token: people.ann.token })).body
     model.script({ tokens: ['<think>Let me ', 'see.</think>', 'All is well.'] })
     const { chatId } = await say(agentId, { message: 'Look', mediaIds: [media.id] })
-    const read = async (who: Who) => (await on(face, 'chats.messages', { id: chatId }, who)).body.messages
+    const read = async (who: Who) => (await on(api, 'chats.messages', { id: chatId }, who)).body.messages
     const files = [{ id: media.id, name: 'plan.md', mimeType: media.media.mimeType, size: 6 }]
     for (const who of ['ann', 'ben'] as const) {
       expect(await read(who)).toMatchObject([
@@ -354,10 +354,10 @@ describe('GET /chats/{id}/messages', () => {
 })
 
 describe('PATCH /chats/{id}', () => {
-  it.each(FACES)('%s: renames a chat, closes it and opens it again', async (face) => {
+  it.each(APIS)('%s: renames a chat, closes it and opens it again', async (api) => {
     const before = await open()
     const patch = async (fields: Fields, who: Who = 'ann') =>
-      (await on(face, 'chats.update', { id: before.id, ...fields }, who)).body.chat
+      (await on(api, 'chats.update', { id: before.id, ...fields }, who)).body.chat
     now += 1000
     const at = new Date(now).toISOString()
     expect(await patch({})).toEqual(before)
@@ -388,41 +388,41 @@ describe('PATCH /chats/{id}', () => {
 })
 
 describe('DELETE /chats/{id}', () => {
-  it.each(FACES)('%s: removes it everywhere, and its executions stay', async (face) => {
+  it.each(APIS)('%s: removes it everywhere, and its executions stay', async (api) => {
     const agentId = await agent()
     const { id } = await open({ agentId })
     const { executionId, sessionId } = await say(agentId, { chatId: id })
-    const { body } = await on(face, 'chats.delete', { id })
+    const { body } = await on(api, 'chats.delete', { id })
     expect(body).toEqual({ success: true, message: 'Chat deleted successfully' })
     for (const procedure of ['chats.get', 'chats.messages', 'chats.update', 'chats.delete']) {
-      expectError(await on(face, procedure, { id }), 404, 'Chat not found')
+      expectError(await on(api, procedure, { id }), 404, 'Chat not found')
     }
     const again = { id: agentId, message: 'Hi' }
-    expectError(await on(face, 'agents.execute', { ...again, chatId: id }), 404, 'Chat not found')
-    expectError(await on(face, 'agents.execute', { ...again, sessionId }), 404, 'Session not found')
-    expect(ids((await on(face, 'chats.list', { agentId })).body.chats)).not.toContain(id)
-    const { execution } = (await on(face, 'executions.get', { id: executionId })).body
+    expectError(await on(api, 'agents.execute', { ...again, chatId: id }), 404, 'Chat not found')
+    expectError(await on(api, 'agents.execute', { ...again, sessionId }), 404, 'Session not found')
+    expect(ids((await on(api, 'chats.list', { agentId })).body.chats)).not.toContain(id)
+    const { execution } = (await on(api, 'executions.get', { id: executionId })).body
     expect(execution).toMatchObject({ chatId: id, status: 'completed', result: expect.any(String) })
     const events = await server.service.deps.db.auditEvent.findMany({ where: { target: id } })
     expect(events.map(({ action }) => action)).toContain('chat.archive')
   })
 
-  it.each(FACES)('%s: is refused while a run is active in it', async (face) => {
+  it.each(APIS)('%s: is refused while a run is active in it', async (api) => {
     const agentId = await agent()
     const run = await working(agentId)
-    expectError(await on(face, 'chats.delete', { id: run.chatId }), 409, 'Chat is busy')
+    expectError(await on(api, 'chats.delete', { id: run.chatId }), 409, 'Chat is busy')
     expect(await get(run.chatId)).toMatchObject({ status: 'working' })
     await run.end()
-    expect((await on(face, 'chats.delete', { id: run.chatId })).status).toBe(200)
+    expect((await on(api, 'chats.delete', { id: run.chatId })).status).toBe(200)
   })
 
-  it.each(FACES)('%s: is refused during a run of another agent, whatever the status shows', async (face) => {
+  it.each(APIS)('%s: is refused during a run of another agent, whatever the status shows', async (api) => {
     const [slow, quick] = [await agent(), await agent()]
     const run = await working(slow)
     await say(quick, { chatId: run.chatId })
-    expectError(await on(face, 'chats.delete', { id: run.chatId }), 409, 'Chat is busy')
+    expectError(await on(api, 'chats.delete', { id: run.chatId }), 409, 'Chat is busy')
     await run.end()
-    expect((await on(face, 'chats.delete', { id: run.chatId })).status).toBe(200)
+    expect((await on(api, 'chats.delete', { id: run.chatId })).status).toBe(200)
   })
 
   it('succeeds for one of two concurrent requests, and the other finds it gone', async () => {
@@ -466,19 +466,19 @@ describe('who may do what with a chat', () => {
     ),
   ]
 
-  it.each(onEachFace(TABLE))('%s: %s %j: %s', async (face, _, where, who, expected) => {
+  it.each(onEachApi(TABLE))('%s: %s %j: %s', async (api, _, where, who, expected) => {
     const agentId = await agent({ visibility: where.agent ?? 'organization' })
     const shared = await agent({ visibility: 'public' })
     const spaceId = await space({ visibility: where.space ?? 'organization' })
     const { id } = await open({ spaceId, agentId })
     await say(agentId, { chatId: id })
     const attempt = async (procedure: string, input: Fields = {}) => {
-      const answer = await on(face, procedure, { id, ...input }, who)
+      const answer = await on(api, procedure, { id, ...input }, who)
       if (answer.status === 404) expectError(answer, 404, 'Chat not found')
       if (answer.status === 403) expectError(answer, 403, FORBIDDEN)
       return answer.status
     }
-    const { chats } = (await on(face, 'chats.list', {}, who)).body
+    const { chats } = (await on(api, 'chats.list', {}, who)).body
     const row = [
       ids(chats).includes(id) ? SEEN : ABSENT,
       await attempt('chats.get'),
@@ -619,13 +619,13 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     ),
   ]
 
-  it.each(onEachFace(wrong))('%s %s: %s', async (face, procedure, message, input) => {
+  it.each(onEachApi(wrong))('%s %s: %s', async (api, procedure, message, input) => {
     const { id } = await open()
-    expectError(await on(face, procedure, /update|messages/.test(procedure) ? { id, ...input } : input), 400, message)
+    expectError(await on(api, procedure, /update|messages/.test(procedure) ? { id, ...input } : input), 400, message)
   })
 
-  it.each(FACES)('%s: null counts as absent for an optional field', async (face) => {
-    const { body } = await on(face, 'chats.create', { spaceId: null, agentId: null, title: null })
+  it.each(APIS)('%s: null counts as absent for an optional field', async (api) => {
+    const { body } = await on(api, 'chats.create', { spaceId: null, agentId: null, title: null })
     expect(body.chat).toMatchObject({ title: 'New chat', agentId: null, spaceId: await general() })
   })
 })
@@ -640,9 +640,9 @@ it.skipIf(onPostgres)('a list of 10 chats takes as many statements as one of 100
       const { id } = await open({ spaceId, agentId })
       if (made % 5 === 0) await say(agentId, { chatId: id })
     }
-    for (const face of FACES) {
+    for (const api of APIS) {
       const sent = await server.statementsOf(async () =>
-        expect((await on(face, 'chats.list', { spaceId, limit: String(size) })).body.chats).toHaveLength(size),
+        expect((await on(api, 'chats.list', { spaceId, limit: String(size) })).body.chats).toHaveLength(size),
       )
       counts.push(sent.length)
     }
@@ -665,7 +665,7 @@ it("a page of 1,000 chats stays within the database's limits", async () => {
   await db.agent.createMany({ data: agents })
   const chat = { ...own, spaceId, ownerId, title: 'x', status: 'standby' as const, agentOrganizationId: organizationId }
   await db.chat.createMany({ data: agents.map(({ id }) => ({ ...chat, id: newId(), agentId: id })) })
-  for (const face of FACES) expect((await on(face, 'chats.list', { spaceId })).body.chats).toHaveLength(1000)
+  for (const api of APIS) expect((await on(api, 'chats.list', { spaceId })).body.chats).toHaveLength(1000)
 })
 
 it('a chat that is deleted just before a run is accepted in it accepts no run', async () => {

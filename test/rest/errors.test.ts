@@ -4,7 +4,7 @@ import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -116,37 +116,37 @@ const badInputs: [procedure: string, input: object, message: string][] = [
 
 const nested = (depth: number): unknown => JSON.parse(`${'{"a":'.repeat(depth - 1)}{}${'}'.repeat(depth - 1)}`)
 
-const call = (face: 'REST' | 'tRPC', procedure: string, input: object, token?: string) =>
-  faces[face](server, procedure, /update|execute/.test(procedure) ? { id: agentId, ...input } : { ...input }, {
+const call = (api: 'REST' | 'tRPC', procedure: string, input: object, token?: string) =>
+  apis[api](server, procedure, /update|execute/.test(procedure) ? { id: agentId, ...input } : { ...input }, {
     ...(token && { token }),
   })
 
 describe('a missing or invalid value gives a 400 that names it', () => {
-  it.each(onEachFace(badInputs))('%s %s %j: %s', async (face, procedure, input, message) => {
-    expectError(await call(face, procedure, input), 400, message)
+  it.each(onEachApi(badInputs))('%s %s %j: %s', async (api, procedure, input, message) => {
+    expectError(await call(api, procedure, input), 400, message)
   })
 
-  it.each(FACES)('%s: a quoted boolean is refused, also after REST was called', async (face) => {
+  it.each(APIS)('%s: a quoted boolean is refused, also after REST was called', async (api) => {
     await request(server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { archived: false, maxTurns: 5 } })
     await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message: 'Hi', background: true } })
     for (const wrong of [{ archived: 'false' }, { archived: 'true' }, { archived: '' }]) {
-      expectError(await call(face, 'agents.update', wrong), 400, invalid('archived', 'boolean'))
+      expectError(await call(api, 'agents.update', wrong), 400, invalid('archived', 'boolean'))
     }
-    expectError(await call(face, 'agents.update', { maxTurns: '7' }), 400, invalid('maxTurns', 'number'))
+    expectError(await call(api, 'agents.update', { maxTurns: '7' }), 400, invalid('maxTurns', 'number'))
     const wrong = { message: 'Hi', background: 'false' }
-    expectError(await call(face, 'agents.execute', wrong), 400, invalid('background', 'boolean'))
-    expect((await call(face, 'agents.get', { id: agentId })).body.agent).toMatchObject({ archived: false, maxTurns: 5 })
+    expectError(await call(api, 'agents.execute', wrong), 400, invalid('background', 'boolean'))
+    expect((await call(api, 'agents.get', { id: agentId })).body.agent).toMatchObject({ archived: false, maxTurns: 5 })
   })
 
-  it.each(FACES)('%s: 64 levels are accepted, 65 are not', async (face) => {
-    expect((await call(face, 'agents.create', { ...valid, unknown: nested(63) })).status).toBe(200)
-    const answer = await call(face, 'agents.create', { ...valid, unknown: nested(64) })
+  it.each(APIS)('%s: 64 levels are accepted, 65 are not', async (api) => {
+    expect((await call(api, 'agents.create', { ...valid, unknown: nested(63) })).status).toBe(200)
+    const answer = await call(api, 'agents.create', { ...valid, unknown: nested(64) })
     expectError(answer, 400, 'Request body too deep. At most 64 levels')
   })
 
-  it.each(FACES)('%s: lengths up to the limit are accepted', async (face) => {
+  it.each(APIS)('%s: lengths up to the limit are accepted', async (api) => {
     const long = { name: 'x'.repeat(200), systemPrompt: 'x'.repeat(100_000) }
-    expect((await call(face, 'agents.create', long)).status).toBe(200)
+    expect((await call(api, 'agents.create', long)).status).toBe(200)
   })
 })
 
@@ -351,9 +351,9 @@ describe('a read-only field', () => {
     constructor: 'x',
   }
 
-  it.each(FACES)('is ignored on create and in a PATCH (%s)', async (face) => {
-    const { body } = await call(face, 'agents.create', { ...valid, ...theirs, archived: true })
-    const { agent } = (await call(face, 'agents.get', { id: body.id })).body
+  it.each(APIS)('is ignored on create and in a PATCH (%s)', async (api) => {
+    const { body } = await call(api, 'agents.create', { ...valid, ...theirs, archived: true })
+    const { agent } = (await call(api, 'agents.get', { id: body.id })).body
     expect(agent).toEqual({ ...agent, ...valid, id: body.id, version: 1, archived: false })
     expect(body.id).not.toBe(theirs.id)
     expect([agent.organizationId, agent.userId]).not.toContain('theirs')
@@ -362,8 +362,8 @@ describe('a read-only field', () => {
 
     // A version in a PATCH is the version that the caller has seen.
     const change = { ...theirs, id: body.id, version: undefined }
-    expect((await call(face, 'agents.update', change)).status).toBe(200)
-    expect((await call(face, 'agents.get', { id: body.id })).body.agent).toEqual(agent)
+    expect((await call(api, 'agents.update', change)).status).toBe(200)
+    expect((await call(api, 'agents.get', { id: body.id })).body.agent).toEqual(agent)
   })
 
   it('cannot be set by a prototype', async () => {
@@ -519,14 +519,14 @@ it('HEAD for the events of an active run is answered, and leaves the run alone',
 describe('an error of authentication', () => {
   const READER = { name: 'reader', scopes: ['agents:read'] }
 
-  it.each(FACES)('%s: with 401 asks for a bearer token', async (face) => {
-    const { status, headers } = await faces[face](server, 'agents.list', {}, { token: 'nonsense' })
+  it.each(APIS)('%s: with 401 asks for a bearer token', async (api) => {
+    const { status, headers } = await apis[api](server, 'agents.list', {}, { token: 'nonsense' })
     expect([status, headers.get('www-authenticate')]).toEqual([401, 'Bearer'])
   })
 
-  it.each(FACES)('%s: with 403 names the scope that the token lacks', async (face) => {
+  it.each(APIS)('%s: with 403 names the scope that the token lacks', async (api) => {
     const { token } = (await request(server, 'POST', '/api/v1/keys', { body: READER })).body
-    const { status, headers } = await faces[face](server, 'agents.create', valid, { token })
+    const { status, headers } = await apis[api](server, 'agents.create', valid, { token })
     const challenge = 'Bearer error="insufficient_scope", scope="agents:write"'
     expect([status, headers.get('www-authenticate')]).toEqual([403, challenge])
   })
@@ -690,8 +690,8 @@ describe('an internal failure', () => {
     ['an invalid answer', 'Output validation failed', async () => [{ id: 5, provider: CANARY }]],
   ])('gives a 500 without details, and is logged with its request id: %s', async (_, told, list) => {
     await failing(list, async () => {
-      for (const face of FACES) {
-        const answer = await faces[face](server, 'models.list')
+      for (const api of APIS) {
+        const answer = await apis[api](server, 'models.list')
         expectError(answer, 500, 'An unexpected error occurred')
         expect(JSON.stringify(answer.body)).not.toContain(CANARY)
         const logged = server.logs.find((line) => line.includes(answer.body.requestId) && line.includes('"level":50'))
@@ -704,8 +704,8 @@ describe('an internal failure', () => {
     await failing(
       () => 'x'.repeat(2 ** 30),
       async () => {
-        for (const face of FACES) {
-          const answer = await faces[face](server, 'models.list')
+        for (const api of APIS) {
+          const answer = await apis[api](server, 'models.list')
           expectError(answer, 400, 'The answer would be too long: ask for fewer rows, or fewer long texts')
           const logged = server.logs.filter((line) => line.includes(answer.body.requestId))
           expect(logged.join()).not.toContain('"level":50')
@@ -744,8 +744,8 @@ describe('the code of an error', () => {
     ['insufficient_scope', 'secrets.list', {}, reads],
   ])('%s is the same on REST, tRPC and GraphQL for %s %j', async (code, procedure, input, scopes) => {
     const { token } = await server.member(scopes ? { scopes } : {})
-    const rest = await faces.REST(server, procedure, input, { token })
-    const trpc = await faces.tRPC(server, procedure, input, { token })
+    const rest = await apis.REST(server, procedure, input, { token })
+    const trpc = await apis.tRPC(server, procedure, input, { token })
     expect([rest.body.code, trpc.body.errorCode]).toEqual([code, code])
     expect(trpc.body.detail).toBe(rest.body.detail)
     if (scopes) expect(rest.body.detail).toMatch(/^The token needs the scope \w+:\w+$/)

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import type { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
-import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
+import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -59,9 +59,9 @@ const space = async (
 }
 
 describe('a run that the caller waits for', () => {
-  it.each(FACES)('returns the whole reply, and is stored (%s)', async (face) => {
+  it.each(APIS)('returns the whole reply, and is stored (%s)', async (api) => {
     model.script({ tokens: ['Good ', 'day, ', 'Ann.'], usage: { input: 17, output: 5 } })
-    const { status, body } = await faces[face](server, 'agents.execute', { id: agent, message: 'Hello' }, ann)
+    const { status, body } = await apis[api](server, 'agents.execute', { id: agent, message: 'Hello' }, ann)
     expect({ status, body }).toMatchObject({
       status: 200,
       body: {
@@ -258,10 +258,10 @@ describe('a tool call of an agent', () => {
 })
 
 describe('a conversation', () => {
-  it.each(onEachFace([['sessionId'], ['chatId'], ['both']]))('%s: continues by its %s, in order', async (face, by) => {
+  it.each(onEachApi([['sessionId'], ['chatId'], ['both']]))('%s: continues by its %s, in order', async (api, by) => {
     const said = async (message: string, answer: string, more: Fields = {}) => {
       model.script({ tokens: answer })
-      const { body } = await faces[face](server, 'agents.execute', { id: agent, message, ...more }, ann)
+      const { body } = await apis[api](server, 'agents.execute', { id: agent, message, ...more }, ann)
       expect(body.result).toBe(answer)
       return body
     }
@@ -389,15 +389,15 @@ describe('an id that the caller cannot use', () => {
   const inPrivate = async (): Promise<Made> => run({ spaceId: await space(ben, { visibility: 'private' }) }, ben)
   const withPrivate = async (): Promise<Made> => run({}, ben, await create({ visibility: 'private' }, ben))
 
-  it.each(onEachFace(rows))(
+  it.each(onEachApi(rows))(
     '%s: %s gives a 404 that names it (%s), and nothing starts',
-    async (face, _, resource, make) => {
+    async (api, _, resource, make) => {
       const input = await make()
       const before = await server.service.deps.db.execution.count()
       const count = model.requests.length
-      const answer = await faces[face](server, 'agents.execute', { id: agent, message: 'Hi', ...input }, ann)
+      const answer = await apis[api](server, 'agents.execute', { id: agent, message: 'Hi', ...input }, ann)
       expectError(answer, 404, `${resource} not found`)
-      const stream = await faces.REST(
+      const stream = await apis.REST(
         server,
         'agents.execute',
         { id: agent, message: 'Hi', stream: true, ...input },
@@ -444,11 +444,11 @@ describe('the model of a run', () => {
 })
 
 describe('a background run', () => {
-  it.each(FACES)('is acknowledged as soon as it is accepted (%s)', async (face) => {
+  it.each(APIS)('is acknowledged as soon as it is accepted (%s)', async (api) => {
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: [gate.promise, 'Done.'] })
     const input = { id: agent, message: 'Hi', background: true }
-    const { status, body } = await faces[face](server, 'agents.execute', input, ann)
+    const { status, body } = await apis[api](server, 'agents.execute', input, ann)
     expect({ status, body }).toMatchObject({
       status: 200,
       body: {

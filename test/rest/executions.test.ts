@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
+import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'
-import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, questionOf, startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -92,7 +92,7 @@ describe('while a session is busy', () => {
       expectError(await execute({ onBusy: 'reject', ...more }), 409, 'Session is busy')
     }
     const input = { id: agent, message: 'Hi', sessionId, onBusy: 'reject' }
-    expectError(await faces.tRPC(server, 'agents.execute', input, ann), 409, 'Session is busy')
+    expectError(await apis.tRPC(server, 'agents.execute', input, ann), 409, 'Session is busy')
     expect(idsOf((await list(`?chatId=${chatId}`)).executions)).toEqual([executionId])
     release()
     await expect.poll(async () => (await get(executionId)).status).toBe('completed')
@@ -120,13 +120,13 @@ describe('while a session is busy', () => {
     expect(said).toEqual(['You are Ada.', 'One?\n\nStop. Three?'])
   })
 
-  it.each(FACES)('%s: onBusy: interrupt is refused if the caller may not cancel something', async (face) => {
+  it.each(APIS)('%s: onBusy: interrupt is refused if the caller may not cancel something', async (api) => {
     const running = await begin({}, ben)
     const { sessionId } = running
     const waiting = (await execute({ sessionId, background: true })).body
     const ids = [running.executionId, waiting.executionId]
     const interrupt = (who: Member) =>
-      faces[face](server, 'agents.execute', { id: agent, message: 'Hi', sessionId, onBusy: 'interrupt' }, who)
+      apis[api](server, 'agents.execute', { id: agent, message: 'Hi', sessionId, onBusy: 'interrupt' }, who)
     const before = (await list(`?chatId=${running.chatId}`)).executions
     for (const who of [ann, ben]) expectError(await interrupt(who), 403, FORBIDDEN)
     expect((await list(`?chatId=${running.chatId}`)).executions).toEqual(before)
@@ -168,9 +168,9 @@ describe('while a session is busy', () => {
 })
 
 describe('POST /executions/{id}/cancel', () => {
-  it.each(FACES)('%s: ends a running execution, and disconnects the model', async (face) => {
+  it.each(APIS)('%s: ends a running execution, and disconnects the model', async (api) => {
     const { executionId, chatId, sessionId, asked, release } = await begin()
-    const { status, body } = await faces[face](server, 'executions.cancel', { id: executionId }, ann)
+    const { status, body } = await apis[api](server, 'executions.cancel', { id: executionId }, ann)
     expect({ status, body }).toMatchObject({
       status: 200,
       body: { success: true, message: expect.any(String), execution: { id: executionId, status: 'cancelled' } },
@@ -208,12 +208,12 @@ describe('POST /executions/{id}/cancel', () => {
   })
 
   it('reports the cancel to waiting callers', async () => {
-    for (const face of FACES) {
+    for (const api of APIS) {
       const index = model.requests.length
       const gate = Promise.withResolvers<void>()
       model.script({ tokens: [gate.promise] })
       const id = await create()
-      const waiting = faces[face](server, 'agents.execute', { id, message: 'Hi' }, ann)
+      const waiting = apis[api](server, 'agents.execute', { id, message: 'Hi' }, ann)
       await model.request(index)
       const begun = async () => (await list(`?agentId=${id}`)).executions
       await expect.poll(begun).toHaveLength(1)
@@ -233,8 +233,8 @@ describe('POST /executions/{id}/cancel', () => {
     const [execution] = (await list('?limit=1')).executions
     const { id } = execution
     expect(execution.status).toBe(how)
-    for (const face of FACES) {
-      const answer = await faces[face](server, 'executions.cancel', { id }, ann)
+    for (const api of APIS) {
+      const answer = await apis[api](server, 'executions.cancel', { id }, ann)
       expectError(answer, 400, `Cannot cancel execution with status: ${how}`)
     }
     expect((await list('?limit=1')).executions).toEqual([execution])
@@ -385,14 +385,14 @@ describe('GET /executions', () => {
   })
 
   it.each(
-    onEachFace([
+    onEachApi([
       ['0000-01-01T00:00:00Z'],
       ['0000-12-31T23:59:59.999Z'],
       ['0001-01-01T00:00:00+14:00'],
       ['9999-12-31T23:59:59-14:00'],
     ]),
-  )('%s: refuses a time before the year 1 or after 9999: %s', async (face, since) => {
-    const answer = await faces[face](server, 'executions.list', { since }, lea)
+  )('%s: refuses a time before the year 1 or after 9999: %s', async (api, since) => {
+    const answer = await apis[api](server, 'executions.list', { since }, lea)
     expectError(answer, 400, 'Invalid value for field: since. Expected a date in the years 1 to 9999 (UTC)')
   })
 
@@ -406,12 +406,12 @@ describe('GET /executions', () => {
     expect((await get(made[0]!, lea)).message).toBe('x'.repeat(1000))
   })
 
-  it.each(FACES)('%s: pages show every row once', async (face) => {
+  it.each(APIS)('%s: pages show every row once', async (api) => {
     const seen: string[] = []
     let cursor: string | null = null
     do {
-      const input: Fields = { limit: face === 'REST' ? '2' : 2, ...(cursor && { cursor }) }
-      const { body }: Answer = await faces[face](server, 'executions.list', input, lea)
+      const input: Fields = { limit: api === 'REST' ? '2' : 2, ...(cursor && { cursor }) }
+      const { body }: Answer = await apis[api](server, 'executions.list', input, lea)
       seen.push(...idsOf(body.executions))
       cursor = body.nextCursor
     } while (cursor)
@@ -450,9 +450,9 @@ describe('an execution tree', () => {
   const withAll = (node: Node): Node[] => [node, ...node.children.flatMap(withAll)]
   const treeOf = async (id: string): Promise<Node> => (await call('GET', `/${id}/tree`)).body.tree
 
-  it.each(FACES)('%s: has at most five levels; a deeper run is refused', async (face) => {
+  it.each(APIS)('%s: has at most five levels; a deeper run is refused', async (api) => {
     const run = (parentExecutionId?: string) =>
-      faces[face](server, 'agents.execute', { id: agent, message: 'Hi', parentExecutionId }, ann)
+      apis[api](server, 'agents.execute', { id: agent, message: 'Hi', parentExecutionId }, ann)
     const ids: string[] = []
     for (let depth = 0; depth <= 5; depth++) ids.push((await run(ids.at(-1))).body.executionId)
     const message = 'Invalid parentExecutionId. Must be less than 5 levels deep'
@@ -501,14 +501,14 @@ describe('an execution tree', () => {
   })
 })
 
-it.each(FACES)('%s: a long tree shows only the requested execution whole, and the others as lists do', async (face) => {
+it.each(APIS)('%s: a long tree shows only the requested execution whole, and the others as lists do', async (api) => {
   const long = 'x'.repeat(200_000)
   const run = async (message: string, parentExecutionId?: string) =>
     (await execute({ message, parentExecutionId })).body.executionId
   const root = await run(long)
   const middle = await run(long, root)
   const leaf = await run('Hi', middle)
-  const treeOf = async (id: string) => (await faces[face](server, 'executions.tree', { id }, ann)).body.tree
+  const treeOf = async (id: string) => (await apis[api](server, 'executions.tree', { id }, ann)).body.tree
   const nodes = { root: await get(root), middle: await get(middle), leaf: await get(leaf) }
   const whole = { ...nodes.root, children: [{ ...nodes.middle, children: [{ ...nodes.leaf, children: [] }] }] }
   expect(nodes.leaf.result).toBe('A reply of the test model.')
@@ -529,15 +529,15 @@ it.each(FACES)('%s: a long tree shows only the requested execution whole, and th
 describe('after a sequence number beyond its events', () => {
   const BEYOND = [2 ** 31, 2 ** 53 - 1, 10 ** 20]
 
-  it.each(FACES)('%s: an execution has no logs, and its only event is the terminal one', async (face) => {
+  it.each(APIS)('%s: an execution has no logs, and its only event is the terminal one', async (api) => {
     const { executionId } = (await execute()).body
     for (const after of BEYOND) {
-      const logs = await faces[face](server, 'executions.logs', { id: executionId, after }, ann)
+      const logs = await apis[api](server, 'executions.logs', { id: executionId, after }, ann)
       expect(logs.body).toMatchObject({ logs: [], nextAfter: null })
-      const { status, body } = await faces[face](server, 'executions.events', { executionId, after }, ann)
+      const { status, body } = await apis[api](server, 'executions.events', { executionId, after }, ann)
       expect(status).toBe(200)
       // In a tRPC stream this is the data of the first event.
-      if (face === 'REST') expect(body.match(/^event: .*$/gm)).toEqual(['event: result'])
+      if (api === 'REST') expect(body.match(/^event: .*$/gm)).toEqual(['event: result'])
       else expect(body).toMatchObject({ executionId, status: 'completed' })
     }
   })
@@ -552,16 +552,16 @@ describe('after a sequence number beyond its events', () => {
 })
 
 /** Each caller's view of an execution, as the statuses of its answers. All of them must agree. */
-async function sight(face: 'REST' | 'tRPC', who: Member, id: string): Promise<string> {
+async function sight(api: 'REST' | 'tRPC', who: Member, id: string): Promise<string> {
   const answers: Answer[] = []
   for (const procedure of ['executions.get', 'executions.tree', 'executions.logs']) {
-    answers.push(await faces[face](server, procedure, { id }, who))
+    answers.push(await apis[api](server, procedure, { id }, who))
   }
-  answers.push(await faces[face](server, 'executions.events', { executionId: id }, who))
+  answers.push(await apis[api](server, 'executions.events', { executionId: id }, who))
   for (const answer of answers) if (answer.status === 404) expectError(answer, 404, NOT_FOUND)
   // It is one of the last that were made.
-  const limit = face === 'REST' ? '5' : 5
-  const rows: { id: string }[] = (await faces[face](server, 'executions.list', { limit }, who)).body.executions
+  const limit = api === 'REST' ? '5' : 5
+  const rows: { id: string }[] = (await apis[api](server, 'executions.list', { limit }, who)).body.executions
   const listed = rows.some((row) => row.id === id) ? 'listed' : 'not listed'
   return [...new Set(answers.map(({ status }) => status)), listed].join()
 }
@@ -576,7 +576,7 @@ describe('an execution has the visibility of its agent and space', () => {
   const HIDDEN = '404,not listed'
 
   it.each(
-    onEachFace([
+    onEachApi([
       ["with the organization's agent", {}, false, { ann: SEEN, ben: SEEN, admin: SEEN, eve: HIDDEN }],
       ['with an unlisted agent', { visibility: 'unlisted' }, false, { ann: SEEN, ben: SEEN, admin: SEEN, eve: HIDDEN }],
       ['with a public agent', { visibility: 'public' }, false, { ann: SEEN, ben: SEEN, admin: SEEN, eve: HIDDEN }],
@@ -594,20 +594,20 @@ describe('an execution has the visibility of its agent and space', () => {
         { ann: SEEN, ben: HIDDEN, admin: HIDDEN, eve: HIDDEN },
       ],
     ]),
-  )('%s: %s', async (face, _, fields, isPrivate, expected) => {
+  )('%s: %s', async (api, _, fields, isPrivate, expected) => {
     const id = await create(fields)
     const more = isPrivate ? { spaceId: await space(ann) } : {}
     const { executionId } = (await execute(more, ann, id)).body
     const seen = {
-      ann: await sight(face, ann, executionId),
-      ben: await sight(face, ben, executionId),
-      admin: await sight(face, admin, executionId),
-      eve: await sight(face, eve, executionId),
+      ann: await sight(api, ann, executionId),
+      ben: await sight(api, ben, executionId),
+      admin: await sight(api, admin, executionId),
+      eve: await sight(api, eve, executionId),
     }
     expect(seen).toEqual(expected)
     for (const who of [ben, admin, eve]) {
       const { status } = await cancel(executionId, who)
-      const hidden = (await sight(face, who, executionId)) === HIDDEN
+      const hidden = (await sight(api, who, executionId)) === HIDDEN
       // An admin may cancel it in any case, and it has ended.
       expect(status).toBe(who === admin ? 400 : hidden ? 404 : 403)
     }
@@ -631,13 +631,13 @@ describe("a run of another organization's agent", () => {
   const SECRET = `secret-prompt-${newId()}`
   const fields = { name: 'Guide', systemPrompt: SECRET, model: 'compatible/theirs', initialGreeting: SECRET }
 
-  it.each(onEachFace([['public'], ['unlisted']]))(
+  it.each(onEachApi([['public'], ['unlisted']]))(
     "%s: is the caller's, hidden from the owner, and shows no prompt (%s)",
-    async (face, visibility) => {
+    async (api, visibility) => {
       const id = await create({ ...fields, visibility }, eve)
       const answers: Answer[] = []
       const ask = async (procedure: string, input: Fields) => {
-        const answer = await faces[face](server, procedure, input, ann)
+        const answer = await apis[api](server, procedure, input, ann)
         answers.push(answer)
         return answer
       }
@@ -678,10 +678,10 @@ describe("a run of another organization's agent", () => {
       }
       expect(JSON.stringify(answers.map(({ body: said }) => said))).not.toContain(SECRET)
 
-      expect((await faces[face](server, 'executions.list', { agentId: id }, eve)).body.executions).toEqual([])
-      expect(await sight(face, eve, executionId)).toBe('404,not listed')
+      expect((await apis[api](server, 'executions.list', { agentId: id }, eve)).body.executions).toEqual([])
+      expect(await sight(api, eve, executionId)).toBe('404,not listed')
       expectError(await cancel(executionId, eve), 404, NOT_FOUND)
-      expect(await sight(face, ben, executionId)).toBe('200,listed')
+      expect(await sight(api, ben, executionId)).toBe('200,listed')
     },
   )
 
@@ -697,15 +697,15 @@ describe("a run of another organization's agent", () => {
 })
 
 describe('a token with agents:execute only', () => {
-  it.each(FACES)("%s: is for one's own runs", async (face) => {
-    const email = `runner-${face}@example.com`
+  it.each(APIS)("%s: is for one's own runs", async (api) => {
+    const email = `runner-${api}@example.com`
     const runner = await server.member({ organization: 'Acme', email, scopes: ['agents:execute'] })
     const token = (await server.member({ organization: 'Acme', email })).token
     const { executionId: own } = (await execute({}, runner)).body
     const { executionId: sameUser } = (await execute({}, { ...runner, token })).body
     const { executionId: others } = (await execute({}, ann)).body
     const call = (procedure: string, id: string) =>
-      faces[face](server, procedure, procedure.endsWith('events') ? { executionId: id } : { id }, runner)
+      apis[api](server, procedure, procedure.endsWith('events') ? { executionId: id } : { id }, runner)
     for (const procedure of ['executions.get', 'executions.tree', 'executions.logs', 'executions.events']) {
       expect((await call(procedure, own)).status).toBe(200)
       expect((await call(procedure, sameUser)).status).toBe(200)
@@ -721,8 +721,8 @@ describe('a token with agents:execute only', () => {
     begun.release()
   })
 
-  it.each(FACES)("%s: sees its user's runs of a tree, and the usage of all", async (face) => {
-    const email = `climber-${face}@example.com`
+  it.each(APIS)("%s: sees its user's runs of a tree, and the usage of all", async (api) => {
+    const email = `climber-${api}@example.com`
     const narrow = await server.member({ organization: 'Acme', email, scopes: ['agents:execute'] })
     const wide = await server.member({ organization: 'Acme', email })
     const { db } = server.service.deps
@@ -740,7 +740,7 @@ describe('a token with agents:execute only', () => {
     const ownBelow = await below(own, wide)
     await below(own, ann)
     const treeFor = async ({ token }: Member) =>
-      (await faces[face](server, 'executions.tree', { id: own }, { token })).body
+      (await apis[api](server, 'executions.tree', { id: own }, { token })).body
     const [seen, whole] = [await treeFor(narrow), await treeFor(wide)]
     expect(seen.tree).toMatchObject({ id: own, children: [{ id: ownBelow, children: [] }] })
     expect(seen.tree.children).toHaveLength(1)

@@ -2,8 +2,8 @@ import { subscribe } from 'node:diagnostics_channel'
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
-import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
 import { event, type Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
@@ -73,11 +73,11 @@ describe('a run that fails', () => {
     ['an unreadable reply', { tokens: [Buffer.from('data: {"choices": 5}\n\n')] }, /cannot be read/],
   ]
 
-  it.each(onEachFace(causes))('%s: gives a 500 with the reason if the model gives %s', async (...row) => {
-    const [face, , reply, error, said] = row
+  it.each(onEachApi(causes))('%s: gives a 500 with the reason if the model gives %s', async (...row) => {
+    const [api, , reply, error, said] = row
     const before = model.requests.length
     model.script(reply)
-    expectError(await faces[face](server, 'agents.execute', { id: agent, message: 'Hi' }), 500, 'Chat execution failed')
+    expectError(await apis[api](server, 'agents.execute', { id: agent, message: 'Hi' }), 500, 'Chat execution failed')
     expect(model.requests.length).toBe(before + 1)
     const execution = await last(server)
     expect(execution).toMatchObject({ status: 'failed', usageEstimated: true })
@@ -166,8 +166,8 @@ describe('too many pending runs', () => {
     model.script({ tokens: [gate.promise, 'Hi'] })
     const { sessionId } = (await execute(server, agent, { background: true })).body
     expect((await execute(server, agent, { sessionId, background: true })).body.status).toBe('pending')
-    for (const face of FACES) {
-      const answer = await faces[face](server, 'agents.execute', { id: agent, message: 'Hi', sessionId })
+    for (const api of APIS) {
+      const answer = await apis[api](server, 'agents.execute', { id: agent, message: 'Hi', sessionId })
       expectError(answer, 429, BUSY)
       expect(answer.headers.get('retry-after')).toBe('60')
     }
@@ -193,8 +193,8 @@ describe('a server that shuts down', () => {
     const waiting = execute(server, agent)
     await model.request(index)
     const stopped = server[Symbol.asyncDispose]()
-    for (const face of FACES) {
-      const answer = await faces[face](server, 'agents.execute', { id: agent, message: 'Hi' })
+    for (const api of APIS) {
+      const answer = await apis[api](server, 'agents.execute', { id: agent, message: 'Hi' })
       expectError(answer, 503, UNAVAILABLE)
       expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(0)
     }

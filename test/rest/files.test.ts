@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { graphql } from '../graphql/support.ts'
-import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { createTrigger, dropTrigger } from '../support/trigger.ts'
@@ -24,8 +24,8 @@ afterAll(() => server[Symbol.asyncDispose]())
 type Fields = Record<string, unknown>
 const MIB = 1024 * 1024
 
-const on = (face: Face, procedure: string, input: Fields, { token } = ann): Promise<Answer> =>
-  faces[face](server, procedure, input, { token })
+const on = (api: Api, procedure: string, input: Fields, { token } = ann): Promise<Answer> =>
+  apis[api](server, procedure, input, { token })
 const call = (procedure: string, input: Fields, who = ann) => on('REST', procedure, input, who)
 
 const space = async (fields: Fields = {}): Promise<string> =>
@@ -66,22 +66,22 @@ describe('a file of a space', () => {
     expectError(await request(server, 'GET', url, { token }), 404, 'File not found')
   })
 
-  it.each(FACES)('%s: is written by those who may change the space, and read by those who reach it', async (face) => {
+  it.each(APIS)('%s: is written by those who may change the space, and read by those who reach it', async (api) => {
     const id = await space()
     const path = 'a/b.md'
-    expect((await on(face, 'files.write', { id, path, content: 'one' })).body).toMatchObject({
+    expect((await on(api, 'files.write', { id, path, content: 'one' })).body).toMatchObject({
       content: 'one',
       size: 3,
     })
     now += 1000
-    expect((await on(face, 'files.write', { id, path, content: 'three' }, boss)).body).toMatchObject({ size: 5 })
+    expect((await on(api, 'files.write', { id, path, content: 'three' }, boss)).body).toMatchObject({ size: 5 })
     const updatedAt = new Date(now).toISOString()
-    expect((await on(face, 'files.get', { id, path }, ben)).body).toMatchObject({ path, content: 'three', updatedAt })
-    expect((await on(face, 'files.list', { id })).body.files).toEqual([{ path, size: 5, updatedAt }])
+    expect((await on(api, 'files.get', { id, path }, ben)).body).toMatchObject({ path, content: 'three', updatedAt })
+    expect((await on(api, 'files.list', { id })).body.files).toEqual([{ path, size: 5, updatedAt }])
     expect(await counters(id)).toEqual({ fileCount: 1, fileBytes: 5 })
-    expect((await on(face, 'files.delete', { id, path }, boss)).status).toBe(200)
+    expect((await on(api, 'files.delete', { id, path }, boss)).status).toBe(200)
     for (const procedure of ['files.get', 'files.delete']) {
-      expectError(await on(face, procedure, { id, path }), 404, 'File not found')
+      expectError(await on(api, procedure, { id, path }), 404, 'File not found')
     }
     expect(await counters(id)).toEqual({ fileCount: 0, fileBytes: 0 })
     const events = await server.service.deps.db.auditEvent.findMany({ where: { target: `${id}/${path}` } })
@@ -135,16 +135,16 @@ describe('the content of a file', () => {
   ])('is stored to the byte, and returned as text if it is text: %s', async (_, encoding, said, told) => {
     const id = await space()
     const raw = Buffer.from(said, encoding as BufferEncoding)
-    for (const face of FACES) {
-      const put = await on(face, 'files.write', { id, path: 'a', content: said, encoding })
-      const got = await on(face, 'files.get', { id, path: 'a' })
+    for (const api of APIS) {
+      const put = await on(api, 'files.write', { id, path: 'a', content: said, encoding })
+      const got = await on(api, 'files.get', { id, path: 'a' })
       expect(put.body).toEqual(got.body)
       expect(got.body).toMatchObject({ encoding: told, size: raw.length })
       expect(Buffer.from(got.body.content, told as BufferEncoding)).toEqual(raw)
     }
   })
 
-  it.each(FACES)('%s: in base64 must be valid base64, including padding', async (face) => {
+  it.each(APIS)('%s: in base64 must be valid base64, including padding', async (api) => {
     const id = await space()
     for (const wrong of [
       'a',
@@ -160,7 +160,7 @@ describe('the content of a file', () => {
       'ä===',
       'YQ==YQ==',
     ]) {
-      const answer = await on(face, 'files.write', { id, path: 'a', content: wrong, encoding: 'base64' })
+      const answer = await on(api, 'files.write', { id, path: 'a', content: wrong, encoding: 'base64' })
       expectError(answer, 400, 'Invalid value for field: content. Expected base64')
     }
     expect(await counters(id)).toEqual({ fileCount: 0, fileBytes: 0 })
@@ -213,11 +213,11 @@ describe('GET /spaces/{id}/files', () => {
   it('lists all of them by path, page by page', async () => {
     const all = TREE.toSorted()
     expect(await paths(id)).toEqual(all)
-    for (const face of FACES) {
+    for (const api of APIS) {
       const seen: string[] = []
       let cursor: string | null = ''
       for (let page = 1; cursor !== null; page++) {
-        const { body }: Answer = await on(face, 'files.list', { id, limit: '4', ...(cursor && { cursor }) })
+        const { body }: Answer = await on(api, 'files.list', { id, limit: '4', ...(cursor && { cursor }) })
         seen.push(...body.files.map(({ path }: { path: string }) => path))
         cursor = body.nextCursor
         expect(cursor === null).toBe(page === 3)
@@ -309,11 +309,11 @@ describe('a path', () => {
     expect(new Set(HOSTILE).size).toBeGreaterThanOrEqual(60)
   })
 
-  it.each(onEachFace(HOSTILE.map((path) => [path])))('%s: %j leads nowhere', async (face, path) => {
+  it.each(onEachApi(HOSTILE.map((path) => [path])))('%s: %j leads nowhere', async (api, path) => {
     const id = await space()
     for (const procedure of ['files.get', 'files.write', 'files.delete', 'files.list']) {
       if (procedure === 'files.list' && /[^/]\/$/.test(path) && !path.endsWith('//')) continue
-      expectError(await on(face, procedure, { id, path, content: 'x' }), 400, 'Invalid path')
+      expectError(await on(api, procedure, { id, path, content: 'x' }), 400, 'Invalid path')
     }
     expect(await counters(id)).toEqual({ fileCount: 0, fileBytes: 0 })
   })
@@ -359,7 +359,7 @@ describe('a path', () => {
     for (const path of FINE) {
       await write(id, path, path)
       const file = { path: path.normalize('NFC'), content: path }
-      for (const face of FACES) expect((await on(face, 'files.get', { id, path })).body).toMatchObject(file)
+      for (const api of APIS) expect((await on(api, 'files.get', { id, path })).body).toMatchObject(file)
     }
     expect(await paths(id)).toEqual(FINE.map((path) => path.normalize('NFC')).sort())
   })
@@ -390,8 +390,8 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     ]),
   ]
 
-  it.each(onEachFace(wrong))('%s %s %j: %s', async (face, procedure, input, message) => {
-    expectError(await on(face, procedure, { id: await space(), ...input }), 400, message)
+  it.each(onEachApi(wrong))('%s %s %j: %s', async (api, procedure, input, message) => {
+    expectError(await on(api, procedure, { id: await space(), ...input }), 400, message)
   })
 })
 
@@ -400,21 +400,21 @@ describe('the limits of a space', () => {
   const set = (id: string, data: { fileCount?: number; fileBytes?: number }) =>
     server.service.deps.db.space.update({ where: { id }, data })
 
-  it.each(FACES)('%s: allow 2,000 files, and replacing one beyond that', async (face) => {
+  it.each(APIS)('%s: allow 2,000 files, and replacing one beyond that', async (api) => {
     const id = await space()
-    const put = (path: string, said = 'x') => on(face, 'files.write', { id, path, content: said })
+    const put = (path: string, said = 'x') => on(api, 'files.write', { id, path, content: said })
     await set(id, { fileCount: 1999 })
     expect((await put('last')).status).toBe(200)
     expectError(await put('more'), 400, 'Too many files. At most 2000 in a space')
     expect((await put('last', 'again')).status).toBe(200)
-    await on(face, 'files.delete', { id, path: 'last' })
+    await on(api, 'files.delete', { id, path: 'last' })
     expect((await put('more')).status).toBe(200)
     expect(await paths(id)).toEqual(['more'])
   })
 
-  it.each(FACES)('%s: allow 50 MiB to the byte, counted after the write', async (face) => {
+  it.each(APIS)('%s: allow 50 MiB to the byte, counted after the write', async (api) => {
     const id = await space()
-    const put = (path: string, length: number) => on(face, 'files.write', { id, path, content: 'x'.repeat(length) })
+    const put = (path: string, length: number) => on(api, 'files.write', { id, path, content: 'x'.repeat(length) })
     await set(id, { fileBytes: FULL - 10 })
     expect((await put('a', 10)).status).toBe(200)
     expect((await put('empty', 0)).status).toBe(200)
@@ -474,25 +474,25 @@ it('GraphQL: a file that is deleted before it can be shown gives a 404', async (
   expect(errors?.[0]?.extensions).toMatchObject({ statusCode: 404 })
 })
 
-it.each(FACES)('%s: a private space hides and protects its files from other users', async (face) => {
+it.each(APIS)('%s: a private space hides and protects its files from other users', async (api) => {
   const id = await space({ visibility: 'private' })
   await write(id, 'a.md', 'secret')
   for (const target of [id, newId()]) {
     for (const procedure of ['files.list', 'files.get', 'files.write', 'files.delete']) {
       const input = { id: target, path: 'a.md', content: 'x' }
-      expectError(await on(face, procedure, input, ben), 404, 'Space not found')
+      expectError(await on(api, procedure, input, ben), 404, 'Space not found')
     }
   }
   expect((await call('files.get', { id, path: 'a.md' })).body.content).toBe('secret')
 })
 
-it.each(FACES)('%s: reading needs spaces:read, writing needs spaces:write', async (face) => {
+it.each(APIS)('%s: reading needs spaces:read, writing needs spaces:write', async (api) => {
   const id = await space()
   await write(id, 'a.md')
   const input = { id, path: 'a.md', content: 'x' }
   const status = async (scope: string, procedure: string) => {
     const { token } = await server.member({ organization: 'Acme', role: 'admin', scopes: [scope] })
-    return (await faces[face](server, procedure, input, { token })).status
+    return (await apis[api](server, procedure, input, { token })).status
   }
   for (const [scope, expected] of [
     ['spaces:read', [200, 200, 403, 403]],

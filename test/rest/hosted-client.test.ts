@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { faces } from '../support/faces.ts'
+import { apis } from '../support/api.ts'
 import { checkDocumented } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -197,7 +197,7 @@ describe('chat without an agent', () => {
 
   test('repeated with its Idempotency-Key is one run, even if a newer agent exists', async () => {
     const send = () =>
-      faces.REST(server, 'executions.create', { message: 'Once' }, {
+      apis.REST(server, 'executions.create', { message: 'Once' }, {
         token: member.token,
         headers: { 'Idempotency-Key': 'once' },
       } as never)

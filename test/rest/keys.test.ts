@@ -2,8 +2,8 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { runProgram } from '../support/process.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -124,7 +124,7 @@ describe('POST /keys', () => {
   const days = (what: string) => `Invalid value for field: expiresInDays. Expected ${what}`
   type Bad = [message: string, body: Record<string, unknown>]
   it.each(
-    onEachFace<Bad>([
+    onEachApi<Bad>([
       ['Missing required field: name', {}],
       ['Missing required field: name', { name: '' }],
       ['Missing required field: name', { name: ' \n' }],
@@ -149,9 +149,9 @@ describe('POST /keys', () => {
       ['Invalid value for field: scopes. Expected array', { name: 'x', scopes: '*' }],
       ['Missing required field: scopes.0', { name: 'x', scopes: [null] }],
     ]),
-  )('%s: 400 %s', async (face, message, body) => {
+  )('%s: 400 %s', async (api, message, body) => {
     const before = await server.service.deps.db.token.count()
-    expectError(await faces[face](server, 'keys.create', body), 400, message)
+    expectError(await apis[api](server, 'keys.create', body), 400, message)
     expect(await server.service.deps.db.token.count()).toBe(before)
   })
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { createRateLimits } from '../../src/auth/rate-limits.ts'
 import { graphql } from '../graphql/support.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -62,12 +62,12 @@ describe('RATE_LIMIT', () => {
     expect(JSON.stringify(refused.body)).toContain('Rate limit exceeded. Retry after 60 seconds.')
   })
 
-  it.each(onEachFace([['']] as const))('%s: is readable for a caller', async (face) => {
+  it.each(onEachApi([['']] as const))('%s: is readable for a caller', async (api) => {
     await using server = await startServer(
       { RATE_LIMIT: '100/60', EXECUTE_RATE_LIMIT: '5/3600' },
       { clock: stopClock(START) },
     )
-    const { body } = await faces[face](server, 'limits.get')
+    const { body } = await apis[api](server, 'limits.get')
     expect(body.limits).toEqual([
       { name: 'default', limit: 100, window: 60, remaining: 99, resetsAt: '2030-01-01T00:01:00.000Z' },
       { name: 'execute', limit: 5, window: 3600, remaining: 5, resetsAt: '2030-01-01T01:00:00.000Z' },
@@ -98,7 +98,7 @@ it('EXECUTE_RATE_LIMIT counts runs on every API, and no other requests', async (
   const run = { message: 'Hi', background: true }
   const first = await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: run })
   expect(first.headers.get('ratelimit')).toBe('"execute";r=3;t=60')
-  expect((await faces.tRPC(server, 'agents.execute', { id, ...run })).status).toBe(200)
+  expect((await apis.tRPC(server, 'agents.execute', { id, ...run })).status).toBe(200)
   const mutation = 'mutation ($input: ExecuteAgentInput!) { executeAgent(input: $input) { executionId } }'
   const { errors } = await graphql(server, mutation, { input: { id, ...run } } as never)
   expect(errors).toBeUndefined()

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connect } from '../../src/mcps/service.ts'
 import { graphql } from '../graphql/support.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { reply, startHostileMcp } from '../support/hostile-mcp.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -231,7 +231,7 @@ describe('a field that would start a program', () => {
       expectError(await call('POST', '/mcps', { ...MINIMAL, ...body }), 400, NO_PROCESS)
       expectError(await call('PATCH', `/mcps/${known.id}`, body), 400, NO_PROCESS)
       expectError(
-        await faces.tRPC(server, 'mcps.create', { ...MINIMAL, ...body }, { token: ann.token }),
+        await apis.tRPC(server, 'mcps.create', { ...MINIMAL, ...body }, { token: ann.token }),
         400,
         NO_PROCESS,
       )
@@ -397,13 +397,13 @@ describe('an MCP server', () => {
     await ok(call('DELETE', `/mcps/${id}`, undefined, admin))
   })
 
-  it.each(onEachFace([['get'], ['update'], ['delete'], ['tools']]))(
+  it.each(onEachApi([['get'], ['update'], ['delete'], ['tools']]))(
     'of another organization looks unknown: %s %s',
-    async (face, action) => {
+    async (api, action) => {
       const { id } = await create()
       const input = action === 'update' ? { name: 'x' } : {}
       const [foreign, unknown] = await Promise.all(
-        [id, 'x'.repeat(22)].map((id) => faces[face](server, `mcps.${action}`, { id, ...input }, { token: eve.token })),
+        [id, 'x'.repeat(22)].map((id) => apis[api](server, `mcps.${action}`, { id, ...input }, { token: eve.token })),
       )
       expectError(foreign!, 404, NOT_FOUND)
       expectError(unknown!, 404, NOT_FOUND)

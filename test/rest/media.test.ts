@@ -13,8 +13,8 @@ import type { Tx } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { create, receive } from '../../src/media/service.ts'
+import { apis, expectError } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
-import { expectError, faces } from '../support/faces.ts'
 import { createFolder } from '../support/folder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { BOUNDARY, filePart, filesIn, form, post, upload } from '../support/multipart.ts'
@@ -689,9 +689,9 @@ describe('attachments of a message', () => {
     const own = await uploaded(PNG)
     const foreign = await uploaded(PNG, 'a.png', eve)
     for (const id of ['x', foreign.id]) {
-      for (const face of ['REST', 'tRPC'] as const) {
+      for (const api of ['REST', 'tRPC'] as const) {
         const input = { id: agentId, message: 'Hello', mediaIds: [own.id, id] }
-        expectError(await faces[face](server, 'agents.execute', input, { token: ann.token }), 404, 'Media not found')
+        expectError(await apis[api](server, 'agents.execute', input, { token: ann.token }), 404, 'Media not found')
       }
     }
     const many = Array.from({ length: 21 }, (_, index) => `${index}`)

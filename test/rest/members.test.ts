@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -21,11 +21,11 @@ const member = ({ userId }: Member, name: string, role: string) => ({
   joinedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
 })
 
-it.each(onEachFace([['owner'], ['member']] as const))(
+it.each(onEachApi([['owner'], ['member']] as const))(
   '%s: an %s lists the members of the organization',
-  async (face, who) => {
+  async (api, who) => {
     const { token, organizationId: id } = who === 'owner' ? ann : ben
-    const { status, body } = await faces[face](server, 'organizations.members', { id }, { token })
+    const { status, body } = await apis[api](server, 'organizations.members', { id }, { token })
     expect([status, body.members]).toEqual([200, [member(ann, 'ann', 'owner'), member(ben, 'ben', 'member')]])
   },
 )

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
 import { removeMember } from '../../src/organizations/service.ts'
+import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
-import { expectError, FACES, faces, onEachFace } from '../support/faces.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -262,10 +262,10 @@ describe('POST /missions', () => {
     ),
     [invalid('schedule.value', 'seconds from 1 to 2592000'), { schedule: { type: 'continuous', value: '0' } }],
   ]
-  it.each(onEachFace(bad))('%s: 400 %s', async (face, message, fields) => {
+  it.each(onEachApi(bad))('%s: 400 %s', async (api, message, fields) => {
     const body = JSON.parse(JSON.stringify({ title: 'x', goal: 'x', agentId, ...fields }))
     const before = await server.service.deps.db.mission.count()
-    const answer = await faces[face](server, 'missions.create', body, { token: ann.token })
+    const answer = await apis[api](server, 'missions.create', body, { token: ann.token })
     expectError(answer, 400, message instanceof RegExp ? expect.stringMatching(message) : message)
     expect(await server.service.deps.db.mission.count()).toBe(before)
   })
@@ -574,7 +574,7 @@ describe('PATCH /missions/{id}', () => {
   })
 
   it.each(
-    onEachFace([
+    onEachApi([
       ['Missing required field: title', { title: null }],
       ['Missing required field: goal', { goal: '' }],
       ['Missing required field: agentId', { agentId: null }],
@@ -595,10 +595,10 @@ describe('PATCH /missions/{id}', () => {
         { schedule: { type: 'once', value: '9999-12-31T23:59-14:00' } },
       ],
     ]),
-  )('%s: 400 %s', async (face, message, fields) => {
+  )('%s: 400 %s', async (api, message, fields) => {
     const { id } = await create()
     const before = await get(id)
-    expectError(await faces[face](server, 'missions.update', { id, ...fields }, { token: ann.token }), 400, message)
+    expectError(await apis[api](server, 'missions.update', { id, ...fields }, { token: ann.token }), 400, message)
     expect(await get(id)).toEqual(before)
     expectError(await patch(id, { agentId: 'x' }), 404, 'Agent not found')
     for (const spaceId of ['x', '']) expectError(await patch(id, { spaceId }), 404, 'Space not found')
@@ -1075,9 +1075,9 @@ describe('access to a mission', () => {
 
   it('gives the same 404 for hidden and unknown missions', async () => {
     const { id } = await make.private()
-    for (const face of FACES) {
+    for (const api of APIS) {
       const answers = [id, newId()].map(
-        async (id) => (await faces[face](server, 'missions.get', { id }, { token: ben.token })).body,
+        async (id) => (await apis[api](server, 'missions.get', { id }, { token: ben.token })).body,
       )
       const [hidden, none] = (await Promise.all(answers)).map(({ requestId, ...body }) => body)
       expect(hidden).toEqual(none)

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
@@ -39,24 +39,21 @@ const eventsOf = async (by: Member, query: string) =>
   (await request(server, 'GET', `/api/v1/audit?${query}`, { token: by.token })).body.events
 
 describe('PATCH /organizations/{id}/members/{userId}', () => {
-  it.each(onEachFace([['']] as const))(
-    '%s: lets an admin make a member an admin, and leaves an event',
-    async (face) => {
-      const { owner, admin, member } = await people()
-      const input = { id: owner.organizationId, userId: member.userId, role: 'admin' }
-      const { status, body } = await faces[face](server, 'organizations.updateMember', input, { token: admin.token })
-      expect([status, body.member]).toEqual([200, expect.objectContaining({ userId: member.userId, role: 'admin' })])
-      expect(await eventsOf(admin, `action=member.update&target=${member.userId}`)).toMatchObject([
-        {
-          actor: { id: admin.userId },
-          changes: { role: { from: 'member', to: 'admin' } },
-          requestId: expect.any(String),
-        },
-      ])
-      // The new role holds for the next request.
-      expect((await request(server, 'GET', '/api/v1/audit', { token: member.token })).status).toBe(200)
-    },
-  )
+  it.each(onEachApi([['']] as const))('%s: lets an admin make a member an admin, and leaves an event', async (api) => {
+    const { owner, admin, member } = await people()
+    const input = { id: owner.organizationId, userId: member.userId, role: 'admin' }
+    const { status, body } = await apis[api](server, 'organizations.updateMember', input, { token: admin.token })
+    expect([status, body.member]).toEqual([200, expect.objectContaining({ userId: member.userId, role: 'admin' })])
+    expect(await eventsOf(admin, `action=member.update&target=${member.userId}`)).toMatchObject([
+      {
+        actor: { id: admin.userId },
+        changes: { role: { from: 'member', to: 'admin' } },
+        requestId: expect.any(String),
+      },
+    ])
+    // The new role holds for the next request.
+    expect((await request(server, 'GET', '/api/v1/audit', { token: member.token })).status).toBe(200)
+  })
 
   it('works over GraphQL, as does the removal of a member', async () => {
     const { owner, member } = await people()
@@ -164,18 +161,18 @@ describe('DELETE /organizations/{id}/members/{userId}', () => {
 })
 
 describe('organizations', () => {
-  it.each(onEachFace([['']] as const))('%s: can be read by members, and renamed by admins', async (face) => {
+  it.each(onEachApi([['']] as const))('%s: can be read by members, and renamed by admins', async (api) => {
     const { owner, admin, member, organization } = await people()
     const id = owner.organizationId
-    const read = await faces[face](server, 'organizations.get', { id }, { token: member.token })
+    const read = await apis[api](server, 'organizations.get', { id }, { token: member.token })
     expect(read.body.organization).toMatchObject({ id, name: organization, role: 'member' })
     expectError(
-      await faces[face](server, 'organizations.update', { id, name: 'X' }, { token: member.token }),
+      await apis[api](server, 'organizations.update', { id, name: 'X' }, { token: member.token }),
       403,
       FORBIDDEN,
     )
-    const slug = `renamed-${count}-${face.toLowerCase()}`
-    const { body } = await faces[face](server, 'organizations.update', { id, name: 'X', slug }, { token: admin.token })
+    const slug = `renamed-${count}-${api.toLowerCase()}`
+    const { body } = await apis[api](server, 'organizations.update', { id, name: 'X', slug }, { token: admin.token })
     expect(body.organization).toMatchObject({ name: 'X', slug })
     const [event] = await eventsOf(admin, 'action=organization.update')
     expect(event.changes).toEqual({

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Prisma } from '../../src/db/client.ts'
 import { fill, type Hubs } from '../graphql/many.ts'
 import { graphql } from '../graphql/support.ts'
-import { FACES, type Face, faces } from '../support/faces.ts'
+import { APIS, type Api, apis } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -128,12 +128,12 @@ type Pages = { ids: unknown[]; total: unknown; size: number }[]
 
 const idOf = (row: { id?: string; version?: number }) => row.id ?? row.version
 
-async function pagesOf(face: Face, { of, rows, input = () => ({}) }: List, limit?: number): Promise<Pages> {
+async function pagesOf(api: Api, { of, rows, input = () => ({}) }: List, limit?: number): Promise<Pages> {
   const pages: Pages = []
   let cursor: string | null = null
   do {
-    const said: object = { ...(limit && { limit: face === 'REST' ? `${limit}` : limit }), ...(cursor && { cursor }) }
-    const { status, body } = await faces[face](server, of, { ...input(), ...said }, member)
+    const said: object = { ...(limit && { limit: api === 'REST' ? `${limit}` : limit }), ...(cursor && { cursor }) }
+    const { status, body } = await apis[api](server, of, { ...input(), ...said }, member)
     expect(status).toBe(200)
     // Skills are grouped by source: here all except the shipped ones belong to the organization.
     const found = Array.isArray(body[rows]) ? body[rows] : [...body[rows].organization, ...body[rows].core]
@@ -182,7 +182,7 @@ describe.each(LISTS)('$of', (list) => {
   const { of, input = () => ({}), lengthen } = list
   // One list of each kind also runs over tRPC, because the services make the pages for both.
   const isFirst = list === LISTS.find(({ cut }) => Boolean(cut) === Boolean(list.cut))
-  const covered = isFirst ? FACES : (['REST'] as const)
+  const covered = isFirst ? APIS : (['REST'] as const)
   let ids: unknown[]
   let total: unknown
 
@@ -190,7 +190,7 @@ describe.each(LISTS)('$of', (list) => {
     async function statements(limit?: number): Promise<string[]> {
       server.service.deps.agentCache.clear()
       return server.statementsOf(async () => {
-        const { status } = await faces.REST(server, of, { ...input(), ...(limit && { limit: `${limit}` }) }, member)
+        const { status } = await apis.REST(server, of, { ...input(), ...(limit && { limit: `${limit}` }) }, member)
         expect(status).toBe(200)
       })
     }
@@ -208,15 +208,15 @@ describe.each(LISTS)('$of', (list) => {
   it.runIf(list.cut)('cut long texts before a page ends early, and show them whole by id', async () => {
     const { text, get } = list.cut!
     await lengthen(server.service.deps.db, LONG)
-    for (const face of covered) {
-      const [page, ...more] = await pagesOf(face, list)
+    for (const api of covered) {
+      const [page, ...more] = await pagesOf(api, list)
       expect([page!.ids, more, page!.size < MOST]).toEqual([ids, [], true])
-      const found = (await faces[face](server, of, input(), member)).body[list.rows]
+      const found = (await apis[api](server, of, input(), member)).body[list.rows]
       for (const row of found) {
         expect([text(row) === CUT, (row.agent ?? row).truncated]).toEqual([true, true])
       }
       if (!get) continue
-      const one = (await faces[face](server, get[0], { id: found[0].id }, member)).body[get[1]]
+      const one = (await apis[api](server, get[0], { id: found[0].id }, member)).body[get[1]]
       expect([text(one) === LONG, one.truncated]).toEqual([true, undefined])
     }
     if (!list.graphql || of === 'agents.versions') return
@@ -229,14 +229,14 @@ describe.each(LISTS)('$of', (list) => {
 
   it.runIf(!list.cut)('end a page of long rows early, and leave none out', async () => {
     await lengthen(server.service.deps.db, LONG)
-    for (const face of covered) expectWhole(await pagesOf(face, list), ids, total)
+    for (const api of covered) expectWhole(await pagesOf(api, list), ids, total)
   })
 
   // Of agents, the database first sends the listed columns, and then unknown agents, a hundred at a time.
   it.runIf(onPostgres && of !== 'agents.list')(
     'read at most one row more from PostgreSQL than a page has',
     async () => {
-      const sent = await server.statementsOf(() => faces.REST(server, of, input(), member))
+      const sent = await server.statementsOf(() => apis.REST(server, of, input(), member))
       const pages = sent.filter((sql) => / LIMIT 1001\b/.test(sql))
       expect(pages).not.toEqual([])
       for (const sql of pages) expect(sql).toContain('WHERE coalesce("before", 0) <= 4000000')
@@ -244,8 +244,8 @@ describe.each(LISTS)('$of', (list) => {
   )
 
   it.runIf(isFirst && !list.cut)('show as many long rows as requested if they fit', async () => {
-    for (const face of FACES) {
-      const pages = await pagesOf(face, list, 7)
+    for (const api of APIS) {
+      const pages = await pagesOf(api, list, 7)
       expect(idsOf(pages)).toEqual(ids)
       expect(pages.map(({ ids }) => ids.length).slice(0, -1)).toEqual(Array(pages.length - 1).fill(7))
     }
@@ -366,7 +366,7 @@ describe('the logs of an execution', () => {
     let after: number | null = 0
     let pages = 0
     for (; after !== null; pages++) {
-      const { status, body }: Answer = await faces.REST(server, 'executions.logs', { id, after }, member)
+      const { status, body }: Answer = await apis.REST(server, 'executions.logs', { id, after }, member)
       expect(status).toBe(200)
       // And at most two segments.
       expect(Buffer.byteLength(JSON.stringify(body))).toBeLessThan(4_000_000 + 3 * 1_300_000)

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -65,7 +65,7 @@ describe('PATCH /profile', () => {
     expect(body.profile).toMatchObject({ id: cat.userId, email, name: 'Cat 👩🏽‍💻', image })
     expect((await get(cat)).body).toEqual(body)
     expect((await get(beta)).body.profile).toMatchObject({ name: 'Cat 👩🏽‍💻', image })
-    expect((await faces.tRPC(server, 'profile.get', undefined, { token: cat.token })).body).toEqual(body)
+    expect((await apis.tRPC(server, 'profile.get', undefined, { token: cat.token })).body).toEqual(body)
     expect((await patch(cat, { image: null })).body.profile).toMatchObject({ name: 'Cat 👩🏽‍💻', image: null })
     expect((await patch(cat, { name: 'Kate' })).body.profile).toMatchObject({ name: 'Kate', image: null })
   })
@@ -105,7 +105,7 @@ describe('PATCH /profile', () => {
   const NO_IMAGE = 'Invalid value for field: image. Expected an http(s) address, a data image or a media id'
   type Bad = [message: string, body: Record<string, unknown>]
   it.each(
-    onEachFace<Bad>([
+    onEachApi<Bad>([
       ['Missing required field: name', { name: null }],
       ['Missing required field: name', { name: '' }],
       ['Missing required field: name', { name: ' ' }],
@@ -121,9 +121,9 @@ describe('PATCH /profile', () => {
       [NO_IMAGE, { image: '//example.com/cat.png' }],
       ['Invalid value for field: image. Expected string', { name: 'fine', image: false }],
     ]),
-  )('%s: 400 %s, and changes nothing', async (face, message, body) => {
+  )('%s: 400 %s, and changes nothing', async (api, message, body) => {
     const before = (await get(server)).body
-    expectError(await faces[face](server, 'profile.update', body), 400, message)
+    expectError(await apis[api](server, 'profile.update', body), 400, message)
     expect((await get(server)).body).toEqual(before)
   })
 })

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
-import { expectError, faces } from '../support/faces.ts'
+import { apis, expectError } from '../support/api.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -126,8 +126,8 @@ describe('a provider of an organization', () => {
 
   it('is set, listed and deleted over GraphQL and tRPC as over REST', async () => {
     const orgId = owner.organizationId
-    const given = { orgId, name: 'compatible:faces', apiKey: SECRET, baseUrl: `${model.baseUrl}/faces` }
-    const shown = { name: 'compatible:faces', baseUrl: given.baseUrl, source: 'organization', status: 'unchecked' }
+    const given = { orgId, name: 'compatible:apis', apiKey: SECRET, baseUrl: `${model.baseUrl}/apis` }
+    const shown = { name: 'compatible:apis', baseUrl: given.baseUrl, source: 'organization', status: 'unchecked' }
     const fields = '{ name baseUrl source status }'
     const set = await graphql(
       server,
@@ -140,10 +140,10 @@ describe('a provider of an organization', () => {
     expect([set.message, set.data?.setProvider]).toEqual([undefined, shown])
     const listed = await graphql(server, `query ($orgId: ID!) { providers(orgId: $orgId) ${fields} }`, given, member)
     expect(listed.data?.providers).toContainEqual(shown)
-    expect((await faces.tRPC(server, 'providers.list', { orgId }, member)).body.providers).toContainEqual(
+    expect((await apis.tRPC(server, 'providers.list', { orgId }, member)).body.providers).toContainEqual(
       expect.objectContaining(shown),
     )
-    await run(member, 'faces/m')
+    await run(member, 'apis/m')
     expect(model.requests.at(-1)?.headers['x-team']).toBe('a')
     const refused = await graphql(
       server,

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { faces, onEachFace } from '../support/faces.ts'
+import { apis, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -26,12 +26,12 @@ const create = async (token: string, fields: object = {}): Promise<string> => {
 
 /** Returns the statements of a call. The last use of its token was recorded before, in the same minute. */
 async function statements(token: string, call: () => Promise<{ status: number }>): Promise<string[]> {
-  await faces.REST(server, 'models.list', {}, { token })
+  await apis.REST(server, 'models.list', {}, { token })
   return server.statementsOf(async () => expect((await call()).status).toBe(200))
 }
 
 it.each(
-  onEachFace([
+  onEachApi([
     ['models.list', () => ({}), 1],
     ['agents.get', () => ({ id: agentId }), 2],
     ['agents.getPublic', () => ({ id: agentId }), 3],
@@ -41,8 +41,8 @@ it.each(
     ['executions.get', () => ({ id: executionId }), 2],
     ['executions.tree', () => ({ id: executionId }), 4],
   ]),
-)('%s: %s takes few statements, including authentication', async (face, procedure, input, most) => {
-  const sent = await statements(server.token, () => faces[face](server, procedure, input()))
+)('%s: %s takes few statements, including authentication', async (api, procedure, input, most) => {
+  const sent = await statements(server.token, () => apis[api](server, procedure, input()))
   expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(most)
 })
 
@@ -50,7 +50,7 @@ it('a list of agents that may delegate takes one more statement, whatever its le
   const { token } = await server.member({ organization: 'Chiefs' })
   const ids: string[] = []
   for (let made = 0; made < 30; made++) ids.push(await create(token, { subagentIds: ids.slice(-3) }))
-  const sent = await statements(token, () => faces.REST(server, 'agents.list', {}, { token }))
+  const sent = await statements(token, () => apis.REST(server, 'agents.list', {}, { token }))
   expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(4)
 })
 
@@ -60,8 +60,8 @@ it.each([0, 10, 100])('a list of %i takes three statements at most', async (size
     const id = await create(token)
     await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi' }, token })
   }
-  for (const [face, procedure] of onEachFace([['agents.list'], ['agents.listPublic'], ['executions.list']])) {
-    const sent = await statements(token, () => faces[face](server, procedure, {}, { token }))
+  for (const [api, procedure] of onEachApi([['agents.list'], ['agents.listPublic'], ['executions.list']])) {
+    const sent = await statements(token, () => apis[api](server, procedure, {}, { token }))
     expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(3)
   }
 })

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { isScope } from '../../src/auth/scopes.ts'
-import { expectError, FACES, faces, procedures } from '../support/faces.ts'
+import { APIS, apis, expectError, procedures } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { sample } from '../support/sample.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -222,8 +222,8 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-const call = (face: 'REST' | 'tRPC', procedure: string, token: string | null) =>
-  faces[face](server, procedure, inputs[procedure] ?? nothing, { token })
+const call = (api: 'REST' | 'tRPC', procedure: string, token: string | null) =>
+  apis[api](server, procedure, inputs[procedure] ?? nothing, { token })
 
 it('scopes with unknown names are refused', () => {
   expect(SCOPES.filter((scope) => !isScope(scope))).toEqual([])
@@ -242,8 +242,8 @@ const CALLS = sample(
 
 describe('every procedure', () => {
   it.each(Object.entries(NEEDED))('%s accepts a token with %j, and no other', async (procedure, scopes) => {
-    const check = async (face: 'REST' | 'tRPC', scope: string) => {
-      const answer = await call(face, procedure, tokens.get(scope)!)
+    const check = async (api: 'REST' | 'tRPC', scope: string) => {
+      const answer = await call(api, procedure, tokens.get(scope)!)
       if (suffices(scopes, scope)) expect([200, 400, 404], `${scope}: ${answer.status}`).toContain(answer.status)
       else expectError(answer, 403, FORBIDDEN)
     }
@@ -265,8 +265,8 @@ it.each(ROUTES)('%s %s accepts a token with %s, and no other', async (method, pa
   }
 })
 
-it.each(FACES)('%s: checks its scopes before the input', async (face) => {
+it.each(APIS)('%s: checks its scopes before the input', async (api) => {
   const token = tokens.get('usage:read')!
-  expectError(await faces[face](server, 'agents.create', { name: 5 }, { token }), 403, FORBIDDEN)
-  expectError(await faces[face](server, 'agents.get', { id: 'unknown' }, { token }), 403, FORBIDDEN)
+  expectError(await apis[api](server, 'agents.create', { name: 5 }, { token }), 403, FORBIDDEN)
+  expectError(await apis[api](server, 'agents.get', { id: 'unknown' }, { token }), 403, FORBIDDEN)
 })

@@ -5,8 +5,8 @@ import { runAdmin } from '../../src/admin/run.ts'
 import { dataKeyPlace } from '../../src/crypto/data-key.ts'
 import { seal, unseal } from '../../src/crypto/envelope.ts'
 import { placeOf } from '../../src/secrets/resolve.ts'
+import { APIS, apis, expectError } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
-import { expectError, FACES, faces } from '../support/faces.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -287,10 +287,10 @@ describe('a secret value', () => {
       await send('DELETE', path, { keys: [CANARY] })
     }
     await send('POST', `/api/spaces/${space.id}/environment`, { environmentVariables: secrets })
-    for (const face of FACES) {
-      said.push((await faces[face](own, 'secrets.set', { id: space.id, secrets })).body)
-      said.push((await faces[face](own, 'secrets.set', { id: space.id, secrets: { x: CANARY } })).body)
-      said.push((await faces[face](own, 'secrets.list', { id: space.id })).body)
+    for (const api of APIS) {
+      said.push((await apis[api](own, 'secrets.set', { id: space.id, secrets })).body)
+      said.push((await apis[api](own, 'secrets.set', { id: space.id, secrets: { x: CANARY } })).body)
+      said.push((await apis[api](own, 'secrets.list', { id: space.id })).body)
     }
     const query = 'mutation ($id: ID!, $secrets: [SecretInput!]!) { setSpaceSecrets(id: $id, secrets: $secrets) }'
     const mutate = (secrets: unknown) => send('POST', '/graphql', { query, variables: { id: space.id, secrets } })

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { graphql } from '../graphql/support.ts'
-import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -28,8 +28,8 @@ type Fields = Record<string, unknown>
 const FORBIDDEN = "You don't have permission to access this resource"
 const CORE = CORE_SKILLS.length
 
-const on = (face: Face, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
-  faces[face](server, procedure, input, { token: people[who].token })
+const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
+  apis[api](server, procedure, input, { token: people[who].token })
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 
 let made = 0
@@ -61,9 +61,9 @@ const TOLD = {
 }
 
 describe('POST /skills', () => {
-  it.each(FACES)('%s: answers its id and name beside the whole skill', async (face) => {
+  it.each(APIS)('%s: answers its id and name beside the whole skill', async (api) => {
     const name = `${newName()}-of-ann`
-    const { body } = await on(face, 'skills.create', { name, description: 'd', prompt: 'p' })
+    const { body } = await on(api, 'skills.create', { name, description: 'd', prompt: 'p' })
     expect(body).toEqual({
       success: true,
       id: expect.stringMatching(/^\w{22}$/),
@@ -101,17 +101,17 @@ describe('POST /skills', () => {
     })
   })
 
-  it.each(FACES)('%s: refuses a name that is used in the organization, also by a private skill', async (face) => {
+  it.each(APIS)('%s: refuses a name that is used in the organization, also by a private skill', async (api) => {
     const { name } = await create({ visibility: 'private' })
     const said = { name, description: 'd', prompt: 'p' }
     for (const who of ['ann', 'ben'] as const) {
-      expectError(await on(face, 'skills.create', said, who), 409, 'Skill name already exists')
+      expectError(await on(api, 'skills.create', said, who), 409, 'Skill name already exists')
     }
     const other = await create({}, 'ben')
-    const answer = await on(face, 'skills.update', { id: other.id, name }, 'ben')
+    const answer = await on(api, 'skills.update', { id: other.id, name }, 'ben')
     expectError(answer, 409, 'Skill name already exists')
     expect(await get(other.id)).toEqual(other)
-    expect((await on(face, 'skills.create', said, 'eve')).status).toBe(200)
+    expect((await on(api, 'skills.create', said, 'eve')).status).toBe(200)
   })
 
   it('makes one of two concurrent skills with the same name', async () => {
@@ -166,41 +166,41 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     id = (await create()).id
   })
 
-  it.each(onEachFace(WRONG.map(([input, message]) => [message, input] as const)))(
+  it.each(onEachApi(WRONG.map(([input, message]) => [message, input] as const)))(
     '%s: %s',
-    async (face, message, input) => {
+    async (api, message, input) => {
       const whole = { name: newName(), description: 'd', prompt: 'p', ...input }
-      expectError(await on(face, 'skills.create', whole), 400, message)
-      expectError(await on(face, 'skills.update', { id, ...input }), 400, message)
+      expectError(await on(api, 'skills.create', whole), 400, message)
+      expectError(await on(api, 'skills.update', { id, ...input }), 400, message)
     },
   )
 })
 
 describe('PATCH /skills/{id}', () => {
-  it.each(FACES)('%s: changes the given fields, leaves the rest, and increases the version', async (face) => {
+  it.each(APIS)('%s: changes the given fields, leaves the rest, and increases the version', async (api) => {
     let expected = await create()
     for (const [field, value] of Object.entries({ ...TOLD, name: newName() })) {
       now += 1000
       expected = { ...expected, [field]: value, version: expected.version + 1, updatedAt: new Date(now).toISOString() }
-      const { body } = await on(face, 'skills.update', { id: expected.id, [field]: value, unknown: 1, version: 99 })
+      const { body } = await on(api, 'skills.update', { id: expected.id, [field]: value, unknown: 1, version: 99 })
       const warnings = ['Unknown field: unknown', 'Unknown field: version']
-      expect(body).toEqual({ success: true, skill: expected, ...(face === 'REST' && { warnings }) })
+      expect(body).toEqual({ success: true, skill: expected, ...(api === 'REST' && { warnings }) })
     }
     expect(await get(expected.id)).toEqual(expected)
     const none = { id: expected.id, builtInTools: null, requiredMCPs: null }
-    expect((await on(face, 'skills.update', none)).body.skill).toMatchObject({ builtInTools: [], requiredMCPs: [] })
+    expect((await on(api, 'skills.update', none)).body.skill).toMatchObject({ builtInTools: [], requiredMCPs: [] })
     expect((await audited(expected.id))[1]).toBe(`skill.update ${people.ann.userId}`)
   })
 
-  it.each(FACES)('%s: resets an optional field with null', async (face) => {
+  it.each(APIS)('%s: resets an optional field with null', async (api) => {
     const nothing = { displayName: null, category: null, builtInTools: null, requiredMCPs: null }
     const expected = { displayName: expect.stringMatching(/^Skill-\d+ B$/), category: 'other', builtInTools: [] }
     const { id } = await create(TOLD)
     const name = `${newName()}-b`
-    const changed = await on(face, 'skills.update', { id, name, ...nothing })
+    const changed = await on(api, 'skills.update', { id, name, ...nothing })
     expect(changed.body.skill).toMatchObject({ name, ...expected, requiredMCPs: [], description: TOLD.description })
-    await on(face, 'skills.update', { id, displayName: 'Told' })
-    const again = await on(face, 'skills.update', { id, displayName: null })
+    await on(api, 'skills.update', { id, displayName: 'Told' })
+    const again = await on(api, 'skills.update', { id, displayName: null })
     expect(again.body.skill).toMatchObject({ ...expected, version: 4 })
     expect(await create({ name: `${newName()}-b`, ...nothing })).toMatchObject(expected)
   })
@@ -246,14 +246,14 @@ const TABLE: [visibility: string, who: Who, ...row: (string | number)[]][] = [
 ]
 
 describe('who may do what with a skill', () => {
-  it.each(onEachFace(TABLE))('%s: %s, %s', async (face, visibility, who, ...expected) => {
+  it.each(onEachApi(TABLE))('%s: %s, %s', async (api, visibility, who, ...expected) => {
     const id = visibility === 'core' ? 'core-task-planning' : (await create({ visibility })).id
-    const { skills } = (await on(face, 'skills.list', {}, who)).body
+    const { skills } = (await on(api, 'skills.list', {}, who)).body
     const places = Object.entries(skills as Record<string, Fields[]>).flatMap(([source, list]) =>
       list.some((skill) => skill.id === id) ? source : [],
     )
     const attempt = async (procedure: string, input: Fields = {}) => {
-      const answer = await on(face, procedure, { id, ...input }, who)
+      const answer = await on(api, procedure, { id, ...input }, who)
       if (answer.status === 404) expectError(answer, 404, 'Skill not found')
       if (answer.status === 403) expectError(answer, 403, FORBIDDEN)
       if (answer.status === 400) expectError(answer, 400, 'Invalid skillIds')
@@ -270,12 +270,12 @@ describe('who may do what with a skill', () => {
     expect(named(row)).toEqual(named(expected))
   })
 
-  it.each(FACES)('%s: as soon as it is private, other users cannot reach it', async (face) => {
+  it.each(APIS)('%s: as soon as it is private, other users cannot reach it', async (api) => {
     const { id } = await create({ visibility: 'public' })
-    for (const who of ['ben', 'eve'] as const) expect((await on(face, 'skills.get', { id }, who)).status).toBe(200)
-    await on(face, 'skills.update', { id, visibility: 'private' })
+    for (const who of ['ben', 'eve'] as const) expect((await on(api, 'skills.get', { id }, who)).status).toBe(200)
+    await on(api, 'skills.update', { id, visibility: 'private' })
     for (const who of ['ben', 'admin', 'eve'] as const) {
-      expectError(await on(face, 'skills.get', { id }, who), 404, 'Skill not found')
+      expectError(await on(api, 'skills.get', { id }, who), 404, 'Skill not found')
     }
   })
 
@@ -301,13 +301,13 @@ describe('who may do what with a skill', () => {
 })
 
 describe('GET /skills', () => {
-  it.each(FACES)('%s: shows the source of each, newest first, with the total', async (face) => {
+  it.each(APIS)('%s: shows the source of each, newest first, with the total', async (api) => {
     const [mine, yours] = [
       await server.member({ organization: 'Mine' }),
       await server.member({ organization: 'Yours' }),
     ]
     const as = (who: Member, procedure: string, input: Fields = {}) =>
-      faces[face](server, procedure, input, { token: who.token })
+      apis[api](server, procedure, input, { token: who.token })
     const before = (await as(mine, 'skills.list')).body
     const add = async (who: Member, visibility: string) => {
       now += 1000
@@ -328,10 +328,10 @@ describe('GET /skills', () => {
     expect([total, nextCursor]).toEqual([before.total + 3, null])
   })
 
-  it.each(FACES)('shows own and core skills before any number of foreign ones: %s', async (face) => {
+  it.each(APIS)('shows own and core skills before any number of foreign ones: %s', async (api) => {
     const [mine, yours] = [
-      await server.member({ organization: `Reader ${face}` }),
-      await server.member({ organization: `Flood ${face}` }),
+      await server.member({ organization: `Reader ${api}` }),
+      await server.member({ organization: `Flood ${api}` }),
     ]
     const add = (who: Member, input: Fields) =>
       request(server, 'POST', '/api/v1/skills', {
@@ -342,12 +342,12 @@ describe('GET /skills', () => {
     now += 1000
     for (let n = 0; n < 12; n++) await add(yours, { visibility: 'public' })
     const limit = CORE_SKILLS.length + 1
-    const first = (await faces[face](server, 'skills.list', { limit: `${limit}` }, { token: mine.token })).body
+    const first = (await apis[api](server, 'skills.list', { limit: `${limit}` }, { token: mine.token })).body
     expect(first.skills.organization.map((skill: Fields) => skill.id)).toEqual([id])
     expect(first.skills.core).toHaveLength(CORE_SKILLS.length)
     expect(first.skills.marketplace).toEqual([])
     const next = { limit: `${limit}`, cursor: first.nextCursor }
-    const second = (await faces[face](server, 'skills.list', next, { token: mine.token })).body
+    const second = (await apis[api](server, 'skills.list', next, { token: mine.token })).body
     expect(second.skills).toMatchObject({ core: [], organization: [] })
     expect(second.skills.marketplace).toHaveLength(limit)
   })
@@ -483,7 +483,7 @@ describe('skills over GraphQL', () => {
 })
 
 it('include the shipped ones in the total', async () => {
-  const { body } = await faces.REST(
+  const { body } = await apis.REST(
     server,
     'skills.list',
     {},

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
-import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -26,8 +26,8 @@ type Fields = Record<string, unknown>
 const FORBIDDEN = "You don't have permission to access this resource"
 const VISIBILITY = 'Invalid visibility value. Must be: private, organization, or public'
 
-const on = (face: Face, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
-  faces[face](server, procedure, input, { token: people[who].token })
+const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
+  apis[api](server, procedure, input, { token: people[who].token })
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 
 async function create(fields: Fields = {}, who: Who = 'ann') {
@@ -68,8 +68,8 @@ const EMPTY = {
 }
 
 describe('POST /spaces', () => {
-  it.each(FACES)('%s: answers its id and name beside the whole space', async (face) => {
-    const { body } = await on(face, 'spaces.create', { name: 'Lab' })
+  it.each(APIS)('%s: answers its id and name beside the whole space', async (api) => {
+    const { body } = await on(api, 'spaces.create', { name: 'Lab' })
     expect(body).toEqual({
       success: true,
       id: expect.stringMatching(/^\w{22}$/),
@@ -120,13 +120,13 @@ describe('POST /spaces', () => {
 })
 
 describe('GET /spaces', () => {
-  it.each(FACES)('%s: lists the visible ones, newest first, page by page, with the total', async (face) => {
-    const member = await server.member({ organization: `Pages of ${face}` })
+  it.each(APIS)('%s: lists the visible ones, newest first, page by page, with the total', async (api) => {
+    const member = await server.member({ organization: `Pages of ${api}` })
     const list = async (input: Fields = {}) =>
-      (await faces[face](server, 'spaces.list', input, { token: member.token })).body
+      (await apis[api](server, 'spaces.list', input, { token: member.token })).body
     for (const name of ['a', 'b', 'c', 'd']) {
       now += 1
-      await faces[face](server, 'spaces.create', { name }, { token: member.token })
+      await apis[api](server, 'spaces.create', { name }, { token: member.token })
     }
     const names = (page: { spaces: Fields[] }) => page.spaces.map(({ name }) => name).join('')
     const all = await list()
@@ -177,19 +177,19 @@ describe('GET /spaces', () => {
 })
 
 describe('PATCH /spaces/{id}', () => {
-  it.each(FACES)('%s: changes the given fields and leaves the rest', async (face) => {
+  it.each(APIS)('%s: changes the given fields and leaves the rest', async (api) => {
     const told = { description: 'd', instructions: 'i', visibility: 'public' }
     const before = await create(told)
     now += 1000
     let expected = { ...before, updatedAt: new Date(now).toISOString() }
     const changes = { description: 'e', instructions: 'j', visibility: 'private', name: 'n' }
     for (const [field, value] of Object.entries(changes)) {
-      const { body } = await on(face, 'spaces.update', { id: before.id, [field]: `${value}`, unknown: 1 })
+      const { body } = await on(api, 'spaces.update', { id: before.id, [field]: `${value}`, unknown: 1 })
       expected = { ...expected, [field]: value }
       const warnings = ['Unknown field: unknown']
-      expect(body).toEqual({ success: true, space: expected, ...(face === 'REST' && { warnings }) })
+      expect(body).toEqual({ success: true, space: expected, ...(api === 'REST' && { warnings }) })
     }
-    await on(face, 'spaces.update', { id: before.id, description: null, instructions: null })
+    await on(api, 'spaces.update', { id: before.id, description: null, instructions: null })
     expect(await get(before.id)).toEqual({ ...expected, description: null, instructions: null })
     expect((await audited(before.id))[1]).toBe(`space.update ${people.ann.userId}`)
   })
@@ -234,45 +234,45 @@ describe('the default space', () => {
     expect((await patch(space.id, { name: 'General' }, 'admin')).body.space).toMatchObject({ name: 'General' })
   })
 
-  it.each(FACES)('%s: can never be deleted or made private', async (face) => {
+  it.each(APIS)('%s: can never be deleted or made private', async (api) => {
     const { id } = await general()
     for (const who of ['owner', 'admin'] as const) {
-      expectError(await on(face, 'spaces.delete', { id }, who), 400, 'The default space cannot be deleted')
-      const answer = await on(face, 'spaces.update', { id, visibility: 'private' }, who)
+      expectError(await on(api, 'spaces.delete', { id }, who), 400, 'The default space cannot be deleted')
+      const answer = await on(api, 'spaces.update', { id, visibility: 'private' }, who)
       expectError(answer, 400, 'The default space cannot be private')
     }
-    expectError(await on(face, 'spaces.delete', { id }, 'ann'), 403, FORBIDDEN)
+    expectError(await on(api, 'spaces.delete', { id }, 'ann'), 403, FORBIDDEN)
     expect(await general()).toMatchObject({ id, visibility: 'organization' })
   })
 })
 
 describe('DELETE /spaces/{id}', () => {
-  it.each(FACES)('%s: archives it with its chats; no run starts in it, and old runs stay', async (face) => {
+  it.each(APIS)('%s: archives it with its chats; no run starts in it, and old runs stay', async (api) => {
     const { id } = await create()
     const agentId = await agent()
     await call('files.write', { id, path: 'a.md', content: 'a' })
     const said = { id: agentId, message: 'Hi', spaceId: id }
     const { executionId, chatId, sessionId } = (await call('agents.execute', said)).body
-    const { body } = await on(face, 'spaces.delete', { id })
+    const { body } = await on(api, 'spaces.delete', { id })
     expect(body).toEqual({ success: true, message: 'Space deleted successfully' })
 
     for (const procedure of ['spaces.get', 'spaces.update', 'spaces.delete', 'files.list']) {
-      expectError(await on(face, procedure, { id }), 404, 'Space not found')
+      expectError(await on(api, procedure, { id }), 404, 'Space not found')
     }
     for (const procedure of ['files.get', 'files.write', 'files.delete']) {
-      expectError(await on(face, procedure, { id, path: 'a.md', content: 'b' }), 404, 'Space not found')
+      expectError(await on(api, procedure, { id, path: 'a.md', content: 'b' }), 404, 'Space not found')
     }
     for (const procedure of ['chats.get', 'chats.messages', 'chats.update', 'chats.delete']) {
-      expectError(await on(face, procedure, { id: chatId }), 404, 'Chat not found')
+      expectError(await on(api, procedure, { id: chatId }), 404, 'Chat not found')
     }
-    expectError(await on(face, 'agents.execute', said), 404, 'Space not found')
-    expectError(await on(face, 'chats.create', { spaceId: id }), 404, 'Space not found')
-    expectError(await on(face, 'agents.execute', { id: agentId, message: 'Hi', chatId }), 404, 'Chat not found')
-    expectError(await on(face, 'agents.execute', { id: agentId, message: 'Hi', sessionId }), 404, 'Session not found')
-    expect((await on(face, 'chats.list', { spaceId: id })).body.chats).toEqual([])
-    const { spaces } = (await on(face, 'spaces.list')).body
+    expectError(await on(api, 'agents.execute', said), 404, 'Space not found')
+    expectError(await on(api, 'chats.create', { spaceId: id }), 404, 'Space not found')
+    expectError(await on(api, 'agents.execute', { id: agentId, message: 'Hi', chatId }), 404, 'Chat not found')
+    expectError(await on(api, 'agents.execute', { id: agentId, message: 'Hi', sessionId }), 404, 'Session not found')
+    expect((await on(api, 'chats.list', { spaceId: id })).body.chats).toEqual([])
+    const { spaces } = (await on(api, 'spaces.list')).body
     expect(spaces.map((space: Fields) => space.id)).not.toContain(id)
-    expect((await on(face, 'executions.get', { id: executionId })).body.execution).toMatchObject({
+    expect((await on(api, 'executions.get', { id: executionId })).body.execution).toMatchObject({
       spaceId: id,
       chatId,
     })
@@ -326,8 +326,8 @@ describe('a missing or invalid value gives a 400 that names it', () => {
   })
 
   const rows = wrong.map(([procedure, input, message]) => [procedure, message, input] as const)
-  it.each(onEachFace(rows))('%s %s: %s', async (face, procedure, message, input) => {
-    expectError(await on(face, procedure, procedure === 'spaces.update' ? { id, ...input } : input), 400, message)
+  it.each(onEachApi(rows))('%s %s: %s', async (api, procedure, message, input) => {
+    expectError(await on(api, procedure, procedure === 'spaces.update' ? { id, ...input } : input), 400, message)
   })
 
   it.each([
@@ -336,9 +336,9 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     ['archived', archivedAgent],
   ])('including an agent that is %s', async (_, make) => {
     const [wrongId, good] = [await make(), await agent()]
-    for (const face of FACES) {
-      expectError(await on(face, 'spaces.create', { name: 'x', addAgents: [wrongId] }), 400, 'Invalid addAgents')
-      const answer = await on(face, 'spaces.update', { id, addAgents: [good, wrongId], name: 'changed' })
+    for (const api of APIS) {
+      expectError(await on(api, 'spaces.create', { name: 'x', addAgents: [wrongId] }), 400, 'Invalid addAgents')
+      const answer = await on(api, 'spaces.update', { id, addAgents: [good, wrongId], name: 'changed' })
       expectError(answer, 400, 'Invalid addAgents')
     }
     expect(await get(id)).toMatchObject({ name: 'Lab', assignedAgents: [] })
@@ -367,16 +367,16 @@ describe('who may do what with a space', () => {
     ]),
   ]
 
-  it.each(onEachFace(TABLE))('%s: %s, %s', async (face, visibility, who, expected) => {
+  it.each(onEachApi(TABLE))('%s: %s, %s', async (api, visibility, who, expected) => {
     const { id } = await create({ visibility })
     const agentId = await agent({ visibility: 'public' })
     const attempt = async (procedure: string, input: Fields = {}) => {
-      const answer = await on(face, procedure, { id, ...input }, who)
+      const answer = await on(api, procedure, { id, ...input }, who)
       if (answer.status === 404) expectError(answer, 404, 'Space not found')
       if (answer.status === 403) expectError(answer, 403, FORBIDDEN)
       return answer.status
     }
-    const { spaces } = (await on(face, 'spaces.list', {}, who)).body
+    const { spaces } = (await on(api, 'spaces.list', {}, who)).body
     const row = [
       spaces.some((space: Fields) => space.id === id) ? SEEN : ABSENT,
       await attempt('spaces.get'),
@@ -480,9 +480,9 @@ it.skipIf(onPostgres)('a list of 10 spaces takes as many statements as one of 10
       const secret = { organizationId, scope: id, name: 'A', ciphertext: Buffer.from('x'), updatedBy: 'x' }
       await db.secret.create({ data: { ...secret, createdAt: clock.now(), updatedAt: clock.now() } })
     }
-    for (const face of FACES) {
+    for (const api of APIS) {
       const sent = await server.statementsOf(async () =>
-        expect((await on(face, 'spaces.list', { limit: String(size) })).body.spaces).toHaveLength(size),
+        expect((await on(api, 'spaces.list', { limit: String(size) })).body.spaces).toHaveLength(size),
       )
       counts.push(sent.length)
     }
@@ -502,8 +502,8 @@ it("a page of 1,000 spaces stays within the database's limits", async () => {
     updatedAt: clock.now(),
   }))
   await db.space.createMany({ data })
-  for (const face of FACES) {
-    const { body } = await faces[face](server, 'spaces.list', {}, { token })
+  for (const api of APIS) {
+    const { body } = await apis[api](server, 'spaces.list', {}, { token })
     expect([body.spaces?.length, body.total]).toEqual([1000, 1001])
   }
 })

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
-import { expectError, FACES, faces, onEachFace, procedures } from '../support/faces.ts'
+import { APIS, apis, expectError, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
@@ -168,13 +168,13 @@ describe('a read-only field', () => {
     unknown: { nested: true },
   }
 
-  it.each(FACES)('is ignored on create and in a PATCH (%s)', async (face) => {
+  it.each(APIS)('is ignored on create and in a PATCH (%s)', async (api) => {
     const input = { title: 'Own', ...theirs, status: 'completed' }
-    const { task } = (await faces[face](server, 'tasks.create', input, ann)).body
+    const { task } = (await apis[api](server, 'tasks.create', input, ann)).body
     expect(JSON.stringify(task)).not.toMatch(/theirs|2001|nested/)
     expect(task).toMatchObject({ status: 'pending', completedAt: null, organizationId: ann.organizationId })
     now += 1000
-    expect((await faces[face](server, 'tasks.update', { ...theirs, id: task.id }, ann)).body.task).toEqual(task)
+    expect((await apis[api](server, 'tasks.update', { ...theirs, id: task.id }, ann)).body.task).toEqual(task)
     expect(await get(task.id)).toEqual(task)
   })
 
@@ -230,9 +230,9 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     id = (await create()).id
   })
 
-  it.each(onEachFace(wrong))('%s %s %.60j: %s', async (face, procedure, input, message) => {
+  it.each(onEachApi(wrong))('%s %s %.60j: %s', async (api, procedure, input, message) => {
     const names = /update|claim|execute/.test(procedure)
-    expectError(await faces[face](server, procedure, { ...(names && { id }), ...input }, ann), 400, message)
+    expectError(await apis[api](server, procedure, { ...(names && { id }), ...input }, ann), 400, message)
   })
 
   it('also in a filter, alone and beside valid ones', async () => {
@@ -266,19 +266,19 @@ describe('the space of a task', () => {
 })
 
 describe('an assignee', () => {
-  it.each(onEachFace([['assignTo'], ['assignedTo']]))(
+  it.each(onEachApi([['assignTo'], ['assignedTo']]))(
     '%s: is an agent or a member, by the name of %s',
-    async (face, field) => {
+    async (api, field) => {
       const agents = await Promise.all([
         createAgent(),
         createAgent({ visibility: 'unlisted' }, ben),
         createAgent({ visibility: 'private' }),
       ])
-      const { task } = (await faces[face](server, 'tasks.create', { title: 'x' }, ann)).body
+      const { task } = (await apis[api](server, 'tasks.create', { title: 'x' }, ann)).body
       for (const id of [...agents, ann.userId, ben.userId, null]) {
-        const made = await faces[face](server, 'tasks.create', { title: 'x', [field]: id }, ann)
+        const made = await apis[api](server, 'tasks.create', { title: 'x', [field]: id }, ann)
         expect(made.body.task.assignedTo).toBe(id)
-        const changed = await faces[face](server, 'tasks.update', { id: task.id, [field]: id }, ann)
+        const changed = await apis[api](server, 'tasks.update', { id: task.id, [field]: id }, ann)
         expect(changed.body.task.assignedTo).toBe(id)
         const { db } = server.service.deps
         const rows = await db.task.findMany({ where: { id: { in: [made.body.id, task.id] } } })
@@ -305,13 +305,13 @@ describe('an assignee', () => {
     ["another organization's member", () => eve.userId],
     ['the organization itself', () => ann.organizationId],
   ]
-  it.each(onEachFace(nobodies))('%s: is refused on create and in a PATCH if it is %s', async (face, _, make) => {
+  it.each(onEachApi(nobodies))('%s: is refused on create and in a PATCH if it is %s', async (api, _, make) => {
     const task = await create({ assignTo: ben.userId })
     const id = await make()
     for (const field of ['assignTo', 'assignedTo']) {
-      expectError(await faces[face](server, 'tasks.create', { title: 'x', [field]: id }, ann), 400, ASSIGNEE)
+      expectError(await apis[api](server, 'tasks.create', { title: 'x', [field]: id }, ann), 400, ASSIGNEE)
       const change = { id: task.id, title: 'x', [field]: id }
-      expectError(await faces[face](server, 'tasks.update', change, ann), 400, ASSIGNEE)
+      expectError(await apis[api](server, 'tasks.update', change, ann), 400, ASSIGNEE)
     }
     expect(await get(task.id)).toEqual(task)
   })
@@ -363,11 +363,11 @@ describe('PATCH /tasks/{id}', () => {
 describe('the status', () => {
   const pairs = STATUSES.flatMap((from) => STATUSES.map((to): [Status, Status] => [from, to]))
 
-  it.each(onEachFace(pairs))('%s: moves from %s to %s as in the state table', async (face, from, to) => {
+  it.each(onEachApi(pairs))('%s: moves from %s to %s as in the state table', async (api, from, to) => {
     const before = await createIn(from)
     const events = await audits(before.id)
     now += 1000
-    const answer = await faces[face](server, 'tasks.update', { id: before.id, status: to }, ann)
+    const answer = await apis[api](server, 'tasks.update', { id: before.id, status: to }, ann)
     const allowed = NEXT[from].includes(to)
     if (allowed || from === to) expect(answer.status).toBe(200)
     else expectError(answer, 400, TRANSITION(from, to))
@@ -477,16 +477,16 @@ describe('GET /tasks', () => {
     expect(next).toMatchObject({ total: open.length, tasks: open.slice(2, 4) })
   })
 
-  it.each(onEachFace([[{}], [{ priority: 'high' }], [{ assignedTo: 'none' }]]))(
+  it.each(onEachApi([[{}], [{ priority: 'high' }], [{ assignedTo: 'none' }]]))(
     '%s: pages of %j show every row once, also rows of one moment',
-    async (face, filter) => {
-      const who = await server.member({ organization: `Pages ${face} ${JSON.stringify(filter)}` })
+    async (api, filter) => {
+      const who = await server.member({ organization: `Pages ${api} ${JSON.stringify(filter)}` })
       const made = await Promise.all(Array.from({ length: 7 }, () => create({ priority: 'high' }, who)))
       const seen: string[] = []
       let cursor: string | null = null
       do {
-        const input: Body = { ...filter, limit: face === 'REST' ? '3' : 3, ...(cursor && { cursor }) }
-        const { body }: Answer = await faces[face](server, 'tasks.list', input, who)
+        const input: Body = { ...filter, limit: api === 'REST' ? '3' : 3, ...(cursor && { cursor }) }
+        const { body }: Answer = await apis[api](server, 'tasks.list', input, who)
         seen.push(...body.tasks.map(({ id }: { id: string }) => id))
         cursor = body.nextCursor
         // New rows at the front move nothing.
@@ -516,10 +516,10 @@ describe('GET /tasks', () => {
 })
 
 describe('POST /tasks/{id}/claim', () => {
-  it.each(FACES)('gives the caller an unassigned task (%s)', async (face) => {
+  it.each(APIS)('gives the caller an unassigned task (%s)', async (api) => {
     const task = await create()
     now += 1000
-    const { body } = await faces[face](server, 'tasks.claim', { id: task.id }, ben)
+    const { body } = await apis[api](server, 'tasks.claim', { id: task.id }, ben)
     const claimed = { ...task, assignedTo: ben.userId, updatedAt: new Date(now).toISOString() }
     expect(body.task).toEqual(claimed)
     expect(await get(task.id)).toEqual(claimed)
@@ -615,48 +615,45 @@ describe('POST /tasks/{id}/execute', () => {
     return { id: task.id, executionId, finish, asked: await asked }
   }
 
-  it.each(FACES)(
-    'runs the agent on title and description, and completes the task with the result (%s)',
-    async (face) => {
-      const { promise, resolve } = Promise.withResolvers<void>()
-      model.script({ tokens: ['Four ', promise, 'engines.'] })
-      const asked = model.request(model.requests.length)
-      const task = await create({ description: 'All\nof them', assignTo: agentId })
-      const answer = faces[face](server, 'tasks.execute', { id: task.id }, ben)
-      const { messages } = (await asked).body
-      expect(messages.at(-1)).toMatchObject({ role: 'user', content: 'Count the engines\n\nAll\nof them' })
-      const meanwhile = await begun(task.id)
-      expect(meanwhile).toEqual({ ...task, status: 'in_progress', executionId: meanwhile.executionId })
-      now += 1000
-      resolve()
+  it.each(APIS)('runs the agent on title and description, and completes the task with the result (%s)', async (api) => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    model.script({ tokens: ['Four ', promise, 'engines.'] })
+    const asked = model.request(model.requests.length)
+    const task = await create({ description: 'All\nof them', assignTo: agentId })
+    const answer = apis[api](server, 'tasks.execute', { id: task.id }, ben)
+    const { messages } = (await asked).body
+    expect(messages.at(-1)).toMatchObject({ role: 'user', content: 'Count the engines\n\nAll\nof them' })
+    const meanwhile = await begun(task.id)
+    expect(meanwhile).toEqual({ ...task, status: 'in_progress', executionId: meanwhile.executionId })
+    now += 1000
+    resolve()
 
-      const { body } = await answer
-      const { executionId } = meanwhile
-      const at = new Date(now).toISOString()
-      const result = 'Four engines.'
-      const done = {
-        ...meanwhile,
-        status: 'completed',
-        result,
-        completedAt: at,
-        updatedAt: at,
-        lastExecutionId: executionId,
-      }
-      const { chatId, sessionId } = body
-      const ended = { status: 'completed', result, warnings: [], stopReason: 'end_turn' }
-      expect(body).toEqual({ success: true, executionId, chatId, sessionId, ...ended, task: done })
-      expect(await get(task.id)).toEqual(done)
-      expect(await execution(executionId)).toMatchObject({
-        taskId: task.id,
-        agentId,
-        chatId,
-        sessionId,
-        userId: ben.userId,
-      })
-      const { executions } = await ok(call('GET', `/executions?taskId=${task.id}`))
-      expect(executions.map(({ id }: Body) => id)).toEqual([executionId])
-    },
-  )
+    const { body } = await answer
+    const { executionId } = meanwhile
+    const at = new Date(now).toISOString()
+    const result = 'Four engines.'
+    const done = {
+      ...meanwhile,
+      status: 'completed',
+      result,
+      completedAt: at,
+      updatedAt: at,
+      lastExecutionId: executionId,
+    }
+    const { chatId, sessionId } = body
+    const ended = { status: 'completed', result, warnings: [], stopReason: 'end_turn' }
+    expect(body).toEqual({ success: true, executionId, chatId, sessionId, ...ended, task: done })
+    expect(await get(task.id)).toEqual(done)
+    expect(await execution(executionId)).toMatchObject({
+      taskId: task.id,
+      agentId,
+      chatId,
+      sessionId,
+      userId: ben.userId,
+    })
+    const { executions } = await ok(call('GET', `/executions?taskId=${task.id}`))
+    expect(executions.map(({ id }: Body) => id)).toEqual([executionId])
+  })
 
   it('runs in the space of the task', async () => {
     const spaceId = await createSpace(ann)
@@ -957,14 +954,14 @@ describe('an Idempotency-Key', () => {
     expect(task).toMatchObject({ status: 'completed', executionId })
   })
 
-  it.each(FACES)('joins the active run (%s)', async (face) => {
+  it.each(APIS)('joins the active run (%s)', async (api) => {
     const { promise, resolve } = Promise.withResolvers<void>()
     model.script({ tokens: ['Half ', promise, 'done.'] })
     const asked = model.request(model.requests.length)
     const { id } = await create({ assignTo: agentId })
-    const input = { id, ...(face === 'tRPC' && { idempotencyKey: 'join' }) }
-    const options = { token: ann.token, ...(face === 'REST' && { headers: { 'Idempotency-Key': 'join' } }) }
-    const execute = () => faces[face](server, 'tasks.execute', input, options)
+    const input = { id, ...(api === 'tRPC' && { idempotencyKey: 'join' }) }
+    const options = { token: ann.token, ...(api === 'REST' && { headers: { 'Idempotency-Key': 'join' } }) }
+    const execute = () => apis[api](server, 'tasks.execute', input, options)
     const first = execute()
     await asked
     await begun(id)
@@ -1014,14 +1011,14 @@ describe('an Idempotency-Key', () => {
 describe('access to a task', () => {
   const named = ['get', 'update', 'delete', 'claim', 'execute'].map((verb) => [`tasks.${verb}`])
 
-  it.each(onEachFace(named as [string][]))(
+  it.each(onEachApi(named as [string][]))(
     '%s %s: gives the same 404 for foreign, deleted and unknown tasks',
-    async (face, procedure) => {
+    async (api, procedure) => {
       const [foreign, deleted] = [await create({}, eve), await create()]
       await ok(call('DELETE', `/tasks/${deleted.id}`))
       const ids = [foreign.id, deleted.id, `task-${now}-${newId()}`, 'x']
       const answers = await Promise.all(
-        ids.map((id) => faces[face](server, procedure, { id, title: 'x', status: 'cancelled' }, ann)),
+        ids.map((id) => apis[api](server, procedure, { id, title: 'x', status: 'cancelled' }, ann)),
       )
       for (const answer of answers) expectError(answer, 404, 'Task not found')
       const bytes = answers.map(({ body: { requestId, ...body }, headers }) => {
@@ -1038,10 +1035,10 @@ describe('access to a task', () => {
     const [reader, writer, stranger] = await Promise.all(['tasks:read', 'tasks:write', 'agents:write'].map(scoped))
     const verbs = Object.keys(procedures).filter((name) => name.startsWith('tasks.'))
     expect(verbs.length).toBeGreaterThanOrEqual(7)
-    for (const [face, procedure] of onEachFace(verbs.map((verb): [string] => [verb]))) {
+    for (const [api, procedure] of onEachApi(verbs.map((verb): [string] => [verb]))) {
       const { id } = await create()
       const status = async (who: Member | undefined) =>
-        (await faces[face](server, procedure, /list|create/.test(procedure) ? {} : { id }, who)).status
+        (await apis[api](server, procedure, /list|create/.test(procedure) ? {} : { id }, who)).status
       expect(await status(stranger), procedure).toBe(403)
       const reads = procedures[procedure]?._def.type !== 'mutation'
       if (reads) expect(await status(reader), procedure).toBe(200)

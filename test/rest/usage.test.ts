@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { registeredRunHooks } from '../../src/executions/engine/queue/run-hooks.ts'
 import { beginOf, onRunEnded } from '../../src/usage/service.ts'
-import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -31,9 +31,9 @@ afterAll(async () => {
 type Query = { period?: string; start?: string; end?: string }
 
 /** The usage of a member's organization, as they see it. */
-async function usage(who: Member, query: Query = {}, face: Face = 'REST') {
+async function usage(who: Member, query: Query = {}, api: Api = 'REST') {
   const input = { orgId: who.organizationId, ...query }
-  const { status, body } = await faces[face](server, 'usage.get', input, { token: who.token })
+  const { status, body } = await apis[api](server, 'usage.get', input, { token: who.token })
   expect([status, body.message]).toEqual([200, undefined])
   return body
 }
@@ -60,8 +60,8 @@ const amounts = (executions: number, failed: number) => ({
 })
 
 describe('the usage of an organization', () => {
-  it.each(FACES)('is that of its completed, failed and cancelled runs: %s', async (face) => {
-    const who = await server.member({ organization: `Running ${face}` })
+  it.each(APIS)('is that of its completed, failed and cancelled runs: %s', async (api) => {
+    const who = await server.member({ organization: `Running ${api}` })
     const create = async (name: string) =>
       (await request(server, 'POST', '/api/v1/agents', { token: who.token, body: { name, systemPrompt: 'x' } })).body.id
     const [ada, ben] = [await create('Ada'), await create('Ben')]
@@ -83,7 +83,7 @@ describe('the usage of an organization', () => {
       (await request(server, 'POST', `/api/v1/executions/${executionId}/cancel`, { token: who.token })).status,
     ).toBe(200)
 
-    const { usage: entries, totals, ...range } = await usage(who, {}, face)
+    const { usage: entries, totals, ...range } = await usage(who, {}, api)
     expect(range).toMatchObject({
       organizationId: who.organizationId,
       period: 'daily',
@@ -291,7 +291,7 @@ describe('the range of usage', () => {
   })
 
   it.each(
-    onEachFace<[Query, string]>([
+    onEachApi<[Query, string]>([
       [{ period: 'hourly' }, 'Invalid period. Must be: daily, weekly, monthly'],
       [{ period: '' }, 'Invalid period. Must be: daily, weekly, monthly'],
       [{ period: 'Daily' }, 'Invalid period. Must be: daily, weekly, monthly'],
@@ -316,18 +316,18 @@ describe('the range of usage', () => {
       [{ start: '2025-01-01', end: '2026-01-02' }, 'Invalid date range. At most 366 days'],
       [{ start: '0001-01-01' }, 'Invalid date range. At most 366 days'],
     ]),
-  )('%s: is refused: %j', async (face, query, message) => {
+  )('%s: is refused: %j', async (api, query, message) => {
     const { token, organizationId } = await server.member()
-    expectError(await faces[face](server, 'usage.get', { orgId: organizationId, ...query }, { token }), 400, message)
+    expectError(await apis[api](server, 'usage.get', { orgId: organizationId, ...query }, { token }), 400, message)
   })
 })
 
 describe('who may see it', () => {
-  it.each(FACES)('%s: usage is for any member with the scope, and no other organization', async (face) => {
+  it.each(APIS)('%s: usage is for any member with the scope, and no other organization', async (api) => {
     const who = await server.member({ organization: 'Seen', scopes: ['usage:read'] })
     const scoped = await server.member({ organization: 'Seen', scopes: ['agents:write', 'executions:write'] })
     const stranger = await server.member({ organization: 'Unseen', role: 'owner' })
-    const call = ({ token }: Member, orgId: string) => faces[face](server, 'usage.get', { orgId }, { token })
+    const call = ({ token }: Member, orgId: string) => apis[api](server, 'usage.get', { orgId }, { token })
     expect((await call(who, who.organizationId)).status).toBe(200)
     expectError(await call(scoped, who.organizationId), 403, FORBIDDEN)
     for (const orgId of [who.organizationId, 'unknown']) expectError(await call(stranger, orgId), 403, FORBIDDEN)

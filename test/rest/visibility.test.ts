@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
-import { expectError, FACES, type Face, faces, onEachFace } from '../support/faces.ts'
+import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { toFetch } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -19,24 +19,24 @@ beforeAll(async () => {
 })
 afterAll(() => server[Symbol.asyncDispose]())
 
-const call = (face: Face, who: Who, procedure: string, input: Record<string, unknown> = {}) =>
-  faces[face](server, procedure, input, { token: people[who].token })
+const call = (api: Api, who: Who, procedure: string, input: Record<string, unknown> = {}) =>
+  apis[api](server, procedure, input, { token: people[who].token })
 
 /** The agent's own name is in its tag, its role and its description, which searches cover. */
-async function create(face: Face, visibility: string): Promise<{ id: string; mark: string }> {
+async function create(api: Api, visibility: string): Promise<{ id: string; mark: string }> {
   const mark = `mark${newId()}`
   const said = { name: mark, role: mark, description: mark, tags: [mark], systemPrompt: 'x', visibility }
-  return { id: (await call(face, 'creator', 'agents.create', said)).body.id, mark }
+  return { id: (await call(api, 'creator', 'agents.create', said)).body.id, mark }
 }
 
 const SEEN = '✓'
 const ABSENT = '–'
 
 /** Whether lists and searches contain the agent, as one word for all of them, because they must agree. */
-async function found(face: Face, who: Who, procedure: string, { id, mark }: { id: string; mark: string }, more = {}) {
+async function found(api: Api, who: Who, procedure: string, { id, mark }: { id: string; mark: string }, more = {}) {
   const words = new Set<string>()
   for (const filter of [{}, { tag: mark }, { search: mark.toUpperCase() }]) {
-    const { body } = await call(face, who, procedure, { ...filter, ...more })
+    const { body } = await call(api, who, procedure, { ...filter, ...more })
     words.add(body.agents.some((agent: { id: string }) => agent.id === id) ? SEEN : ABSENT)
   }
   return [...words].join()
@@ -71,19 +71,19 @@ const TABLE: [visibility: string, who: Who, ...row: (string | number)[]][] = [
 ]
 
 describe('who may do what with an agent', () => {
-  it.each(onEachFace(TABLE))('%s: %s, %s', async (face, visibility, who, ...expected) => {
-    const agent = await create(face, visibility)
+  it.each(onEachApi(TABLE))('%s: %s, %s', async (api, visibility, who, ...expected) => {
+    const agent = await create(api, visibility)
     const { id } = agent
     const attempt = async (procedure: string, input = {}) => {
-      const answer = await call(face, who, procedure, { id, ...input })
+      const answer = await call(api, who, procedure, { id, ...input })
       if (answer.status === 404) expectError(answer, 404, 'Agent not found')
       if (answer.status === 403) expectError(answer, 403, "You don't have permission to access this resource")
       return answer.status
     }
     const row = [
-      await found(face, who, 'agents.list', agent),
-      await found(face, who, 'agents.list', agent, { owner: 'me' }),
-      await found(face, who, 'agents.listPublic', agent),
+      await found(api, who, 'agents.list', agent),
+      await found(api, who, 'agents.list', agent, { owner: 'me' }),
+      await found(api, who, 'agents.listPublic', agent),
       await attempt('agents.getPublic'),
       await attempt('agents.get'),
       await attempt('agents.versions'),
@@ -95,27 +95,27 @@ describe('who may do what with an agent', () => {
     expect(named(row)).toEqual(named(expected))
   })
 
-  it.each(onEachFace([['private'], ['organization'], ['public'], ['unlisted']]))(
+  it.each(onEachApi([['private'], ['organization'], ['public'], ['unlisted']]))(
     '%s: as soon as it is %s, it is visible and executable accordingly',
-    async (face, visibility) => {
+    async (api, visibility) => {
       for (const before of ['private', 'organization', 'public', 'unlisted']) {
-        const agent = await create(face, before)
-        await call(face, 'creator', 'agents.update', { id: agent.id, visibility })
+        const agent = await create(api, before)
+        await call(api, 'creator', 'agents.update', { id: agent.id, visibility })
         const row = TABLE.find((candidate) => candidate[0] === visibility && candidate[1] === 'member')?.slice(2) ?? []
-        expect(await found(face, 'member', 'agents.list', agent)).toBe(row[0])
-        expect(await found(face, 'foreigner', 'agents.listPublic', agent)).toBe(row[2])
-        expect((await call(face, 'member', 'agents.get', { id: agent.id })).status).toBe(row[4])
+        expect(await found(api, 'member', 'agents.list', agent)).toBe(row[0])
+        expect(await found(api, 'foreigner', 'agents.listPublic', agent)).toBe(row[2])
+        expect((await call(api, 'member', 'agents.get', { id: agent.id })).status).toBe(row[4])
       }
     },
   )
 })
 
-it.each(FACES)('%s: a public list shows cards without a prompt to every caller', async (face) => {
+it.each(APIS)('%s: a public list shows cards without a prompt to every caller', async (api) => {
   const secret = `prompt-${newId()}`
   const said = { name: 'A', systemPrompt: secret, visibility: 'public', initialGreeting: secret, model: secret }
-  const { id } = (await call(face, 'creator', 'agents.create', said)).body
+  const { id } = (await call(api, 'creator', 'agents.create', said)).body
   for (const who of Object.keys(people) as Who[]) {
-    const answers = [await call(face, who, 'agents.listPublic'), await call(face, who, 'agents.getPublic', { id })]
+    const answers = [await call(api, who, 'agents.listPublic'), await call(api, who, 'agents.getPublic', { id })]
     expect(JSON.stringify(answers.map(({ body }) => body))).not.toContain(secret)
   }
 })

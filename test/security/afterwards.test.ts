@@ -2,8 +2,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { fire } from '../../src/missions/runs.ts'
 import { type Lab, startLab } from '../engine/lab.ts'
-import { FACES, faces, procedures } from '../support/faces.ts'
-import { callRoot, rootsOf } from '../support/graphql-face.ts'
+import { APIS, apis, procedures } from '../support/api.ts'
+import { callRoot, rootsOf } from '../support/graphql-api.ts'
 import { type Input, shapeOf, takesId } from '../support/inputs.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import type { Member } from '../support/server.ts'
@@ -188,7 +188,7 @@ describe('once an agent or a space is closed to a user', () => {
     expect(await lab.db.execution.count({ where: { missionId: id } })).toBe(0)
   })
 
-  test.each(FACES)('%s repeats no answer that names things made with it', async (face) => {
+  test.each(APIS)('%s repeats no answer that names things made with it', async (api) => {
     const { agent, space, close } = await opened()
     const make = maker(lab.server, others.colleague)
     const own = await everything(lab.server, others.colleague, 'own')
@@ -198,7 +198,7 @@ describe('once an agent or a space is closed to a user', () => {
         ...inputWith(procedure, 'id', id, own),
         ...(procedure.endsWith('execute') && { message: 'Hello' }),
       }
-      const { status, body } = await faces[face](lab.server, procedure, input, { ...others.colleague, headers })
+      const { status, body } = await apis[api](lab.server, procedure, input, { ...others.colleague, headers })
       return { status, body: { ...body, requestId: '' } }
     }
     const done = new Map<string, string>()
@@ -255,13 +255,13 @@ describe('once an agent or a space is closed to a user', () => {
     }
     for (const procedure of Object.keys(procedures).filter((name) => procedures[name]!._def.type !== 'mutation')) {
       const input = inputWith(procedure, null, undefined, { ...own, ...made, mission })
-      for (const face of FACES) hear(procedure, await faces[face](lab.server, procedure, input, { token }))
+      for (const api of APIS) hear(procedure, await apis[api](lab.server, procedure, input, { token }))
       for (const root of rootsOf(procedure)) {
         hear(`GraphQL ${procedure}`, await callRoot(lab.server, root, input, { token, depth: 3 }))
       }
     }
     expect(told).toEqual([])
-    const { body } = await faces.REST(lab.server, 'missions.run', { id: mission }, { token })
+    const { body } = await apis.REST(lab.server, 'missions.run', { id: mission }, { token })
     expect(body.message).toBe(how === 'private' ? 'Agent not found' : 'Mission is paused')
   })
 })

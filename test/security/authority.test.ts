@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { call, type Equipped, results, startEquipped } from '../engine/equipped.ts'
 import { ended, followed, type Lab } from '../engine/lab.ts'
-import { type Face, faces, onEachFace } from '../support/faces.ts'
-import { callRoot, rootsOf } from '../support/graphql-face.ts'
+import { type Api, apis, onEachApi } from '../support/api.ts'
+import { callRoot, rootsOf } from '../support/graphql-api.ts'
 import { reply, startHostileMcp, tool } from '../support/hostile-mcp.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
@@ -176,43 +176,40 @@ describe('once the agent of a run is private', () => {
     await does('PATCH', `/agents/${agent.id}`, { visibility: 'private' })
     return { executionId, approvalId }
   }
-  const on = (face: Face, who: Pick<Member, 'token'>, procedure: string, input: object) =>
-    faces[face](lab.server, procedure, input as never, { token: who.token })
+  const on = (api: Api, who: Pick<Member, 'token'>, procedure: string, input: object) =>
+    apis[api](lab.server, procedure, input as never, { token: who.token })
 
-  test.each(onEachFace([['starter'], ['admin'], ['owner']] as const))('%s: the %s cancels it', async (face, name) => {
+  test.each(onEachApi([['starter'], ['admin'], ['owner']] as const))('%s: the %s cancels it', async (api, name) => {
     const { executionId: id } = await closed()
     const who = { starter, admin, owner: { token: lab.server.token } }[name]
     const canRead = name === 'owner'
-    const { status, body } = await on(face, who, 'executions.cancel', { id })
+    const { status, body } = await on(api, who, 'executions.cancel', { id })
     expect([status, body.execution.status]).toEqual([200, 'cancelled'])
     expect(JSON.stringify(body).includes('canary')).toBe(canRead)
   })
 
-  test.each(onEachFace([['approve'], ['deny']] as const))(
-    '%s: its starter sees it and may %s',
-    async (face, verdict) => {
-      const { executionId: id, approvalId } = await closed()
-      const seen = await Promise.all([
-        on(face, starter, 'executions.get', { id }),
-        on(face, starter, 'executions.tree', { id }),
-        on(face, starter, 'executions.logs', { id }),
-        on(face, starter, 'executions.list', {}),
-      ])
-      expect(seen.map(({ status }) => status)).toEqual([200, 200, 200, 200])
-      expect(JSON.stringify(seen.map(({ body }) => body))).toContain(id)
-      expect(JSON.stringify(seen.map(({ body }) => body))).not.toContain('canary')
-      for (const root of ['executions.get', 'executions.list', 'executions.tree'].flatMap(rootsOf)) {
-        const { data, errors } = await callRoot(lab.server, root, { id }, { token: starter.token })
-        expect([errors, JSON.stringify(data).includes(id)]).toEqual([undefined, true])
-        expect(JSON.stringify(data)).not.toContain('canary')
-      }
-      expect((await on(face, admin, 'executions.get', { id })).status).toBe(404)
-      const { status } = await on(face, starter, `approvals.${verdict}`, { id: approvalId })
-      expect(status).toBe(200)
-      await ended(lab.engine, await lab.row(id))
-      expect(made('private')).toBe(0)
-    },
-  )
+  test.each(onEachApi([['approve'], ['deny']] as const))('%s: its starter sees it and may %s', async (api, verdict) => {
+    const { executionId: id, approvalId } = await closed()
+    const seen = await Promise.all([
+      on(api, starter, 'executions.get', { id }),
+      on(api, starter, 'executions.tree', { id }),
+      on(api, starter, 'executions.logs', { id }),
+      on(api, starter, 'executions.list', {}),
+    ])
+    expect(seen.map(({ status }) => status)).toEqual([200, 200, 200, 200])
+    expect(JSON.stringify(seen.map(({ body }) => body))).toContain(id)
+    expect(JSON.stringify(seen.map(({ body }) => body))).not.toContain('canary')
+    for (const root of ['executions.get', 'executions.list', 'executions.tree'].flatMap(rootsOf)) {
+      const { data, errors } = await callRoot(lab.server, root, { id }, { token: starter.token })
+      expect([errors, JSON.stringify(data).includes(id)]).toEqual([undefined, true])
+      expect(JSON.stringify(data)).not.toContain('canary')
+    }
+    expect((await on(api, admin, 'executions.get', { id })).status).toBe(404)
+    const { status } = await on(api, starter, `approvals.${verdict}`, { id: approvalId })
+    expect(status).toBe(200)
+    await ended(lab.engine, await lab.row(id))
+    expect(made('private')).toBe(0)
+  })
 })
 
 describe.each([['mission'], ['space']] as const)('once the %s of a run is private', (what) => {

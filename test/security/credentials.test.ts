@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { DOOR_ROUTES } from '../../src/http/door-routes.ts'
+import { APIS, type Api, apis, procedures } from '../support/api.ts'
 import { setPassword, signedIn } from '../support/browser-session.ts'
-import { FACES, type Face, faces, procedures } from '../support/faces.ts'
-import { callRoot, type Root, rootsOf } from '../support/graphql-face.ts'
+import { callRoot, type Root, rootsOf } from '../support/graphql-api.ts'
 import { type Input, leastOf, shapeOf } from '../support/inputs.ts'
 import { AUDIENCE, type Oidc, startOidc } from '../support/oidc.ts'
 import { document } from '../support/openapi.ts'
@@ -151,9 +151,9 @@ function inputOf(name: string): Input {
 type Result = { at: string; status: number; message: unknown }
 
 /** A procedure on one API. GraphQL may have several root fields of it. */
-type Place = { name: string; api: Face | Root }
+type Place = { name: string; api: Api | Root }
 
-const placesOf = (name: string): Place[] => [...FACES, ...rootsOf(name)].map((api) => ({ name, api }))
+const placesOf = (name: string): Place[] => [...APIS, ...rootsOf(name)].map((api) => ({ name, api }))
 const nameOf = ({ name, api }: Place): string =>
   typeof api === 'string' ? `${api} ${name}` : `GraphQL ${api.field.name}`
 const apiOf = ({ api }: Place): string => (typeof api === 'string' ? api : 'GraphQL')
@@ -163,7 +163,7 @@ async function callOne(place: Place, { token, headers }: Sent): Promise<Result> 
   const input = inputOf(name)
   const sent = { token, headers: { ...ownPage(server), ...headers } }
   if (typeof api === 'string') {
-    const { status, body } = await faces[api](server, name, input, sent)
+    const { status, body } = await apis[api](server, name, input, sent)
     return { at: nameOf(place), status, message: body?.message }
   }
   const { status, errors } = await callRoot(server, api, input, { ...sent, depth: 0 })
@@ -267,9 +267,9 @@ describe('a cookie that another site makes the browser send', () => {
       return { token: null, headers: { ...ownPage(server), ...headers, ...change } }
     })
     const wrong = results.filter((result) => {
-      const [face = '', name = ''] = result.at.split(' ')
+      const [api = '', name = ''] = result.at.split(' ')
       const { type, meta } = procedures[name]?._def ?? { type: 'mutation', meta: {} }
-      const isRead = face === 'REST' ? (meta.openapi?.method ?? 'GET') === 'GET' : type !== 'mutation'
+      const isRead = api === 'REST' ? (meta.openapi?.method ?? 'GET') === 'GET' : type !== 'mutation'
       return isRead ? isRefused(result) : result.status !== 403
     })
     expect(wrong).toEqual([])

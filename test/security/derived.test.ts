@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { readAuthority } from '../../src/executions/engine/queue/authority.ts'
-import { expectError, faces, onEachFace } from '../support/faces.ts'
+import { apis, expectError, onEachApi } from '../support/api.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -75,12 +75,12 @@ describe('a key', () => {
     await expect.poll(() => statusOf(who, runId)).toBe('completed')
   })
 
-  it.each(onEachFace([[]]))('%s: that is revoked with cascade ends everything made with it', async (face) => {
+  it.each(onEachApi([[]]))('%s: that is revoked with cascade ends everything made with it', async (api) => {
     const who = await server.member()
     const other = await createKey(who)
     const { first, second, missionId, runId, finish } = await derive(who)
     const input = { id: first.id, cascade: true }
-    const { body } = await faces[face](server, 'keys.delete', input, { token: who.token })
+    const { body } = await apis[api](server, 'keys.delete', input, { token: who.token })
     expect(body.derived).toEqual({ keys: [second.id], missions: [missionId], runs: [runId] })
     expectError(
       await request(server, 'GET', '/api/v1/agents', { token: second.token }),
@@ -143,13 +143,13 @@ describe('things made with a key', () => {
   })
 })
 
-it.each(onEachFace([[]]))('%s: a waiting request fails as soon as its key is revoked', async (face) => {
+it.each(onEachApi([[]]))('%s: a waiting request fails as soon as its key is revoked', async (api) => {
   const who = await server.member()
   const agentId = await createAgent(who)
   const key = await createKey(who)
   const gate = Promise.withResolvers<void>()
   model.script({ tokens: ['a', gate.promise, 'b'] })
-  const waiting = faces[face](server, 'agents.execute', { id: agentId, message: 'Hi' }, { token: key.token })
+  const waiting = apis[api](server, 'agents.execute', { id: agentId, message: 'Hi' }, { token: key.token })
   await expect.poll(async () => (await get(who, '/executions?status=running')).executions).toHaveLength(1)
   await revoke(who, key.id)
   const { status, body } = await waiting

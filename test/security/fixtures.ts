@@ -3,7 +3,7 @@ import { beginSession } from '../../src/auth/sessions.ts'
 import { Prisma } from '../../src/db/client.ts'
 import { createToken } from '../../src/keys/service.ts'
 import { newId, newTimedId } from '../../src/lib/id.ts'
-import { faces } from '../support/faces.ts'
+import { apis } from '../support/api.ts'
 import { exampleOf, type Input, isList, leastOf, shapeOf } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'
 import type { Member, TestServer } from '../support/server.ts'
@@ -139,7 +139,7 @@ export function inputWith(procedure: string, field: string | null, id: string | 
 
 /** Calls a procedure over tRPC. Throws unless it succeeds. */
 async function act(server: TestServer, { token }: Pick<Member, 'token'>, procedure: string, input: Input) {
-  const answer = await faces.tRPC(server, procedure, input, { token })
+  const answer = await apis.tRPC(server, procedure, input, { token })
   if (answer.status !== 200) throw new Error(`${procedure}: ${JSON.stringify(answer.body)}`)
   return answer.body
 }

@@ -4,19 +4,19 @@ import { Prisma } from '../../src/db/client.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { newId } from '../../src/lib/id.ts'
 import { subscribe } from '../graphql/support.ts'
+import { type Api, apis, procedures } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
-import { type Face, faces, procedures } from '../support/faces.ts'
 import {
   callRoot,
   documentOf,
-  type GraphQLFaceAnswer,
+  type GraphQLApiAnswer,
   inputsOf,
   NODE,
   NODES,
   ROOTS,
   type Root,
   rootsOf,
-} from '../support/graphql-face.ts'
+} from '../support/graphql-api.ts'
 import { choicesOf, type Input, isList as isMany, shapeOf, takesId } from '../support/inputs.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { asToken, credentialHeaders } from '../support/rest.ts'
@@ -66,11 +66,11 @@ const BESIDE: Field[] = FIELDS.filter(
 })
 
 type Answer = { status: number; text: string }
-type AnyFace = Face | 'GraphQL'
+type AnyApi = Api | 'GraphQL'
 /** REST and tRPC call the same procedures, so the database makes no difference between them. */
-const ALL_FACES: readonly AnyFace[] = onPostgres ? ['REST', 'GraphQL'] : ['REST', 'tRPC', 'GraphQL']
+const ALL_APIS: readonly AnyApi[] = onPostgres ? ['REST', 'GraphQL'] : ['REST', 'tRPC', 'GraphQL']
 /** The same holds for GraphQL where ids are looked up. Relations between rows are GraphQL's own. */
-const FACES_OF_IDS = onPostgres ? (['REST'] as const) : ALL_FACES
+const APIS_OF_IDS = onPostgres ? (['REST'] as const) : ALL_APIS
 
 let server: TestServer
 beforeAll(async () => {
@@ -82,19 +82,19 @@ afterAll(() => server[Symbol.asyncDispose]())
 const nameOf = ({ procedure, field, kind, beside }: Field): string => [procedure, field, kind, beside].join(' ')
 
 /** Whether an API has the field. */
-const hasField = (face: AnyFace, { procedure, field }: Field): boolean =>
-  face !== 'GraphQL' || rootsOf(procedure).some((root) => field in inputsOf(root))
+const hasField = (api: AnyApi, { procedure, field }: Field): boolean =>
+  api !== 'GraphQL' || rootsOf(procedure).some((root) => field in inputsOf(root))
 
 /** Each field on each API. In the sample is each field, and each procedure on each API. */
-const onFaces = (fields: readonly Field[]): { face: AnyFace; field: Field }[] =>
+const onApis = (fields: readonly Field[]): { api: AnyApi; field: Field }[] =>
   sample(
-    ALL_FACES.flatMap((face) => fields.flatMap((field) => (hasField(face, field) ? { face, field } : []))),
-    ({ face, field }) => [nameOf(field), `${face} ${field.procedure}`],
+    ALL_APIS.flatMap((api) => fields.flatMap((field) => (hasField(api, field) ? { api, field } : []))),
+    ({ api, field }) => [nameOf(field), `${api} ${field.procedure}`],
   )
 
 /** Returns the answers of a procedure on an API. Returns none if the API lacks the field. */
-async function call(face: AnyFace, procedure: string, input: Input, token: string, field?: string): Promise<Answer[]> {
-  if (face !== 'GraphQL') return [await callOn(face, procedure, input, token)]
+async function call(api: AnyApi, procedure: string, input: Input, token: string, field?: string): Promise<Answer[]> {
+  if (api !== 'GraphQL') return [await callOn(api, procedure, input, token)]
   const roots = rootsOf(procedure).filter((root) => !field || field in inputsOf(root))
   return Promise.all(
     roots.map(async (root) => {
@@ -104,8 +104,8 @@ async function call(face: AnyFace, procedure: string, input: Input, token: strin
   )
 }
 
-async function callOn(face: Face, procedure: string, input: Input, token: string): Promise<Answer> {
-  const { status, body } = await faces[face](server, procedure, input, { token })
+async function callOn(api: Api, procedure: string, input: Input, token: string): Promise<Answer> {
+  const { status, body } = await apis[api](server, procedure, input, { token })
   return { status, text: JSON.stringify(body) }
 }
 
@@ -225,7 +225,7 @@ async function build(): Promise<void> {
   attacks = sampleAttacks()
 }
 
-type Attack = { foreigner: Foreigner; face: AnyFace; field: Field; set: SetName; id: string }
+type Attack = { foreigner: Foreigner; api: AnyApi; field: Field; set: SetName; id: string }
 let attacks: Attack[]
 
 /**
@@ -236,16 +236,16 @@ const sampleAttacks = (): Attack[] =>
   sample(
     FOREIGNERS.flatMap((foreigner) =>
       CLOSED[foreigner].of.flatMap((set) =>
-        FACES_OF_IDS.flatMap((face) =>
+        APIS_OF_IDS.flatMap((api) =>
           [...FIELDS, ...BESIDE].flatMap((field) => {
             const id = victims[set][field.kind]
-            return id !== undefined && hasField(face, field) ? [{ foreigner, face, field, set, id }] : []
+            return id !== undefined && hasField(api, field) ? [{ foreigner, api, field, set, id }] : []
           }),
         ),
       ),
     ),
-    ({ foreigner, face, field, set }) => [
-      ...[face, isMember(foreigner) ? 'inside' : 'outside'].map((of) => `${nameOf(field)} ${of}`),
+    ({ foreigner, api, field, set }) => [
+      ...[api, isMember(foreigner) ? 'inside' : 'outside'].map((of) => `${nameOf(field)} ${of}`),
       `${field.procedure} ${foreigner}`,
       `${field.kind} ${foreigner} ${set}`,
     ],
@@ -289,16 +289,16 @@ function besides({ procedure, beside }: Field, own: Ids): Input {
 }
 
 /** Returns the problems with one field and one foreign id. */
-async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: string): Promise<string[]> {
+async function attack(api: AnyApi, foreigner: Foreigner, field: Field, id: string): Promise<string[]> {
   const { procedure, field: name, kind, beside } = field
   const { token } = people[foreigner]
   const own = owned[foreigner]
   const never = neverWas(kind)
   const ask = (value: string) => {
     const input = { ...inputWith(procedure, name, value, own), ...besides(field, own) }
-    return call(face, procedure, input, token, name)
+    return call(api, procedure, input, token, name)
   }
-  const place = [face, foreigner, procedure, name, kind, beside].join(' ')
+  const place = [api, foreigner, procedure, name, kind, beside].join(' ')
   const asked = nowhere.get(place) ?? ask(never).then((answers) => answers.map((answer) => plain(answer, never)))
   nowhere.set(place, asked)
   const [nobodys, theirs] = await Promise.all([asked, ask(id)])
@@ -307,7 +307,7 @@ async function attack(face: AnyFace, foreigner: Foreigner, field: Field, id: str
     const expected = nobodys[index]
     const said = plain(answer, id)
     const found = canariesIn(foreigner, answer.text)
-    const succeeded = face === 'GraphQL' ? !/"errors":|:null/.test(answer.text) : answer.status === 200
+    const succeeded = api === 'GraphQL' ? !/"errors":|:null/.test(answer.text) : answer.status === 200
     // An admin cancels any run of the organization, but sees only its state (contract-2.md section 8.3).
     const isControl = foreigner === 'admin' && procedure === 'executions.cancel'
     return [
@@ -325,12 +325,12 @@ const OF_ADMINS: ReadonlySet<string> = new Set(['audit.list', 'webhooks.list'])
 const isList = (procedure: string) => Object.values(shapeOf(procedure)).every((field) => field.isOptional())
 
 /** Reads everything as a foreigner. Returns the closed things that appear. */
-async function read(face: AnyFace, foreigner: Foreigner, procedure: string, own: Ids): Promise<string[]> {
+async function read(api: AnyApi, foreigner: Foreigner, procedure: string, own: Ids): Promise<string[]> {
   const input = inputWith(procedure, null, undefined, own)
   // The APIs pass on the same filters.
-  const filters = face === 'REST' ? choicesOf(procedure) : []
+  const filters = api === 'REST' ? choicesOf(procedure) : []
   const asked = [input, ...filters.map((filter) => ({ ...input, ...filter }))]
-  const answers = await Promise.all(asked.map((one) => call(face, procedure, one, people[foreigner].token)))
+  const answers = await Promise.all(asked.map((one) => call(api, procedure, one, people[foreigner].token)))
   return answers.flat().flatMap(({ text }) => [
     ...(OF_ADMINS.has(procedure) ? canariesIn : tracesIn)(foreigner, text).map(
       (trace) => `${procedure} tells ${trace}: ${text}`,
@@ -373,7 +373,7 @@ type Changing = 'approval' | 'chat' | 'task'
 const kindOf = ({ field }: Root) => getNamedType(field.type).name.toLowerCase() as Changing
 
 type ChangesStream = {
-  api: AnyFace
+  api: AnyApi
   kind: Changing
   open: (token: string, signal: AbortSignal) => AsyncIterable<string>
 }
@@ -425,7 +425,7 @@ describe('another member, given things that all members see', () => {
   const writes = ofType('mutation').filter((procedure) => !isAnybodys(procedure))
   const fields = FIELDS.filter(({ procedure, field }) => writes.includes(procedure) && isTarget(procedure, field))
 
-  test.skipIf(onPostgres).each(ALL_FACES)('%s: changes nothing: 403', async (face) => {
+  test.skipIf(onPostgres).each(ALL_APIS)('%s: changes nothing: 403', async (api) => {
     const { token } = people.colleague
     const problems: string[] = []
     await untouched(() =>
@@ -435,7 +435,7 @@ describe('another member, given things that all members see', () => {
         // Every member has a connection of their own (contract-2.md section 2.13).
         if (procedure === 'mcps.connect' || procedure === 'mcps.disconnect') return
         for (const { text } of await call(
-          face,
+          api,
           procedure,
           inputWith(procedure, field, id, owned.colleague),
           token,
@@ -484,34 +484,31 @@ const isInPath = ({ procedure, field }: Field): boolean => {
   return type === 'subscription' || (meta.openapi?.path.includes(`{${field}}`) ?? false)
 }
 
-const EMPTY = onFaces(FIELDS.filter(({ procedure, field }) => !isMany(shapeOf(procedure)[field]!))).filter(
-  ({ face, field }) => !(face === 'REST' && isInPath(field)),
+const EMPTY = onApis(FIELDS.filter(({ procedure, field }) => !isMany(shapeOf(procedure)[field]!))).filter(
+  ({ api, field }) => !(api === 'REST' && isInPath(field)),
 )
 
-test.skipIf(onPostgres).each(ALL_FACES)(
-  '%s: an empty id counts as unknown or missing, never as absent',
-  async (face) => {
-    const fields = EMPTY.flatMap((one) => (one.face === face ? one.field : []))
-    expect(fields.length).toBeGreaterThan(10)
-    const problems: string[] = []
-    const before = await rowsOf(server)
-    await inParallel(fields, async ({ procedure, field, kind }) => {
-      const never = neverWas(kind)
-      const ask = async (id: string) => {
-        const input = inputWith(procedure, field, id, owned.outsider)
-        const answers = await call(face, procedure, input, people.outsider.token, field)
-        return answers.map((answer) => plain(answer, never).replace('an empty id', '<id>'))
-      }
-      const [empty, nobodys] = [await ask(''), await ask(never)]
-      for (const [index, said] of empty.entries()) {
-        if (said === nobodys[index] || said.includes(`Missing required field: ${field}`)) continue
-        problems.push(`${procedure}.${field}: ${said} is not ${nobodys[index]}`)
-      }
-    })
-    expect(problems).toEqual([])
-    expect(await rowsOf(server)).toEqual(before)
-  },
-)
+test.skipIf(onPostgres).each(ALL_APIS)('%s: an empty id counts as unknown or missing, never as absent', async (api) => {
+  const fields = EMPTY.flatMap((one) => (one.api === api ? one.field : []))
+  expect(fields.length).toBeGreaterThan(10)
+  const problems: string[] = []
+  const before = await rowsOf(server)
+  await inParallel(fields, async ({ procedure, field, kind }) => {
+    const never = neverWas(kind)
+    const ask = async (id: string) => {
+      const input = inputWith(procedure, field, id, owned.outsider)
+      const answers = await call(api, procedure, input, people.outsider.token, field)
+      return answers.map((answer) => plain(answer, never).replace('an empty id', '<id>'))
+    }
+    const [empty, nobodys] = [await ask(''), await ask(never)]
+    for (const [index, said] of empty.entries()) {
+      if (said === nobodys[index] || said.includes(`Missing required field: ${field}`)) continue
+      problems.push(`${procedure}.${field}: ${said} is not ${nobodys[index]}`)
+    }
+  })
+  expect(problems).toEqual([])
+  expect(await rowsOf(server)).toEqual(before)
+})
 
 test('a space lists only its reachable agents and skills', async () => {
   const { space } = await maker(server, people.colleague).does('spaces.get', { id: victims.shared.space })
@@ -538,43 +535,43 @@ test('a copy of an agent omits everything that its maker cannot reach', async ()
  * on tRPC.
  */
 const READINGS = sample(
-  ALL_FACES.flatMap((face) =>
+  ALL_APIS.flatMap((api) =>
     FOREIGNERS.flatMap((foreigner) =>
-      READS.filter((procedure) => face !== 'GraphQL' || rootsOf(procedure).length).flatMap((procedure) =>
-        (isMember(foreigner) ? [false, true] : [false]).map((ofShared) => ({ face, foreigner, procedure, ofShared })),
+      READS.filter((procedure) => api !== 'GraphQL' || rootsOf(procedure).length).flatMap((procedure) =>
+        (isMember(foreigner) ? [false, true] : [false]).map((ofShared) => ({ api, foreigner, procedure, ofShared })),
       ),
     ),
   ),
-  ({ face, foreigner, procedure, ofShared }) => [
-    `${face} ${procedure}`,
-    ...(face === 'REST' ? [`${face} ${procedure} ${foreigner} ${ofShared}`] : []),
-    ...(face === 'GraphQL' ? [`${face} ${procedure} ${isMember(foreigner) ? foreigner : 'outside'} ${ofShared}`] : []),
+  ({ api, foreigner, procedure, ofShared }) => [
+    `${api} ${procedure}`,
+    ...(api === 'REST' ? [`${api} ${procedure} ${foreigner} ${ofShared}`] : []),
+    ...(api === 'GraphQL' ? [`${api} ${procedure} ${isMember(foreigner) ? foreigner : 'outside'} ${ofShared}`] : []),
   ],
 )
 
 describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] as const))('%s', (_, foreigner) => {
   const { of } = CLOSED[foreigner]
 
-  test.each(FACES_OF_IDS)('%s: finds nothing by any foreign id, as if it never existed', async (face) => {
-    const mine = attacks.filter((one) => one.face === face && one.foreigner === foreigner)
+  test.each(APIS_OF_IDS)('%s: finds nothing by any foreign id, as if it never existed', async (api) => {
+    const mine = attacks.filter((one) => one.api === api && one.foreigner === foreigner)
     expect(mine.length).toBeGreaterThan(10)
     const problems: string[] = []
     await untouched(() =>
       inParallel(mine, async ({ field, id }) => {
-        problems.push(...(await attack(face, foreigner, field, id)))
+        problems.push(...(await attack(api, foreigner, field, id)))
       }),
     )
     expect(problems).toEqual([])
   })
 
-  test.each(ALL_FACES)('%s: sees no trace of foreign things in readable answers', async (face) => {
+  test.each(ALL_APIS)('%s: sees no trace of foreign things in readable answers', async (api) => {
     const own = owned[foreigner]
     const told: string[] = []
     const shared = { ...own, ...victims.shared }
-    if (face === 'GraphQL') told.push(...(await readRoots(foreigner, isMember(foreigner) ? shared : own)))
+    if (api === 'GraphQL') told.push(...(await readRoots(foreigner, isMember(foreigner) ? shared : own)))
     await inParallel(READINGS, async (reading) => {
-      if (reading.face !== face || reading.foreigner !== foreigner) return
-      told.push(...(await read(face, foreigner, reading.procedure, reading.ofShared ? shared : own)))
+      if (reading.api !== api || reading.foreigner !== foreigner) return
+      told.push(...(await read(api, foreigner, reading.procedure, reading.ofShared ? shared : own)))
     })
     expect(told).toEqual([])
   })
@@ -606,7 +603,7 @@ describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] a
   })
 })
 
-const plainErrors = ({ data, errors }: GraphQLFaceAnswer) => ({
+const plainErrors = ({ data, errors }: GraphQLApiAnswer) => ({
   data,
   errors: errors?.map(({ message, path, extensions: { requestId: _, ...rest } }) => ({ message, path, ...rest })),
 })
@@ -749,9 +746,9 @@ describe('things that are open across organizations are open for this only', () 
     ['an unlisted agent', 'agent', 'unlistedAgent'],
     ['a public skill', 'skill', 'skill'],
   ] as const
-  const rows = things.flatMap((thing) => ALL_FACES.map((face) => [...thing, face] as const))
+  const rows = things.flatMap((thing) => ALL_APIS.map((api) => [...thing, api] as const))
 
-  test.each(rows)('%s', async (_, kind, name, face) => {
+  test.each(rows)('%s', async (_, kind, name, api) => {
     const id = open[name]
     const { token } = people.outsider
     const problems: string[] = []
@@ -765,11 +762,11 @@ describe('things that are open across organizations are open for this only', () 
           const status = OPEN[kind][where]
           if (status === undefined) {
             // A list may contain runs that were started with it.
-            if (!isTolerant(field)) problems.push(...(await attack(face, 'outsider', field, id)))
+            if (!isTolerant(field)) problems.push(...(await attack(api, 'outsider', field, id)))
             return
           }
           const input = inputWith(field.procedure, field.field, id, owned.outsider)
-          for (const answer of await call(face, field.procedure, input, token, field.field)) {
+          for (const answer of await call(api, field.procedure, input, token, field.field)) {
             const said = status === 200 ? !/"error":true|"errors":/.test(answer.text) : answer.text.includes(FORBIDDEN)
             if (!said) problems.push(`${where}: ${answer.text}`)
             if (answer.text.includes('hidden')) problems.push(`${where} tells the prompt`)
@@ -781,11 +778,11 @@ describe('things that are open across organizations are open for this only', () 
     expect(problems).toEqual([])
   })
 
-  test.each(ALL_FACES)('%s: the owner sees nothing of foreign use', async (face) => {
+  test.each(ALL_APIS)('%s: the owner sees nothing of foreign use', async (api) => {
     const told: string[] = []
     await inParallel(READS, async (procedure) => {
       const input = inputWith(procedure, null, undefined, { ...victims.shared, agent: open.publicAgent, key: '' })
-      for (const { text } of await call(face, procedure, input, people.victim.token)) {
+      for (const { text } of await call(api, procedure, input, people.victim.token)) {
         if (text.includes('own-outsider')) told.push(`${procedure}: ${text}`)
       }
     })
@@ -793,7 +790,7 @@ describe('things that are open across organizations are open for this only', () 
   })
 })
 
-const CONTROLS = onFaces(FIELDS)
+const CONTROLS = onApis(FIELDS)
 
 describe('every field is also tried with existing things', () => {
   test('GraphQL: node finds something of every type', async () => {
@@ -806,8 +803,8 @@ describe('every field is also tried with existing things', () => {
     }
   })
 
-  test.each(ALL_FACES)('%s: one’s own ids get other answers than ids that never existed', async (face) => {
-    const member = await server.member({ organization: `Control ${face}`, role: 'owner' })
+  test.each(ALL_APIS)('%s: one’s own ids get other answers than ids that never existed', async (api) => {
+    const member = await server.member({ organization: `Control ${api}`, role: 'owner' })
     const own = await everything(server, member, 'control')
     const make = maker(server, member)
     await make.does('agents.update', { id: own.agent, visibility: 'public' })
@@ -816,7 +813,7 @@ describe('every field is also tried with existing things', () => {
     await make.does('tasks.update', { id: own.task, assignTo: own.agent })
     await make.does('tasks.execute', { id: own.task })
     const problems: string[] = []
-    const fields = CONTROLS.flatMap((one) => (one.face === face ? one.field : []))
+    const fields = CONTROLS.flatMap((one) => (one.api === api ? one.field : []))
     for (const { procedure, field, kind } of fields.sort((a, b) => destroys(a) - destroys(b))) {
       const { agent, skill, mcp } = own
       const attached = { addAgents: [agent], addSkills: [skill], addMcps: [mcp] }
@@ -829,7 +826,7 @@ describe('every field is also tried with existing things', () => {
       // The server drops a delivery that is sent again, because its event is none.
       if (/replayDelivery/.test(procedure)) Object.assign(own, await make.webhook({ canary: 'control' }))
       if (kind === 'browser') own.browser = await make.browser({ canary: 'control' })
-      const ask = (id: string) => call(face, procedure, inputWith(procedure, field, id, own), member.token, field)
+      const ask = (id: string) => call(api, procedure, inputWith(procedure, field, id, own), member.token, field)
       const never = neverWas(kind)
       const nobodys = (await ask(never)).map((answer) => plain(answer, never))
       const theirs = (await ask(own[kind])).map((answer) => plain(answer, own[kind]))

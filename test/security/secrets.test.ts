@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { newToken } from '../../src/lib/token.ts'
-import { FACES, faces } from '../support/faces.ts'
+import { APIS, apis } from '../support/api.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
@@ -32,9 +32,9 @@ afterAll(async () => {
 
 it('the log omits tokens, prompts, messages, answers, keys, query strings and inputs', async () => {
   const { token } = member
-  for (const face of FACES) {
+  for (const api of APIS) {
     const call = (procedure: string, input: Record<string, unknown>, as = token) =>
-      faces[face](server, procedure, input, { token: as })
+      apis[api](server, procedure, input, { token: as })
     const { id } = (await call('agents.create', { name: 'Ada', systemPrompt: PROMPT })).body
     await call('agents.update', { id, systemPrompt: `${PROMPT}!`, description: 5 })
 

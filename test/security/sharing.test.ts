@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { openTools } from '../../src/executions/tools.ts'
 import { removeMember } from '../../src/organizations/service.ts'
-import { FACES, faces } from '../support/faces.ts'
+import { APIS, apis } from '../support/api.ts'
 import type { Input } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
@@ -24,8 +24,8 @@ beforeAll(async () => {
 })
 afterAll(() => lab[Symbol.asyncDispose]())
 
-const on = (face: (typeof FACES)[number], procedure: string, input: Input, who: Member) =>
-  faces[face](lab.server, procedure, input, { token: who.token })
+const on = (api: (typeof APIS)[number], procedure: string, input: Input, who: Member) =>
+  apis[api](lab.server, procedure, input, { token: who.token })
 const policy = async (said: Input) => {
   const { status, body } = await on('REST', 'organizations.updatePolicy', { id: boss.organizationId, ...said }, boss)
   expect(status, JSON.stringify(body)).toBe(200)
@@ -35,17 +35,17 @@ const open = async (who: Member, agentId: string, spaceId?: string) =>
 const modes = async (...of: Parameters<typeof open>) =>
   Object.fromEntries((await open(...of)).tools.map(({ name, mode }) => [name, mode]))
 
-test.each(FACES)('%s: members read the policy, and admins of the organization change it', async (face) => {
+test.each(APIS)('%s: members read the policy, and admins of the organization change it', async (api) => {
   const { organizationId: id } = boss
-  const { body } = await on(face, 'organizations.getPolicy', { id }, ann)
+  const { body } = await on(api, 'organizations.getPolicy', { id }, ann)
   expect(body.policy).toEqual({ foreignAgents: 'read', builtInTools: [], attachments: 'pinned' })
   for (const who of [ann, eve]) {
-    const answer = await on(face, 'organizations.updatePolicy', { id, foreignAgents: 'all' }, who)
+    const answer = await on(api, 'organizations.updatePolicy', { id, foreignAgents: 'all' }, who)
     expect([answer.status, answer.body.message]).toEqual([403, FORBIDDEN])
   }
-  expect((await on(face, 'organizations.getPolicy', { id }, eve)).status).toBe(403)
-  expect((await on(face, 'organizations.updatePolicy', { id, foreignAgents: 'some' }, boss)).status).toBe(400)
-  const changed = await on(face, 'organizations.updatePolicy', { id, foreignAgents: 'off' }, boss)
+  expect((await on(api, 'organizations.getPolicy', { id }, eve)).status).toBe(403)
+  expect((await on(api, 'organizations.updatePolicy', { id, foreignAgents: 'some' }, boss)).status).toBe(400)
+  const changed = await on(api, 'organizations.updatePolicy', { id, foreignAgents: 'off' }, boss)
   expect(changed.body.policy).toMatchObject({ foreignAgents: 'off', attachments: 'pinned' })
   const [event] = await lab.server.service.deps.db.auditEvent.findMany({
     where: { action: 'policy.update' },
@@ -107,7 +107,7 @@ test('an update of a foreign skill adds no tool and no text until it is accepted
   expect(Object.keys(await modes(ann, agent))).toEqual(['load_skill', 'list_tasks', 'write_file'])
 })
 
-test.each(FACES)('%s: publishing an agent shows nothing of its private past', async (face) => {
+test.each(APIS)('%s: publishing an agent shows nothing of its private past', async (api) => {
   const make = maker(lab.server, ann)
   const agent = await make.agent({ visibility: 'private', canary: 'canary' })
   const past = await make.run({ canary: 'canary' }, { id: agent })
@@ -115,7 +115,7 @@ test.each(FACES)('%s: publishing an agent shows nothing of its private past', as
     ...{
       id: agent,
       name: 'Open',
-      slug: `open-${face.toLowerCase()}`,
+      slug: `open-${api.toLowerCase()}`,
       role: 'Open',
       description: 'Open',
       systemPrompt: 'Open',
@@ -124,7 +124,7 @@ test.each(FACES)('%s: publishing an agent shows nothing of its private past', as
     visibility: 'organization',
   })
   const shared = await make.run({ canary: 'open' }, { id: agent })
-  const seen = async (procedure: string, input: Input) => (await on(face, procedure, input, boss)).body
+  const seen = async (procedure: string, input: Input) => (await on(api, procedure, input, boss)).body
   const everything = [
     await seen('agents.versions', { id: agent }),
     await seen('executions.list', { agentId: agent }),
@@ -140,11 +140,11 @@ test.each(FACES)('%s: publishing an agent shows nothing of its private past', as
     ['chats.get', past.chat],
     ['chats.messages', past.chat],
   ] as const) {
-    expect((await on(face, procedure, { id }, boss)).status, procedure).toBe(404)
-    expect((await on(face, procedure, { id }, ann)).status, procedure).toBe(200)
+    expect((await on(api, procedure, { id }, boss)).status, procedure).toBe(404)
+    expect((await on(api, procedure, { id }, ann)).status, procedure).toBe(200)
   }
   for (const input of [{ chatId: past.chat }, { sessionId: past.session }]) {
-    const answer = await on(face, 'agents.execute', { id: agent, message: 'And?', background: true, ...input }, boss)
+    const answer = await on(api, 'agents.execute', { id: agent, message: 'And?', background: true, ...input }, boss)
     expect(answer.status).toBe(404)
   }
   const counted = await seen('executions.list', { agentId: agent, count: 'true' })
@@ -154,7 +154,7 @@ test.each(FACES)('%s: publishing an agent shows nothing of its private past', as
   await make.idle()
 })
 
-test.each(FACES)('%s: only owners list and take over the things of a former member', async (face) => {
+test.each(APIS)('%s: only owners list and take over the things of a former member', async (api) => {
   const { db, settings, clock } = lab.server.service.deps
   const gone = await lab.server.member({ organization: 'Acme' })
   const make = maker(lab.server, gone)
@@ -163,23 +163,23 @@ test.each(FACES)('%s: only owners list and take over the things of a former memb
   const [mcp, media] = [await make.mcp(closed), await make.media(closed)]
   const mission = await make.mission(closed, { agentId: agent })
   const named = { id: boss.organizationId, userId: gone.userId }
-  expect((await on(face, 'organizations.takeOver', named, boss)).status).toBe(409)
+  expect((await on(api, 'organizations.takeOver', named, boss)).status).toBe(409)
   await db.$transaction((tx) => removeMember(tx, settings, gone.organizationId, gone.userId, clock.now()))
   for (const who of [ann, eve]) {
     for (const procedure of ['organizations.listFormer', 'organizations.listThings', 'organizations.takeOver']) {
-      expect((await on(face, procedure, named, who)).status).toBe(403)
+      expect((await on(api, procedure, named, who)).status).toBe(403)
     }
   }
-  const { members } = (await on(face, 'organizations.listFormer', { id: boss.organizationId }, boss)).body
+  const { members } = (await on(api, 'organizations.listFormer', { id: boss.organizationId }, boss)).body
   expect(members).toMatchObject([
     { userId: gone.userId, things: expect.arrayContaining([{ kind: 'agents', count: 1 }]) },
   ])
-  const { things } = (await on(face, 'organizations.listThings', named, boss)).body
+  const { things } = (await on(api, 'organizations.listThings', named, boss)).body
   const ids = things.map(({ id }: { id: string }) => id)
   expect(ids).toEqual(expect.arrayContaining([agent, space, skill, mcp, media, mission]))
-  expect((await on(face, 'agents.get', { id: agent }, boss)).status).toBe(404)
-  expect((await on(face, 'organizations.takeOver', named, boss)).status).toBe(200)
-  expect((await on(face, 'agents.get', { id: agent }, boss)).body.agent.userId).toBe(boss.userId)
+  expect((await on(api, 'agents.get', { id: agent }, boss)).status).toBe(404)
+  expect((await on(api, 'organizations.takeOver', named, boss)).status).toBe(200)
+  expect((await on(api, 'agents.get', { id: agent }, boss)).body.agent.userId).toBe(boss.userId)
   for (const [procedure, id] of [
     ['missions.delete', mission],
     ['agents.delete', agent],
@@ -188,7 +188,7 @@ test.each(FACES)('%s: only owners list and take over the things of a former memb
     ['mcps.delete', mcp],
     ['media.delete', media],
   ] as const) {
-    expect((await on(face, procedure, { id }, boss)).status, procedure).toBe(200)
+    expect((await on(api, procedure, { id }, boss)).status, procedure).toBe(200)
   }
-  expect((await on(face, 'organizations.listFormer', { id: boss.organizationId }, boss)).body.members).toEqual([])
+  expect((await on(api, 'organizations.listFormer', { id: boss.organizationId }, boss)).body.members).toEqual([])
 })

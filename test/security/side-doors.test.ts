@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Scope } from '../../src/auth/scopes.ts'
 import { call } from '../engine/equipped.ts'
 import { type Lab, startLab } from '../engine/lab.ts'
-import { FACES, faces } from '../support/faces.ts'
+import { APIS, apis } from '../support/api.ts'
 import type { Input } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
@@ -31,16 +31,16 @@ async function limited(who: Member, scopes: Scope[]): Promise<Member> {
   return lab.server.member({ organization: 'Acme', email, scopes })
 }
 
-const on = (face: (typeof FACES)[number], procedure: string, input: Input, who: Member) =>
-  faces[face](lab.server, procedure, input, { token: who.token })
+const on = (api: (typeof APIS)[number], procedure: string, input: Input, who: Member) =>
+  apis[api](lab.server, procedure, input, { token: who.token })
 const statusOf = async (answer: Promise<{ status: number }>) => (await answer).status
 
 describe('a task that a private agent works on', () => {
   /** A task of Ann's private agent, whose run has ended or is active. */
-  async function taskOf(face: string, isOn: boolean) {
+  async function taskOf(api: string, isOn: boolean) {
     const make = maker(lab.server, ann)
     const agent = await make.agent({ visibility: 'private', canary: 'canary' })
-    const { id } = await make.does('tasks.create', { title: `Task on ${face}`, assignTo: agent })
+    const { id } = await make.does('tasks.create', { title: `Task on ${api}`, assignTo: agent })
     const gate = Promise.withResolvers<void>()
     lab.model.fallback = () => ({ tokens: isOn ? [gate.promise, 'canary result'] : 'canary result' })
     const { executionId } = await make.does('tasks.execute', { id, background: true })
@@ -49,31 +49,31 @@ describe('a task that a private agent works on', () => {
   }
   const liveRun = (id: string) => lab.db.execution.findFirst({ where: { id, terminalSeq: null, wantsCancel: false } })
 
-  test.each(FACES)('%s: shows its result only to callers who can read the run', async (face) => {
-    const { id } = await taskOf(face, false)
-    const shown = async (who: Member) => JSON.stringify((await on(face, 'tasks.get', { id }, who)).body)
-    const listed = async (who: Member) => JSON.stringify((await on(face, 'tasks.list', {}, who)).body)
+  test.each(APIS)('%s: shows its result only to callers who can read the run', async (api) => {
+    const { id } = await taskOf(api, false)
+    const shown = async (who: Member) => JSON.stringify((await on(api, 'tasks.get', { id }, who)).body)
+    const listed = async (who: Member) => JSON.stringify((await on(api, 'tasks.list', {}, who)).body)
     expect(await shown(ann)).toContain('canary result')
     expect(await listed(ann)).toContain('canary result')
     for (const who of [ben, boss]) {
       expect(await shown(who)).not.toContain('canary result')
       expect(await listed(who)).not.toContain('canary result')
     }
-    const changed = await on(face, 'tasks.update', { id, title: 'Renamed' }, ben)
+    const changed = await on(api, 'tasks.update', { id, title: 'Renamed' }, ben)
     expect(JSON.stringify(changed.body)).not.toContain('canary result')
   })
 
-  test.each(FACES)('%s: resists cancelling and deleting by another member during the run', async (face) => {
-    const { id, executionId, open } = await taskOf(face, true)
+  test.each(APIS)('%s: resists cancelling and deleting by another member during the run', async (api) => {
+    const { id, executionId, open } = await taskOf(api, true)
     for (const [procedure, input] of [
       ['tasks.update', { id, status: 'cancelled' }],
       ['tasks.delete', { id }],
     ] as const) {
-      const answer = await on(face, procedure, input, ben)
+      const answer = await on(api, procedure, input, ben)
       expect([answer.status, answer.body.message]).toEqual([403, FORBIDDEN])
     }
     expect(await liveRun(executionId)).not.toBeNull()
-    expect(await statusOf(on(face, 'tasks.update', { id, status: 'cancelled' }, boss))).toBe(200)
+    expect(await statusOf(on(api, 'tasks.update', { id, status: 'cancelled' }, boss))).toBe(200)
     expect(await liveRun(executionId)).toBeNull()
     open()
     await maker(lab.server, ann).idle()
@@ -81,7 +81,7 @@ describe('a task that a private agent works on', () => {
 })
 
 describe('a token that may execute and read nothing', () => {
-  test.each(FACES)('%s: gives its model no foreign message of a chat and no uploaded file', async (face) => {
+  test.each(APIS)('%s: gives its model no foreign message of a chat and no uploaded file', async (api) => {
     const agent = await maker(lab.server, ann).agent({ canary: 'open' })
     const { chat: chatId, session: sessionId } = await maker(lab.server, boss).run({ canary: 'open' }, { id: agent })
     const media = await maker(lab.server, boss).media({ canary: 'canary of the boss' })
@@ -89,9 +89,9 @@ describe('a token that may execute and read nothing', () => {
     const more = await limited(ann, ['agents:execute', 'chats:read', 'media:read'])
     const said = { id: agent, message: 'What was said?', background: true }
     for (const extra of [{ chatId }, { sessionId }, { chatId, sessionId }, { mediaIds: [media] }]) {
-      const answer = await on(face, 'agents.execute', { ...said, ...extra }, few)
+      const answer = await on(api, 'agents.execute', { ...said, ...extra }, few)
       expect([answer.status, answer.body.message], JSON.stringify(extra)).toEqual([403, FORBIDDEN])
-      expect(await statusOf(on(face, 'agents.execute', { ...said, ...extra }, more))).toBe(200)
+      expect(await statusOf(on(api, 'agents.execute', { ...said, ...extra }, more))).toBe(200)
     }
     await maker(lab.server, ann).idle()
   })
@@ -110,12 +110,12 @@ describe('a token that may execute and read nothing', () => {
 })
 
 describe('a tree of runs', () => {
-  test.each(FACES)('%s: accepts new runs only from the user of the run', async (face) => {
+  test.each(APIS)('%s: accepts new runs only from the user of the run', async (api) => {
     const agent = await maker(lab.server, ann).agent({ canary: 'open' })
     const { execution: parentExecutionId } = await maker(lab.server, ann).run({ canary: 'open' }, { id: agent })
     const said = { id: agent, message: 'Hi', background: true, parentExecutionId }
-    for (const who of [ben, boss]) expect(await statusOf(on(face, 'agents.execute', said, who))).toBe(403)
-    expect(await statusOf(on(face, 'agents.execute', said, ann))).toBe(200)
+    for (const who of [ben, boss]) expect(await statusOf(on(api, 'agents.execute', said, who))).toBe(403)
+    expect(await statusOf(on(api, 'agents.execute', said, ann))).toBe(200)
     await maker(lab.server, ann).idle()
   })
 
@@ -165,20 +165,20 @@ test("an organization's search runs the same SQL whether another's private agent
   }
 })
 
-test.each(FACES)('%s: only those who may change a space write its files', async (face) => {
+test.each(APIS)('%s: only those who may change a space write its files', async (api) => {
   const id = await maker(lab.server, ann).space({ canary: 'open' })
   const file = { id, path: 'notes.md', content: 'Mine' }
-  expect(await statusOf(on(face, 'files.write', file, ann))).toBe(200)
+  expect(await statusOf(on(api, 'files.write', file, ann))).toBe(200)
   for (const [procedure, input] of [
     ['files.write', { ...file, content: 'Theirs' }],
     ['files.write', { ...file, path: 'new.md' }],
     ['files.delete', { id, path: file.path }],
   ] as const) {
-    const answer = await on(face, procedure, input, ben)
+    const answer = await on(api, procedure, input, ben)
     expect([answer.status, answer.body.message]).toEqual([403, FORBIDDEN])
   }
   expect((await on('REST', 'files.get', { id, path: file.path }, ben)).body.content).toBe('Mine')
-  expect(await statusOf(on(face, 'files.write', file, boss))).toBe(200)
+  expect(await statusOf(on(api, 'files.write', file, boss))).toBe(200)
 })
 
 test('tRPC takes a boolean where a list is to be counted, and REST the word', async () => {

@@ -4,8 +4,8 @@ import { covers, isScope, type Scope } from '../../src/auth/scopes.ts'
 import { extensionsOf } from '../../src/graphql/builder.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { newToken } from '../../src/lib/token.ts'
-import { FACES, faces, procedures } from '../support/faces.ts'
-import { callRoot, NODE, NODES, ROOTS } from '../support/graphql-face.ts'
+import { APIS, apis, procedures } from '../support/api.ts'
+import { callRoot, NODE, NODES, ROOTS } from '../support/graphql-api.ts'
 import { type Input, leastOf } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'
 import { sample } from '../support/sample.ts'
@@ -97,8 +97,8 @@ const headed = (header: string | null) => ({ token: null, headers: header === nu
  * sample is each procedure on each API, and each token on some of each kind of path.
  */
 const CALLS = sample(
-  REFUSED.flatMap(({ title }) => FACES.flatMap((face) => NAMES.map((name) => ({ title, face, name })))),
-  ({ title, face, name }) => [`${face} ${name}`, `${title} ${face} ${kindOfPath(name)}`],
+  REFUSED.flatMap(({ title }) => APIS.flatMap((api) => NAMES.map((name) => ({ title, api, name })))),
+  ({ title, api, name }) => [`${api} ${name}`, `${title} ${api} ${kindOfPath(name)}`],
 )
 
 /** The same with the root fields of GraphQL. */
@@ -108,15 +108,15 @@ const FIELDS = sample(
 )
 
 describe.each(REFUSED)('$title is refused ($status) by', ({ title, header, status, message, elsewhere = message }) => {
-  test.each(FACES)('procedures on %s, whatever the input', async (face) => {
-    const names = CALLS.filter((call) => call.title === title && call.face === face).map(({ name }) => name)
+  test.each(APIS)('procedures on %s, whatever the input', async (api) => {
+    const names = CALLS.filter((call) => call.title === title && call.api === api).map(({ name }) => name)
     const answers = await Promise.all(
       names.map(async (name) => {
-        const { status, body } = await faces[face](server, name, leastOf(name), headed(header()))
+        const { status, body } = await apis[api](server, name, leastOf(name), headed(header()))
         return { name, status, message: body.message }
       }),
     )
-    const isV1 = (name: string) => face === 'REST' && kindOfPath(name) === 'v1'
+    const isV1 = (name: string) => api === 'REST' && kindOfPath(name) === 'v1'
     expect(names.length).toBeGreaterThan(1)
     expect(answers).toEqual(names.map((name) => ({ name, status, message: isV1(name) ? message : elsewhere })))
   })

@@ -38,8 +38,8 @@ const MATRIX: Record<Kind, Matrix> = {
 /** Tests that run first, because they fail most often. */
 function likely({ kind, file }: Mutation): Matrix[] {
   if (MATRIX[kind] !== ISOLATION) return []
-  const face = file.includes('graphql') ? 'GraphQL' : 'REST'
-  const tests = kind === 'authorization' ? 'changes nothing' : kind === 'count' ? 'totals count' : face
+  const api = file.includes('graphql') ? 'GraphQL' : 'REST'
+  const tests = kind === 'authorization' ? 'changes nothing' : kind === 'count' ? 'totals count' : api
   return [{ files: ISOLATION.files.slice(0, 1), tests }]
 }
 

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { unwrap } from '../../src/lib/fields.ts'
-import { procedures } from './faces.ts'
+import { procedures } from './api.ts'
 
 /** Fields of the inputs of procedures, read from their schemas, and values that they accept. */
 

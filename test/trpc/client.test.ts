@@ -14,7 +14,7 @@ import {
 import { EventSource } from 'eventsource'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { AppRouter } from '../../src/router.ts'
-import { expectError } from '../support/faces.ts'
+import { expectError } from '../support/api.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'

@@ -19,7 +19,7 @@ import { extensionsOf } from '../../src/graphql/builder.ts'
 import { checkLimits } from '../../src/graphql/limits.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { graphql, post } from '../graphql/support.ts'
-import { procedures } from './faces.ts'
+import { procedures } from './api.ts'
 import type { Input } from './inputs.ts'
 import type { TestServer } from './server.ts'
 
@@ -144,7 +144,7 @@ function makeDocument({ operation, field }: Root, variables: Record<string, unkn
   }
 }
 
-export type GraphQLFaceAnswer = { status: number; data: any; errors: any[] | undefined }
+export type GraphQLApiAnswer = { status: number; data: any; errors: any[] | undefined }
 
 type CallOptions = { token?: string | null; headers?: Record<string, string> }
 
@@ -154,7 +154,7 @@ export async function callRoot(
   root: Root,
   input: Input,
   { depth = 2, on, ...options }: CallOptions & { depth?: number; on?: string } = {},
-): Promise<GraphQLFaceAnswer> {
+): Promise<GraphQLApiAnswer> {
   const page = pageOf(root.field)
   const variables = { ...(page && { [page]: 100 }), ...variablesOf(root, input) }
   const text = documentOf(root, variables, depth, on)
@@ -172,7 +172,7 @@ async function firstOf(
   server: Pick<TestServer, 'url' | 'token'>,
   body: object,
   { headers, ...options }: CallOptions,
-): Promise<GraphQLFaceAnswer> {
+): Promise<GraphQLApiAnswer> {
   const response = await post(server, body, { ...options, headers: { ...headers, Accept: 'text/event-stream' } })
   const isJson = response.headers.get('content-type')?.startsWith('application/json')
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()

@@ -75,15 +75,15 @@ async function trpc(server: Target, name: string, input: unknown = {}, options: 
 const firstOf = (text: string): { data?: any } => JSON.parse(text.split('\n\n')[1]?.match(/^data: (.*)$/m)?.[1] ?? '{}')
 
 /** The APIs with procedures by name, for tables. */
-export const faces = { REST: rest, tRPC: trpc }
-export type Face = keyof typeof faces
+export const apis = { REST: rest, tRPC: trpc }
+export type Api = keyof typeof apis
 
 /** The APIs to test: on PostgreSQL only REST, since tRPC calls the same procedures. */
-export const FACES: Face[] = onPostgres ? ['REST'] : ['REST', 'tRPC']
+export const APIS: Api[] = onPostgres ? ['REST'] : ['REST', 'tRPC']
 
 /** Combines each API with each row of a table. */
-export const onEachFace = <const Row extends readonly unknown[]>(rows: readonly Row[]): [Face, ...Row][] =>
-  FACES.flatMap((face) => rows.map((row): [Face, ...Row] => [face, ...row]))
+export const onEachApi = <const Row extends readonly unknown[]>(rows: readonly Row[]): [Api, ...Row][] =>
+  APIS.flatMap((api) => rows.map((row): [Api, ...Row] => [api, ...row]))
 
 const BODY = ['error', 'message', 'code', 'detail', 'executionId', 'requestId', 'statusCode', 'statusMessage']
 const TRPC_DATA = [...BODY, 'errorCode', 'httpStatus', 'path']
