@@ -5,7 +5,7 @@ import { defineTool, type Tool, type ToolUser } from '../executions/engine/run/t
 import { excerpt } from '../lib/excerpt.ts'
 import { isTimezone } from '../lib/wall-clock.ts'
 import { isHeaderName } from '../mcps/schema.ts'
-import { scrubber } from '../mcps/scrub.ts'
+import { scrubber } from '../lib/scrub.ts'
 import { fillIn, fillUrl, formsOf, isNotSent, mentionsIn, resolveSecrets } from '../secrets/resolve.ts'
 import type { Page, PageRequest } from './page.ts'
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { scrubber } from '../../src/mcps/scrub.ts'
+import { scrubber } from '../src/lib/scrub.ts'
 
 /** Few characters, so that secrets overlap, repeat themselves and look like escapes. */
 const text = (minLength: number, maxLength: number) =>
