@@ -78,7 +78,8 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'user remove EMAIL --org SLUG',
-    summary: 'End a membership: its tokens are revoked for good, its runs are cancelled',
+    summary:
+      'End a membership: its tokens are revoked, those of MCP servers at their services too, and its runs are cancelled',
     args: 1,
     required: ['org'],
     optional: [],

@@ -1,4 +1,5 @@
 import { resolve } from 'node:path'
+import type { Logger } from 'pino'
 import { createLink, LINK_LIFETIME } from '../auth/links.ts'
 import { deriveKey, openMasterKey } from '../crypto/secrets.ts'
 import { type Database, openDatabase, type Tx } from '../db/client.ts'
@@ -16,9 +17,10 @@ import {
 import { publicAddress, type Settings } from '../settings.ts'
 import { backup } from './backup.ts'
 import { AdminError, checkedSlug, toEmail, toExpiry, toName, toRole, toScopes } from './option-values.ts'
+import { openRevocation } from './revocation.ts'
 
 /** Context of every command; most also have the open database. */
-export type Operator = { settings: Settings; now: Date }
+export type Operator = { settings: Settings; log: Logger; now: Date }
 export type Admin = Operator & { database: Database }
 
 /** Options of the command line. */
@@ -100,20 +102,24 @@ export async function addUser({ database, now }: Admin, [given = '']: string[], 
   })
 }
 
-export async function removeUser(
-  { database, settings, now }: Admin,
-  [given = '']: string[],
-  options: Options,
-): Promise<Answer> {
-  return database.client.$transaction(async (tx) => {
+/** Ends a membership. Afterwards revokes its tokens for MCP servers, which may fail without consequences. */
+export async function removeUser(admin: Admin, [given = '']: string[], options: Options): Promise<Answer> {
+  const { database, settings, now } = admin
+  const revocation = await openRevocation(admin)
+  const { grants, text, ...json } = await database.client.$transaction(async (tx) => {
     const organization = await findOrganization(tx, options.org ?? '')
     const user = await findUser(tx, given)
+    const grants = await revocation.read(tx, { organizationId: organization.id, userId: user.id })
     const ended = await removeMember(tx, settings, organization.id, user.id, now)
     if (!ended) throw notMember(user.email, organization.slug)
     const consequences = `Runs to be cancelled: ${ended.runs}, tasks that are nobody's now: ${ended.tasks}.`
     const text = `${user.email} is no member of ${organization.slug} any more. ${consequences}`
-    return { json: { user, organization, removed: true, ...ended }, text }
+    return { grants, text, user, organization, removed: true, ...ended }
   })
+  const revoked = await revocation.revoke(grants)
+  const connections = { deleted: grants.length, revoked }
+  const note = grants.length ? ` Tokens of MCP servers: ${grants.length} deleted, ${revoked} revoked there.` : ''
+  return { json: { ...json, connections }, text: text + note }
 }
 
 export async function newToken({ database, settings, now }: Admin, _: string[], options: Options): Promise<Answer> {

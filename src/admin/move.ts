@@ -29,7 +29,8 @@ const listOf = ({ columns }: Table, form = quote) => columns.map(({ name }) => f
  * in one transaction, so that a failure leaves the target empty. No server may use the file, because its writes would
  * be lost. A file on which a server would start paused becomes a database on which it does too (contract-2.md section 8.7).
  */
-export async function move({ settings, now }: Operator, _: string[], { to = '' }: Options): Promise<Answer> {
+export async function move(operator: Operator, _: string[], { to = '' }: Options): Promise<Answer> {
+  const { settings } = operator
   const file = databaseFile(settings)
   if (!file) throw new AdminError('The database is PostgreSQL already. DATABASE_URL names what is to be moved.')
   if (!/^postgres(ql)?:\/\//.test(to)) throw new AdminError('--to takes an address that begins with postgresql://')
@@ -44,7 +45,7 @@ export async function move({ settings, now }: Operator, _: string[], { to = '' }
     })
     await refuseForeign(target)
     await migratePostgresql(to)
-    const { tables, isPaused } = await copyAll(source, target, { settings, now })
+    const { tables, isPaused } = await copyAll(source, target, operator)
     const rows = tables.reduce((sum, { rows }) => sum + rows, 0)
     return { json: { tables, rows, paused: isPaused }, text: report(tables, rows, settings, isPaused) }
   } finally {

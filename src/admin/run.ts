@@ -1,6 +1,8 @@
 import { existsSync } from 'node:fs'
+import type { Logger } from 'pino'
 import { databaseFile } from '../db/client.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
+import { createLog } from '../lib/log.ts'
 import { readSettings, type Settings, SettingsError } from '../settings.ts'
 import { HELP, type Invocation, readArguments, UsageError } from './arguments.ts'
 import type { Answer } from './commands.ts'
@@ -8,24 +10,33 @@ import { AdminError } from './option-values.ts'
 
 export type Outcome = { code: 0 | 1 | 2; out: string; err: string }
 
-/** Runs the operator's command line (contract.md section 0). Returns the output and the exit code. Throws nothing. */
+/**
+ * Runs the operator's command line (contract.md section 0). Returns the output and the exit code. Throws nothing. The lines
+ * that a command logs are in `err`.
+ */
 export async function runAdmin(argv: string[], env: Record<string, string | undefined>): Promise<Outcome> {
+  let lines = ''
+  const log = createLog('warn', {
+    write(line) {
+      lines += line
+    },
+  })
   try {
     const invocation = readArguments(argv)
     if (!invocation) return { code: 0, out: HELP, err: '' }
-    const { json, text } = await perform(invocation, readSettings(env))
-    return { code: 0, out: invocation.json ? JSON.stringify(json) : text, err: '' }
+    const { json, text } = await perform(invocation, readSettings(env), log)
+    return { code: 0, out: invocation.json ? JSON.stringify(json) : text, err: lines.trimEnd() }
   } catch (error) {
-    return { code: error instanceof UsageError ? 2 : 1, out: '', err: describe(error) }
+    return { code: error instanceof UsageError ? 2 : 1, out: '', err: lines + describe(error) }
   }
 }
 
-async function perform({ command, args, options }: Invocation, settings: Settings): Promise<Answer> {
+async function perform({ command, args, options }: Invocation, settings: Settings, log: Logger): Promise<Answer> {
   const file = databaseFile(settings)
   // Opening would create the database, and the first server start would then find an unexpected one.
   if (file && !existsSync(file) && !command.usage.startsWith('restore '))
     throw new AdminError(`There is no database at ${file}. Start Muster once, or set DATA_DIR.`)
-  return command.run({ settings, now: new Date() }, args, options)
+  return command.run({ settings, log, now: new Date() }, args, options)
 }
 
 /** Formats an error as one line, without a stack. */

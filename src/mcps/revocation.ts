@@ -2,6 +2,7 @@ import { readDataKey } from '../crypto/data-key.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { whenCommitted } from '../idempotency.ts'
+import type { Pause } from '../pause.ts'
 import type { Grant } from './authorization.ts'
 import { unsealGrant } from './connections.ts'
 import { AuthorizationProblem } from './unreachable.ts'
@@ -12,7 +13,7 @@ import { AuthorizationProblem } from './unreachable.ts'
 const MAX_REVOKED = 1000
 /** Maximum number of concurrent revocations of one deletion. */
 const AT_ONCE = 4
-/** Time after which no further revocation of a deletion begins (ms). */
+/** Time after which a server begins no further revocation of a deletion (ms). */
 const PATIENCE = 60_000
 
 /** The tokens of a connection that a transaction deletes. */
@@ -55,9 +56,18 @@ export async function revoke(deps: Deps, grants: readonly DeletedGrant[]): Promi
   return false
 }
 
-/** Revokes tokens. Returns how many of them the authorization servers have confirmed. */
-async function revokeAll(deps: Deps, grants: readonly DeletedGrant[]): Promise<number> {
-  const until = performance.now() + PATIENCE
+type RevocationDeps = Pick<Deps, 'settings' | 'log'> & { pause: Pick<Pause, 'isPaused'> }
+
+/**
+ * Revokes tokens, and begins none after `patience` ms. Returns how many of them the authorization servers have confirmed.
+ * Logs one line if any of it fails, and throws nothing.
+ */
+export async function revokeAll(
+  deps: RevocationDeps,
+  grants: readonly DeletedGrant[],
+  patience = PATIENCE,
+): Promise<number> {
+  const until = performance.now() + patience
   const failures: { mcpId: string; err: unknown }[] = []
   const waiting = grants.values()
   let confirmed = 0
@@ -77,7 +87,7 @@ async function revokeAll(deps: Deps, grants: readonly DeletedGrant[]): Promise<n
 }
 
 /** Returns false if the authorization server supports no revocation. Throws an {@link AuthorizationProblem} if it fails. */
-async function revokeOne(deps: Deps, { url, grant }: DeletedGrant, until: number): Promise<boolean> {
+async function revokeOne(deps: RevocationDeps, { url, grant }: DeletedGrant, until: number): Promise<boolean> {
   if (deps.pause.isPaused()) throw new AuthorizationProblem('the service is paused')
   if (performance.now() > until) throw new AuthorizationProblem('the revocations before it took too long')
   const { openAuthorization } = await import('./authorization.ts')

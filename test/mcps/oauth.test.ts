@@ -1,4 +1,6 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { randomBytes, randomUUID } from 'node:crypto'
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { runAdmin } from '../../src/admin/run.ts'
 import { createLocalBus } from '../../src/bus/local.ts'
 import { createEngine } from '../../src/executions/engine/engine.ts'
 import { agentFor } from '../../src/executions/execute.ts'
@@ -260,6 +262,60 @@ describe('the tokens', () => {
     const { mcpConnection } = server.service.deps.db
     expect(await mcpConnection.count({ where: { userId: leaver.userId } })).toBe(0)
     await expect.poll(() => oauth.revoked).toContain(token)
+  })
+
+  describe('of a user that the command line removes', () => {
+    /** Connects a new member of Acme. Returns the member's e-mail and refresh token. */
+    async function connected() {
+      const email = `${randomUUID()}@example.org`
+      await connect(await createMcp(), await server.member({ organization: 'Acme', email }))
+      const [token = ''] = [...oauth.refresh.keys()].slice(-1)
+      return { email, token }
+    }
+
+    async function remove({ email, token }: { email: string; token: string }, env: Record<string, string> = {}) {
+      const { code, out, err } = await runAdmin(['user', 'remove', email, '--org', 'acme', '--json'], {
+        ...{ DATA_DIR: server.folder, ALLOW_PRIVATE_NETWORK: 'true', ...env },
+      })
+      expect(code, err).toBe(0)
+      expect(await server.service.deps.db.membership.count({ where: { user: { email } } })).toBe(0)
+      expect(err).not.toContain(token)
+      return { err, connections: JSON.parse(out).connections }
+    }
+
+    it('are revoked before the command ends', async () => {
+      const leaver = await connected()
+      expect(await remove(leaver)).toEqual({ err: '', connections: { deleted: 1, revoked: 1 } })
+      expect(oauth.revoked).toContain(leaver.token)
+    })
+
+    it('are deleted with one line in the log if the authorization server does not answer in time', async () => {
+      const leaver = await connected()
+      oauth.broken['/revoke'] = () => {}
+      const timeout = AbortSignal.timeout.bind(AbortSignal)
+      const shorter = vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => timeout(Math.min(ms, 200)))
+      try {
+        const { err, connections } = await remove(leaver)
+        expect(JSON.parse(err)).toMatchObject({ failed: 1, msg: 'failed to revoke deleted tokens of users' })
+        expect(connections).toEqual({ deleted: 1, revoked: 0 })
+      } finally {
+        shorter.mockRestore()
+      }
+    })
+
+    it('are deleted with one line in the log without the encryption key', async () => {
+      const leaver = await connected()
+      const { err } = await remove(leaver, { ENCRYPTION_KEY: randomBytes(32).toString('base64') })
+      expect(JSON.parse(err)).toMatchObject({ count: 1, msg: expect.stringContaining('cannot be read') })
+      expect(oauth.revoked).not.toContain(leaver.token)
+    })
+
+    it('are not revoked by the command line of a copy', async () => {
+      const leaver = await connected()
+      const { err } = await remove(leaver, { PAUSED: 'true' })
+      expect(JSON.parse(err)).toMatchObject({ err: { message: 'the service is paused' } })
+      expect(oauth.revoked).not.toContain(leaver.token)
+    })
   })
 
   it.each<[string, string, object?]>([
