@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { announce, continueEvents } from '../../src/db/events.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
@@ -7,6 +8,7 @@ import { movableClock } from '../support/clock.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
+import { startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 
@@ -177,6 +179,35 @@ async function forget(): Promise<void> {
   await deliverer.forget()
   await deliverer.stop()
 }
+
+it('Deliveries are sent once each and four at a time, however many servers claim them', async () => {
+  await using receiver = await startReceiver()
+  const held: ServerResponse[] = []
+  receiver.answer = (response) => void held.push(response)
+  const { webhook } = (await call('POST', '/webhooks', { url: receiver.url, events: ['task.created'] })).body
+  // Beside that of the server.
+  const deliverers = [1, 2].map(() => createDeliverer(server.service.deps, bodyOf))
+  const tickAll = () => Promise.all(deliverers.map(({ tick }) => tick()))
+  try {
+    const titles = Array.from({ length: 10 }, (_, index) => `Task ${index}`)
+    await Promise.all(titles.map((title) => call('POST', '/tasks', { title })))
+    for (let answered = 0; answered < titles.length; ) {
+      const expected = Math.min(4, titles.length - answered)
+      await expect.poll(() => tickAll().then(() => held.length)).toBe(expected)
+      // Every server looks for more, while the attempts are under way.
+      await tickAll()
+      expect(held).toHaveLength(expected)
+      for (const response of held.splice(0)) response.writeHead(204).end()
+      answered += expected
+      const delivered = { webhookId: webhook.id, status: 'delivered' as const, claims: 1 }
+      await expect.poll(() => server.service.deps.db.webhookDelivery.count({ where: delivered })).toBe(answered)
+    }
+    expect(receiver.received.map(({ body }) => body.data.title).sort()).toEqual(titles)
+  } finally {
+    for (const each of deliverers) await each.stop()
+    await call('DELETE', `/webhooks/${webhook.id}`)
+  }
+})
 
 describe('The feed', () => {
   it("shows no event of another user's private thing", async () => {
