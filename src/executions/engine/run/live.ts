@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { raceAbort } from '../../../lib/race-abort.ts'
 import { createRegistry } from '../../../lib/registry.ts'
@@ -37,6 +36,8 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
   /** Number of runs that are being claimed, and the number of slots reserved for them. */
   let claiming = 0
   let places = 0
+  /** Resolved when no claim is in progress any more. Null unless `quiet` waits for that. */
+  let claimed: PromiseWithResolvers<void> | null = null
   /** Runs cancelled while claims are in progress, in case the claim is theirs. */
   const early = new Set<string>()
 
@@ -99,15 +100,19 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
       } finally {
         claiming--
         give()
-        if (!claiming) early.clear()
+        if (!claiming) {
+          early.clear()
+          claimed?.resolve()
+          claimed = null
+        }
       }
     },
 
     /** Resolves when no run is live or starting, or shortly after the signal aborts. */
     async quiet(signal: AbortSignal): Promise<void> {
       while ((runs.size || claiming) && !signal.aborted) {
-        await raceAbort(Promise.all(runs.values().map((run) => run.ended)), signal)
-        await setImmediate()
+        if (claiming) claimed ??= Promise.withResolvers()
+        await raceAbort(Promise.all([claimed?.promise, ...runs.values().map((run) => run.ended)]), signal)
       }
     },
   }
