@@ -28,8 +28,9 @@ const common = {
   execArgv: ['--max-semi-space-size=64'],
 }
 
-// Generous time limits, which only broken tests reach, because a machine may be slow.
-const timeouts = { testTimeout: 60_000, hookTimeout: 60_000, expect: { poll: { timeout: 30_000 } } }
+// Generous time limits, which only broken tests reach, because a machine may be slow, and whole matrices are long.
+const patience = process.env.NIGHTLY === '1' ? 300_000 : 60_000
+const timeouts = { testTimeout: patience, hookTimeout: patience, expect: { poll: { timeout: 30_000 } } }
 
 // A browser needs several processes, beside the other workers' tests.
 const browserTimeouts = { testTimeout: 120_000, hookTimeout: 120_000, expect: { poll: { timeout: 60_000 } } }
