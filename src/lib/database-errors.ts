@@ -54,8 +54,11 @@ export function isConflict(error: unknown): boolean {
   return code === 'P2034' || kind === 'TransactionWriteConflict'
 }
 
+/** Code of a transaction that PostgreSQL has ended because it was idle for too long. */
+export const IDLE_IN_TRANSACTION = '25P03'
+
 /** Codes and messages of a connection that was open and broke, or that PostgreSQL has ended. */
-const LOST = /^(ECONNRESET|EPIPE|08...|57P01|57P05)$/
+const LOST = /^(ECONNRESET|EPIPE|08...|25P03|57P01|57P05)$/
 const LOST_MESSAGE = /^(Connection terminated unexpectedly|Client has encountered a connection error|Client was closed)/
 
 /** Returns whether the connection broke while it was used. Another one may work at once. */
@@ -67,7 +70,7 @@ export function isLostConnection(error: unknown): boolean {
 
 /** A state of the database that its operator has to end. */
 export type Trouble = {
-  name: 'disk_full' | 'read_only' | 'no_connections' | 'refused' | 'locked' | 'slow' | 'starting' | 'ended'
+  name: 'disk_full' | 'read_only' | 'no_connections' | 'refused' | 'locked' | 'slow' | 'starting' | 'ended' | 'idle'
   /** What is wrong and what to do, for callers. */
   detail: string
   /** The same for the log, if it differs. */
@@ -132,6 +135,16 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
       name: 'ended',
       detail: 'PostgreSQL has ended the connection of the request. Whether a write took effect is unknown: look first.',
       line: 'PostgreSQL has ended connections of this server: reads and unfinished transactions are repeated',
+    },
+  ],
+  [
+    /^25P03$/,
+    {
+      name: 'idle',
+      detail: 'PostgreSQL has ended a transaction that was idle for too long. Nothing was written: repeat the request.',
+      line:
+        'PostgreSQL has ended transactions that were idle for too long, as when this process was suspended or overloaded: ' +
+        'they are repeated',
     },
   ],
 ]

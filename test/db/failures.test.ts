@@ -4,6 +4,7 @@ import { type Db, openDatabase, Prisma, type Tx } from '../../src/db/client.ts'
 import { expectsOne } from '../../src/db/fast-path/index.ts'
 import { violations, watchTransitions } from '../engine/invariants.ts'
 import { createFolder } from '../support/folder.ts'
+import { startForwarder } from '../support/forwarder.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { postgresEnv, runSql } from '../support/postgres.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
@@ -11,6 +12,15 @@ import { type Receiver, startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
+
+/** PostgreSQL's answer to a new connection while it starts or stops: an ErrorResponse. */
+const STARTING = (() => {
+  const fields = ['SFATAL', 'VFATAL', 'C57P03', 'Mthe database system is starting up', '']
+  const body = Buffer.from(fields.map((field) => `${field}\0`).join(''))
+  const head = Buffer.from('E....')
+  head.writeInt32BE(body.length + 4, 1)
+  return Buffer.concat([head, body])
+})()
 
 const LOCK_TIMEOUT = 'options=-c%20lock_timeout%3D300'
 
@@ -41,6 +51,9 @@ const TRIGGERS = `
 describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
   let admin: string
   let role: string
+  /** The URL of the servers' role. */
+  let own: string
+  let start: (url: string, more?: string) => Promise<TestServer>
   let first: TestServer
   let second: TestServer
   let model: ModelServer
@@ -59,18 +72,17 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     const folder = cleanup.use(await createFolder())
     model = cleanup.use(await startModelServer())
     receiver = cleanup.use(await startReceiver())
-    const own = Object.assign(new URL(admin), { username: role }).href
+    own = Object.assign(new URL(admin), { username: role }).href
     const env = {
       OPENAI_BASE_URL: model.baseUrl,
       DEFAULT_MODEL: 'compatible/test-model',
       ALLOW_PRIVATE_NETWORK: 'true',
       LEASE_DURATION: '5',
     }
-    const start = async (url: string, more = '') =>
-      cleanup.use(await startServer({ ...env, ...postgresEnv(`${url}?${LOCK_TIMEOUT}${more}`, folder.path) }))
-    first = await start(own)
+    start = (url, more = '') => startServer({ ...env, ...postgresEnv(`${url}?${LOCK_TIMEOUT}${more}`, folder.path) })
+    first = cleanup.use(await start(own))
     // Looks for the host that accepts writes whenever a connection breaks.
-    second = await start(own, '&target_session_attrs=read-write')
+    second = cleanup.use(await start(own, '&target_session_attrs=read-write'))
     const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
     agentId = (await request(first, 'POST', '/api/v1/agents', { body })).body.id
     transitions = await watchTransitions(first.service.deps.db)
@@ -83,8 +95,9 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     request(server, 'POST', '/api/v1/tasks', { body: { title } })
   const tasks = (title: string) => first.service.deps.db.task.count({ where: { title } })
   const readiness = async (server: TestServer) => (await request(server, 'GET', '/readyz')).body
-  /** The lines of the first server's log that report a trouble. */
-  const lines = (trouble?: string) => first.logs.filter((line) => trouble && JSON.parse(line).trouble === trouble)
+  /** The lines of a server's log that report a trouble; of the first one unless named. */
+  const lines = (trouble?: string, { logs } = first) =>
+    logs.filter((line) => trouble && JSON.parse(line).trouble === trouble)
 
   /** Ends the sessions of the servers one by one. Returns their number. */
   async function terminateAll(): Promise<number> {
@@ -191,6 +204,8 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     ['25006', 'read_only', 'no writes'],
     ['55P03', 'locked', 'lock'],
     ['57014', 'slow', 'too long'],
+    ['25P03', 'idle', 'Nothing was written'],
+    ['57P03', 'starting', 'starting or stopping'],
     ['40001', undefined, undefined],
     ['40P01', undefined, undefined],
   ])('answers %s with a clear 503, writes nothing, and serves the tasks beside it', async (code, trouble, detail) => {
@@ -204,10 +219,52 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     expect(lines(trouble).length - before).toBeLessThanOrEqual(1)
   })
 
-  it.each(['40001', '40P01'])('repeats a transaction that %s has undone, with one effect', async (code) => {
+  it.each(['40001', '40P01', '25P03'])('repeats a transaction that %s has undone, with one effect', async (code) => {
     await runSql(admin, `SELECT setval('raised', 0, false)`)
     expect((await addTask(`fail ${code} 3`)).status).toBe(200)
     expect(await tasks(`fail ${code} 3`)).toBe(1)
+  })
+
+  it('repeats a transaction that PostgreSQL ends because it is idle, with one effect', async () => {
+    const { db } = first.service.deps
+    const before = lines('idle').length
+    const data = (id: string) => ({ id, name: id, slug: id, createdAt: new Date() })
+    let attempts = 0
+    await db.$transaction(async (tx) => {
+      await tx.$executeRaw(Prisma.sql`SET LOCAL idle_in_transaction_session_timeout = '20ms'`)
+      await tx.organization.create({ data: data('idle one') })
+      if (attempts++) await tx.$executeRaw(Prisma.sql`SET LOCAL idle_in_transaction_session_timeout = 0`)
+      else {
+        const open = `SELECT 1 FROM pg_stat_activity WHERE usename = '${role}' AND state LIKE 'idle in transaction%'`
+        await expect.poll(() => runSql(admin, open)).toEqual([])
+      }
+      await tx.organization.create({ data: data('idle two') })
+    })
+    expect(attempts).toBe(2)
+    expect(await db.organization.count({ where: { id: { in: ['idle one', 'idle two'] } } })).toBe(2)
+    expect(lines('idle').length - before).toBeLessThanOrEqual(1)
+    expect(lines('idle')).toHaveLength(1)
+  })
+
+  it('answers 503 while PostgreSQL starts or stops, and continues by itself with one effect', async () => {
+    await using forwarder = await startForwarder(own)
+    await using third = await start(forwarder.url, '&target_session_attrs=read-write')
+    const { url } = third
+    const { token } = first
+    const headers = { 'Idempotency-Key': crypto.randomUUID() }
+    const add = () => request({ url, token }, 'POST', '/api/v1/tasks', { body: { title: 'started' }, headers })
+    forwarder.refuse(STARTING)
+    const refused = { status: 503, body: { detail: expect.stringContaining('starting or stopping') } }
+    await expect.poll(add).toMatchObject(refused)
+    expect(await request(third, 'GET', '/readyz')).toMatchObject({ status: 503 })
+    expect((await addTask('beside the start')).status).toBe(200)
+    expect(await tasks('started')).toBe(0)
+    forwarder.mend()
+    await expect.poll(async () => (await add()).status).toBe(200)
+    expect((await add()).status).toBe(200)
+    expect(await tasks('started')).toBe(1)
+    await expect.poll(() => readiness(third)).toMatchObject({ notices: 'listening' })
+    expect(lines('starting', third)).toHaveLength(1)
   })
 
   it('keeps runs waiting while the disk is full, says so in readiness, and serves reads', async () => {

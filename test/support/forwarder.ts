@@ -8,17 +8,21 @@ export type Forwarder = AsyncDisposable & {
   cut(): void
   /** Accepts connections, and forwards nothing until `mend`. */
   hang(): void
+  /** Breaks open connections, and answers new ones at once with these bytes until `mend`. */
+  refuse(answer: Buffer): void
   mend(): void
 }
 
-/** A forwarder to a TCP server that can be cut or fall silent. */
+/** A forwarder to a TCP server that can be cut, fall silent, or refuse connections. */
 export async function startForwarder(target: string): Promise<Forwarder> {
   const to = new URL(target)
   const sockets = new Set<Socket>()
   let isCut = false
   let hangs = false
+  let refusal: Buffer | null = null
   const server = createServer((socket) => {
     if (isCut) return void socket.destroy()
+    if (refusal) return void socket.on('error', () => {}).end(refusal)
     const onward = connect(Number(to.port), to.hostname)
     socket.pipe(onward).pipe(socket)
     for (const [one, other] of [
@@ -50,7 +54,12 @@ export async function startForwarder(target: string): Promise<Forwarder> {
       hangs = true
       for (const socket of sockets) socket.pause()
     },
+    refuse(answer) {
+      refusal = answer
+      breakAll()
+    },
     mend() {
+      refusal = null
       isCut = false
       hangs = false
       for (const socket of sockets) socket.resume()

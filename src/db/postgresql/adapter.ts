@@ -10,6 +10,7 @@ import {
 import { Pool, type QueryConfig } from 'pg'
 import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
+import { IDLE_IN_TRANSACTION } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
 import { createGroupCommit } from './group-commit.ts'
@@ -46,8 +47,10 @@ export async function postgresqlAdapter(
     pipeline: true,
     stream: batchingSocket,
     onConnect(client) {
-      // The connection may be lost before its user listens for errors; the next statement then fails.
-      client.on('error', () => {})
+      // The connection may be lost before its user listens for errors; the next statement then fails, without the code.
+      client.on('error', ({ code }: Error & { code?: unknown }) => {
+        if (code === IDLE_IN_TRANSACTION) onFailure(code)
+      })
       // Not awaited, because it is sent with the first statement.
       client.query(sessionSettings(statementTimeout)).catch(() => {})
     },
