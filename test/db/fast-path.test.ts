@@ -907,7 +907,8 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       await (await adapter.connect()).dispose()
       return found.map(({ statement }) => statement.replace(/^SELECT .* FROM "Media" /, '')).sort()
     }
-    expect(await preparedBy(false)).toEqual(['WHERE "id" = $1 LIMIT 1', 'WHERE "size" = $1 ORDER BY "id" ASC LIMIT 1'])
+    const once = ['COMMIT', 'WHERE "id" = $1 LIMIT 1', 'WHERE "size" = $1 ORDER BY "id" ASC LIMIT 1']
+    expect(await preparedBy(false)).toEqual(once)
     expect(await preparedBy(true)).toEqual([])
   })
 

@@ -17,7 +17,7 @@ import { createGroupCommit } from './group-commit.ts'
 import { createLanes } from './lanes.ts'
 import { type Connections, openPool } from './pool.ts'
 import { passMark, retryStatement } from './retry.ts'
-import { BEGIN, openTransaction, type Prepare, runnerOf } from './transaction.ts'
+import { openTransaction, type Prepare, runnerOf } from './transaction.ts'
 import { toParameter } from './values.ts'
 
 /** Creates a client that uses the adapter. The clients of both databases differ only in unused isolation levels. */
@@ -181,6 +181,9 @@ const SHARE = 0.9
 const MAX_PREPARED = 500
 const MAX_LENGTH = 4096
 
+/** Statements without parameters that many transactions have. */
+const CONTROL = /^(?:BEGIN|COMMIT|SET LOCAL lock_timeout)\b/
+
 /**
  * Returns names for prepared statements. The first ones get a name, except statements that take any row that meets a
  * condition: PostgreSQL would keep a sequential scan, expecting a match soon, and reach the match last.
@@ -190,7 +193,7 @@ function statementNames(prefix: string): (query: Pick<SqlQuery, 'sql' | 'args'>)
   return ({ sql, args }) => {
     const known = names.get(sql)
     if (known !== undefined) return known
-    if (!args.length && sql !== BEGIN.sql) return ''
+    if (!args.length && !CONTROL.test(sql)) return ''
     const takesAny = / LIMIT /.test(sql) && !/ ORDER BY |"id" = \$/.test(sql)
     if (takesAny || sql.length > MAX_LENGTH || names.size === MAX_PREPARED) return ''
     const name = `${prefix}_${names.size}`

@@ -24,6 +24,21 @@ export function sendTogether(client: PoolClient, statements: readonly Prepared[]
   return promise
 }
 
+/**
+ * Sends the last statements of a transaction and its COMMIT with one Sync. Returns the first error, if there is one, and
+ * the number of executed statements. If it is that of all statements, the transaction is committed: the error, such as
+ * the end of the session, came after it. After any other error of a statement, the transaction waits for ROLLBACK.
+ */
+export function sendLast(
+  client: PoolClient,
+  statements: readonly Prepared[],
+): Promise<{ error: unknown; executed: number }> {
+  const { promise, resolve } = Promise.withResolvers<{ error: unknown; executed: number }>()
+  const batch = new Batch(statements, (error) => resolve({ error: error ?? undefined, executed: batch.at }))
+  client.query(batch)
+  return promise
+}
+
 type Callback = (error: Error | null | undefined, answers: Answer[]) => void
 
 /** Whether a connection has a statement with this name, or may have it because its Parse was not confirmed. */

@@ -1,6 +1,6 @@
-import { type Prepared, sendTogether } from './batch.ts'
+import type { Prepared } from './batch.ts'
 import { type Connections, isOfStatement } from './pool.ts'
-import { BEGIN, type Prepare, sendCommit } from './transaction.ts'
+import { BEGIN, COMMIT, type Prepare, sendCommit } from './transaction.ts'
 
 /** Maximum number of groups that are executed at once. */
 const MAX_GROUPS = 2
@@ -46,10 +46,9 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare)
     const statements = [
       ...first.map((statement) => prepare(statement, false)),
       ...members.flatMap((member) => member.statements),
+      prepare(COMMIT, false),
     ]
-    const error = await sendCommit(client, () => sendTogether(client, statements))
-    give(client, error)
-    return error
+    return sendCommit(client, statements, give)
   }
 
   function nextGroup(): Member[] {

@@ -2,7 +2,8 @@ import { PrismaPg } from '@prisma/adapter-pg'
 import { DriverAdapterError, type Transaction } from '@prisma/driver-adapter-utils'
 import { Pool, type PoolClient } from 'pg'
 import type { Runner, Statement } from '../fast-path/index.ts'
-import { type Answer, type Prepared, sendTogether } from './batch.ts'
+import { type Answer, type Prepared, sendLast, sendTogether } from './batch.ts'
+import { isOfStatement } from './pool.ts'
 import { isAnswer, markRolledBack } from './retry.ts'
 import { toRows } from './values.ts'
 
@@ -35,6 +36,7 @@ type TransactionOptions = {
 }
 
 export const BEGIN: Statement = { sql: 'BEGIN ISOLATION LEVEL READ COMMITTED', args: [] }
+export const COMMIT: Statement = { sql: 'COMMIT', args: [] }
 
 /**
  * Opens a transaction. Its inserts and expected updates wait for the next statement and are sent with it; a failure of
@@ -102,12 +104,7 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
     isOpen = false
     const client = await connection?.catch(() => null)
     if (!client) return
-    // If that fails, the connection is broken and the transaction has ended with it.
-    const error = await client.query('ROLLBACK').then(
-      () => loss,
-      (reason) => reason,
-    )
-    give(client, error)
+    give(client, (await rollBack(client)) ?? loss)
   }
 
   let prisma: Promise<Transaction> | undefined
@@ -139,9 +136,9 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
         return
       }
       const client = await connection
-      const error = await sendCommit(client, () => sendWaiting(client))
-      give(client, error)
+      const error = await sendCommit(client, [...waiting, prepare(COMMIT, false)], give)
       if (error) await failed(error)
+      // A statement that was not awaited.
       if (failure) throw failure
     },
   }
@@ -162,19 +159,31 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
 }
 
 /**
- * Sends the last statements of a transaction and COMMIT at once. Returns the first error, if there is one. COMMIT is not
- * prepared: that would be several messages, and a connection that breaks between them has committed. After a failed
- * statement, it rolls back.
+ * Sends the last statements of a transaction, up to its COMMIT, and gives the connection back. Returns the error of a
+ * transaction that is not committed, or may not be.
  */
-export async function sendCommit(client: PoolClient, last: () => Promise<unknown>): Promise<unknown> {
-  const [before, commit] = await Promise.allSettled([last(), client.query('COMMIT')])
-  if (before.status === 'rejected') {
-    // A connection that broke without an answer may have committed.
-    if (isAnswer(before.reason)) markRolledBack(before.reason)
-    return before.reason
+export async function sendCommit(
+  client: PoolClient,
+  statements: readonly Prepared[],
+  give: TransactionOptions['give'],
+): Promise<unknown> {
+  const { error, executed } = await sendLast(client, statements)
+  if (executed === statements.length) {
+    give(client, error)
+    return undefined
   }
-  return commit.status === 'rejected' ? commit.reason : undefined
+  // A connection that broke without an answer may have committed, and so may one that broke during COMMIT.
+  if (isAnswer(error) && executed < statements.length - 1) markRolledBack(error)
+  give(client, isOfStatement(error) ? await rollBack(client) : error)
+  return error
 }
+
+/** Ends a failed transaction. Returns the error of a connection that has broken, and its transaction with it. */
+const rollBack = (client: PoolClient): Promise<unknown> =>
+  client.query('ROLLBACK').then(
+    () => undefined,
+    (error) => error,
+  )
 
 /** Opens Prisma's adapter for a transaction that has begun on a connection. */
 async function prismaOn(client: PoolClient, options: TransactionOptions['options']): Promise<Transaction> {
