@@ -1,6 +1,7 @@
 import { toAppError } from '../../src/errors.ts'
 import { type Caller, createCaller } from '../../src/router.ts'
 import { credentialHeaders, credentialsOf } from '../support/rest.ts'
+import { send } from '../support/send.ts'
 import type { TestServer } from '../support/server.ts'
 
 type GraphQLAnswer = {
@@ -21,26 +22,32 @@ export async function graphql(
   variables: Record<string, unknown> = {},
   options: Options = {},
 ): Promise<GraphQLAnswer> {
-  const response = await post(server, { query, variables }, options)
-  const { data, errors } = (await response.json()) as Pick<GraphQLAnswer, 'data' | 'errors'>
+  const { status, headers, text } = await send(`${server.url}/graphql`, toPost(server, { query, variables }, options))
+  const { data, errors }: Pick<GraphQLAnswer, 'data' | 'errors'> = JSON.parse(text)
   const message = errors && errors.length > 1 ? errors : errors?.[0]?.message
-  return { status: response.status, headers: response.headers, data, errors, message }
+  return { status, headers, data, errors, message }
 }
 
+const toPost = (
+  server: Pick<TestServer, 'url' | 'token'>,
+  body: unknown,
+  { token = server.token, headers = {} }: Options,
+) => ({
+  method: 'POST',
+  headers: {
+    'Content-Type': 'application/json',
+    ...credentialHeaders(server, token),
+    ...headers,
+  },
+  body: typeof body === 'string' ? body : JSON.stringify(body),
+})
+
+/** Sends any body over real HTTP. */
 export const post = (
   server: Pick<TestServer, 'url' | 'token'>,
   body: unknown,
-  { token = server.token, headers = {} }: Options = {},
-): Promise<Response> =>
-  fetch(`${server.url}/graphql`, {
-    method: 'POST',
-    headers: {
-      'Content-Type': 'application/json',
-      ...credentialHeaders(server, token),
-      ...headers,
-    },
-    body: typeof body === 'string' ? body : JSON.stringify(body),
-  })
+  options: Options = {},
+): Promise<Response> => fetch(`${server.url}/graphql`, toPost(server, body, options))
 
 /** Returns the tRPC caller of the token's holder, for comparison. */
 export function callerOf(server: TestServer, token = server.token): Caller {

@@ -1,5 +1,6 @@
 import type { Credentials } from '../../src/auth/actors.ts'
 import { expectDocumented } from './openapi.ts'
+import { type Received, type Sent, send } from './send.ts'
 import type { TestServer } from './server.ts'
 
 export type Answer = { status: number; headers: Headers; body: any }
@@ -35,12 +36,12 @@ export type RequestOptions = { body?: unknown; token?: string | null; headers?: 
 /** The paths of the OpenAPI document: REST, and the health checks. */
 const DOCUMENTED = /^\/(api\/(?!openapi\.json|docs)|healthz|readyz)/
 
-/** Converts the request for `fetch`. `body` may be a string, which is sent unchanged. */
+/** Converts the request for `fetch` and `send`. `body` may be a string, which is sent unchanged. */
 export function toFetch(
   server: Pick<TestServer, 'url' | 'token'>,
   method: string,
   { body, token = server.token, headers }: RequestOptions,
-): RequestInit {
+): Sent {
   return {
     method,
     headers: {
@@ -53,7 +54,12 @@ export function toFetch(
 }
 
 /** Throws unless the OpenAPI document allows this answer on this path. */
-export function checkDocumented(method: string, path: string, response: Response, body: unknown): void {
+export function checkDocumented(
+  method: string,
+  path: string,
+  response: Pick<Response, 'status' | 'headers'>,
+  body: unknown,
+): void {
   if (method === 'HEAD' || !DOCUMENTED.test(path)) return
   expectDocumented(method, path, response.status, response.headers, body)
 }
@@ -65,9 +71,12 @@ const ENDLESS =
 /** Silence after which an endless stream counts as one without events (ms). */
 const SILENCE = 300
 
-/** The first event of a stream, with the greeting of tRPC before it; the whole of any other answer. */
-async function beginningOf(response: Response): Promise<string> {
-  if (!response.headers.get('content-type')?.startsWith('text/event-stream')) return response.text()
+/** Reads the first event of a stream, with the greeting of tRPC before it, or the whole of any other answer. */
+async function beginningOf(url: string, sent: Sent): Promise<Received> {
+  const response = await fetch(url, sent)
+  const { status, headers } = response
+  if (!headers.get('content-type')?.startsWith('text/event-stream'))
+    return { status, headers, text: await response.text() }
   const events = response.url.includes('/trpc/') ? 2 : 1
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
   // Chats start with their status. Changes may never come.
@@ -80,7 +89,7 @@ async function beginningOf(response: Response): Promise<string> {
   }
   clearTimeout(timer)
   await reader.cancel()
-  return text
+  return { status, headers, text }
 }
 
 /** Sends one JSON request over real HTTP. The answer must be one of the OpenAPI document. */
@@ -91,10 +100,11 @@ export async function request(
   options: RequestOptions = {},
 ): Promise<Answer> {
   const headers = { ...(OF_OWN_PAGE.test(path) && ownPage(server)), ...options.headers }
-  const response = await fetch(server.url + path, toFetch(server, method, { ...options, headers }))
-  const text = ENDLESS.test(path) ? await beginningOf(response) : await response.text()
+  const sent = toFetch(server, method, { ...options, headers })
+  const response = await (ENDLESS.test(path) ? beginningOf : send)(server.url + path, sent)
+  const { status, text } = response
   const isJson = text && response.headers.get('content-type')?.startsWith('application/json')
   const body = isJson ? JSON.parse(text) : text || null
   checkDocumented(method, path, response, body)
-  return { status: response.status, headers: response.headers, body }
+  return { status, headers: response.headers, body }
 }
