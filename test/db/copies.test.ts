@@ -1,12 +1,17 @@
 import { copyFile, mkdir, readdir, rename, rm, stat, truncate, writeFile } from 'node:fs/promises'
+import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { NewInstallationError } from '../../src/installation.ts'
+import { bodyOf } from '../../src/protocols/a2a/push.ts'
+import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { createFolder } from '../support/folder.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { upload } from '../support/multipart.ts'
 import { spawnServer } from '../support/process.ts'
+import { startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 
@@ -134,6 +139,74 @@ describe('a backup', () => {
     await using again = await place.start()
     expect([await readiness(again), await statusOf(again)]).toEqual(['paused', 401])
     expect((await request({ ...again, token }, 'GET', '/api/v1/tasks')).status).toBe(200)
+  })
+})
+
+describe('the webhooks and push notifications of a copy', () => {
+  it('send nothing while it is paused, and everything that is left once it is resumed', async () => {
+    await using place = await createPlace()
+    await using copy = await createPlace()
+    await using receiver = await startReceiver()
+    await using model = await startModelServer()
+    const env = {
+      ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' },
+      ...{ ALLOW_PRIVATE_NETWORK: 'true', LEASE_DURATION: '2' },
+    }
+    const original = await place.start(env)
+    const { token } = original
+    const headers = { 'A2A-Version': '1.0' }
+    const post = async (path: string, body: object) => (await request(original, 'POST', path, { body, headers })).body
+    const { id } = await post('/api/v1/agents', { name: 'Ada', systemPrompt: 'You are Ada.' })
+    await post('/api/v1/webhooks', { url: `${receiver.url}/hook`, events: ['task.created'] })
+
+    const goOn = Promise.withResolvers<void>()
+    model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const { result } = await post(`/a2a/agents/${id}`, {
+      ...{ jsonrpc: '2.0', id: 1, method: 'SendMessage' },
+      params: {
+        message: { messageId: 'm', role: 'ROLE_USER', parts: [{ text: 'Hello' }] },
+        configuration: { taskPushNotificationConfig: { url: `${receiver.url}/push` }, returnImmediately: true },
+      },
+    })
+    const states = () => receiver.at('/push').map(({ body }) => body.task.status.state)
+    await expect.poll(states).toEqual(['TASK_STATE_WORKING'])
+
+    // The copy is made while a delivery and a run are under way.
+    const held: ServerResponse[] = []
+    receiver.answer = (response) => void held.push(response)
+    await addTask(original, token, 'before')
+    await expect.poll(() => held.length).toBe(1)
+    await place.admin('backup', copy.database)
+    receiver.answer = null
+    held[0]?.writeHead(204).end()
+    goOn.resolve()
+    await expect.poll(states).toEqual(['TASK_STATE_WORKING', 'TASK_STATE_COMPLETED'])
+    await original.service.stop()
+    const sent = receiver.received.length
+
+    await copyFile(join(place.path, 'encryption.key'), join(copy.path, 'encryption.key'))
+    await using restored = await copy.start(env)
+    expect(await readiness(restored)).toBe('paused')
+    await addTask(restored, token, 'while paused')
+    const deliverer = createDeliverer(restored.service.deps, bodyOf)
+    await deliverer.tick()
+    await deliverer.stop()
+    expect(receiver.received).toHaveLength(sent)
+
+    await copy.admin('resume')
+    const hook = () => receiver.at('/hook').map(({ body, headers }) => [body.data.title, headers['webhook-id']])
+    await expect
+      .poll(() =>
+        hook()
+          .slice(1)
+          .map(([title]) => title)
+          .sort(),
+      )
+      .toEqual(['before', 'while paused'])
+    // The receiver can tell that it has had the first one.
+    expect(hook().filter((one) => one[1] === hook()[0]![1])).toHaveLength(2)
+    await expect.poll(states).toEqual(['TASK_STATE_WORKING', 'TASK_STATE_COMPLETED', 'TASK_STATE_CANCELED'])
+    expect(receiver.at('/push').at(-1)?.body.task.id).toBe(result.task.id)
   })
 })
 
