@@ -1,26 +1,21 @@
 import { isObjectType } from 'graphql'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { extensionsOf } from '../src/graphql/builder.ts'
 import { schema } from '../src/graphql/schema.ts'
-import { everything, type Ids, inputWith, type Kind, kindsOf, neverWas } from './security/fixtures.ts'
+import { everything, inputWith, type Kind, kindsOf, neverWas } from './security/fixtures.ts'
 import { apis, procedures } from './support/api.ts'
 import { callRoot, inputsOf, rootsOf } from './support/graphql-api.ts'
 import { shapeOf, takesId } from './support/inputs.ts'
 import { document } from './support/openapi.ts'
 import { request } from './support/rest.ts'
-import { type Member, startServer, type TestServer } from './support/server.ts'
+import { startServer } from './support/server.ts'
+import { use } from './support/use.ts'
 
 /** All APIs have the same procedures with the same behavior. */
 
-let server: TestServer
-let member: Member
-let own: Required<Ids>
-beforeAll(async () => {
-  server = await startServer()
-  member = await server.member({ role: 'owner' })
-  own = await everything(server, member, 'contract')
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const member = await server.member({ role: 'owner' })
+const own = await everything(server, member, 'contract')
 
 /**
  * Operations that some APIs lack, with the reason: bytes, forms, streams and cookies, which GraphQL cannot carry, and

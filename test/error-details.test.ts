@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { getNamedType, isInputObjectType, isScalarType } from 'graphql'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { unwrap } from '../src/lib/fields.ts'
 import { ERROR_CODES } from '../src/wire.ts'
@@ -11,21 +11,15 @@ import { callRoot, inputsOf, ROOTS } from './support/graphql-api.ts'
 import { type Input, leastOf, shapeOf } from './support/inputs.ts'
 import { ownPage, request } from './support/rest.ts'
 import { sample } from './support/sample.ts'
-import { type Member, startServer, type TestServer } from './support/server.ts'
+import { startServer } from './support/server.ts'
+import { use } from './support/use.ts'
 
 // contract-2.md section 1.1: every error that callers can cause has a code, and a detail with the remedy.
 
-let server: TestServer
-let owner: Member
-let scopeless: Member
-let expired: Member
-beforeAll(async () => {
-  server = await startServer()
-  owner = await server.member({ organization: 'Mistaken', role: 'owner' })
-  scopeless = await server.member({ organization: 'Mistaken', role: 'owner', scopes: [] })
-  expired = await server.member({ organization: 'Mistaken', expiresAt: new Date(0) })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const owner = await server.member({ organization: 'Mistaken', role: 'owner' })
+const scopeless = await server.member({ organization: 'Mistaken', role: 'owner', scopes: [] })
+const expired = await server.member({ organization: 'Mistaken', expiresAt: new Date(0) })
 
 type Failure = { status: number; code?: string; detail?: string; message?: string }
 

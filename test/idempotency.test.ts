@@ -1,26 +1,19 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { idempotentLease, type Keep, namesNothing } from '../src/idempotency.ts'
 import { appRouter } from '../src/router.ts'
 import { violations } from './engine/invariants.ts'
-import { gates, type Lab, startLab } from './engine/lab.ts'
+import { gates, startLab } from './engine/lab.ts'
 import { times } from './support/postgres-shared.ts'
 import { type Answer, type RequestOptions, request } from './support/rest.ts'
-import type { Member } from './support/server.ts'
 import { openStream } from './support/sse.ts'
 import { createTrigger, dropTrigger } from './support/trigger.ts'
+import { use } from './support/use.ts'
 
 const ROUNDS = times(10)
 
-let lab: Lab
-let member: Member
-let admin: Member
-
-beforeAll(async () => {
-  lab = await startLab({ DRAIN_TIMEOUT: '0.1', ALLOW_NEW_ORGANIZATIONS: 'true' })
-  member = await lab.server.member()
-  admin = await lab.server.member({ role: 'admin' })
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab({ DRAIN_TIMEOUT: '0.1', ALLOW_NEW_ORGANIZATIONS: 'true' }))
+const member = await lab.server.member()
+const admin = await lab.server.member({ role: 'admin' })
 beforeEach(() => {
   lab.model.fallback = { tokens: 'Done.' }
 })

@@ -40,8 +40,7 @@ beforeAll(async () => {
     await using server = await startServer({
       ...s3.env,
       ALLOW_PRIVATE_NETWORK: 'true',
-      OPENAI_BASE_URL: model.baseUrl,
-      DEFAULT_MODEL: 'compatible/test',
+      ...model.env,
       OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
       OIDC_ISSUER: oidc.issuer,
       OIDC_AUDIENCE: AUDIENCE,

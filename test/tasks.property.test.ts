@@ -1,33 +1,24 @@
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, it } from 'vitest'
-import { type Db, Prisma } from '../src/db/client.ts'
+import { expect, it } from 'vitest'
+import { Prisma } from '../src/db/client.ts'
 import type { ExecutionRow } from '../src/executions/engine/events/events.ts'
 import { APIS, type Api, apis, expectError } from './support/api.ts'
-import { type ModelServer, startModelServer } from './support/model-server.ts'
+import { startModelServer } from './support/model-server.ts'
 import { times } from './support/postgres-shared.ts'
-import { type Member, startServer, type TestServer } from './support/server.ts'
+import { startServer } from './support/server.ts'
 import { together } from './support/together.ts'
 import { createTrigger } from './support/trigger.ts'
+import { use } from './support/use.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
 
-let server: TestServer
-let model: ModelServer
-let ann: Member
-let agentId: string
-let db: Db
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock })
-  db = server.service.deps.db
-  ann = await server.member()
-  agentId = (await apis.REST(server, 'agents.create', { name: 'Ada', systemPrompt: 'You are Ada.' }, ann)).body.id
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock }))
+const db = server.service.deps.db
+const ann = await server.member()
+const agentId: string = (await apis.REST(server, 'agents.create', { name: 'Ada', systemPrompt: 'You are Ada.' }, ann))
+  .body.id
 
 const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
 type Status = (typeof STATUSES)[number]

@@ -1,11 +1,12 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { unwrap } from '../src/lib/fields.ts'
-import { everything, type Ids, inputWith } from './security/fixtures.ts'
+import { everything, inputWith } from './security/fixtures.ts'
 import { APIS, apis, procedures } from './support/api.ts'
 import { callRoot, inputsOf, ROOTS } from './support/graphql-api.ts'
 import { type Input, shapeOf } from './support/inputs.ts'
-import { type Member, startServer, type TestServer } from './support/server.ts'
+import { startServer } from './support/server.ts'
+import { use } from './support/use.ts'
 
 /** Values beyond limits and columns, or between two of them. */
 const NUMBERS = [2 ** 31, -(2 ** 31) - 1, 2 ** 53 - 1, 1e300, 0.5]
@@ -21,15 +22,9 @@ function valuesOf(schema: z.ZodType): unknown[] {
   return [TEXT]
 }
 
-let server: TestServer
-let member: Member
-let own: Ids
-beforeAll(async () => {
-  server = await startServer()
-  member = await server.member({ role: 'owner' })
-  own = await everything(server, member, 'values')
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const member = await server.member({ role: 'owner' })
+const own = await everything(server, member, 'values')
 
 /** Returns the inputs whose answer is an internal failure. A mutation of GraphQL is tested as its procedure. */
 async function failuresIn(procedure: string | null, field: string, inputs: Input[]): Promise<string[]> {

@@ -4,7 +4,7 @@ import { mkdir, readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import Sqlite from 'better-sqlite3'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { setPassword } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'
@@ -12,15 +12,12 @@ import { runSql, startPostgres } from '../support/postgres.ts'
 import { hasPostgres } from '../support/postgres-shared.ts'
 import { runProgram } from '../support/process.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const PROGRAM = join(import.meta.dirname, '..', '..', 'src', 'admin', 'main.ts')
 
-let server: TestServer
-beforeAll(async () => {
-  server = await startServer()
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
 
 const run = (...argv: string[]) => runAdmin(argv, { DATA_DIR: server.folder })
 

@@ -2,7 +2,7 @@ import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { Client } from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { getDatamodel } from '../../prisma/generated/pothos.ts'
 import * as enums from '../../prisma/generated/sqlite/enums.ts'
 import { createProgress } from '../../src/admin/progress.ts'
@@ -12,24 +12,23 @@ import { unseal } from '../../src/crypto/envelope.ts'
 import { migratePostgresql } from '../../src/db/migrate.ts'
 import { placeOf } from '../../src/secrets/resolve.ts'
 import { createFolder } from '../support/folder.ts'
-import { type Postgres, startPostgres } from '../support/postgres.ts'
+import { startPostgres } from '../support/postgres.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 type Field = { name: string; kind: string; type: string; isRequired: boolean; isId: boolean }
 const MODELS = Object.entries(
   (getDatamodel().datamodel as unknown as { models: Record<string, { fields: Field[] }> }).models,
 ).map(([name, { fields }]) => ({ name, fields: fields.filter(({ kind }) => kind !== 'object') }))
 
-let postgres: Postgres
-let source: Awaited<ReturnType<typeof createFolder>>
 let token: string
 let executionId: string
 
 /** Creates the file of a used server, with rows in every table. */
+const postgres = await use(startPostgres())
+const source = await use(createFolder())
 beforeAll(async () => {
-  postgres = await startPostgres()
-  source = await createFolder()
   await using server = await startServer({}, { folder: source.path })
   token = server.token
   const { body: agent } = await request(server, 'POST', '/api/v1/agents', {
@@ -42,10 +41,6 @@ beforeAll(async () => {
   await request(server, 'POST', `/api/v1/spaces/${body.spaces[0].id}/secrets`, secrets)
   await server[Symbol.asyncDispose]()
   fill(join(source.path, 'muster.db'))
-})
-afterAll(async () => {
-  await source[Symbol.asyncDispose]()
-  await postgres[Symbol.asyncDispose]()
 })
 
 /** Two rows in each table: one with a value in every column, and one with as few as possible. */

@@ -1,39 +1,31 @@
 import { createSecretKey } from 'node:crypto'
 import { exportSPKI, type JWTPayload, SignJWT, UnsecuredJWT } from 'jose'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { createIdTokens } from '../../src/auth/id-tokens.ts'
 import { systemClock } from '../../src/lib/clock.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { readSettings } from '../../src/settings.ts'
 import { APIS, apis, expectError } from '../support/api.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { AUDIENCE, generateKey, type Key, type Oidc, startOidc } from '../support/oidc.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
 const INVALID = 'Invalid or expired token'
 const FORMAT = 'Invalid token format. Token must start with mst_'
 const FORBIDDEN = "You don't have permission to access this resource"
 
-let oidc: Oidc
-let server: TestServer
-let model: ModelServer
-beforeAll(async () => {
-  oidc = await startOidc()
-  model = await startModelServer()
-  server = await startServer({
+const oidc = await use(startOidc())
+const model = await use(startModelServer())
+const server = await use(
+  startServer({
     OIDC_ISSUER: oidc.issuer,
     OIDC_AUDIENCE: AUDIENCE,
-    OPENAI_BASE_URL: model.baseUrl,
-    DEFAULT_MODEL: 'compatible/test',
-  })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-  await oidc[Symbol.asyncDispose]()
-})
+    ...model.env,
+  }),
+)
 
 const seconds = () => Math.floor(Date.now() / 1000)
 

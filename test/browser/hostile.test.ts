@@ -35,7 +35,8 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
     browser = await launch()
     model = await startModelServer()
     server = await startServer({
-      ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test', ALLOW_PRIVATE_NETWORK: 'true' },
+      ...model.env,
+      ALLOW_PRIVATE_NETWORK: 'true',
     })
     owner = await ownerOf(server)
     visitor = await visit(browser, owner)

@@ -5,15 +5,12 @@ import { hasBrowser, launch, leave, visit } from '../support/browser.ts'
 import { newLink, setPassword } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const PASSWORD = 'eleven blue kettles sing'
 const PAGES = ['/app/accept', '/app/sign-in', '/app/welcome', '/app/forgot', '/app/password', '/app/account']
 
-let server: TestServer
-beforeAll(async () => {
-  server = await startServer()
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
 
 describe('the path to return to', () => {
   it.each([

@@ -71,7 +71,7 @@ describe.skipIf(!hasBrowser)('a page with useChat', () => {
     const token = newToken('mst')
     const env = {
       ...{ PORT: await freePort(), BOOTSTRAP_TOKEN: token, CORS_ORIGINS: addressOf(pages) },
-      ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' },
+      ...model.env,
     }
     await using first = await spawnServer(folder.path, env)
     await using forwarder = await startForwarder(first.url)

@@ -1,29 +1,25 @@
 import { Client } from 'pg'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { findDescendants } from '../../src/executions/engine/queue/tree.ts'
 import { graphql } from '../graphql/support.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // Plan nodes that read all of their input, even for a short page: sorts and scans of materialized lists.
 
-let server: TestServer
+const server = await use(startServer({ METRICS_PORT: '0' }))
+expect((await fetch(server.service.metricsUrl ?? '')).status).toBe(200)
 /** Statements of the server itself, over all organizations: recovery at start, and metrics. */
-let ofAll: string[]
-beforeAll(async () => {
-  server = await startServer({ METRICS_PORT: '0' })
-  expect((await fetch(server.service.metricsUrl ?? '')).status).toBe(200)
-  ofAll = server.queries.filter((sql) => /FROM .*"Execution".*"status"/s.test(sql))
-  for (let made = 0; made < 2; made++) {
-    const { id: agentId } = await post('agents', { name: 'A', systemPrompt: 'x' })
-    await post('spaces', { name: `Space ${made}` })
-    await post('tasks', { title: 'T' })
-    await post('missions', { title: 'M', goal: 'G', agentId })
-  }
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const ofAll = server.queries.filter((sql) => /FROM .*"Execution".*"status"/s.test(sql))
+for (let made = 0; made < 2; made++) {
+  const { id: agentId } = await post('agents', { name: 'A', systemPrompt: 'x' })
+  await post('spaces', { name: `Space ${made}` })
+  await post('tasks', { title: 'T' })
+  await post('missions', { title: 'M', goal: 'G', agentId })
+}
 
 async function post(path: string, body: object): Promise<{ id: string }> {
   const answer = await request(server, 'POST', `/api/v1/${path}`, { body })

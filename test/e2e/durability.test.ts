@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { violations, watchTransitions } from '../engine/invariants.ts'
 import { CROWDED, crash } from '../soak/crash.ts'
 import { killedKeys } from '../soak/keys.ts'
 import { createSubject, execute, executePath, type Subject, settled } from '../soak/service.ts'
 import { request } from '../support/rest.ts'
 import { openStream, type StreamEvent } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
 const stream = (subject: Subject, body: object = {}) =>
   openStream(subject, executePath(subject), { method: 'POST', body: { message: 'Hello', stream: true, ...body } })
@@ -17,11 +18,7 @@ const execution = async (subject: Subject, id: string) =>
   (await request(subject, 'GET', `/api/v1/executions/${id}`)).body.execution
 
 // One real process, which the tests kill and restart one after the other. `npm run test:soak` has more rounds.
-let subject: Subject
-beforeAll(async () => {
-  subject = await createSubject({ ...CROWDED, DRAIN_TIMEOUT: '1.5' })
-})
-afterAll(() => subject?.[Symbol.asyncDispose]())
+const subject: Subject = await use(createSubject({ ...CROWDED, DRAIN_TIMEOUT: '1.5' }))
 
 test('kill -9 with 8 runs in flight, twice, loses no accepted run, and each ends once', async () => {
   const { accepted } = await crash(subject, 2)

@@ -2,24 +2,17 @@ import { execFile, spawn, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { expect, test } from 'vitest'
+import { startModelServer } from '../support/model-server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // The examples as their readers run them, each in its own process.
 
 const ROOT = join(import.meta.dirname, '..', '..')
 
-let model: ModelServer
-let server: TestServer
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
 
 /** Runs a program with this input. Returns all of its output, including errors. */
 async function run(name: string, input = '', program = process.execPath): Promise<string> {

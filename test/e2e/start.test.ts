@@ -177,7 +177,7 @@ describe('after `npm run compile`', () => {
       const shared = kind === 'PostgreSQL' ? await shareEmptyDatabase() : null
       const database = shared && { DATABASE_URL: shared.url, ENCRYPTION_KEY: key(1) }
       try {
-        const provider = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
+        const provider = model.env
         const env = {
           ...compiled,
           ...database,

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
 import { violations, watchTransitions } from '../engine/invariants.ts'
 import { createSubject, executePath, type Subject, settled, until } from '../soak/service.ts'
@@ -7,13 +7,10 @@ import { startMcpServer } from '../support/mcp-server.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import { openStream, type StreamEvent } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
 // One real process, which the tests kill and restart one after the other.
-let subject: Subject
-beforeAll(async () => {
-  subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
-})
-afterAll(() => subject?.[Symbol.asyncDispose]())
+const subject: Subject = await use(createSubject({ ALLOW_PRIVATE_NETWORK: 'true' }))
 
 /** A client that reconnects with its last event id after each cut. */
 async function follow(subject: Subject, seen: StreamEvent[], enough: () => boolean): Promise<void> {

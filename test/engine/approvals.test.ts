@@ -7,24 +7,19 @@ import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { races } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 import { call, createMcp, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
-import { ended, followed, type Lab, PLAIN } from './lab.ts'
+import { ended, followed, PLAIN } from './lab.ts'
 
 const RACES = races(50)
 const WAITING = races(100)
 
 const ASK = [{ tool: 'echo', mode: 'ask' }]
 
-let equipped: Equipped
-let lab: Lab
-let transitions: () => Promise<string[]>
-beforeAll(async () => {
-  equipped = await startEquipped({ APPROVAL_TIMEOUT: '3600', QUEUE_TIMEOUT: '60', EXECUTION_TIMEOUT: '600' })
-  lab = equipped.lab
-  transitions = await watchTransitions(lab.db)
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped({ APPROVAL_TIMEOUT: '3600', QUEUE_TIMEOUT: '60', EXECUTION_TIMEOUT: '600' }))
+const lab = equipped.lab
+const transitions = await watchTransitions(lab.db)
 
 const echo = (text: string, id = `echo-${text}`) => call('echo', { text }, id)
 const made = (text: string) =>

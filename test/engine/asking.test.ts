@@ -1,24 +1,16 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import type { ModelFailure } from '../../src/executions/engine/models/model-failures.ts'
 import { createBreaker } from '../../src/executions/engine/run/breaker.ts'
 import { changePrompt, changesFor, isOfModel, isOfSession } from '../../src/executions/engine/run/request-changes.ts'
 import { shorten } from '../../src/executions/engine/run/shorten.ts'
-import { type ModelRequest, type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type ModelRequest, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { createAgent, ended, followed, type Lab, startLab } from './lab.ts'
+import { use } from '../support/use.ts'
+import { createAgent, ended, followed, startLab } from './lab.ts'
 
-let lab: Lab
-let anthropic: ModelServer
-
-beforeAll(async () => {
-  anthropic = await startModelServer()
-  const ANTHROPIC_BASE_URL = anthropic.baseUrl
-  lab = await startLab({ MODEL_RETRIES: '2', ANTHROPIC_API_KEY: 'test-key', ANTHROPIC_BASE_URL })
-})
-afterAll(async () => {
-  await lab[Symbol.asyncDispose]()
-  await anthropic.close()
-})
+const anthropic = await use(startModelServer())
+const ANTHROPIC_BASE_URL = anthropic.baseUrl
+const lab = await use(startLab({ MODEL_RETRIES: '2', ANTHROPIC_API_KEY: 'test-key', ANTHROPIC_BASE_URL }))
 
 /** Each test uses its own model, because the engine remembers the limits of each model. */
 let model = ''

@@ -1,27 +1,23 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { decodeText } from '../../src/lib/file-type.ts'
-import { type ByteServer, startByteServer } from '../support/byte-server.ts'
+import { startByteServer } from '../support/byte-server.ts'
 import { upload } from '../support/multipart.ts'
 import { request } from '../support/rest.ts'
-import { createAgent, ended, type Lab, startLab } from './lab.ts'
+import { use } from '../support/use.ts'
+import { createAgent, ended, startLab } from './lab.ts'
 
-// Attachments of messages (contract-2.md section 2.6).
-
-let bytes: ByteServer
-let lab: Lab
 let spaceId = ''
-beforeAll(async () => {
-  bytes = await startByteServer()
-  const { origin } = bytes
-  lab = await startLab({
+// Attachments of messages (contract-2.md section 2.6).
+const bytes = await use(startByteServer())
+const { origin } = bytes
+const lab = await use(
+  startLab({
     ...{ ANTHROPIC_API_KEY: 'key-a', OPENAI_API_KEY: 'key-o', GOOGLE_GENERATIVE_AI_API_KEY: 'key-g' },
     ...{ ANTHROPIC_BASE_URL: origin, OPENAI_RESPONSES_BASE_URL: `${origin}/v1`, GOOGLE_BASE_URL: origin },
-  })
+  }),
+)
+beforeAll(async () => {
   spaceId = (await call('POST', '/spaces', { name: 'Plans' })).body.space.id
-})
-afterAll(async () => {
-  await lab[Symbol.asyncDispose]()
-  await bytes[Symbol.asyncDispose]()
 })
 
 const call = (method: string, path: string, body?: object) => request(lab.server, method, `/api/v1${path}`, { body })

@@ -1,5 +1,5 @@
 import type { LanguageModelV4, LanguageModelV4CallOptions, LanguageModelV4StreamPart } from '@ai-sdk/provider'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { Engine } from '../../src/executions/engine/engine.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import type { Models } from '../../src/executions/engine/models/models.ts'
@@ -7,19 +7,15 @@ import { textModel } from '../../src/executions/engine/models/text-model.ts'
 import { createStepStore, loadSteps } from '../../src/executions/engine/run/steps.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
-import { call, type Equipped, results, startEquipped, told } from './equipped.ts'
+import { use } from '../support/use.ts'
+import { call, results, startEquipped, told } from './equipped.ts'
 import { storedEvents, violations } from './invariants.ts'
 import { ended, followed, type Lab, PLAIN } from './lab.ts'
 
 const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
 
-let equipped: Equipped
-let lab: Lab
-beforeAll(async () => {
-  equipped = await startEquipped(LEASE)
-  lab = equipped.lab
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped(LEASE))
+const lab = equipped.lab
 
 /** Starts another process, which finds a lab's runs dead. */
 async function takeOver(overrides: Parameters<Lab['another']>[0] = {}, of = lab): Promise<Engine> {

@@ -1,24 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { call, type Equipped, offered, results, startEquipped } from './equipped.ts'
+import { use } from '../support/use.ts'
+import { call, offered, results, startEquipped } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
-import { createAgent, ended, followed, type Lab, PLAIN } from './lab.ts'
+import { createAgent, ended, followed, PLAIN } from './lab.ts'
 
-let equipped: Equipped
-let lab: Lab
-let transitions: () => Promise<string[]>
-beforeAll(async () => {
-  equipped = await startEquipped()
-  lab = equipped.lab
-  transitions = await watchTransitions(lab.db)
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped())
+const lab = equipped.lab
+const transitions = await watchTransitions(lab.db)
 beforeEach(() => {
   lab.model.fallback = { tokens: 'Done.' }
 })

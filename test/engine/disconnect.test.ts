@@ -1,17 +1,14 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Reply } from '../support/model-replies.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 import { violations } from './invariants.ts'
 import { type Lab, startLab } from './lab.ts'
 
-let lab: Lab
-beforeAll(async () => {
-  lab = await startLab()
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab())
 
 const execute = (query = '') => `/api/v1/agents/${lab.agentId}/execute${query}`
 

@@ -41,7 +41,7 @@ async function longestOf(work: () => Promise<unknown>): Promise<{ written: numbe
 
 test('a reply of megabytes is replayed and read in pieces, without any change', async () => {
   await using model = await startModelServer()
-  await using server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
+  await using server = await startServer(model.env)
   model.script({ tokens: Array.from({ length: COUNT }, () => PART) })
   const { id } = (await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'S' } })).body
   const executed = await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi' } })

@@ -1,16 +1,12 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { event } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
-import { call, type Equipped, results, startEquipped } from './equipped.ts'
-import { ended, followed, type Lab, PLAIN } from './lab.ts'
+import { use } from '../support/use.ts'
+import { call, results, startEquipped } from './equipped.ts'
+import { ended, followed, PLAIN } from './lab.ts'
 
-let equipped: Equipped
-let lab: Lab
-beforeAll(async () => {
-  equipped = await startEquipped({ MODEL_RETRIES: '0', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
-  lab = equipped.lab
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped({ MODEL_RETRIES: '0', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }))
+const lab = equipped.lab
 
 const graphql = async (query: string) => (await request(lab.server, 'POST', '/graphql', { body: { query } })).body.data
 

@@ -1,22 +1,18 @@
 import { randomUUID } from 'node:crypto'
 import { syncBuiltinESMExports } from 'node:module'
 import vm from 'node:vm'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { createFenceFilter } from '../../src/executions/engine/models/code-fence.ts'
 import { sampleOf } from '../../src/executions/engine/models/sample.ts'
 import { isStrict, NewOutput, parseAnswer } from '../../src/lib/output.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
+import { use } from '../support/use.ts'
 import { createMcp } from './equipped.ts'
-import { createAgent, ended, followed, type Lab, startLab } from './lab.ts'
+import { createAgent, ended, followed, startLab } from './lab.ts'
 
 // Structured output (contract-2.md section 2.5).
-
-let lab: Lab
-beforeAll(async () => {
-  lab = await startLab({ ALLOW_PRIVATE_NETWORK: 'true' })
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab({ ALLOW_PRIVATE_NETWORK: 'true' }))
 
 const schema = {
   type: 'object',

@@ -1,18 +1,15 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createFolder } from '../support/folder.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const ENCRYPTION_KEY = Buffer.alloc(32, 7).toString('base64')
 
-let model: ModelServer
-beforeAll(async () => {
-  model = await startModelServer()
-})
-afterAll(() => model.close())
+const model = await use(startModelServer())
 
 /** Runs a command of the operator on the database of a server. */
 async function admin(server: TestServer, ...args: string[]) {

@@ -1,23 +1,17 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
-import { call, type Equipped, results, startEquipped } from './equipped.ts'
+import { expect, test } from 'vitest'
+import { startModelServer } from '../support/model-server.ts'
+import { use } from '../support/use.ts'
+import { call, results, startEquipped } from './equipped.ts'
 
+const other = await use(startModelServer())
 /** Images in tool results, in the form of each API (the MCP server's tool `show` answers with a png). */
-
-let equipped: Equipped
-let other: ModelServer
-beforeAll(async () => {
-  other = await startModelServer()
-  equipped = await startEquipped({
+const equipped = await use(
+  startEquipped({
     ...{ OPENAI_RESPONSES_BASE_URL: other.baseUrl, OPENAI_API_KEY: 'test-key' },
     ...{ ANTHROPIC_BASE_URL: other.baseUrl, ANTHROPIC_API_KEY: 'test-key' },
     ...{ GOOGLE_BASE_URL: other.baseUrl, GOOGLE_GENERATIVE_AI_API_KEY: 'test-key' },
-  })
-})
-afterAll(async () => {
-  await equipped[Symbol.asyncDispose]()
-  await other.close()
-})
+  }),
+)
 
 type Event = Record<string, unknown> & { type?: string }
 const stream = (...events: Event[]) => ({

@@ -1,17 +1,16 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type ByteServer, type Bytes, startByteServer } from '../support/byte-server.ts'
+import { describe, expect, it } from 'vitest'
+import { type Bytes, startByteServer } from '../support/byte-server.ts'
 import { request } from '../support/rest.ts'
-import { type Equipped, results, startEquipped, told } from './equipped.ts'
+import { use } from '../support/use.ts'
+import { results, startEquipped, told } from './equipped.ts'
 import { followed } from './lab.ts'
 
 // Whole runs with the three APIs that provider packages read, against a server that writes exact bytes.
 
-let server: ByteServer
-let equipped: Equipped
-beforeAll(async () => {
-  server = await startByteServer()
-  const { origin } = server
-  equipped = await startEquipped({
+const server = await use(startByteServer())
+const { origin } = server
+const equipped = await use(
+  startEquipped({
     ...{
       MODEL_RETRIES: '2',
       ANTHROPIC_API_KEY: 'key-a',
@@ -19,12 +18,8 @@ beforeAll(async () => {
       GOOGLE_GENERATIVE_AI_API_KEY: 'key-g',
     },
     ...{ ANTHROPIC_BASE_URL: origin, OPENAI_RESPONSES_BASE_URL: `${origin}/v1`, GOOGLE_BASE_URL: origin },
-  })
-})
-afterAll(async () => {
-  await equipped[Symbol.asyncDispose]()
-  await server[Symbol.asyncDispose]()
-})
+  }),
+)
 
 const event = (value: { type: string; [name: string]: unknown }) =>
   `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`

@@ -7,8 +7,7 @@ import { startServer } from '../support/server.ts'
 test('a run that exceeds MAX_RUN_BYTES for all runs fails with too_large, and others continue', async () => {
   const model = await startModelServer()
   await using server = await startServer({
-    OPENAI_BASE_URL: model.baseUrl,
-    DEFAULT_MODEL: 'compatible/test',
+    ...model.env,
     MAX_RUN_BYTES: `${1024 * 1024}`,
   })
   const body = { name: 'Ada', systemPrompt: 'S' }

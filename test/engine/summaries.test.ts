@@ -1,26 +1,22 @@
 import type { LanguageModelV4Message } from '@ai-sdk/provider'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import type { ExecutionEvent, MessageData } from '../../src/executions/engine/events/events.ts'
 import { summaryMessage } from '../../src/executions/engine/run/history.ts'
 import { shorten, sizeOf } from '../../src/executions/engine/run/shorten.ts'
 import { graphql } from '../graphql/support.ts'
 import { type ModelRequest, questionOf } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { call, type Equipped, offered, startEquipped, told } from './equipped.ts'
-import { addTurns, createAgent, ended, followed, type Lab, startLab } from './lab.ts'
+import { use } from '../support/use.ts'
+import { call, offered, startEquipped, told } from './equipped.ts'
+import { addTurns, createAgent, ended, followed, startLab } from './lab.ts'
 
 // Summaries of earlier turns that do not fit (contract-2.md section 2.7). The history has room for 2,400 bytes, which
 // is three turns of `turn`.
 
 const ENV = { MAX_HISTORY_TOKENS: '600', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1', MODEL_RETRIES: '0' }
 
-let equipped: Equipped
-let lab: Lab
-beforeAll(async () => {
-  equipped = await startEquipped(ENV)
-  lab = equipped.lab
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped(ENV))
+const lab = equipped.lab
 
 const FILL = 'x'.repeat(300)
 const question = (number: number) => `Question ${number} ${FILL}`

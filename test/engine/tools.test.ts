@@ -1,17 +1,13 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { event, type Reply } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
-import { call, createMcp, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
+import { use } from '../support/use.ts'
+import { call, createMcp, offered, results, startEquipped, told } from './equipped.ts'
 import { violations } from './invariants.ts'
-import { ended, type Lab } from './lab.ts'
+import { ended } from './lab.ts'
 
-let equipped: Equipped
-let lab: Lab
-beforeAll(async () => {
-  equipped = await startEquipped()
-  lab = equipped.lab
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped())
+const lab = equipped.lab
 beforeEach(() => {
   equipped.mcp.hold = Promise.resolve()
 })

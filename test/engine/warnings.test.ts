@@ -1,18 +1,14 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { EngineDeps } from '../../src/executions/engine/engine.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { request } from '../support/rest.ts'
+import { use } from '../support/use.ts'
 import { call, type Equipped, startEquipped, told } from './equipped.ts'
 import { storedEvents, violations } from './invariants.ts'
-import { ended, followed, type Lab, PLAIN } from './lab.ts'
+import { ended, followed, PLAIN } from './lab.ts'
 
-let equipped: Equipped
-let lab: Lab
-beforeAll(async () => {
-  equipped = await startEquipped({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
-  lab = equipped.lab
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }))
+const lab = equipped.lab
 
 /** Opens the tools of a run, and adds a number of warnings. */
 const warning =

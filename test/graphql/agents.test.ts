@@ -1,17 +1,11 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { describe, expect, test } from 'vitest'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { callerOf, graphql, refusal } from './support.ts'
 
-let server: TestServer
-let member: Member
-let foreigner: Member
-
-beforeAll(async () => {
-  server = await startServer()
-  member = await server.member()
-  foreigner = await server.member({ organization: 'Elsewhere' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const member = await server.member()
+const foreigner = await server.member({ organization: 'Elsewhere' })
 
 const LISTED = `id name slug role systemPrompt visibility organizationId userId model description tags category image color
   initialGreeting skillIds mcpInstanceIds mcpTypes subagentIds allowedTools disallowedTools advanced_tools maxTurns

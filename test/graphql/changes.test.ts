@@ -1,18 +1,13 @@
 import { once } from 'node:events'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
 import { stalled, unread } from '../support/unread.ts'
+import { use } from '../support/use.ts'
 import { callerOf, graphql, subscribe } from './support.ts'
 
-let server: TestServer
-let ann: Member
-
-beforeAll(async () => {
-  server = await startServer()
-  ann = await server.member()
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const ann = await server.member()
 
 /** Resolves when the next subscriber listens to changes. */
 function listening(): Promise<void> {

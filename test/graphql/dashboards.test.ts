@@ -1,18 +1,12 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
-import { fill, type Hubs } from './many.ts'
+import { describe, expect, test } from 'vitest'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
+import { fill } from './many.ts'
 import { graphql } from './support.ts'
 
-let server: TestServer
-let member: Member
-let hubs: Hubs
-
-beforeAll(async () => {
-  server = await startServer()
-  member = await server.member({ organization: 'Many' })
-  hubs = await fill(server, member)
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const member = await server.member({ organization: 'Many' })
+const hubs = await fill(server, member)
 
 /** Documents as people and their clients write them: with default arguments, fragments, aliases, `__typename`. */
 const dashboards: Record<string, string> = {

@@ -1,34 +1,22 @@
 import { type ExecutionResult, parse, subscribe as run } from 'graphql'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import type { ExecutionEvent } from '../../src/executions/engine/events/events.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startModelServer } from '../support/model-server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { callerOf, graphql, post, refusal, subscribe } from './support.ts'
 
-let server: TestServer
-let model: ModelServer
-let member: Member
-let foreigner: Member
-let agentId: string
-
-beforeAll(async () => {
-  model = await startModelServer()
-  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
-  server = await startServer(env, { clock: tickingClock() })
-  member = await server.member()
-  foreigner = await server.member({ organization: 'Elsewhere' })
-  agentId = await createAgent()
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env, { clock: tickingClock() }))
+const member = await server.member()
+const foreigner = await server.member({ organization: 'Elsewhere' })
 
 const createAgent = async (visibility: 'private' | 'organization' | 'public' = 'organization', token = server.token) =>
   (await callerOf(server, token).agents.create({ name: 'Ada', systemPrompt: 'secret prompt', visibility })).id
+const agentId: string = await createAgent()
 
 const EXECUTE = `mutation ($input: ExecuteAgentInput!) {
   executeAgent(input: $input) { executionId chatId sessionId status result execution { id status result message } }

@@ -1,21 +1,17 @@
 import { getIntrospectionQuery, parse } from 'graphql'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { checkLimits, LIMITS } from '../../src/graphql/limits.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { stopClock } from '../support/clock.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { hostile } from './hostile.ts'
 import { callerOf, graphql, post } from './support.ts'
 
-let server: TestServer
-
-beforeAll(async () => {
-  // The server records the last use of a token once a minute; here no minute passes.
-  server = await startServer({}, { clock: stopClock(new Date().toISOString()) })
-  // Records the first use of the token.
-  await graphql(server, '{ __typename }')
-})
-afterAll(() => server[Symbol.asyncDispose]())
+// The server records the last use of a token once a minute; here no minute passes.
+const server = await use(startServer({}, { clock: stopClock(new Date().toISOString()) }))
+// Records the first use of the token.
+await graphql(server, '{ __typename }')
 
 const GRAPHQL = { headers: { Accept: 'application/graphql-response+json' } }
 

@@ -1,39 +1,32 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { stopClock } from '../support/clock.ts'
 import { ROOTS } from '../support/graphql-api.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
-import { fill, type Hubs } from './many.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
+import { fill } from './many.ts'
 import { graphql } from './support.ts'
 
-let server: TestServer
-let ann: Member
-let ids: Record<string, string>
-let hubs: Hubs
-
-beforeAll(async () => {
-  // The server records the last use of a token once a minute; here no minute passes.
-  server = await startServer({}, { clock: stopClock(new Date().toISOString()) })
-  ann = await server.member({ organization: 'Known', role: 'owner' })
-  hubs = await fill(server, ann)
-  const { db } = server.service.deps
-  const where = { organizationId: ann.organizationId }
-  const first = async (find: Promise<{ id: string } | null>) => (await find)!.id
-  ids = {
-    ...hubs,
-    Approval: await first(db.approval.findFirst({ where })),
-    Key: ann.tokenId,
-    Mcp: await first(db.mcpServer.findFirst({ where })),
-    Media: await first(db.media.findFirst({ where })),
-    Message: await first(db.message.findFirst({ where })),
-    Organization: ann.organizationId,
-    Skill: await first(db.skill.findFirst({ where })),
-    User: ann.userId,
-  }
-  // These are no nodes.
-  delete ids.few
-  delete ids.Webhook
-})
-afterAll(() => server[Symbol.asyncDispose]())
+// The server records the last use of a token once a minute; here no minute passes.
+const server = await use(startServer({}, { clock: stopClock(new Date().toISOString()) }))
+const ann = await server.member({ organization: 'Known', role: 'owner' })
+const hubs = await fill(server, ann)
+const { db } = server.service.deps
+const where = { organizationId: ann.organizationId }
+const first = async (find: Promise<{ id: string } | null>) => (await find)!.id
+const ids: Record<string, string> = {
+  ...hubs,
+  Approval: await first(db.approval.findFirst({ where })),
+  Key: ann.tokenId,
+  Mcp: await first(db.mcpServer.findFirst({ where })),
+  Media: await first(db.media.findFirst({ where })),
+  Message: await first(db.message.findFirst({ where })),
+  Organization: ann.organizationId,
+  Skill: await first(db.skill.findFirst({ where })),
+  User: ann.userId,
+}
+// These are no nodes.
+delete ids.few
+delete ids.Webhook
 
 const NODE = 'query ($id: ID!) { node(id: $id) { __typename id } }'
 const ask = (text: string, variables: object, member = ann) => graphql(server, text, { ...variables }, member)

@@ -3,17 +3,13 @@ import { createHash } from 'node:crypto'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { auditServer } from 'graphql-http'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { newToken } from '../../src/lib/token.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { graphql, post } from './support.ts'
 
-let server: TestServer
-
-beforeAll(async () => {
-  server = await startServer()
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
 
 const QUERY = '{ agents { totalCount } }'
 

@@ -13,27 +13,21 @@ import {
   isNonNullType,
   type OperationTypeNode,
 } from 'graphql'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { covers, type Scope } from '../../src/auth/scopes.ts'
 import { extensionsOf } from '../../src/graphql/builder.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { guard } from '../../src/graphql/scopes.ts'
 import { appRouter } from '../../src/router.ts'
 import { sample } from '../support/sample.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { callerOf, graphql, subscribe } from './support.ts'
 
-let server: TestServer
-let agentId: string
-let executionId: string
-
-beforeAll(async () => {
-  server = await startServer()
-  const caller = callerOf(server)
-  agentId = (await caller.agents.create({ name: 'Ada', systemPrompt: 'secret prompt' })).id
-  executionId = (await caller.agents.execute({ id: agentId, message: 'hi' })).executionId
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const caller = callerOf(server)
+const agentId: string = (await caller.agents.create({ name: 'Ada', systemPrompt: 'secret prompt' })).id
+const executionId = (await caller.agents.execute({ id: agentId, message: 'hi' })).executionId
 
 const PROCEDURES = appRouter._def.procedures as unknown as Record<string, unknown>
 

@@ -10,31 +10,24 @@ import {
   isObjectType,
   parse,
 } from 'graphql'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { checkLimits } from '../../src/graphql/limits.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { newId } from '../../src/lib/id.ts'
 import { stopClock } from '../support/clock.ts'
 import { walksOf } from '../support/plan.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { fill, type Hubs, MANY } from './many.ts'
 import { graphql } from './support.ts'
 
-let server: TestServer
-let member: Member
-let admin: Member
-let hubs: Hubs & { few: string }
-
-beforeAll(async () => {
-  server = await startServer({}, { clock: stopClock(new Date().toISOString()) })
-  // A member, because the visibility rules of a member need more tables.
-  member = await server.member({ organization: 'Many' })
-  hubs = await fill(server, member)
-  admin = await server.member({ organization: 'Many', role: 'admin' })
-  // Records the first use of the token. No further one follows, because no minute passes.
-  for (const who of [member, admin]) await graphql(server, '{ __typename }', {}, who)
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({}, { clock: stopClock(new Date().toISOString()) }))
+// A member, because the visibility rules of a member need more tables.
+const member = await server.member({ organization: 'Many' })
+const hubs = await fill(server, member)
+const admin = await server.member({ organization: 'Many', role: 'admin' })
+// Records the first use of the token. No further one follows, because no minute passes.
+for (const who of [member, admin]) await graphql(server, '{ __typename }', {}, who)
 
 type Field = GraphQLField<unknown, unknown>
 

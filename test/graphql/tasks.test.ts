@@ -1,16 +1,12 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
 import { createTrigger, dropTrigger } from '../support/trigger.ts'
+import { use } from '../support/use.ts'
 import { graphql } from './support.ts'
 
-let server: TestServer
-let ann: Member
-beforeAll(async () => {
-  server = await startServer()
-  ann = await server.member()
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const ann = await server.member()
 
 const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
 type Status = (typeof STATUSES)[number]

@@ -1,19 +1,15 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { rangeOf } from '../../src/http/media.ts'
 import { everything, type Ids, inputWith } from '../security/fixtures.ts'
 import { apis, expectError, procedures } from '../support/api.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /** Conditional requests, Idempotency-Key on PATCH and DELETE, compression and ranges. */
 
-let server: TestServer
-let member: Member
-beforeAll(async () => {
-  server = await startServer()
-  member = await server.member({ role: 'owner' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const member = await server.member({ role: 'owner' })
 
 const call = (method: string, path: string, headers: Record<string, string> = {}, body?: unknown) =>
   request(server, method, path, { token: member.token, headers, ...(body !== undefined && { body }) })

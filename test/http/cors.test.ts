@@ -1,11 +1,8 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startServer, type TestServer } from '../support/server.ts'
+import { expect, test } from 'vitest'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let server: TestServer
-beforeAll(async () => {
-  server = await startServer({ CORS_ORIGINS: 'https://app.example' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({ CORS_ORIGINS: 'https://app.example' }))
 
 const preflight = (origin: string, headers?: string) =>
   fetch(`${server.url}/api/v1/agents`, {

@@ -1,13 +1,10 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let server: TestServer
-beforeAll(async () => {
-  server = await startServer({ RATE_LIMIT: '600/60' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({ RATE_LIMIT: '600/60' }))
 
 const get = (path: string) => request(server, 'GET', path, { token: null })
 

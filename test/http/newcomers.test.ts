@@ -3,24 +3,21 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { createLog } from '../../src/lib/log.ts'
 import { readSettings } from '../../src/settings.ts'
 import { startService } from '../../src/start.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /** Mistakes of a newcomer: the answer to each one is a sentence with the remedy. */
 
-let server: TestServer
-let agentId: string
-beforeAll(async () => {
-  server = await startServer()
-  const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
-  agentId = (await request(server, 'POST', '/api/v1/agents', { body })).body.id
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const agentId: string = (
+  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })
+).body.id
 
 const ada = { name: 'Ada', systemPrompt: 'You are Ada.' }
 type Options = Parameters<typeof request>[3]

@@ -1,27 +1,18 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { sendWelcome } from '../../src/http/welcome.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /** The page for a browser on paths without an API (contract-2.md section 1.21). */
 
-let server: TestServer
+const server = await use(startServer({ TOKEN_PREFIX: 'td' }))
 /** The same answers with and without a built console. */
-let withConsole: Server
-let withoutConsole: Server
-beforeAll(async () => {
-  server = await startServer({ TOKEN_PREFIX: 'td' })
-  withConsole = await welcomes(true)
-  withoutConsole = await welcomes(false)
-})
-afterAll(async () => {
-  withConsole.close()
-  withoutConsole.close()
-  await server[Symbol.asyncDispose]()
-})
+const withConsole = await use(welcomes(true))
+const withoutConsole = await use(welcomes(false))
 
 async function welcomes(hasConsole: boolean): Promise<Server> {
   const { settings } = server.service.deps

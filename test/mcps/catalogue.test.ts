@@ -1,32 +1,24 @@
 import { writeFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { readSettings } from '../../src/settings.ts'
+import { createFolder } from '../support/folder.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /** MCP servers by type (contract-2.md section 1.16). */
 
 const WIKI = { mcpType: 'wiki', name: 'Our wiki', url: 'https://wiki.example.com/mcp', auth: 'bearer' }
 const LINEAR = { mcpType: 'linear', name: 'Linear (proxy)', url: 'https://proxy.example.com/linear', auth: 'none' }
 
-let folder: string
-let server: TestServer
 const catalogue = (content: string): string => {
   const path = join(folder, `${crypto.randomUUID()}.json`)
   writeFileSync(path, content)
   return path
 }
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'muster-catalogue-'))
-  server = await startServer({ MCP_CATALOGUE: catalogue(JSON.stringify({ types: [WIKI, LINEAR] })) })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await rm(folder, { recursive: true })
-})
+const { path: folder } = await use(createFolder())
+const server = await use(startServer({ MCP_CATALOGUE: catalogue(JSON.stringify({ types: [WIKI, LINEAR] })) }))
 
 const create = async (body: object) => request(server, 'POST', '/api/v1/mcps', { body: { name: 'M', ...body } })
 

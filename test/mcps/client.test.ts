@@ -1,12 +1,9 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { use } from '../support/use.ts'
 
-let mcp: McpTestServer
-beforeAll(async () => {
-  mcp = await startMcpServer()
-})
-afterAll(() => mcp[Symbol.asyncDispose]())
+const mcp = await use(startMcpServer())
 
 const signal = new AbortController().signal
 const TRANSPORTS = ['streamable-http', 'sse'] as const

@@ -1,13 +1,12 @@
 import type { ServerResponse } from 'node:http'
 import { gzipSync } from 'node:zlib'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
 import {
   type Answer,
   calling,
   drip,
   envelope,
-  type HostileMcp,
   JSON_TYPE,
   MEBIBYTE,
   type Message,
@@ -17,18 +16,11 @@ import {
   startHostileMcp,
   tool,
 } from '../support/hostile-mcp.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { use } from '../support/use.ts'
 
-let hostile: HostileMcp
-let good: McpTestServer
-beforeAll(async () => {
-  hostile = await startHostileMcp()
-  good = await startMcpServer()
-})
-afterAll(async () => {
-  await hostile[Symbol.asyncDispose]()
-  await good[Symbol.asyncDispose]()
-})
+const hostile = await use(startHostileMcp())
+const good = await use(startMcpServer())
 
 const signal = new AbortController().signal
 const connect = (url = hostile.url, toolTimeout = 20_000, secrets: string[] = []) =>

@@ -1,19 +1,15 @@
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { McpConfig } from '../../src/lib/mcp-config.ts'
 import { secretsOf } from '../../src/mcps/declared-secrets.ts'
 import { createOperatorServers } from '../../src/mcps/operator.ts'
 import { readSettings, SettingsError } from '../../src/settings.ts'
 import { createFolder } from '../support/folder.ts'
+import { use } from '../support/use.ts'
 
 /** The file of MCP_CONFIG (contract-2.md section 2.12). */
-
-let folder: Awaited<ReturnType<typeof createFolder>>
-beforeAll(async () => {
-  folder = await createFolder()
-})
-afterAll(() => folder[Symbol.asyncDispose]())
+const folder = await use(createFolder())
 
 function configured(content: unknown) {
   const path = join(folder.path, 'mcp.json')

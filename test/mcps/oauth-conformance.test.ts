@@ -2,24 +2,20 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { AuthorizationNeeded } from '../../src/executions/engine/run/abort.ts'
 import * as service from '../../src/mcps/service.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { runConformance } from '../support/conformance.ts'
 import { signInTo } from '../support/oauth-mcp.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // The official conformance tests of clients, for authorization (contract-2.md section 2.13): a whole service is the client.
 
-let server: TestServer
-let ann: Member
-beforeAll(async () => {
-  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' })
-  ann = await server.member({ organization: 'Acme' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({ ALLOW_PRIVATE_NETWORK: 'true' }))
+const ann = await server.member({ organization: 'Acme' })
 
 type Context = { client_id?: string; client_secret?: string }
 

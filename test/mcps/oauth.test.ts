@@ -22,7 +22,8 @@ beforeAll(async () => {
   model = await startModelServer()
   oauth = await startOAuthMcp()
   server = await startServer({
-    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test', ALLOW_PRIVATE_NETWORK: 'true' },
+    ...model.env,
+    ALLOW_PRIVATE_NETWORK: 'true',
   })
   ann = await server.member({ organization: 'Acme' })
   bob = await server.member({ organization: 'Acme' })

@@ -1,35 +1,24 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import * as hostileMcp from '../support/hostile-mcp.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const { calling, drip, JSON_TYPE, MEBIBYTE, pour, reply, SSE_TYPE } = hostileMcp
 
-let server: TestServer
-let model: ModelServer
-let hostile: hostileMcp.HostileMcp
-let equipped: string
-let plain: string
-beforeAll(async () => {
-  model = await startModelServer()
-  hostile = await hostileMcp.startHostileMcp()
-  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' }
-  server = await startServer({ ...env, ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' })
-  const { id } = await post('/mcps', { name: 'Hostile', url: hostile.url })
-  equipped = (await post('/agents', { name: 'A', systemPrompt: 'x', mcpInstanceIds: [id] })).id
-  plain = (await post('/agents', { name: 'B', systemPrompt: 'x' })).id
-  // Calls the tool once if there is one, then says that it is done.
-  model.fallback = ({ body }) => {
-    const canCall = body.tools?.length && body.messages.at(-1)?.role !== 'tool'
-    return canCall ? { toolCalls: [{ id: 'call-1', name: 'a', input: {} }] } : { tokens: 'Done' }
-  }
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await hostile[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const hostile = await use(hostileMcp.startHostileMcp())
+const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' }
+const server = await use(startServer({ ...env, ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' }))
+const { id: mcpId } = await post('/mcps', { name: 'Hostile', url: hostile.url })
+const equipped: string = (await post('/agents', { name: 'A', systemPrompt: 'x', mcpInstanceIds: [mcpId] })).id
+const plain: string = (await post('/agents', { name: 'B', systemPrompt: 'x' })).id
+// Calls the tool once if there is one, then says that it is done.
+model.fallback = ({ body }) => {
+  const canCall = body.tools?.length && body.messages.at(-1)?.role !== 'tool'
+  return canCall ? { toolCalls: [{ id: 'call-1', name: 'a', input: {} }] } : { tokens: 'Done' }
+}
 
 async function post(path: string, body: object): Promise<any> {
   const answer = await request(server, 'POST', `/api/v1${path}`, { body })

@@ -4,30 +4,18 @@ import type { Tool, ToolUser } from '../../src/executions/engine/run/tools.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { openMcpTools } from '../../src/mcps/tools.ts'
 import { calling, type HostileMcp, startHostileMcp } from '../support/hostile-mcp.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const ALL = ['echo', 'add', 'fail', 'wait', 'much', 'show', 'headers']
 
-let server: TestServer
-let one: McpTestServer
-let two: McpTestServer
-let ann: Member
-let eve: Member
 let spaceId: string
-beforeAll(async () => {
-  one = await startMcpServer()
-  two = await startMcpServer()
-  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' })
-  ann = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Evil & Co' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await one[Symbol.asyncDispose]()
-  await two[Symbol.asyncDispose]()
-})
+const one = await use(startMcpServer())
+const two = await use(startMcpServer())
+const server = await use(startServer({ ALLOW_PRIVATE_NETWORK: 'true' }))
+const { ann, eve } = await server.people('ann', 'eve')
 beforeEach(async () => {
   const answer = await request(server, 'POST', '/api/v1/spaces', { token: ann.token, body: { name: 'S' } })
   spaceId = answer.body.id

@@ -1,25 +1,20 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { beforeAll, expect, it } from 'vitest'
 import { signedIn } from '../support/browser-session.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
 /** A chat that every member may follow. */
 let chatId: string
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
 beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
   const body = { name: 'Ada', systemPrompt: 'x' }
   const { id } = (await request(server, 'POST', '/api/v1/agents', { body })).body
   model.script({ tokens: 'Hi.' })
   const run = await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi' } })
   chatId = run.body.chatId
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
 })
 
 type Ending = (who: Member, sessionId: string) => Promise<unknown>

@@ -1,13 +1,14 @@
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { SMTPServer } from 'smtp-server'
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { movableClock } from '../support/clock.ts'
 import { ownPage, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const INVALID = 'Invalid or expired invitation'
@@ -32,20 +33,13 @@ async function startMailServer() {
   const listening = server.listen(0, '127.0.0.1')
   await once(listening, 'listening')
   const { port } = listening.address() as AddressInfo
-  return { mails, url: `smtp://127.0.0.1:${port}`, close: () => new Promise<void>((resolve) => server.close(resolve)) }
+  const url = `smtp://127.0.0.1:${port}`
+  return { mails, url, [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(resolve)) }
 }
 
 const clock = movableClock()
-let mail: Awaited<ReturnType<typeof startMailServer>>
-let server: TestServer
-beforeAll(async () => {
-  mail = await startMailServer()
-  server = await startServer({ SMTP_URL: mail.url, MAIL_FROM: 'Muster <muster@example.com>' }, { clock })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await mail.close()
-})
+const mail = await use(startMailServer())
+const server = await use(startServer({ SMTP_URL: mail.url, MAIL_FROM: 'Muster <muster@example.com>' }, { clock }))
 
 // Wrong codes of one test must not count against the next.
 beforeEach(() => server.service.deps.db.signInLimit.deleteMany({}))

@@ -1,5 +1,5 @@
 import crypto from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { networkOf } from '../../src/auth/sign-in-limits.ts'
 import { expectError } from '../support/api.ts'
 import { newLink as makeLink, setPassword, signedIn } from '../support/browser-session.ts'
@@ -7,17 +7,14 @@ import { freePort } from '../support/postgres.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { ownPage, type RequestOptions, request } from '../support/rest.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const WRONG = 'Wrong e-mail address or password'
 const PASSWORD = 'eleven blue kettles sing'
 const NEXT = 'twelve red kettles whistle'
 
-let server: TestServer
-beforeAll(async () => {
-  server = await startServer()
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
 beforeEach(() => server.service.deps.db.signInLimit.deleteMany({}))
 
 const db = () => server.service.deps.db

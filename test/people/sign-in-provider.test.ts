@@ -1,22 +1,21 @@
 import { once } from 'node:events'
 import { get } from 'node:http'
 import { type JWTPayload, SignJWT, UnsecuredJWT } from 'jose'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { roleOf, verifiedEmail } from '../../src/auth/provider-claims.ts'
 import { expectError } from '../support/api.ts'
 import { newLink, setPassword, signedIn } from '../support/browser-session.ts'
 import { movableClock } from '../support/clock.ts'
-import { type Answer, CLIENT_ID, CLIENT_SECRET, type Issuer, respond, startIssuer } from '../support/issuer.ts'
+import { type Answer, CLIENT_ID, CLIENT_SECRET, respond, startIssuer } from '../support/issuer.ts'
 import { generateKey } from '../support/oidc.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const START = '/api/auth/oidc/start'
 const PASSWORD = 'eleven blue kettles sing'
 
-let issuer: Issuer
-let server: TestServer
 const clock = movableClock()
 const settings = () => ({
   OIDC_ISSUER: issuer.issuer,
@@ -27,15 +26,9 @@ const settings = () => ({
   OIDC_ROLE_CLAIM: 'realm.groups',
   OIDC_ROLE_MAP: '{"admins": "admin", "staff": "member"}',
 })
-beforeAll(async () => {
-  issuer = await startIssuer(clock)
-  server = await startServer(settings(), { clock })
-  await server.member({ organization: 'Home', role: 'owner' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await issuer[Symbol.asyncDispose]()
-})
+const issuer = await use(startIssuer(clock))
+const server = await use(startServer(settings(), { clock }))
+await server.member({ organization: 'Home', role: 'owner' })
 beforeEach(async () => {
   Object.assign(issuer, { broken: {}, reusesCodes: false })
   await db().signInLimit.deleteMany({})

@@ -7,39 +7,26 @@ import {
   JsonRpcTransportFactory,
 } from '@a2a-js/sdk/client'
 import { LegacyJsonRpcTransport } from '@a2a-js/sdk/compat/v0_3/client'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
-import { type Receiver, startReceiver } from '../support/receiver.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { startModelServer } from '../support/model-server.ts'
+import { startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let receiver: Receiver
-let mcp: McpTestServer
-let server: TestServer
-let ann: Member
-let eve: Member
-let agent: string
-beforeAll(async () => {
-  model = await startModelServer()
-  receiver = await startReceiver()
-  mcp = await startMcpServer()
-  server = await startServer({
-    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' },
+const model = await use(startModelServer())
+const receiver = await use(startReceiver())
+const mcp = await use(startMcpServer())
+const server = await use(
+  startServer({
+    ...model.env,
     ...{ ALLOW_PRIVATE_NETWORK: 'true', PUBLIC_DIRECTORY: 'true' },
-  })
-  ann = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Other' })
-  agent = await create({ role: 'Mathematician' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-  await receiver[Symbol.asyncDispose]()
-  await mcp[Symbol.asyncDispose]()
-})
+  }),
+)
+const { ann, eve } = await server.people('ann', 'eve')
+const agent: string = await create({ role: 'Mathematician' })
 beforeEach(() => {
   model.fallback = { tokens: ['Good ', 'day.'] }
 })

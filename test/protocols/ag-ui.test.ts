@@ -1,17 +1,13 @@
 import { HttpAgent } from '@ag-ui/client'
 import { EventSchema } from '@ag-ui/core/schemas'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { createAgUiWriter } from '../../src/protocols/ag-ui/writer.ts'
 import { createPartReader, type Part } from '../../src/protocols/shared/run-parts.ts'
-import { call, type Equipped, startEquipped } from '../engine/equipped.ts'
+import { call, startEquipped } from '../engine/equipped.ts'
+import { use } from '../support/use.ts'
 
-let equipped: Equipped
-let agent: string
-beforeAll(async () => {
-  equipped = await startEquipped()
-  agent = (await equipped.agent()).id
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped())
+const agent: string = (await equipped.agent()).id
 
 const server = () => equipped.lab.server
 const model = () => equipped.lab.model

@@ -9,20 +9,16 @@ import {
   type UIMessage,
   type UIMessageChunk,
 } from 'ai'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { createChunkWriter } from '../../src/protocols/ai-sdk/writer.ts'
 import { createPartReader } from '../../src/protocols/shared/run-parts.ts'
 import type { MessageData } from '../../src/wire.ts'
-import { call, type Equipped, startEquipped } from '../engine/equipped.ts'
+import { call, startEquipped } from '../engine/equipped.ts'
 import { request } from '../support/rest.ts'
+import { use } from '../support/use.ts'
 
-let equipped: Equipped
-let agent: string
-beforeAll(async () => {
-  equipped = await startEquipped()
-  agent = (await equipped.agent()).id
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped())
+const agent: string = (await equipped.agent()).id
 
 const server = () => equipped.lab.server
 const model = () => equipped.lab.model

@@ -1,23 +1,19 @@
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // Valid and invalid messages for the MCP server and the Agent2Agent door. Each must get an answer below 500.
 
 const RUNS = Number(process.env.FUZZ_RUNS ?? 60)
 const SEED = Number(process.env.FUZZ_SEED ?? 1)
 
-let server: TestServer
-let ann: Member
-let agent: string
-beforeAll(async () => {
-  server = await startServer()
-  ann = await server.member({ role: 'owner' })
-  const body = { name: 'Ada', systemPrompt: 'x' }
-  agent = (await request(server, 'POST', '/api/v1/agents', { body, token: ann.token })).body.id
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const ann = await server.member({ role: 'owner' })
+const agent: string = (
+  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'x' }, token: ann.token })
+).body.id
 
 const text = fc.oneof(
   fc.string(),

@@ -1,17 +1,16 @@
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { beforeAll, expect, it } from 'vitest'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { CASES } from './cases.ts'
 
-let server: TestServer
 let agent: string
+const server = await use(startServer())
 beforeAll(async () => {
-  server = await startServer()
   const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
   agent = (await request(server, 'POST', '/api/v1/agents', { body })).body.id
 })
-afterAll(() => server[Symbol.asyncDispose]())
 
 const RUNS = 40
 

@@ -1,17 +1,14 @@
 import { DefaultChatTransport, readUIMessageStream, type UIMessage } from 'ai'
 import OpenAI from 'openai'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { createSubject, type Subject } from '../soak/service.ts'
 import { type Receiver, startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
+import { use } from '../support/use.ts'
 import { misfits } from './open-responses.ts'
 
 // One real process, which each test kills and restarts.
-let subject: Subject
-beforeAll(async () => {
-  subject = await createSubject({ ALLOW_PRIVATE_NETWORK: 'true' })
-})
-afterAll(() => subject?.[Symbol.asyncDispose]())
+const subject: Subject = await use(createSubject({ ALLOW_PRIVATE_NETWORK: 'true' }))
 
 /** A run with a tool call in its first step continues after a restart. An unknown tool has its result at once. */
 const STEP = { tokens: 'Wait. ', toolCalls: [{ id: 'a', name: 'unknown', input: {} }] }

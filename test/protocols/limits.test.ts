@@ -1,28 +1,24 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { newId, newTimedId } from '../../src/lib/id.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { type Asking, CASES, type Things } from './cases.ts'
 
 // The rules of the other APIs hold in the doors too.
 
-let model: ModelServer
-let server: TestServer
-let agent: string
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({
-    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test', EXECUTE_RATE_LIMIT: '3/3600' },
+const model = await use(startModelServer())
+const server = await use(
+  startServer({
+    ...model.env,
+    EXECUTE_RATE_LIMIT: '3/3600',
     ...{ CLIENT_TOOL_TIMEOUT: '1', RATE_LIMIT: '9/3600' },
-  })
-  const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
-  agent = (await request(server, 'POST', '/api/v1/agents', { body })).body.id
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+  }),
+)
+const agent: string = (
+  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })
+).body.id
 
 /** Ids of nothing. */
 const nothing = () => new Proxy({} as Things, { get: () => newId() })

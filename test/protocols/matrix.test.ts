@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { isScope, SCOPES } from '../../src/auth/scopes.ts'
 import { DOOR_ROUTES } from '../../src/http/door-routes.ts'
 import { newSortableId } from '../../src/lib/id.ts'
@@ -6,9 +6,10 @@ import { toolsByName } from '../../src/protocols/mcp/tools.ts'
 import { changesIn, everything, type Ids, inputWith, kindsOf, maker, neverWas, rowsOf } from '../security/fixtures.ts'
 import { procedures } from '../support/api.ts'
 import { takesId } from '../support/inputs.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { type Asking, CASES, type Things } from './cases.ts'
 
 /** The matrices of the other APIs, for every method of every address of the doors. */
@@ -36,20 +37,10 @@ const NEEDED: Record<string, string[]> = {
 const ADDRESSES = DOOR_ROUTES.flatMap(({ path, methods }) => Object.keys(methods).map((method) => `${method} ${path}`))
 const RUNS = Object.entries(CASES).flatMap(([name, { run }]) => (run ? [[name, run] as const] : []))
 
-let model: ModelServer
-let server: TestServer
-let ann: Member
-let own: Things
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-  ann = await server.member({ organization: 'Acme', email: 'ann@example.com' })
-  own = await everything(server, ann, 'canary-shared')
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
+const ann = await server.member({ organization: 'Acme', email: 'ann@example.com' })
+const own = await everything(server, ann, 'canary-shared')
 
 const ask = (name: string, { path, ...asking }: Asking, { token }: Pick<Member, 'token'> = ann) =>
   request(server, name.split(' ', 1)[0]!, path, { ...asking, token })

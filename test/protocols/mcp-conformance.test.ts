@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it } from 'vitest'
 import { createApp } from '../../src/app.ts'
 import { toAppError, toBody } from '../../src/errors.ts'
 import { readBody, sendJson } from '../../src/http/body.ts'
@@ -13,31 +13,24 @@ import type { Context } from '../../src/trpc.ts'
 import { createMcp } from '../engine/equipped.ts'
 import { runConformance } from '../support/conformance.ts'
 import { createFixtures } from '../support/mcp-fixtures.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // The official conformance tests: all scenarios against fixtures behind this service's handler, and the ones without fixtures
 // against /mcp itself.
 
-let model: ModelServer
-let mcp: McpTestServer
-let server: TestServer
-let ann: Member
-beforeAll(async () => {
-  model = await startModelServer()
-  mcp = await startMcpServer()
-  server = await startServer({
-    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test', ALLOW_PRIVATE_NETWORK: 'true' },
-  })
-  ann = await server.member({ organization: 'Acme' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-  await mcp[Symbol.asyncDispose]()
-})
+const model = await use(startModelServer())
+const mcp = await use(startMcpServer())
+const server = await use(
+  startServer({
+    ...model.env,
+    ALLOW_PRIVATE_NETWORK: 'true',
+  }),
+)
+const ann = await server.member({ organization: 'Acme' })
 
 /** Serves on loopback while the tests of a revision run. Returns the failed checks by scenario, null for none. */
 async function conform(listener: RequestListener, revision: string): Promise<Record<string, string[]>> {
@@ -86,7 +79,7 @@ const fixtures: RequestListener = async (req, res) => {
 const TASK_TOOLS = ['slow_compute', 'failing_job', 'confirm_delete']
 
 // Other test files of the worker share the tools.
-afterAll(() => {
+afterAll(async () => {
   for (const name of ['greet', ...TASK_TOOLS]) (toolsByName() as Map<string, Tool>).delete(name)
 })
 

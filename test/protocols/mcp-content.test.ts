@@ -1,25 +1,20 @@
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { SkillsClient } from '@modelcontextprotocol/client/ext/skills'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let server: TestServer
-let ann: Member
-let eve: Member
-let space: string
+const server = await use(startServer())
+const { ann, eve } = await server.people('ann', 'eve')
+const space: string = (await send('POST', '/spaces', { name: 'Plans', visibility: 'organization' })).id
+await send('POST', '/skills', {
+  ...{ name: 'haiku', displayName: 'Haiku', description: 'Writes a "haiku".', prompt: '# Haiku\nFive, seven, five.' },
+})
 beforeAll(async () => {
-  server = await startServer()
-  ann = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Other' })
-  space = (await send('POST', '/spaces', { name: 'Plans', visibility: 'organization' })).id
-  await send('POST', '/skills', {
-    ...{ name: 'haiku', displayName: 'Haiku', description: 'Writes a "haiku".', prompt: '# Haiku\nFive, seven, five.' },
-  })
   await write('docs/plan #1.md', '# Plan')
   await write('picture.png', Buffer.from([0x89, 0x50, 0]).toString('base64'), 'base64')
 })
-afterAll(() => server[Symbol.asyncDispose]())
 
 async function send(method: string, path: string, body: object, { token } = ann) {
   const answer = await request(server, method, `/api/v1${path}`, { body, token })

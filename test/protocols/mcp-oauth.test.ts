@@ -1,28 +1,21 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Oidc, startOidc } from '../support/oidc.ts'
+import { afterAll, describe, expect, it } from 'vitest'
+import { startOidc } from '../support/oidc.ts'
 import { freePort } from '../support/postgres.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // The MCP server with an authorization server (contract-2.md section 6.1). PUBLIC_URL is another name of the same server.
 
 const PUBLIC_URL = 'https://muster.example/base'
 
-let oidc: Oidc
-let server: Pick<TestServer, 'url' | 'token'> & { all: TestServer }
-let ann: Member
-beforeAll(async () => {
-  oidc = await startOidc()
-  const port = await freePort()
-  const env = { MCP_AUTHORIZATION_SERVER: oidc.issuer, PUBLIC_URL, ALLOWED_HOSTS: '127.0.0.1', PORT: String(port) }
-  const all = await startServer(env)
-  server = { url: `http://127.0.0.1:${port}`, token: all.token, all }
-  ann = await all.member({ organization: 'Acme', email: 'ann@example.com' })
-})
-afterAll(async () => {
-  await server.all[Symbol.asyncDispose]()
-  await oidc[Symbol.asyncDispose]()
-})
+const oidc = await use(startOidc())
+const port = await freePort()
+const env = { MCP_AUTHORIZATION_SERVER: oidc.issuer, PUBLIC_URL, ALLOWED_HOSTS: '127.0.0.1', PORT: String(port) }
+const all = await startServer(env)
+const server = { url: `http://127.0.0.1:${port}`, token: all.token, all }
+const ann = await all.member({ organization: 'Acme', email: 'ann@example.com' })
+afterAll(() => server.all[Symbol.asyncDispose]())
 
 const HEADERS = { Accept: 'application/json, text/event-stream' }
 const METADATA = `resource_metadata="${PUBLIC_URL}/.well-known/oauth-protected-resource/mcp"`

@@ -1,35 +1,30 @@
 import { Client, type ClientOptions, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const TASKS = 'io.modelcontextprotocol/tasks'
 
-let model: ModelServer
-let mcp: McpTestServer
-let server: TestServer
-let ann: Member
-let agent: string
-beforeAll(async () => {
-  model = await startModelServer()
-  mcp = await startMcpServer()
-  server = await startServer({
-    ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' },
+const model = await use(startModelServer())
+const mcp = await use(startMcpServer())
+const server = await use(
+  startServer({
+    ...model.env,
     ALLOW_PRIVATE_NETWORK: 'true',
+  }),
+)
+const ann = await server.member({ organization: 'Acme' })
+const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+const agent: string = (
+  await request(server, 'POST', '/api/v1/agents', {
+    body: { name: 'Ada', systemPrompt: 'You are Ada.', mcpInstanceIds: [mcpId] },
+    token: ann.token,
   })
-  ann = await server.member({ organization: 'Acme' })
-  const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
-  const body = { name: 'Ada', systemPrompt: 'You are Ada.', mcpInstanceIds: [mcpId] }
-  agent = (await request(server, 'POST', '/api/v1/agents', { body, token: ann.token })).body.id
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-  await mcp[Symbol.asyncDispose]()
-})
+).body.id
 beforeEach(() => {
   mcp.calls.length = 0
   model.fallback = ({ body }) =>

@@ -14,9 +14,8 @@ describe.runIf(onPostgres)('two servers', () => {
   let ann: Member
   beforeAll(async () => {
     model = await startModelServer()
-    const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
-    one = await startServer(env)
-    two = await startServer(env, { folder: one.folder })
+    one = await startServer(model.env)
+    two = await startServer(model.env, { folder: one.folder })
     ann = await one.member({ organization: 'Acme' })
   })
   afterAll(async () => {

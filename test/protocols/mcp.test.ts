@@ -1,28 +1,21 @@
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { Ajv2020 } from 'ajv/dist/2020.js'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { toolsByName } from '../../src/protocols/mcp/tools.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
-let ann: Member
-let eve: Member
-let agent: string
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-  ann = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Other' })
-  const body = { name: 'Ada', role: 'Mathematician', systemPrompt: 'You are Ada.' }
-  agent = (await request(server, 'POST', '/api/v1/agents', { body, token: ann.token })).body.id
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
+const { ann, eve } = await server.people('ann', 'eve')
+const agent: string = (
+  await request(server, 'POST', '/api/v1/agents', {
+    body: { name: 'Ada', role: 'Mathematician', systemPrompt: 'You are Ada.' },
+    token: ann.token,
+  })
+).body.id
 
 const ERAS = ['2025', '2026'] as const
 type Era = (typeof ERAS)[number]

@@ -1,27 +1,17 @@
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateText, streamText } from 'ai'
 import OpenAI, { APIError } from 'openai'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
-let ann: Member
-let eve: Member
 let agent: string
 let slug: string
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test', TRUST_PROXY: 'false' })
-  ann = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Other' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer({ ...model.env, TRUST_PROXY: 'false' }))
+const { ann, eve } = await server.people('ann', 'eve')
 beforeEach(async () => {
   const made = await create()
   agent = made.id

@@ -1,23 +1,18 @@
 import { createOpenResponses } from '@ai-sdk/open-responses'
 import { generateText, streamText } from 'ai'
 import OpenAI from 'openai'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { call, type Equipped, startEquipped } from '../engine/equipped.ts'
+import { describe, expect, it } from 'vitest'
+import { call, startEquipped } from '../engine/equipped.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { misfit, misfits } from './open-responses.ts'
 
-let equipped: Equipped
-let agent: string
-let eve: Member
-beforeAll(async () => {
-  equipped = await startEquipped()
-  agent = (await equipped.agent()).id
-  eve = await server().member({ organization: 'Other' })
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped())
+const agent: string = (await equipped.agent()).id
 
 const server = () => equipped.lab.server
+const eve: Member = await server().member({ organization: 'Other' })
 const model = () => equipped.lab.model
 
 const clientOf = (token = server().token) =>

@@ -1,28 +1,20 @@
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { createAgentCache } from '../../src/agents/agent-cache.ts'
 import type { Prisma } from '../../src/db/client.ts'
 import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
 import { together } from '../support/together.ts'
+import { use } from '../support/use.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
 
-let server: TestServer
-let ann: Member
-let ben: Member
-let eve: Member
-beforeAll(async () => {
-  server = await startServer({}, { clock })
-  ann = await server.member({ organization: 'Acme' })
-  ben = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Evil & Co' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({}, { clock }))
+const { ann, ben, eve } = await server.people('ann', 'ben', 'eve')
 
 type Body = Record<string, unknown>
 const call = (method: string, path: string, { token }: Pick<Member, 'token'> = ann, body?: Body): Promise<Answer> =>

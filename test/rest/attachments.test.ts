@@ -1,24 +1,18 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { APIS, type Api, apis, expectError } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import type { Answer } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
 import { overtaken, together } from '../support/together.ts'
+import { use } from '../support/use.ts'
 
 // Skills and MCP servers on agents and spaces: contract.md sections 3, 6 and 7.
 
 let now = Date.parse('2026-01-01T00:00:00Z')
-let server: TestServer
-const people = {} as Record<'ann' | 'ben' | 'eve', Member>
+const server = await use(startServer({}, { clock: { now: () => new Date(now) } }))
+const people = await server.people('ann', 'ben', 'eve')
 type Who = keyof typeof people
-beforeAll(async () => {
-  server = await startServer({}, { clock: { now: () => new Date(now) } })
-  people.ann = await server.member({ organization: 'Acme' })
-  people.ben = await server.member({ organization: 'Acme' })
-  people.eve = await server.member({ organization: 'Other', role: 'owner' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
 
 type Fields = Record<string, unknown>
 const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>

@@ -1,32 +1,25 @@
 import { Readable } from 'node:stream'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { audit } from '../../src/auth/audit.ts'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 
-let server: TestServer
-let ann: Member
-let ben: Member
-let eve: Member
-let agentId: string
-beforeAll(async () => {
-  server = await startServer()
-  ann = await server.member({ organization: 'Acme', email: 'ann@example.com', role: 'admin' })
-  ben = await server.member({ organization: 'Acme', email: 'ben@example.com' })
-  eve = await server.member({ organization: 'Evil', email: 'eve@example.com', role: 'owner' })
-  const created = await request(server, 'POST', '/api/v1/agents', {
-    body: { name: 'A', systemPrompt: 'x' },
-    token: ben.token,
-    headers: { 'X-Request-Id': 'the-request' },
-  })
-  agentId = created.body.id
-  await request(server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { name: 'B' }, token: ann.token })
+const server = await use(startServer())
+const ann = await server.member({ organization: 'Acme', email: 'ann@example.com', role: 'admin' })
+const ben = await server.member({ organization: 'Acme', email: 'ben@example.com' })
+const eve = await server.member({ organization: 'Evil', email: 'eve@example.com', role: 'owner' })
+const created = await request(server, 'POST', '/api/v1/agents', {
+  body: { name: 'A', systemPrompt: 'x' },
+  token: ben.token,
+  headers: { 'X-Request-Id': 'the-request' },
 })
-afterAll(() => server[Symbol.asyncDispose]())
+const agentId: string = created.body.id
+await request(server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { name: 'B' }, token: ann.token })
 
 const list = async (query = '', { token }: Member = ann) =>
   (await request(server, 'GET', `/api/v1/audit${query}`, { token })).body

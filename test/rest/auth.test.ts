@@ -2,14 +2,15 @@ import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { createActors } from '../../src/auth/actors.ts'
 import type { Db } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { type Answer, credentialsOf, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const MISSING = 'Authorization header required'
 const FORMAT = 'Invalid token format. Token must start with mst_'
@@ -19,13 +20,8 @@ const FORBIDDEN = "You don't have permission to access this resource"
 let now = new Date('2026-01-01T00:00:00Z')
 const clock = { now: () => now }
 
-let server: TestServer
-let port: number
-beforeAll(async () => {
-  server = await startServer({}, { clock })
-  port = Number(new URL(server.url).port)
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({}, { clock }))
+const port = Number(new URL(server.url).port)
 
 const revoke = ({ tokenId, token }: Member) => request(server, 'DELETE', `/api/v1/keys/${tokenId}`, { token })
 

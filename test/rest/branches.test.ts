@@ -1,24 +1,17 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { expectError } from '../support/api.ts'
 import type { Reply } from '../support/model-replies.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
-let agent: string
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-  const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
-  agent = (await request(server, 'POST', '/api/v1/agents', { body })).body.id
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
+const agent: string = (
+  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })
+).body.id
 
 type Fields = Record<string, unknown>
 type Options = { token?: string; headers?: Record<string, string> }

@@ -1,39 +1,27 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { createClient } from '../../src/sdk/index.ts'
 import { createMcp } from '../engine/equipped.ts'
 import { subscribe } from '../graphql/support.ts'
 import { expectError } from '../support/api.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 type Event = { event: string; data: any }
 
-let server: TestServer
-let model: ModelServer
-let mcp: McpTestServer
-let ann: Member
-let bob: Member
-let eve: Member
-beforeAll(async () => {
-  model = await startModelServer()
-  mcp = await startMcpServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' })
-  ann = await server.member()
-  bob = await server.member()
-  eve = await server.member({ organization: 'Elsewhere', role: 'owner' })
-  model.fallback = ({ body }) =>
-    body.messages.at(-1)?.role === 'tool'
-      ? { tokens: 'Done.' }
-      : { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-  await mcp[Symbol.asyncDispose]()
-})
+const model = await use(startModelServer())
+const mcp = await use(startMcpServer())
+const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' }))
+const ann = await server.member()
+const bob = await server.member()
+const eve = await server.member({ organization: 'Elsewhere', role: 'owner' })
+model.fallback = ({ body }) =>
+  body.messages.at(-1)?.role === 'tool'
+    ? { tokens: 'Done.' }
+    : { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }
 
 type Caller = { token: string }
 const call = async (method: string, path: string, { token }: Caller, body?: object) =>

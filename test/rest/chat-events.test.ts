@@ -1,27 +1,17 @@
 import { connect } from 'node:net'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { createClient } from '../../src/sdk/index.ts'
 import { subscribe } from '../graphql/support.ts'
 import { expectError } from '../support/api.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 import { type EventStream, openStream, type StreamEvent } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
-let agent: string
-const env = () => ({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer(env())
-  agent = await create(server)
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
 
 type Server = Pick<TestServer, 'url' | 'token'>
 type Fields = Record<string, unknown>
@@ -33,6 +23,7 @@ const post = async (path: string, body: Fields, at: Server = server) => {
 }
 const create = async (at: Server): Promise<string> =>
   (await post('/agents', { name: 'Ada', systemPrompt: 'You are Ada.' }, at)).id
+const agent: string = await create(server)
 const open = async (at: Server = server, agentId = agent): Promise<string> => (await post('/chats', { agentId }, at)).id
 const send = (chat: string, fields: Fields, at: Server = server) => post(`/chats/${chat}/messages`, fields, at)
 
@@ -233,7 +224,7 @@ describe('the events of a chat', () => {
   })
 
   it('resume after a restart of the server in the middle of an answer', async () => {
-    const first = await startServer({ ...env(), DRAIN_TIMEOUT: '0.1' })
+    const first = await startServer({ ...model.env, DRAIN_TIMEOUT: '0.1' })
     const { token, folder, databaseEnv } = first
     await using cleanup = new AsyncDisposableStack()
     cleanup.defer(() => first[Symbol.asyncDispose]())
@@ -244,7 +235,7 @@ describe('the events of a chat', () => {
     gate(0)
     const [last] = (await until(stream, ({ data }) => data.delta)).slice(-1)
     await first.service.stop()
-    const second = await startServer({ ...env(), ...databaseEnv }, { folder })
+    const second = await startServer({ ...model.env, ...databaseEnv }, { folder })
     cleanup.defer(() => second[Symbol.asyncDispose]())
     await using resumed = await follow(chat, last!.lastEventId, { url: second.url, token })
     const events = (await until(resumed, ({ event }) => event === 'error')).filter(({ event }) => event !== 'status')
@@ -253,7 +244,7 @@ describe('the events of a chat', () => {
   })
 
   it.runIf(onPostgres)('include those of runs on other servers', async () => {
-    await using other = await startServer({ ...env(), ...server.databaseEnv })
+    await using other = await startServer({ ...model.env, ...server.databaseEnv })
     const at = { url: other.url, token: server.token }
     const chat = await open()
     await using stream = await follow(chat)

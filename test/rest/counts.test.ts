@@ -1,14 +1,18 @@
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // Totals are counted in another way than pages are found (src/db/counting.ts). Both must cover the same rows.
 
-let server: TestServer
-const people = {} as Record<'ann' | 'ben' | 'olga', Member>
+const server = await use(startServer())
+const people = {
+  ...(await server.people('ann', 'ben')),
+  olga: await server.member({ organization: 'Acme', role: 'admin' }),
+}
 type Who = keyof typeof people
 
 async function call(who: Who, method: string, path: string, body?: object) {
@@ -19,10 +23,6 @@ async function call(who: Who, method: string, path: string, body?: object) {
 
 /** One row of each kind by each person for every reason to hide it, and a run in every combination. */
 beforeAll(async () => {
-  server = await startServer()
-  people.ann = await server.member({ organization: 'Acme' })
-  people.ben = await server.member({ organization: 'Acme' })
-  people.olga = await server.member({ organization: 'Acme', role: 'admin' })
   const stranger = await server.member({ organization: 'Other' })
   const abroad = { name: 'Away', systemPrompt: 'x', visibility: 'public' }
   const foreign = await request(server, 'POST', '/api/v1/agents', { token: stranger.token, body: abroad })
@@ -52,7 +52,6 @@ beforeAll(async () => {
   const live = { status: { in: ['pending' as const, 'running' as const] } }
   await vi.waitUntil(async () => !(await server.service.deps.db.execution.count({ where: live })), 15_000)
 })
-afterAll(() => server[Symbol.asyncDispose]())
 
 describe.each<Who>(['ann', 'ben', 'olga'])('totals for %s', (who) => {
   it.each([

@@ -3,23 +3,19 @@ import { request as httpRequest } from 'node:http'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it } from 'vitest'
 import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let server: TestServer
-let agentId: string
-beforeAll(async () => {
-  server = await startServer()
-  agentId = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body.id
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
 afterEach(async () => {
   expect((await request(server, 'GET', '/api/v1/agents?limit=1')).status).toBe(200)
 })
 
 const valid = { name: 'Ada', systemPrompt: 'You are Ada.' }
+const agentId: string = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body.id
 const VISIBILITY = 'Invalid visibility value. Must be: private, organization, public, or unlisted'
 const STATUS = 'Invalid status. Must be: pending, running, completed, failed, cancelled'
 const missing = (field: string) => `Missing required field: ${field}`

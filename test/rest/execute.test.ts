@@ -1,28 +1,16 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import type { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
 import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
-let ann: Member
-let ben: Member
-let eve: Member
 let agent: string
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-  ann = await server.member({ organization: 'Acme' })
-  ben = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Other' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
+const { ann, ben, eve } = await server.people('ann', 'ben', 'eve')
 beforeEach(async () => {
   agent = await create()
 })

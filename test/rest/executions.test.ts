@@ -1,40 +1,24 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import type { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
 import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { chainBelow } from '../support/chain.ts'
 import { tickingClock } from '../support/clock.ts'
-import { type ModelServer, questionOf, startModelServer } from '../support/model-server.ts'
+import { questionOf, startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
 import { createTrigger, dropTrigger } from '../support/trigger.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const NOT_FOUND = 'Execution not found'
 
-let model: ModelServer
-let server: TestServer
-let ann: Member
-let ben: Member
-let admin: Member
-let eve: Member
-let agent: string
-beforeAll(async () => {
-  model = await startModelServer()
-  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
-  server = await startServer(env, { clock: tickingClock() })
-  ann = await server.member({ organization: 'Acme' })
-  ben = await server.member({ organization: 'Acme' })
-  admin = await server.member({ organization: 'Acme', role: 'admin' })
-  eve = await server.member({ organization: 'Other' })
-  agent = await create()
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env, { clock: tickingClock() }))
+const { ann, ben, admin, eve } = await server.people('ann', 'ben', 'admin', 'eve')
+const agent: string = await create()
 
 type Fields = Record<string, unknown>
 

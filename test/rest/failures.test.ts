@@ -6,27 +6,24 @@ import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { createFolder } from '../support/folder.ts'
 import { event, type Reply } from '../support/model-replies.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { postgresEnv } from '../support/postgres.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const KEY = 'canary-key-6f0d3b8e'
 const UNAVAILABLE = 'Service temporarily unavailable. Please retry.'
 const BUSY = 'Rate limit exceeded. Retry after 60 seconds.'
 
-let model: ModelServer
 const env = (more: Record<string, string> = {}) => ({
   OPENAI_BASE_URL: model.baseUrl,
   OPENAI_API_KEY: KEY,
   DEFAULT_MODEL: 'compatible/test',
   ...more,
 })
-beforeAll(async () => {
-  model = await startModelServer()
-})
-afterAll(() => model.close())
+const model = await use(startModelServer())
 
 type Server = Pick<TestServer, 'url' | 'token'>
 

@@ -1,25 +1,18 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { graphql } from '../graphql/support.ts'
 import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
 import { createTrigger, dropTrigger } from '../support/trigger.ts'
+import { use } from '../support/use.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
 
-let server: TestServer
-let ann: Member
-let ben: Member
-let boss: Member
-beforeAll(async () => {
-  server = await startServer({}, { clock })
-  ann = await server.member({ organization: 'Acme' })
-  ben = await server.member({ organization: 'Acme' })
-  boss = await server.member({ organization: 'Acme', role: 'admin' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({}, { clock }))
+const { ann, ben } = await server.people('ann', 'ben')
+const boss = await server.member({ organization: 'Acme', role: 'admin' })
 
 type Fields = Record<string, unknown>
 const MIB = 1024 * 1024

@@ -1,15 +1,16 @@
 import fc, { type Arbitrary } from 'fast-check'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { oas31 } from 'zod-openapi'
 import { DOOR_ROUTES } from '../../src/http/door-routes.ts'
-import { everything, type Ids, type Kind, kindsOf, neverWas } from '../security/fixtures.ts'
+import { everything, type Kind, kindsOf, neverWas } from '../security/fixtures.ts'
 import { procedures } from '../support/api.ts'
 import { arbitraryOf } from '../support/arbitrary.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { takesId } from '../support/inputs.ts'
 import { document, expectDocumented } from '../support/openapi.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /**
  * Valid and invalid requests generated from the OpenAPI document. The server must answer each as documented, and
@@ -19,18 +20,11 @@ import { type Member, startServer, type TestServer } from '../support/server.ts'
 const RUNS = Number(process.env.FUZZ_RUNS ?? 10)
 const SEED = Number(process.env.FUZZ_SEED ?? (process.env.FUZZ_RUNS ? Date.now() : 1))
 
-let server: TestServer
-let member: Member
-let own: Required<Ids>
+const server = await use(startServer())
+const member = await server.member({ role: 'owner' })
+const own = await everything(server, member, 'fuzz')
 /** The headers of the same person's browser. */
-let browser: Record<string, string>
-beforeAll(async () => {
-  server = await startServer()
-  member = await server.member({ role: 'owner' })
-  own = await everything(server, member, 'fuzz')
-  browser = (await signedIn(server, member.userId)).headers
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const browser = (await signedIn(server, member.userId)).headers
 
 type Operation = {
   method: string

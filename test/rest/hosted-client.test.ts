@@ -1,7 +1,8 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { apis } from '../support/api.ts'
 import { checkDocumented } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /**
  * Requests and answers of the hosted original's client, command by command (contract-2.md section 1.15): the method,
@@ -9,13 +10,8 @@ import { type Member, startServer, type TestServer } from '../support/server.ts'
  * the exception.
  */
 
-let server: TestServer
-let member: Member
-beforeAll(async () => {
-  server = await startServer({ TOKEN_PREFIX: 'td', ALLOW_PRIVATE_NETWORK: 'true' })
-  member = await server.member({ organization: 'Clients', role: 'owner' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({ TOKEN_PREFIX: 'td', ALLOW_PRIVATE_NETWORK: 'true' }))
+const member = await server.member({ organization: 'Clients', role: 'owner' })
 
 /** The client declares JSON with every request, with or without a body, and fails on any error. */
 async function client(method: string, path: string, body?: object, token = member.token): Promise<any> {

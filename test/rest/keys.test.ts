@@ -1,14 +1,15 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { runProgram } from '../support/process.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
 import { type EventStream, openStream } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
 const DAY = 24 * 60 * 60 * 1000
 const FORBIDDEN = "You don't have permission to access this resource"
@@ -19,23 +20,15 @@ let ahead = 0
 const ticking = tickingClock()
 const clock = { now: () => new Date(ticking.now().getTime() + ahead) }
 
-let server: TestServer
-let model: ModelServer
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock }))
 
 type Caller = { token: string }
 const post = ({ token }: Caller, body: unknown, key?: string): Promise<Answer> =>
   request(server, 'POST', '/api/v1/keys', { token, body, ...(key && { headers: { 'Idempotency-Key': key } }) })
 const list = async ({ token }: Caller) => (await request(server, 'GET', '/api/v1/keys', { token })).body.keys
 const revoke = ({ token }: Caller, id: string) => request(server, 'DELETE', `/api/v1/keys/${id}`, { token })
-const use = ({ token }: Caller) => request(server, 'GET', '/api/v1/profile', { token })
+const useToken = ({ token }: Caller) => request(server, 'GET', '/api/v1/profile', { token })
 
 const created = async (maker: Caller, fields: object = {}) => {
   const { status, body } = await post(maker, { name: 'CI', ...fields })
@@ -73,7 +66,7 @@ describe('POST /keys', () => {
     })
     expect(body.token).toMatch(/^mst_[0-9A-Za-z]{36}$/)
     expect(Date.parse(body.key.createdAt)).toBeGreaterThanOrEqual(before.getTime())
-    expect((await use(body)).status).toBe(200)
+    expect((await useToken(body)).status).toBe(200)
     const [shown] = await list(ann)
     expect(shown).toEqual({ ...body.key, lastUsedAt: expect.any(String) })
     const { db } = server.service.deps
@@ -181,7 +174,7 @@ describe('POST /keys', () => {
     expectError(await post(ann, { name: 'Other' }, 'key-1'), 422, 'Idempotency-Key was used with another request')
     expect(await list(ann)).toHaveLength(2)
     const { token } = first.body
-    expect((await use({ token })).status).toBe(200)
+    expect((await useToken({ token })).status).toBe(200)
     for (const file of ['muster.db', 'muster.db-wal']) {
       const bytes = await readFile(join(server.folder, file)).catch(() => Buffer.alloc(0))
       for (const part of [token.slice(8), token.slice(4), token.slice(12, 30)]) {
@@ -235,13 +228,13 @@ describe('DELETE /keys/{id}', () => {
   it('ends a key at once, for good, and takes it from the list', async () => {
     const ann = await server.member()
     const key = await created(ann)
-    expect((await use(key)).status).toBe(200)
+    expect((await useToken(key)).status).toBe(200)
     expect((await revoke(ann, key.id)).body).toEqual({
       success: true,
       message: 'Key revoked successfully',
       derived: { keys: [], missions: [], runs: [] },
     })
-    expectError(await use(key), 401, INVALID)
+    expectError(await useToken(key), 401, INVALID)
     expectError(await revoke(ann, key.id), 404, 'Key not found')
     expect((await list(ann)).map(({ id }: { id: string }) => id)).toEqual([ann.tokenId])
   })
@@ -249,7 +242,7 @@ describe('DELETE /keys/{id}', () => {
   it('lets a key end itself', async () => {
     const ann = await server.member()
     expect((await revoke(ann, ann.tokenId)).status).toBe(200)
-    expectError(await use(ann), 401, INVALID)
+    expectError(await useToken(ann), 401, INVALID)
   })
 
   it('succeeds for one of two concurrent requests', async () => {
@@ -271,7 +264,7 @@ describe('DELETE /keys/{id}', () => {
       expectError(await revoke(ann, other.tokenId), 404, 'Key not found')
     }
     expectError(await revoke(ann, 'x'), 404, 'Key not found')
-    for (const who of [ann, ...others]) expect((await use(who)).status).toBe(200)
+    for (const who of [ann, ...others]) expect((await useToken(who)).status).toBe(200)
   })
 })
 
@@ -280,12 +273,12 @@ describe('an expired key', () => {
     const ann = await server.member()
     const key = await created(ann, { expiresInDays: 1 })
     ahead += DAY - 60_000
-    expect((await use(key)).status).toBe(200)
+    expect((await useToken(key)).status).toBe(200)
     ahead += 60_001
-    expectError(await use(key), 401, 'Token expired')
+    expectError(await useToken(key), 401, 'Token expired')
     expect((await list(ann)).map(({ id }: { id: string }) => id)).toContain(key.id)
     expect((await revoke(ann, key.id)).status).toBe(200)
-    expectError(await use(key), 401, INVALID)
+    expectError(await useToken(key), 401, INVALID)
   })
 })
 
@@ -345,8 +338,8 @@ describe('an open stream', () => {
       ...server.databaseEnv,
     })
     expect(code, err).toBe(0)
-    await expect.poll(async () => (await use(key)).status).toBe(401)
-    expectError(await use(key), 401, INVALID)
+    await expect.poll(async () => (await useToken(key)).status).toBe(401)
+    expectError(await useToken(key), 401, INVALID)
     expect(await restOf(open_)).toEqual([])
     await cancel(ann, executionId)
   })
@@ -356,7 +349,7 @@ describe('an open stream', () => {
     const { key, stream, executionId } = await open(ann, { expiresInDays: 1 })
     await using open_ = stream
     ahead += DAY
-    expectError(await use(key), 401, 'Token expired')
+    expectError(await useToken(key), 401, 'Token expired')
     expect(await restOf(open_)).toEqual([])
     await cancel(ann, executionId)
   })

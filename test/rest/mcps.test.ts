@@ -1,12 +1,13 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { connect } from '../../src/mcps/service.ts'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { reply, startHostileMcp } from '../support/hostile-mcp.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const NOT_FOUND = 'MCP not found'
@@ -15,25 +16,10 @@ const MOVED = 'Invalid url. For another server the credentials must be given aga
 
 type Body = Record<string, any>
 
-let server: TestServer
-let mcp: McpTestServer
-let ann: Member
-let ben: Member
-let admin: Member
-let eve: Member
-beforeAll(async () => {
-  mcp = await startMcpServer()
-  const env = { ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' }
-  server = await startServer(env, { clock: tickingClock() })
-  ann = await server.member({ organization: 'Acme' })
-  ben = await server.member({ organization: 'Acme' })
-  admin = await server.member({ organization: 'Acme', role: 'admin' })
-  eve = await server.member({ organization: 'Evil & Co', role: 'owner' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await mcp[Symbol.asyncDispose]()
-})
+const mcp = await use(startMcpServer())
+const env = { ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' }
+const server = await use(startServer(env, { clock: tickingClock() }))
+const { ann, ben, admin, eve } = await server.people('ann', 'ben', 'admin', 'eve')
 
 const call = (method: string, path: string, body?: unknown, who: Pick<Member, 'token'> = ann): Promise<Answer> =>
   request(server, method, `/api/v1${path}`, { token: who.token, ...(body !== undefined && { body }) })

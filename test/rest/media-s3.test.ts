@@ -1,28 +1,20 @@
 import { randomBytes } from 'node:crypto'
 import { readdir, readlink } from 'node:fs/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { createFolder } from '../support/folder.ts'
 import { filesIn, upload } from '../support/multipart.ts'
 import { postgresEnv } from '../support/postgres.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { type S3, startS3 } from '../support/s3.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startS3 } from '../support/s3.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const MIB = 1024 * 1024
 const UNAVAILABLE = 'Service temporarily unavailable. Please retry.'
 
-let s3: S3
-let server: TestServer
-
-beforeAll(async () => {
-  s3 = await startS3()
-  server = await startServer(s3.env)
-})
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
-  await s3?.[Symbol.asyncDispose]()
-})
+const s3 = await use(startS3())
+const server = await use(startServer(s3.env))
 
 const contentOf = async (id: string) => {
   const headers = { Authorization: `Bearer ${server.token}` }

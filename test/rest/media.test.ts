@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
 import type { Tx } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { newToken } from '../../src/lib/token.ts'
@@ -16,11 +16,12 @@ import { create, receive } from '../../src/media/service.ts'
 import { apis, expectError } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { createFolder } from '../support/folder.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { BOUNDARY, filePart, filesIn, form, post, upload } from '../support/multipart.ts'
 import { spawnServer } from '../support/process.ts'
 import { checkDocumented, credentialsOf, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const MIB = 1024 * 1024
 const PNG = Buffer.from(
@@ -39,22 +40,9 @@ const SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></
 const XML = `<?xml version="1.0"?>${SVG}`
 const HTML = '<!doctype html><html><script>alert(document.domain)</script></html>'
 
-let server: TestServer
-let model: ModelServer
-let ann: Member
-let ben: Member
-let eve: Member
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock: tickingClock() })
-  ann = await server.member({ organization: 'Acme' })
-  ben = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Evil' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock: tickingClock() }))
+const { ann, ben, eve } = await server.people('ann', 'ben', 'eve')
 
 const mediaFolder = () => join(server.folder, 'media', readdirSync(join(server.folder, 'media'))[0] ?? '')
 

@@ -1,20 +1,14 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let server: TestServer
-let ann: Member
-let ben: Member
-let eve: Member
-beforeAll(async () => {
-  server = await startServer()
-  ann = await server.member({ organization: 'Acme', email: 'ann@example.com', role: 'owner' })
-  ben = await server.member({ organization: 'Acme', email: 'ben@example.com' })
-  eve = await server.member({ organization: 'Evil', email: 'eve@example.com' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const ann = await server.member({ organization: 'Acme', email: 'ann@example.com', role: 'owner' })
+const ben = await server.member({ organization: 'Acme', email: 'ben@example.com' })
+const eve = await server.member({ organization: 'Evil', email: 'eve@example.com' })
 
 const member = ({ userId }: Member, name: string, role: string) => ({
   ...{ userId, name, email: `${name}@example.com`, role, kind: 'user' },

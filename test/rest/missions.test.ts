@@ -4,11 +4,12 @@ import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts
 import { removeMember } from '../../src/organizations/service.ts'
 import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
 import { overtaken, together } from '../support/together.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const NOT_FOUND = 'Mission not found'
@@ -17,29 +18,11 @@ const START = '2026-06-01T12:00:00.000Z'
 
 const clock = stopClock(START)
 
-let server: TestServer
-let model: ModelServer
-let scheduler: Scheduler
-let ann: Member
-let ben: Member
-let admin: Member
-let eve: Member
-let agentId: string
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock })
-  scheduler = createScheduler(server.service.deps)
-  ann = await server.member({ organization: 'Acme' })
-  ben = await server.member({ organization: 'Acme' })
-  admin = await server.member({ organization: 'Acme', role: 'admin' })
-  eve = await server.member({ organization: 'Evil & Co' })
-  agentId = await createAgent()
-})
-afterAll(async () => {
-  await scheduler.stop()
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock }))
+const scheduler: Scheduler = createScheduler(server.service.deps)
+const { ann, ben, admin, eve } = await server.people('ann', 'ben', 'admin', 'eve')
+afterAll(() => scheduler.stop())
 
 type Body = Record<string, any>
 type Options = { who?: Pick<Member, 'token'>; key?: string }
@@ -57,6 +40,7 @@ const ok = async (answer: Promise<Answer>): Promise<Body> => {
 
 const createAgent = async (fields: Body = {}, who = ann): Promise<string> =>
   (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, { who }))).id
+const agentId: string = await createAgent()
 const createSpace = async (fields: Body = {}, who = ann): Promise<string> =>
   (await ok(call('POST', '/spaces', { name: 'S', ...fields }, { who }))).id
 const create = async (fields: Body = {}, who = ann) =>

@@ -1,18 +1,15 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const LAST = 'An organization needs an owner'
 
-let server: TestServer
-beforeAll(async () => {
-  server = await startServer({ ALLOW_NEW_ORGANIZATIONS: 'true' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({ ALLOW_NEW_ORGANIZATIONS: 'true' }))
 
 let count = 0
 /** A new organization with an owner, an admin and a member. */

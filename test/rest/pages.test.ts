@@ -1,23 +1,18 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import type { Prisma } from '../../src/db/client.ts'
-import { fill, type Hubs } from '../graphql/many.ts'
+import { fill } from '../graphql/many.ts'
 import { graphql } from '../graphql/support.ts'
 import { APIS, type Api, apis } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // Some hundred rows of every list: with short texts at first, and then with texts that make more than one page of them.
 
-let server: TestServer
-let member: Member
-let hubs: Hubs & { few: string }
-beforeAll(async () => {
-  server = await startServer()
-  member = await server.member({ organization: 'Long', role: 'owner' })
-  hubs = await fill(server, member)
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const member = await server.member({ organization: 'Long', role: 'owner' })
+const hubs = await fill(server, member)
 
 type Db = TestServer['service']['deps']['db']
 type List = {

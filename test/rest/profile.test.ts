@@ -1,16 +1,13 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 
-let server: TestServer
-beforeAll(async () => {
-  server = await startServer({}, { clock: tickingClock() })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({}, { clock: tickingClock() }))
 
 type Caller = { token: string }
 const get = ({ token }: Caller) => request(server, 'GET', '/api/v1/profile', { token })

@@ -1,35 +1,27 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError } from '../support/api.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const SECRET = 'canary-provider-key-1'
 
-let server: TestServer
-let model: ModelServer
-let owner: Member
-let member: Member
-let stranger: Member
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({
+const model = await use(startModelServer())
+const server = await use(
+  startServer({
     LOG_LEVEL: 'trace',
     ALLOW_PRIVATE_NETWORK: 'true',
     OPENAI_API_KEY: 'server-key-1',
     OPENAI_BASE_URL: `${model.baseUrl}/server`,
     COMPATIBLE_PROVIDERS: JSON.stringify([{ name: 'groq', baseUrl: `${model.baseUrl}/groq` }]),
-  })
-  owner = await server.member({ organization: 'Acme', role: 'owner' })
-  member = await server.member({ organization: 'Acme' })
-  stranger = await server.member({ organization: 'Other', role: 'owner' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+  }),
+)
+const owner = await server.member({ organization: 'Acme', role: 'owner' })
+const member = await server.member({ organization: 'Acme' })
+const stranger = await server.member({ organization: 'Other', role: 'owner' })
 
 const path = (name = '') => `/api/v1/organizations/${owner.organizationId}/providers${name && `/${name}`}`
 const call = ({ token }: Member, method: string, where: string, body?: unknown) =>

@@ -1,23 +1,22 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { beforeAll, expect, it } from 'vitest'
 import { apis, onEachApi } from '../support/api.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-// The database dominates the cost of a request, and a query in a loop makes it too expensive.
-
-let server: TestServer
 let agentId: string
 /** An agent that may delegate to another one. */
 let chiefId: string
 let executionId: string
+// The database dominates the cost of a request, and a query in a loop makes it too expensive.
+
+const server = await use(startServer())
 beforeAll(async () => {
-  server = await startServer()
   agentId = await create(server.token)
   chiefId = await create(server.token, { subagentIds: [agentId] })
   const options = { body: { message: 'Hi' } }
   executionId = (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, options)).body.executionId
 })
-afterAll(() => server[Symbol.asyncDispose]())
 
 const create = async (token: string, fields: object = {}): Promise<string> => {
   const body = { name: 'A', systemPrompt: 'x', tags: ['a', 'b'], visibility: 'public', ...fields }

@@ -1,9 +1,10 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { isScope } from '../../src/auth/scopes.ts'
 import { APIS, apis, expectError, procedures } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { sample } from '../support/sample.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 
@@ -184,21 +185,20 @@ const SCOPES = ['*', 'agents:execute', ...RESOURCES.flatMap((name) => [`${name}:
 const suffices = (scopes: string[], scope: string) =>
   scope === '*' || scopes.length === 0 || scopes.includes(scope) || scopes.includes(scope.replace(/:write$/, ':read'))
 
-let server: TestServer
 /** One token per scope and one without any, all of one user, whose role allows everything. */
 const tokens = new Map<string, string>()
 /** An unknown row in the user's own organization. */
 const nothing: Record<string, unknown> = { id: 'none', spaceId: 'none' }
 /** Targets for procedures that check more than a scope: the user's own. */
 const inputs: Record<string, Record<string, unknown>> = {}
+const server = await use(startServer())
+for (const scope of [...SCOPES, '']) {
+  const options = { email: 'scopes@example.com', role: 'owner' as const, scopes: scope ? [scope] : [] }
+  const member = await server.member(options)
+  tokens.set(scope, member.token)
+  nothing.orgId = member.organizationId
+}
 beforeAll(async () => {
-  server = await startServer()
-  for (const scope of [...SCOPES, '']) {
-    const options = { email: 'scopes@example.com', role: 'owner' as const, scopes: scope ? [scope] : [] }
-    const member = await server.member(options)
-    tokens.set(scope, member.token)
-    nothing.orgId = member.organizationId
-  }
   const token = tokens.get('*')!
   const body = { name: 'A', systemPrompt: 'x' }
   const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body
@@ -220,7 +220,6 @@ beforeAll(async () => {
   inputs['executions.events'] = { executionId }
   inputs['approvals.changes'] = { executionId: 'none' }
 })
-afterAll(() => server[Symbol.asyncDispose]())
 
 const call = (api: 'REST' | 'tRPC', procedure: string, token: string | null) =>
   apis[api](server, procedure, inputs[procedure] ?? nothing, { token })

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { dataKeyPlace } from '../../src/crypto/data-key.ts'
 import { seal, unseal } from '../../src/crypto/envelope.ts'
@@ -8,20 +8,15 @@ import { placeOf } from '../../src/secrets/resolve.ts'
 import { APIS, apis, expectError } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const BAD_NAME = 'Invalid secret name. Must be UPPER_SNAKE_CASE: A-Z, 0-9 and _, a letter first, at most 100 characters'
 
-let server: TestServer
-let owner: Member
-let member: Member
-beforeAll(async () => {
-  server = await startServer({ LOG_LEVEL: 'trace' }, { clock: tickingClock() })
-  owner = await server.member({ organization: 'Acme', role: 'owner' })
-  member = await server.member({ organization: 'Acme' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer({ LOG_LEVEL: 'trace' }, { clock: tickingClock() }))
+const owner = await server.member({ organization: 'Acme', role: 'owner' })
+const member = await server.member({ organization: 'Acme' })
 
 const call = ({ token }: { token: string }, method: string, path: string, body?: unknown, headers = {}) =>
   request(server, method, path, { token, headers, ...(body !== undefined && { body }) })

@@ -1,28 +1,19 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { graphql } from '../graphql/support.ts'
 import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
 
-let server: TestServer
-const people = {} as Record<'ann' | 'ben' | 'admin' | 'owner' | 'eve', Member>
+const server = await use(startServer({}, { clock }))
+const people = await server.people('owner', 'admin', 'ann', 'ben', 'eve')
 type Who = keyof typeof people
-beforeAll(async () => {
-  server = await startServer({}, { clock })
-  const organization = 'Acme'
-  people.owner = await server.member({ organization, role: 'owner' })
-  people.admin = await server.member({ organization, role: 'admin' })
-  people.ann = await server.member({ organization })
-  people.ben = await server.member({ organization })
-  people.eve = await server.member({ organization: 'Other', role: 'owner' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
 
 type Fields = Record<string, unknown>
 const FORBIDDEN = "You don't have permission to access this resource"

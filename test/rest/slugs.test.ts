@@ -1,17 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { slugOf } from '../../src/agents/slugs.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /** The slugs of agents (contract-2.md section 1.15). */
 
-let server: TestServer
-let member: Member
-beforeAll(async () => {
-  server = await startServer()
-  member = await server.member({ organization: 'Slugs' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
+const server = await use(startServer())
+const member = await server.member({ organization: 'Slugs' })
 
 const send = (method: string, path: string, body?: object, token = member.token) =>
   request(server, method, `/api/v1/agents${path}`, { token, ...(body && { body }) })

@@ -4,33 +4,24 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { expectError } from '../support/api.ts'
 import type { Reply } from '../support/model-replies.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 import { type EventStream, openStream, type StreamEvent } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
-let agent: string
-const env = () => ({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer(env())
-  agent = await create(server)
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
 
 type Server = Pick<TestServer, 'url' | 'token'>
 type Fields = Record<string, unknown>
 
 const create = async (at: Server): Promise<string> =>
   (await request(at, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })).body.id
+const agent: string = await create(server)
 
 const execute = (fields: Fields = {}, query = '', headers: Record<string, string> = {}): Promise<EventStream> => {
   const body = { message: 'Hi', stream: true, ...fields }
@@ -327,7 +318,7 @@ describe('the content of a complete step', () => {
   })
 
   it('is omitted after streamed text by default for clients of the hosted original', async () => {
-    await using hosted = await startServer({ ...env(), TOKEN_PREFIX: 'td' })
+    await using hosted = await startServer({ ...model.env, TOKEN_PREFIX: 'td' })
     const path = `/api/v1/agents/${await create(hosted)}/execute`
     for (const [query, content] of [
       ['', []],
@@ -443,7 +434,7 @@ describe('a client that reconnects', () => {
   it('after a restart of the server gets the same events, none twice', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
     try {
-      let before = await startServer(env(), { folder })
+      let before = await startServer(model.env, { folder })
       const { token } = before
       const id = await create(before)
       model.script({ tokens: ['One ', 'two ', 'three'] })
@@ -451,7 +442,7 @@ describe('a client that reconnects', () => {
       const stream = await openStream(before, `/api/v1/agents/${id}/execute`, { method: 'POST', body })
       const all = await stream.rest()
       await before[Symbol.asyncDispose]()
-      before = await startServer(env(), { folder })
+      before = await startServer(model.env, { folder })
       const at = { url: before.url, token }
       for (const [, open] of HOW) {
         for (const [index, after] of [0, ...all.slice(0, -1).map((event) => event.id)].entries()) {
@@ -468,7 +459,7 @@ describe('a client that reconnects', () => {
   it('gets the events of a run that a stopped server ended, to the terminal one', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
     try {
-      const first = await startServer({ ...env(), DRAIN_TIMEOUT: '0.1' }, { folder })
+      const first = await startServer({ ...model.env, DRAIN_TIMEOUT: '0.1' }, { folder })
       const { token } = first
       const id = await create(first)
       const reply = gated(['One ', 'never'])
@@ -477,7 +468,7 @@ describe('a client that reconnects', () => {
       reply.open(0)
       const seen = await take(stream, 2)
       await first[Symbol.asyncDispose]()
-      await using second = await startServer(env(), { folder })
+      await using second = await startServer(model.env, { folder })
       const { executionId } = seen[0]!.data
       const resumed = await events(
         executionId,

@@ -1,35 +1,23 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { APIS, apis, expectError, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { spawnServer } from '../support/process.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
 import { overtaken, together } from '../support/together.ts'
+import { use } from '../support/use.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
 const clock = { now: () => new Date(now) }
 
-let server: TestServer
-let model: ModelServer
-let ann: Member
-let ben: Member
-let eve: Member
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock })
-  ann = await server.member({ organization: 'Acme' })
-  ben = await server.member({ organization: 'Acme' })
-  eve = await server.member({ organization: 'Evil & Co' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock }))
+const { ann, ben, eve } = await server.people('ann', 'ben', 'eve')
 
 type Body = Record<string, any>
 type Options = { who?: Pick<Member, 'token'>; key?: string }

@@ -1,12 +1,13 @@
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { registeredRunHooks } from '../../src/executions/engine/queue/run-hooks.ts'
 import { beginOf, onRunEnded } from '../../src/usage/service.ts'
 import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const DAY = 24 * 60 * 60 * 1000
@@ -16,17 +17,8 @@ const TODAY = '2026-07-15'
 let now = new Date(`${TODAY}T10:00:00Z`)
 const clock = { now: () => now }
 
-let server: TestServer
-let model: ModelServer
-beforeAll(async () => {
-  model = await startModelServer()
-  const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
-  server = await startServer(env, { clock })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env, { clock }))
 
 type Query = { period?: string; start?: string; end?: string }
 
@@ -193,8 +185,7 @@ describe('the usage of an organization', () => {
 
   it('may exceed 32-bit integers', async () => {
     await using large = await startServer({
-      OPENAI_BASE_URL: model.baseUrl,
-      DEFAULT_MODEL: 'compatible/test',
+      ...model.env,
     })
     const { id } = (await request(large, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: 'x' } })).body
     for (let round = 0; round < 3; round++) {

@@ -1,23 +1,18 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
 import { toFetch } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let server: TestServer
-const people = {} as Record<'creator' | 'member' | 'admin' | 'owner' | 'foreigner', Member>
+const server = await use(startServer())
+const people = {
+  ...(await server.people('owner', 'admin')),
+  creator: await server.member({ organization: 'Acme' }),
+  member: await server.member({ organization: 'Acme' }),
+  foreigner: await server.member({ organization: 'Other', role: 'owner' }),
+}
 type Who = keyof typeof people
-
-beforeAll(async () => {
-  server = await startServer()
-  const organization = 'Acme'
-  people.owner = await server.member({ organization, role: 'owner' })
-  people.creator = await server.member({ organization })
-  people.member = await server.member({ organization })
-  people.admin = await server.member({ organization, role: 'admin' })
-  people.foreigner = await server.member({ organization: 'Other', role: 'owner' })
-})
-afterAll(() => server[Symbol.asyncDispose]())
 
 const call = (api: Api, who: Who, procedure: string, input: Record<string, unknown> = {}) =>
   apis[api](server, procedure, input, { token: people[who].token })

@@ -1,12 +1,13 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { fire } from '../../src/missions/runs.ts'
-import { type Lab, startLab } from '../engine/lab.ts'
+import { startLab } from '../engine/lab.ts'
 import { APIS, apis, procedures } from '../support/api.ts'
 import { callRoot, rootsOf } from '../support/graphql-api.ts'
 import { type Input, shapeOf, takesId } from '../support/inputs.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import type { Member } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { everything, type Ids, inputWith, kindsOf, maker, neverWas } from './fixtures.ts'
 
 /**
@@ -17,22 +18,17 @@ import { everything, type Ids, inputWith, kindsOf, maker, neverWas } from './fix
 
 const CANARY = 'canary-closed'
 
-let lab: Lab
-let victim: Member
 const others = {} as Record<'colleague' | 'outsider', Member>
 const OTHERS = [
   ['another member', 'colleague'],
   ['the owner of another organization', 'outsider'],
 ] as const
 
-beforeAll(async () => {
-  lab = await startLab()
-  const organization = 'Victim'
-  victim = await lab.server.member({ organization })
-  others.colleague = await lab.server.member({ organization })
-  others.outsider = await lab.server.member({ organization: 'Other', role: 'owner' })
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab())
+const organization = 'Victim'
+const victim = await lab.server.member({ organization })
+others.colleague = await lab.server.member({ organization })
+others.outsider = await lab.server.member({ organization: 'Other', role: 'owner' })
 
 type Call = { name: string; input: Input }
 

@@ -1,26 +1,19 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
-import { call, type Equipped, results, startEquipped } from '../engine/equipped.ts'
-import { ended, followed, type Lab } from '../engine/lab.ts'
+import { call, results, startEquipped } from '../engine/equipped.ts'
+import { ended, followed } from '../engine/lab.ts'
 import { type Api, apis, onEachApi } from '../support/api.ts'
 import { callRoot, rootsOf } from '../support/graphql-api.ts'
 import { reply, startHostileMcp, tool } from '../support/hostile-mcp.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /** Authority within runs (contract-2.md sections 1.13 and 8.2 to 8.4): permissions that end while a run is active. */
-
-let equipped: Equipped
-let lab: Lab
-let starter: Member
-let admin: Member
-beforeAll(async () => {
-  equipped = await startEquipped()
-  lab = equipped.lab
-  starter = await lab.server.member({})
-  admin = await lab.server.member({ role: 'admin' })
-})
-afterAll(() => equipped[Symbol.asyncDispose]())
+const equipped = await use(startEquipped())
+const lab = equipped.lab
+const starter = await lab.server.member({})
+const admin = await lab.server.member({ role: 'admin' })
 
 const does = async (method: string, path: string, body?: object, token?: string) => {
   const answer = await request(lab.server, method, `/api/v1${path}`, { ...(body && { body }), ...(token && { token }) })

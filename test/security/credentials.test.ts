@@ -1,14 +1,15 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { DOOR_ROUTES } from '../../src/http/door-routes.ts'
 import { APIS, type Api, apis, procedures } from '../support/api.ts'
 import { setPassword, signedIn } from '../support/browser-session.ts'
 import { callRoot, type Root, rootsOf } from '../support/graphql-api.ts'
 import { type Input, leastOf, shapeOf } from '../support/inputs.ts'
-import { AUDIENCE, type Oidc, startOidc } from '../support/oidc.ts'
+import { AUDIENCE, startOidc } from '../support/oidc.ts'
 import { document } from '../support/openapi.ts'
 import { ownPage, request } from '../support/rest.ts'
 import { sample } from '../support/sample.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 /**
  * The matrix of credentials: every kind on every procedure, over REST, tRPC, GraphQL and their streams, and on the
@@ -28,19 +29,14 @@ const BYTES: [method: string, path: string][] = [
   ['GET', '/api/v1/events/stream?since=never'],
 ]
 
-let server: TestServer
-let oidc: Oidc
-let own: Member
-let other: Member
+const oidc = await use(startOidc())
+const server = await use(startServer({ OIDC_ISSUER: oidc.issuer, OIDC_AUDIENCE: AUDIENCE }))
+const own = await server.member({ organization: 'Own', role: 'owner' })
+const other = await server.member({ organization: 'Other', role: 'owner' })
 /** A former member of the organization. */
-let former: Member
+const former = await server.member({ organization: 'Own' })
+const { organizationId, userId } = former
 beforeAll(async () => {
-  oidc = await startOidc()
-  server = await startServer({ OIDC_ISSUER: oidc.issuer, OIDC_AUDIENCE: AUDIENCE })
-  own = await server.member({ organization: 'Own', role: 'owner' })
-  other = await server.member({ organization: 'Other', role: 'owner' })
-  former = await server.member({ organization: 'Own' })
-  const { organizationId, userId } = former
   await db().membership.deleteMany({ where: { organizationId, userId } })
   await setPassword(server, own.userId, 'eleven blue kettles sing')
   const now = new Date()
@@ -50,10 +46,6 @@ beforeAll(async () => {
   ] as const) {
     await db().userIdentity.create({ data: { issuer: oidc.issuer, subject, userId, createdAt: now } })
   }
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await oidc[Symbol.asyncDispose]()
 })
 // Disables the limits of attempts to sign in.
 beforeEach(() => db().signInLimit.deleteMany({}))

@@ -1,5 +1,5 @@
 import { getNamedType, isIntrospectionType, isObjectType } from 'graphql'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { newId } from '../../src/lib/id.ts'
@@ -21,7 +21,8 @@ import { choicesOf, type Input, isList as isMany, shapeOf, takesId } from '../su
 import { onPostgres } from '../support/postgres-shared.ts'
 import { asToken, credentialHeaders } from '../support/rest.ts'
 import { sample } from '../support/sample.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import {
   changesIn,
   contentOf,
@@ -72,12 +73,10 @@ const ALL_APIS: readonly AnyApi[] = onPostgres ? ['REST', 'GraphQL'] : ['REST', 
 /** The same holds for GraphQL where ids are looked up. Relations between rows are GraphQL's own. */
 const APIS_OF_IDS = onPostgres ? (['REST'] as const) : ALL_APIS
 
-let server: TestServer
+const server = await use(startServer())
 beforeAll(async () => {
-  server = await startServer()
   await build()
 })
-afterAll(() => server[Symbol.asyncDispose]())
 
 const nameOf = ({ procedure, field, kind, beside }: Field): string => [procedure, field, kind, beside].join(' ')
 

@@ -1,23 +1,22 @@
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { expectError } from '../support/api.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
 import { STREAMS, stalled, unread } from '../support/unread.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
-let owner: Member
 let executionId: string
 const gate = Promise.withResolvers<void>()
 
 // An endless run, public to its organization, which all can follow.
+
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
+const owner = await server.member()
 beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-  owner = await server.member()
   const { token } = owner
   const body = { name: 'Ada', systemPrompt: 'x' }
   const { id } = (await request(server, 'POST', '/api/v1/agents', { body, token })).body
@@ -25,11 +24,7 @@ beforeAll(async () => {
   const run = { message: 'Hi', background: true }
   executionId = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: run, token })).body.executionId
 })
-afterAll(async () => {
-  gate.resolve()
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+afterAll(() => gate.resolve())
 
 /** Returns the rest of a stream: its last events, or a broken connection. */
 const restOf = (stream: Awaited<ReturnType<typeof openStream>>) =>

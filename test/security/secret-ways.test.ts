@@ -1,11 +1,12 @@
 import { once } from 'node:events'
-import { createServer, type Server } from 'node:http'
+import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Lab, startLab as startEngine } from '../engine/lab.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
+import { expect, test } from 'vitest'
+import { startLab as startEngine } from '../engine/lab.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
 import { toFetch } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // A member of the organization tries to get the value of a secret (contract-2.md section 2.10).
 
@@ -13,12 +14,6 @@ const ORGANIZATION = 'canary-of-the-organization'
 const SPACE = 'canary-of-a-private-space'
 const CANARIES = [ORGANIZATION, SPACE]
 
-let lab: Lab
-let mcp: McpTestServer
-/** A server that the secrets are not for. It records what it gets, and repeats it. */
-let evil: Server
-/** A server that `ALLOWED` may be sent to. It redirects to the other one, or repeats what it gets. */
-let good: Server
 const received: string[] = []
 const sent: string[] = []
 const shown: string[] = []
@@ -45,31 +40,27 @@ const record = async (
   return http
 }
 
-beforeAll(async () => {
-  mcp = await startMcpServer()
-  evil = await record(received, (url, headers) => ({ status: 200, body: `${url} ${headers}` }))
-  evilHost = `localhost:${(evil.address() as AddressInfo).port}`
-  good = await record(sent, (url, headers) =>
+const mcp = await use(startMcpServer())
+/** A server that the secrets are not for. It records what it gets, and repeats it. */
+const evil = await use(record(received, (url, headers) => ({ status: 200, body: `${url} ${headers}` })))
+evilHost = `localhost:${(evil.address() as AddressInfo).port}`
+/** A server that `ALLOWED` may be sent to. It redirects to the other one, or repeats what it gets. */
+const good = await use(
+  record(sent, (url, headers) =>
     url.startsWith('/away')
       ? { status: 302, location: `http://${evilHost}${url}`, body: '' }
       : { status: 200, body: `${url} ${headers}` },
-  )
-  goodHost = `127.0.0.1:${(good.address() as AddressInfo).port}`
-  lab = await startEngine({ ALLOW_PRIVATE_NETWORK: 'true', LOG_LEVEL: 'trace' })
-  const organization = { organization: 'Acme' }
-  people.owner = await lab.server.member({ ...organization, role: 'owner' })
-  people.ben = await lab.server.member(organization)
-  people.eve = await lab.server.member({ organization: 'Elsewhere', role: 'owner' })
-  const { organizationId } = people.owner
-  await call('owner', 'POST', `/organizations/${organizationId}/env`, {
-    secrets: { PLAIN: ORGANIZATION, ALLOWED: { value: ORGANIZATION, hosts: [goodHost, '127.0.0.1'] } },
-  })
-})
-afterAll(async () => {
-  await lab[Symbol.asyncDispose]()
-  await mcp[Symbol.asyncDispose]()
-  evil.close()
-  good.close()
+  ),
+)
+goodHost = `127.0.0.1:${(good.address() as AddressInfo).port}`
+const lab = await use(startEngine({ ALLOW_PRIVATE_NETWORK: 'true', LOG_LEVEL: 'trace' }))
+const organization = { organization: 'Acme' }
+people.owner = await lab.server.member({ ...organization, role: 'owner' })
+people.ben = await lab.server.member(organization)
+people.eve = await lab.server.member({ organization: 'Elsewhere', role: 'owner' })
+const { organizationId } = people.owner
+await call('owner', 'POST', `/organizations/${organizationId}/env`, {
+  secrets: { PLAIN: ORGANIZATION, ALLOWED: { value: ORGANIZATION, hosts: [goodHost, '127.0.0.1'] } },
 })
 
 async function call(who: keyof typeof people, method: string, path: string, body?: object) {

@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { newToken } from '../../src/lib/token.ts'
 import { APIS, apis } from '../support/api.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
 /** Each secret names the place where it was put, and must appear nowhere else. */
 const PROMPT = 'canary-prompt-c8e1a7'
@@ -14,21 +15,12 @@ const KEY = 'canary-provider-key-93aa07'
 const QUERY = 'canary-query-b7c210'
 const INPUT = 'canary-input-e04d18'
 
-let model: ModelServer
-let server: TestServer
-let member: Member
 const unknown = newToken('mst')
 
-beforeAll(async () => {
-  model = await startModelServer()
-  const env = { OPENAI_BASE_URL: model.baseUrl, OPENAI_API_KEY: KEY, DEFAULT_MODEL: 'compatible/test' }
-  server = await startServer({ ...env, LOG_LEVEL: 'trace' })
-  member = await server.member()
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const env = { OPENAI_BASE_URL: model.baseUrl, OPENAI_API_KEY: KEY, DEFAULT_MODEL: 'compatible/test' }
+const server = await use(startServer({ ...env, LOG_LEVEL: 'trace' }))
+const member = await server.member()
 
 it('the log omits tokens, prompts, messages, answers, keys, query strings and inputs', async () => {
   const { token } = member

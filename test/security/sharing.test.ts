@@ -1,28 +1,22 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { openTools } from '../../src/executions/tools.ts'
 import { removeMember } from '../../src/organizations/service.ts'
 import { APIS, apis } from '../support/api.ts'
 import type { Input } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
-import { callTool, type Lab, startLab } from '../tools/lab.ts'
+import { use } from '../support/use.ts'
+import { callTool, startLab } from '../tools/lab.ts'
 import { maker } from './fixtures.ts'
 
 /** Sharing by an organization, use of shared things, and its past (contract-2.md sections 8.5 and 8.6). */
 
 const FORBIDDEN = "You don't have permission to access this resource"
 
-let lab: Lab
-let ann: Member
-let boss: Member
-let eve: Member
-beforeAll(async () => {
-  lab = await startLab()
-  ann = await lab.server.member({ organization: 'Acme' })
-  boss = await lab.server.member({ organization: 'Acme', role: 'owner' })
-  eve = await lab.server.member({ organization: 'Other' })
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab())
+const ann = await lab.server.member({ organization: 'Acme' })
+const boss = await lab.server.member({ organization: 'Acme', role: 'owner' })
+const eve = await lab.server.member({ organization: 'Other' })
 
 const on = (api: (typeof APIS)[number], procedure: string, input: Input, who: Member) =>
   apis[api](lab.server, procedure, input, { token: who.token })

@@ -1,29 +1,22 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Scope } from '../../src/auth/scopes.ts'
 import { call } from '../engine/equipped.ts'
-import { type Lab, startLab } from '../engine/lab.ts'
+import { startLab } from '../engine/lab.ts'
 import { APIS, apis } from '../support/api.ts'
 import type { Input } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { maker } from './fixtures.ts'
 
 /** Leaks beyond a matrix of ids: ids that the caller may name, of things connected to foreign ones. */
 
 const FORBIDDEN = "You don't have permission to access this resource"
 
-let lab: Lab
-let ann: Member
-let ben: Member
-let boss: Member
-
-beforeAll(async () => {
-  lab = await startLab()
-  ann = await lab.server.member({ organization: 'Acme' })
-  ben = await lab.server.member({ organization: 'Acme' })
-  boss = await lab.server.member({ organization: 'Acme', role: 'owner' })
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab())
+const ann = await lab.server.member({ organization: 'Acme' })
+const ben = await lab.server.member({ organization: 'Acme' })
+const boss = await lab.server.member({ organization: 'Acme', role: 'owner' })
 
 /** Creates a token of a user with only these scopes. */
 async function limited(who: Member, scopes: Scope[]): Promise<Member> {

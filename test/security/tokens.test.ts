@@ -1,5 +1,5 @@
 import { getNamedType, isObjectType } from 'graphql'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { covers, isScope, type Scope } from '../../src/auth/scopes.ts'
 import { extensionsOf } from '../../src/graphql/builder.ts'
 import { schema } from '../../src/graphql/schema.ts'
@@ -9,7 +9,8 @@ import { callRoot, NODE, NODES, ROOTS } from '../support/graphql-api.ts'
 import { type Input, leastOf } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'
 import { sample } from '../support/sample.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { everything, type Ids, inputWith, type Kind, maker } from './fixtures.ts'
 
 /**
@@ -21,15 +22,14 @@ const FORBIDDEN = "You don't have permission to access this resource"
 const FORMAT = 'Invalid token format. Token must start with mst_'
 const INVALID = 'Unauthorized. Invalid or expired token'
 
-let server: TestServer
 let owner: Member
 let own: Required<Ids>
 /** The id of a former member who still owns a chat. */
 let former: string
 const tokens = {} as Record<'expired' | 'revoked' | 'ended', string>
 
+const server = await use(startServer())
 beforeAll(async () => {
-  server = await startServer()
   const { db } = server.service.deps
   owner = await server.member({ email: 'owner@example.com', role: 'owner' })
   own = await everything(server, owner, 'own')
@@ -46,7 +46,6 @@ beforeAll(async () => {
   await db.membership.deleteMany({ where: { organizationId: leaver.organizationId, userId: leaver.userId } })
   former = leaver.userId
 })
-afterAll(() => server[Symbol.asyncDispose]())
 
 /** A well-formed token with another last character, so that its checksum is wrong. */
 function misspelt(): string {

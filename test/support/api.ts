@@ -85,6 +85,13 @@ export const APIS: Api[] = onPostgres ? ['REST'] : ['REST', 'tRPC']
 export const onEachApi = <const Row extends readonly unknown[]>(rows: readonly Row[]): [Api, ...Row][] =>
   APIS.flatMap((api) => rows.map((row): [Api, ...Row] => [api, ...row]))
 
+/** Expects a success. Returns its body. */
+export async function ok(answer: Promise<Answer>): Promise<any> {
+  const { status, body } = await answer
+  expect(status, JSON.stringify(body)).toBe(200)
+  return body
+}
+
 const BODY = ['error', 'message', 'code', 'detail', 'executionId', 'requestId', 'statusCode', 'statusMessage']
 const TRPC_DATA = [...BODY, 'errorCode', 'httpStatus', 'path']
 

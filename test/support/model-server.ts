@@ -31,6 +31,8 @@ type Script = Reply | ((request: ModelRequest) => Reply)
 export type ModelServer = AsyncDisposable & {
   /** With `/v1`, as OPENAI_BASE_URL requires. */
   readonly baseUrl: string
+  /** Settings of a server whose default model it is. */
+  readonly env: { OPENAI_BASE_URL: string; DEFAULT_MODEL: string }
   /** The list or the failure of `GET /v1/models`. */
   models: readonly string[] | NonNullable<Reply['error']>
   /** The answer without a script. */
@@ -152,8 +154,10 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
   http.listen(0, '127.0.0.1')
   await once(http, 'listening')
 
+  const baseUrl = `http://127.0.0.1:${(http.address() as AddressInfo).port}/v1`
   const server: ModelServer = {
-    baseUrl: `http://127.0.0.1:${(http.address() as AddressInfo).port}/v1`,
+    baseUrl,
+    env: { OPENAI_BASE_URL: baseUrl, DEFAULT_MODEL: 'compatible/test' },
     models: ['test-model'],
     fallback: { tokens: 'A reply of the test model.' },
     requests,

@@ -1,9 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { subscribe } from 'node:diagnostics_channel'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { expect } from 'vitest'
+import { dirname, join } from 'node:path'
+import { expect, inject } from 'vitest'
 import type { Role } from '../../src/db/client.ts'
 import { createToken } from '../../src/keys/service.ts'
 import type { Clock } from '../../src/lib/clock.ts'
@@ -36,6 +35,8 @@ export type TestServer = AsyncDisposable & {
   logs: string[]
   /** Creates a member of an organization, and the organization if necessary, with a token. */
   member(options?: MemberOptions): Promise<Member>
+  /** Creates some of the {@link CAST}. */
+  people<Name extends keyof typeof CAST>(...names: Name[]): Promise<Record<Name, Member>>
 }
 
 type MemberOptions = {
@@ -45,6 +46,15 @@ type MemberOptions = {
   scopes?: readonly string[]
   expiresAt?: Date
 }
+
+/** People of most tests: four of one organization, and the owner of another. */
+const CAST = {
+  owner: { organization: 'Acme', role: 'owner' },
+  admin: { organization: 'Acme', role: 'admin' },
+  ann: { organization: 'Acme' },
+  ben: { organization: 'Acme' },
+  eve: { organization: 'Other', role: 'owner' },
+} satisfies Record<string, MemberOptions>
 
 export type Member = { token: string; tokenId: string; userId: string; organizationId: string }
 
@@ -61,7 +71,7 @@ export async function startServer(
   env: Record<string, string> = {},
   options: { clock?: Clock; folder?: string } = {},
 ): Promise<TestServer> {
-  const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'muster-test-')))
+  const folder = options.folder ?? (await mkdtemp(join(dirname(inject('sqlite')), 'test-')))
   const queries: string[] = []
   const logs: string[] = []
   const shared = onPostgres && !env.DATABASE_URL ? await shareDatabase(folder) : null
@@ -140,6 +150,11 @@ export async function startServer(
     forgetActors,
     logs,
     member,
+    async people(...names) {
+      const people: Partial<Record<keyof typeof CAST, Member>> = {}
+      for (const name of names) people[name] = await member(CAST[name])
+      return people as Required<typeof people>
+    },
     async [Symbol.asyncDispose]() {
       await service.stop()
       if (options.folder) return

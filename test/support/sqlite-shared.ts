@@ -24,7 +24,7 @@ export async function setup(project: TestProject): Promise<void> {
   project.provide('sqlite', file)
 }
 
-export const teardown = (): Promise<void> => rm(folder, { recursive: true, force: true })
+export const teardown = (): Promise<void> => rm(folder, { recursive: true, force: true, maxRetries: 3 })
 
 /** Copies the migrated, empty database into a folder as DATA_DIR, unless one exists there. */
 export async function copySqlite(DATA_DIR: string): Promise<void> {

@@ -1,25 +1,18 @@
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { request as send } from 'node:http'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { describe, expect, it } from 'vitest'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let model: ModelServer
-let server: TestServer
-let agentId: string
-beforeAll(async () => {
-  model = await startModelServer()
-  const env = { METRICS_PORT: '0', OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' }
-  server = await startServer(env)
-  const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
-  agentId = (await request(server, 'POST', '/api/v1/agents', { body })).body.id
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const env = { METRICS_PORT: '0', ...model.env }
+const server = await use(startServer(env))
+const agentId: string = (
+  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })
+).body.id
 
 const scrape = async (): Promise<string> => (await fetch(server.service.metricsUrl ?? '')).text()
 

@@ -1,61 +1,51 @@
-import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
+import { describe, expect, it, test, vi } from 'vitest'
 import { createTraces } from '../../src/telemetry/traces.ts'
 import { type CollectedSpan, startCollector } from '../support/collector.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
+
+const runs: Record<string, any> = {}
 
 // Traces in a collector, of runs that call tools, delegate, fail and are cancelled.
 
-let model: ModelServer
-let collector: Awaited<ReturnType<typeof startCollector>>
-const runs: Record<string, any> = {}
-
-beforeAll(async () => {
-  model = await startModelServer()
-  collector = await startCollector()
-  await using server = await startServer({
-    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
-    OPENAI_BASE_URL: model.baseUrl,
-    DEFAULT_MODEL: 'compatible/test',
-  })
-  const create = async (body: object) =>
-    (await request(server, 'POST', '/api/v1/agents', { body: { systemPrompt: 'canary prompt', ...body } })).body.id
-  const run = async (id: string, body: object = {}) =>
-    (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'canary message', ...body } }))
-      .body
-  const helper = await create({ name: 'Helper' })
-  const ada = await create({ name: 'Ada', allowedTools: ['create_task', 'list_tasks'], subagentIds: [helper] })
-
-  const title = { title: 'canary title' }
-  model.script({ toolCalls: [{ id: 'call-1', name: 'create_task', input: title }] }, { tokens: ['canary ', 'answer'] })
-  runs.tools = await run(ada)
-  const other = await create({ name: 'Chief', subagentIds: [helper] })
-  model.script(
-    { toolCalls: [{ id: 'call-1', name: 'delegate_to_helper', input: { message: 'canary task' } }] },
-    { tokens: ['canary help'] },
-    { tokens: ['done'] },
-  )
-  runs.delegation = await run(other)
-  model.script({ error: { status: 400, message: 'canary refusal' } })
-  runs.failed = await run(ada)
-  const never = Promise.withResolvers<void>()
-  model.script({ tokens: ['One', never.promise, 'never'] })
-  runs.cancelled = await run(ada, { background: true })
-  const { executionId } = runs.cancelled
-  await vi.waitFor(async () => {
-    const { body } = await request(server, 'GET', `/api/v1/executions/${executionId}/logs`)
-    expect(body.logs.length).toBeGreaterThan(1)
-  }, 10_000)
-  await request(server, 'POST', `/api/v1/executions/${executionId}/cancel`)
-  never.resolve()
-  // Its end sends the remaining spans.
-  await server[Symbol.asyncDispose]()
+const model = await use(startModelServer())
+const collector = await use(startCollector())
+await using server = await startServer({
+  OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+  ...model.env,
 })
-afterAll(async () => {
-  await collector[Symbol.asyncDispose]()
-  await model.close()
-})
+const create = async (body: object) =>
+  (await request(server, 'POST', '/api/v1/agents', { body: { systemPrompt: 'canary prompt', ...body } })).body.id
+const run = async (id: string, body: object = {}) =>
+  (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'canary message', ...body } })).body
+const helper = await create({ name: 'Helper' })
+const ada = await create({ name: 'Ada', allowedTools: ['create_task', 'list_tasks'], subagentIds: [helper] })
+const title = { title: 'canary title' }
+model.script({ toolCalls: [{ id: 'call-1', name: 'create_task', input: title }] }, { tokens: ['canary ', 'answer'] })
+runs.tools = await run(ada)
+const other = await create({ name: 'Chief', subagentIds: [helper] })
+model.script(
+  { toolCalls: [{ id: 'call-1', name: 'delegate_to_helper', input: { message: 'canary task' } }] },
+  { tokens: ['canary help'] },
+  { tokens: ['done'] },
+)
+runs.delegation = await run(other)
+model.script({ error: { status: 400, message: 'canary refusal' } })
+runs.failed = await run(ada)
+const never = Promise.withResolvers<void>()
+model.script({ tokens: ['One', never.promise, 'never'] })
+runs.cancelled = await run(ada, { background: true })
+const { executionId } = runs.cancelled
+await vi.waitFor(async () => {
+  const { body } = await request(server, 'GET', `/api/v1/executions/${executionId}/logs`)
+  expect(body.logs.length).toBeGreaterThan(1)
+}, 10_000)
+await request(server, 'POST', `/api/v1/executions/${executionId}/cancel`)
+never.resolve()
+// Its end sends the remaining spans.
+await server[Symbol.asyncDispose]()
 
 const rootOf = (name: string, ended: string) =>
   collector.spans.find(
@@ -127,8 +117,7 @@ test('with CAPTURE_MESSAGE_CONTENT, traces hold prompts and answers', async () =
     await using server = await startServer({
       OTEL_EXPORTER_OTLP_ENDPOINT: other.url,
       OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: 'true',
-      OPENAI_BASE_URL: model.baseUrl,
-      DEFAULT_MODEL: 'compatible/test',
+      ...model.env,
     })
     const body = { name: 'Ada', systemPrompt: 'the prompt', allowedTools: ['create_task'] }
     const { body: agent } = await request(server, 'POST', '/api/v1/agents', { body })

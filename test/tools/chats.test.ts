@@ -1,20 +1,14 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { chatTools } from '../../src/chats/tools.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
-import { callTool, type Lab, startLab } from './lab.ts'
+import { use } from '../support/use.ts'
+import { callTool, startLab } from './lab.ts'
 
-let lab: Lab
-let ann: Member
-let ben: Member
-let eve: Member
-beforeAll(async () => {
-  lab = await startLab()
-  ann = await lab.server.member({ organization: 'Acme' })
-  ben = await lab.server.member({ organization: 'Acme' })
-  eve = await lab.server.member({ organization: 'Other' })
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab())
+const ann = await lab.server.member({ organization: 'Acme' })
+const ben = await lab.server.member({ organization: 'Acme' })
+const eve = await lab.server.member({ organization: 'Other' })
 
 const say = async (who: Member, message: string, fields: object = {}) => {
   const id = await lab.agent(who, { name: 'Talker', ...fields })

@@ -1,20 +1,14 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { fileTools } from '../../src/files/tools.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
-import { callTool, type Lab, startLab } from './lab.ts'
+import { use } from '../support/use.ts'
+import { callTool, startLab } from './lab.ts'
 
-let lab: Lab
-let ann: Member
-let agentId: string
-let spaceId: string
-beforeAll(async () => {
-  lab = await startLab()
-  ann = await lab.server.member({ organization: 'Acme' })
-  agentId = await lab.agent(ann)
-  spaceId = await lab.space(ann, { visibility: 'private' })
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab())
+const ann = await lab.server.member({ organization: 'Acme' })
+const agentId = await lab.agent(ann)
+const spaceId = await lab.space(ann, { visibility: 'private' })
 
 const toolsOf = async (who: Member, scopes?: string) =>
   fileTools(lab.server.service.deps, await lab.user(who, agentId, spaceId, scopes))

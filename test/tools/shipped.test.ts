@@ -1,24 +1,17 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { call, offered } from '../engine/equipped.ts'
 import type { Reply } from '../support/model-replies.ts'
-import { type ModelRequest, type ModelServer, startModelServer } from '../support/model-server.ts'
+import { type ModelRequest, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
-import { startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
+import { use } from '../support/use.ts'
 
 // Each skill that comes with the service in a run: a scripted model loads it and works with its tools.
 
-let server: TestServer
-let model: ModelServer
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model[Symbol.asyncDispose]()
-})
+const model = await use(startModelServer())
+const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' }))
 
 type Fields = Record<string, unknown>
 
@@ -41,7 +34,7 @@ const answers = ({ body }: ModelRequest) =>
 const lastAnswer = (asked: ModelRequest) => JSON.parse(String(answers(asked).at(-1)))
 
 type Step = Reply | ((asked: ModelRequest) => Reply)
-const use = (name: string, input: Fields = {}): Reply => ({ toolCalls: [call(name, input)] })
+const calls = (name: string, input: Fields = {}): Reply => ({ toolCalls: [call(name, input)] })
 
 /** Runs an agent over HTTP with scripted steps. Returns the streamed events and the model's requests. */
 async function run(agentId: string, spaceId: string, steps: Step[]) {
@@ -74,9 +67,10 @@ const SCENARIOS: Record<string, Scenario> = {
   'research-brief': {
     before: (spaceId) => put(spaceId, 'notes/prices.md', 'Plan A costs 10 (2026-01, price list).'),
     steps: [
-      use('list_files'),
-      (asked) => use('read_file', { path: lastAnswer(asked).files[0].path }),
-      (asked) => use('write_file', { path: 'research/prices.md', content: `# Prices\n\n${answers(asked).at(-1)} [1]` }),
+      calls('list_files'),
+      (asked) => calls('read_file', { path: lastAnswer(asked).files[0].path }),
+      (asked) =>
+        calls('write_file', { path: 'research/prices.md', content: `# Prices\n\n${answers(asked).at(-1)} [1]` }),
     ],
     after: async (spaceId) => {
       expect(await read(spaceId, 'research/prices.md')).toBe('# Prices\n\nPlan A costs 10 (2026-01, price list). [1]')
@@ -85,8 +79,8 @@ const SCENARIOS: Record<string, Scenario> = {
   'clear-writing': {
     before: (spaceId) => put(spaceId, 'draft.md', 'It should be noted that a decision was made.'),
     steps: [
-      use('read_file', { path: 'draft.md' }),
-      use('write_file', { path: 'draft.edited.md', content: 'We decided.' }),
+      calls('read_file', { path: 'draft.md' }),
+      calls('write_file', { path: 'draft.edited.md', content: 'We decided.' }),
     ],
     after: async (spaceId) => {
       expect(await read(spaceId, 'draft.edited.md')).toBe('We decided.')
@@ -96,22 +90,22 @@ const SCENARIOS: Record<string, Scenario> = {
   'data-analysis': {
     before: (spaceId) => put(spaceId, 'data/sales.csv', `month,net\n${'2026-01,1\n'.repeat(6_000)}2026-02,5`),
     steps: [
-      use('list_files', { path: 'data/' }),
-      use('read_file', { path: 'data/sales.csv' }),
+      calls('list_files', { path: 'data/' }),
+      calls('read_file', { path: 'data/sales.csv' }),
       (asked) => {
         const offset = Number(/continue with offset (\d+)\]$/.exec(String(answers(asked).at(-1)))?.[1])
-        return use('read_file', { path: 'data/sales.csv', offset })
+        return calls('read_file', { path: 'data/sales.csv', offset })
       },
-      (asked) => use('write_file', { path: 'data/by-month.csv', content: String(answers(asked).at(-1)).slice(-9) }),
+      (asked) => calls('write_file', { path: 'data/by-month.csv', content: String(answers(asked).at(-1)).slice(-9) }),
     ],
     after: async (spaceId) => expect(await read(spaceId, 'data/by-month.csv')).toBe('2026-02,5'),
   },
   'code-review': {
     before: (spaceId) => put(spaceId, 'src/sum.js', 'for (let i = 0; i <= list.length; i++) sum += list[i]'),
     steps: [
-      use('list_files', { path: 'src/' }),
-      use('read_file', { path: 'src/sum.js' }),
-      use('create_task', { title: 'Fix the bound in sum.js', priority: 'high', description: 'src/sum.js:1' }),
+      calls('list_files', { path: 'src/' }),
+      calls('read_file', { path: 'src/sum.js' }),
+      calls('create_task', { title: 'Fix the bound in sum.js', priority: 'high', description: 'src/sum.js:1' }),
     ],
     after: async (spaceId, agentId) => {
       const wanted = { title: 'Fix the bound in sum.js', priority: 'high', createdBy: agentId, status: 'pending' }
@@ -120,11 +114,11 @@ const SCENARIOS: Record<string, Scenario> = {
   },
   'task-planning': {
     steps: [
-      use('list_tasks', { status: 'pending' }),
-      use('create_task', { title: 'Draft the page' }),
-      (asked) => use('claim_task', { id: lastAnswer(asked).task.id }),
-      (asked) => use('update_task', { id: lastAnswer(asked).task.id, status: 'in_progress' }),
-      (asked) => use('update_task', { id: lastAnswer(asked).task.id, status: 'completed' }),
+      calls('list_tasks', { status: 'pending' }),
+      calls('create_task', { title: 'Draft the page' }),
+      (asked) => calls('claim_task', { id: lastAnswer(asked).task.id }),
+      (asked) => calls('update_task', { id: lastAnswer(asked).task.id, status: 'in_progress' }),
+      (asked) => calls('update_task', { id: lastAnswer(asked).task.id, status: 'completed' }),
     ],
     after: async (spaceId, agentId) => {
       const wanted = { title: 'Draft the page', createdBy: agentId, assignedTo: agentId, status: 'completed' }
@@ -134,10 +128,10 @@ const SCENARIOS: Record<string, Scenario> = {
   'file-organizer': {
     before: (spaceId) => put(spaceId, 'a.md', '# Minutes'),
     steps: [
-      use('list_files'),
-      use('read_file', { path: 'a.md' }),
-      use('write_file', { path: 'INDEX.md', content: '- a.md: minutes' }),
-      use('read_file', { path: 'INDEX.md' }),
+      calls('list_files'),
+      calls('read_file', { path: 'a.md' }),
+      calls('write_file', { path: 'INDEX.md', content: '- a.md: minutes' }),
+      calls('read_file', { path: 'INDEX.md' }),
     ],
     after: async (spaceId) => expect(await read(spaceId, 'INDEX.md')).toBe('- a.md: minutes'),
   },
@@ -157,7 +151,7 @@ describe.each(['the agent', 'the space'])('attached to %s', (where) => {
       const spaceId = await space(where === 'the space' ? { addSkills: ids } : {})
       await before?.(spaceId)
       const { meta, end, results, requests } = await run(agentId, spaceId, [
-        use('load_skill', { name }),
+        calls('load_skill', { name }),
         ...steps,
         { tokens: 'All done.' },
       ])
@@ -186,7 +180,7 @@ describe.each(['the agent', 'the space'])('attached to %s', (where) => {
 it('the prompt of a skill is loaded whole, whatever its length', async () => {
   const prompt = '😀'.repeat(100_000)
   const { id } = await rest('POST', '/skills', { name: 'long', description: 'd', prompt })
-  const steps = [use('load_skill', { name: 'long' }), { tokens: 'Ok' }]
+  const steps = [calls('load_skill', { name: 'long' }), { tokens: 'Ok' }]
   const { requests } = await run(await agent({ skillIds: [id] }), await space(), steps)
   expect(answers(requests[1]!)).toEqual([prompt])
 })
@@ -205,7 +199,7 @@ describe('a run has the built-in tools', () => {
   })
 
   it('and no others', async () => {
-    const { requests } = await run(await agent(), await space(), [use('list_tasks'), { tokens: 'Hi' }])
+    const { requests } = await run(await agent(), await space(), [calls('list_tasks'), { tokens: 'Hi' }])
     expect(offered(requests[0]!)).toEqual([])
     expect(answers(requests[1]!)).toEqual([expect.stringContaining('There is no tool named list_tasks')])
   })
@@ -213,9 +207,9 @@ describe('a run has the built-in tools', () => {
   it('whose refusals the model reads, while the run continues', async () => {
     const agentId = await agent({ allowedTools: ['read_file', 'create_task'] })
     const { end, results } = await run(agentId, await space(), [
-      use('read_file', { path: '../../etc/passwd' }),
-      use('read_file', { path: 'none.md' }),
-      use('create_task', { title: '' }),
+      calls('read_file', { path: '../../etc/passwd' }),
+      calls('read_file', { path: 'none.md' }),
+      calls('create_task', { title: '' }),
       { tokens: 'I could not.' },
     ])
     expect(results.map(({ content, isError }) => [content, isError])).toEqual([
@@ -243,9 +237,9 @@ it("another organization's public agent follows its skills, whose text is hidden
   const { organizationId } = (await rest('GET', `/spaces/${spaceId}`)).space
   await rest('PATCH', `/organizations/${organizationId}/policy`, { foreignAgents: 'all' })
   const steps = [
-    use('write_file', { path: 'a.md', content: 'a' }),
-    use('load_skill', { name: 'secret' }),
-    use('load_skill', { name: 'open' }),
+    calls('write_file', { path: 'a.md', content: 'a' }),
+    calls('load_skill', { name: 'secret' }),
+    calls('load_skill', { name: 'open' }),
     { tokens: 'Ok' },
   ]
   const { meta, results, requests } = await run(agentId, spaceId, steps)

@@ -1,21 +1,15 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { openSkills } from '../../src/skills/tools.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
+import { use } from '../support/use.ts'
 import { callTool, type Lab, startLab } from './lab.ts'
 
-let lab: Lab
-let ann: Member
-let ben: Member
-let eve: Member
-beforeAll(async () => {
-  lab = await startLab()
-  ann = await lab.server.member({ organization: 'Acme' })
-  ben = await lab.server.member({ organization: 'Acme' })
-  eve = await lab.server.member({ organization: 'Other' })
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab())
+const ann = await lab.server.member({ organization: 'Acme' })
+const ben = await lab.server.member({ organization: 'Acme' })
+const eve = await lab.server.member({ organization: 'Other' })
 
 const open = async (who: Member, agentId: string, spaceId?: string) =>
   openSkills(lab.server.service.deps, await lab.user(who, agentId, spaceId))

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { chatTools } from '../../src/chats/tools.ts'
 import type { Tool } from '../../src/executions/engine/run/tools.ts'
 import { fileTools } from '../../src/files/tools.ts'
@@ -6,24 +6,17 @@ import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { taskTools } from '../../src/tasks/tools.ts'
 import { webTools } from '../../src/web/tools.ts'
 import type { Member } from '../support/server.ts'
-import { callTool, type Lab, startLab } from './lab.ts'
+import { use } from '../support/use.ts'
+import { callTool, startLab } from './lab.ts'
 
-let lab: Lab
-let ann: Member
-let eve: Member
-let agentId: string
-let tools: Tool[]
-beforeAll(async () => {
-  lab = await startLab()
-  ann = await lab.server.member({ organization: 'Acme' })
-  eve = await lab.server.member({ organization: 'Other' })
-  agentId = await lab.agent(ann)
-  tools = await toolsOf(ann, agentId)
-})
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await use(startLab())
+const ann = await lab.server.member({ organization: 'Acme' })
+const eve = await lab.server.member({ organization: 'Other' })
+const agentId = await lab.agent(ann)
 
 const toolsOf = async (who: Member, id: string, spaceId?: string, scopes?: string) =>
   taskTools(lab.server.service.deps, await lab.user(who, id, spaceId, scopes))
+const tools: Tool[] = await toolsOf(ann, agentId)
 const call = (name: string, input: unknown = {}) => callTool(tools, name, input)
 const task = async (fields: object = {}, who = ann) =>
   (await lab.post(who, '/api/v1/tasks', { title: 'Tidy up', ...fields })).task

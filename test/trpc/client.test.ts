@@ -12,28 +12,19 @@ import {
   type TRPCClientError,
 } from '@trpc/client'
 import { EventSource } from 'eventsource'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import type { AppRouter } from '../../src/router.ts'
 import { expectError } from '../support/api.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // Uses the service as a TypeScript front end does: with tRPC's own client over real HTTP.
 
-let model: ModelServer
-let server: TestServer
-let agentId: string
-const env = () => ({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test' })
-beforeAll(async () => {
-  model = await startModelServer()
-  server = await startServer(env())
-  agentId = (await connect().agents.create.mutate({ name: 'Ada', systemPrompt: 'You are Ada.' })).id
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
+const agentId: string = (await connect().agents.create.mutate({ name: 'Ada', systemPrompt: 'You are Ada.' })).id
 
 type Target = Pick<TestServer, 'url' | 'token'>
 type Seen = { path: string; lastEventId: string | null }
@@ -268,7 +259,7 @@ describe('the subscription to an execution', () => {
     const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
     try {
       const seen: Seen[] = []
-      const first = await startServer({ ...env(), DRAIN_TIMEOUT: '0.1' }, { folder })
+      const first = await startServer({ ...model.env, DRAIN_TIMEOUT: '0.1' }, { folder })
       const { port } = new URL(first.url)
       const client = connect(first, { seen })
       const { id } = await client.agents.create.mutate({ name: 'Ada', systemPrompt: 'x' })
@@ -278,7 +269,7 @@ describe('the subscription to an execution', () => {
       never.open(0)
       await count(2)
       await first[Symbol.asyncDispose]()
-      await using _second = await startServer({ ...env(), PORT: port }, { folder })
+      await using _second = await startServer({ ...model.env, PORT: port }, { folder })
       await ended
       expect(namesOf(events)).toEqual(['meta', 'message', 'error'])
       expect(events.at(-1)?.data.data).toMatchObject({ status: 'failed', executionId })

@@ -1,6 +1,6 @@
 import { Client } from 'pg'
 import { Webhook } from 'standardwebhooks'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it } from 'vitest'
 import { announce } from '../../src/db/events.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { readSettings } from '../../src/settings.ts'
@@ -11,29 +11,20 @@ import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Receiver, startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer, type TestServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
 
-let server: TestServer
-let receiver: Receiver
-let ann: Member
-let bob: Member
 const clock = movableClock()
-beforeAll(async () => {
-  receiver = await startReceiver()
-  server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' }, { clock })
-  ann = await server.member({ organization: 'Acme', role: 'admin' })
-  bob = await server.member({ organization: 'Acme', role: 'admin' })
-})
+const receiver = await use(startReceiver())
+const server = await use(startServer({ ALLOW_PRIVATE_NETWORK: 'true' }, { clock }))
+const ann = await server.member({ organization: 'Acme', role: 'admin' })
+const bob = await server.member({ organization: 'Acme', role: 'admin' })
 afterEach(async () => {
   receiver.answer = null
   await server.service.deps.db.webhook.deleteMany({ where: { organizationId: ann.organizationId } })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await receiver[Symbol.asyncDispose]()
 })
 
 const call = (method: string, path: string, body?: object, { token } = ann) =>

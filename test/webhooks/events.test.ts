@@ -1,37 +1,26 @@
 import type { ServerResponse } from 'node:http'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { announce, continueEvents } from '../../src/db/events.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { createMcp } from '../engine/equipped.ts'
 import { movableClock } from '../support/clock.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 const DAY = 24 * 60 * 60_000
 
-let server: TestServer
-let model: ModelServer
-let mcp: McpTestServer
-let ann: Member
-let bob: Member
 const clock = movableClock()
-beforeAll(async () => {
-  model = await startModelServer()
-  mcp = await startMcpServer()
-  server = await startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' }, { clock })
-  ann = await server.member({ organization: 'Acme', role: 'admin' })
-  bob = await server.member({ organization: 'Acme' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-  await mcp[Symbol.asyncDispose]()
-})
+const model = await use(startModelServer())
+const mcp = await use(startMcpServer())
+const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' }, { clock }))
+const ann = await server.member({ organization: 'Acme', role: 'admin' })
+const bob = await server.member({ organization: 'Acme' })
 
 const call = (method: string, path: string, body?: object, { token } = ann) =>
   request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })

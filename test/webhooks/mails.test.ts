@@ -1,59 +1,46 @@
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { SMTPServer } from 'smtp-server'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, expect, it } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
-import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
-import { type Receiver, startReceiver } from '../support/receiver.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
+import { startModelServer } from '../support/model-server.ts'
+import { startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
-let server: TestServer
-let model: ModelServer
-let mcp: McpTestServer
-let receiver: Receiver
-let smtp: SMTPServer
 const mails: { to: string; text: string }[] = []
-let ann: Member
-let bob: Member
-beforeAll(async () => {
-  smtp = new SMTPServer({
-    authOptional: true,
-    disabledCommands: ['STARTTLS'],
-    onData(stream, session, done) {
-      let text = ''
-      stream.on('data', (chunk: Buffer) => {
-        text += chunk
-      })
-      stream.on('end', () => {
-        for (const { address } of session.envelope.rcptTo)
-          mails.push({ to: address, text: text.replaceAll('=\r\n', '') })
-        done()
-      })
-    },
-  })
-  const listening = smtp.listen(0, '127.0.0.1')
-  await once(listening, 'listening')
-  model = await startModelServer()
-  mcp = await startMcpServer()
-  receiver = await startReceiver()
-  server = await startServer({
+const smtp = new SMTPServer({
+  authOptional: true,
+  disabledCommands: ['STARTTLS'],
+  onData(stream, session, done) {
+    let text = ''
+    stream.on('data', (chunk: Buffer) => {
+      text += chunk
+    })
+    stream.on('end', () => {
+      for (const { address } of session.envelope.rcptTo) mails.push({ to: address, text: text.replaceAll('=\r\n', '') })
+      done()
+    })
+  },
+})
+const listening = smtp.listen(0, '127.0.0.1')
+await once(listening, 'listening')
+const model = await use(startModelServer())
+const mcp = await use(startMcpServer())
+const receiver = await use(startReceiver())
+const server = await use(
+  startServer({
     OPENAI_BASE_URL: model.baseUrl,
     ALLOW_PRIVATE_NETWORK: 'true',
     SMTP_URL: `smtp://127.0.0.1:${(listening.address() as AddressInfo).port}`,
-  })
-  ann = await server.member({ organization: 'Acme', email: 'ann@example.com' })
-  bob = await server.member({ organization: 'Acme', email: 'bob@example.com', role: 'admin' })
-  await server.member({ organization: 'Acme', email: 'carl@example.com' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await model.close()
-  await mcp[Symbol.asyncDispose]()
-  await receiver[Symbol.asyncDispose]()
-  await new Promise<void>((resolve) => smtp.close(resolve))
-})
+  }),
+)
+const ann = await server.member({ organization: 'Acme', email: 'ann@example.com' })
+const bob = await server.member({ organization: 'Acme', email: 'bob@example.com', role: 'admin' })
+await server.member({ organization: 'Acme', email: 'carl@example.com' })
+afterAll(() => new Promise<void>((resolve) => smtp.close(resolve)))
 
 const call = async (method: string, path: string, { token }: Member, body?: object) =>
   (await request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })).body
