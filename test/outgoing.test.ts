@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { ok } from './support/api.ts'
 import { startCollector } from './support/collector.ts'
 import { startGitServer } from './support/git-server.ts'
 import { startHttpProxy } from './support/http-proxy.ts'
@@ -47,9 +48,7 @@ beforeAll(async () => {
       ...env,
     })
     const post = async (path: string, body: object) => {
-      const answer = await request(server, 'POST', path, { body })
-      expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-      return answer.body
+      return ok(request(server, 'POST', path, { body }))
     }
     const { id: mcpId } = await post('/api/v1/mcps', { name: 'Tools', url: mcp.url })
     const { id } = await post('/api/v1/agents', { name: 'A', systemPrompt: 'x', mcpInstanceIds: [mcpId] })

@@ -1,5 +1,5 @@
-import { expect } from 'vitest'
 import type { ExecutionEvent, ExecutionRow, MessageData } from '../../src/executions/engine/events/events.ts'
+import { ok } from '../support/api.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -46,9 +46,7 @@ export async function createMcp(
   permissions: readonly object[] = [],
 ): Promise<string> {
   const body = { name: 'Test', mcpType: 'test', url, transport: 'streamable-http', permissions }
-  const answer = await request(server, 'POST', '/api/v1/mcps', { body })
-  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-  return answer.body.id
+  return (await ok(request(server, 'POST', '/api/v1/mcps', { body }))).id
 }
 
 /** A tool call of the model. */

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
+import { ok } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -162,9 +163,7 @@ describe('a paused server', () => {
     const first = await startServer(env, { folder: folder.path })
     const { token } = first
     const ask = async (server: TestServer, method: string, path: string, body?: object) => {
-      const answer = await request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
-      expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-      return answer.body
+      return ok(request(server, method, `/api/v1${path}`, { token, ...(body && { body }) }))
     }
     const permissions = ['wait', 'echo'].map((tool) => ({ tool, mode: 'ask' }))
     const server = { name: 'Test', mcpType: 'test', url: mcp.url, transport: 'streamable-http', permissions }

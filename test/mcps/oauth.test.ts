@@ -5,6 +5,7 @@ import { createLocalBus } from '../../src/bus/local.ts'
 import { createEngine } from '../../src/executions/engine/engine.ts'
 import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
+import { ok } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { type OAuthMcp, signInTo, startOAuthMcp, visitPage } from '../support/oauth-mcp.ts'
@@ -46,9 +47,7 @@ const call = (who: Member, method: string, path: string, body?: object) =>
   request(server, method, `/api/v1${path}`, { token: who.token, ...(body && { body }) })
 
 async function createMcp(fields: object = {}, who = ann): Promise<string> {
-  const answer = await call(who, 'POST', '/mcps', { name: 'Guarded', url: oauth.url, auth: 'oauth', ...fields })
-  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-  return answer.body.id
+  return (await ok(call(who, 'POST', '/mcps', { name: 'Guarded', url: oauth.url, auth: 'oauth', ...fields }))).id
 }
 
 const visit = (address: string | URL, headers: Record<string, string> = {}) => visitPage(server, address, headers)

@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest'
+import { ok } from '../support/api.ts'
 import * as hostileMcp from '../support/hostile-mcp.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -21,9 +22,7 @@ model.fallback = ({ body }) => {
 }
 
 async function post(path: string, body: object): Promise<any> {
-  const answer = await request(server, 'POST', `/api/v1${path}`, { body })
-  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-  return answer.body
+  return ok(request(server, 'POST', `/api/v1${path}`, { body }))
 }
 
 const execute = (agentId: string) => post(`/agents/${agentId}/execute`, { message: 'Hello' })

@@ -3,6 +3,7 @@ import { toolUser } from '../../src/executions/engine/run/prepare.ts'
 import type { Tool, ToolUser } from '../../src/executions/engine/run/tools.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { openMcpTools } from '../../src/mcps/tools.ts'
+import { ok } from '../support/api.ts'
 import { calling, type HostileMcp, startHostileMcp } from '../support/hostile-mcp.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
@@ -25,9 +26,7 @@ type Body = Record<string, unknown>
 
 async function createMcp(fields: Body = {}, who = ann): Promise<string> {
   const body = { name: 'One', url: one.url, ...fields }
-  const answer = await request(server, 'POST', '/api/v1/mcps', { token: who.token, body })
-  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-  return answer.body.id
+  return (await ok(request(server, 'POST', '/api/v1/mcps', { token: who.token, body }))).id
 }
 
 const attach = (mcpId: string, enabled = true) =>

@@ -7,6 +7,7 @@ import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { newId } from '../../src/lib/id.ts'
 import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
+import { ok } from '../support/api.ts'
 import { type StoppedClock, stopClock } from '../support/clock.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -49,11 +50,6 @@ export async function startLab(env: Record<string, string> = {}, start = '2026-0
   const scheduler = createScheduler(deps)
   const call: MissionLab['call'] = (method, path, body, token = server.token) =>
     request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
-  const ok = async (answer: Promise<Answer>): Promise<Body> => {
-    const { status, body } = await answer
-    expect(status, JSON.stringify(body)).toBe(200)
-    return body
-  }
   const createAgent: MissionLab['createAgent'] = async (fields = {}, token) =>
     (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'S', ...fields }, token))).id
   const idle = () =>

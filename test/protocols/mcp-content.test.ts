@@ -1,6 +1,7 @@
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { SkillsClient } from '@modelcontextprotocol/client/ext/skills'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { ok } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
@@ -17,9 +18,7 @@ beforeAll(async () => {
 })
 
 async function send(method: string, path: string, body: object, { token } = ann) {
-  const answer = await request(server, method, `/api/v1${path}`, { body, token })
-  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-  return answer.body
+  return ok(request(server, method, `/api/v1${path}`, { body, token }))
 }
 
 const write = (path: string, content: string, encoding = 'utf8') =>

@@ -1,4 +1,4 @@
-import { afterAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { startOidc } from '../support/oidc.ts'
 import { freePort } from '../support/postgres.ts'
 import { request } from '../support/rest.ts'
@@ -12,10 +12,9 @@ const PUBLIC_URL = 'https://muster.example/base'
 const oidc = await use(startOidc())
 const port = await freePort()
 const env = { MCP_AUTHORIZATION_SERVER: oidc.issuer, PUBLIC_URL, ALLOWED_HOSTS: '127.0.0.1', PORT: String(port) }
-const all = await startServer(env)
+const all = await use(startServer(env))
 const server = { url: `http://127.0.0.1:${port}`, token: all.token, all }
 const ann = await all.member({ organization: 'Acme', email: 'ann@example.com' })
-afterAll(() => server.all[Symbol.asyncDispose]())
 
 const HEADERS = { Accept: 'application/json, text/event-stream' }
 const METADATA = `resource_metadata="${PUBLIC_URL}/.well-known/oauth-protected-resource/mcp"`

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { createAgentCache } from '../../src/agents/agent-cache.ts'
 import type { Prisma } from '../../src/db/client.ts'
-import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
+import { APIS, type Api, apis, expectError, ok, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -22,9 +22,7 @@ const call = (method: string, path: string, { token }: Pick<Member, 'token'> = a
 
 const valid = { name: 'Ada', systemPrompt: 'You are Ada.' }
 const create = async (fields: Body = {}, who = ann): Promise<Body & { id: string }> => {
-  const { status, body } = await call('POST', '/agents', who, { ...valid, ...fields })
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body
+  return ok(call('POST', '/agents', who, { ...valid, ...fields }))
 }
 const get = async (id: string, who = ann) => (await call('GET', `/agents/${id}`, who)).body.agent
 const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/agents/${id}`, who, fields)

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
-import { APIS, type Api, apis, expectError } from '../support/api.ts'
+import { APIS, type Api, apis, expectError, ok } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import type { Answer } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -18,9 +18,7 @@ type Fields = Record<string, unknown>
 const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
   apis[api](server, procedure, input, { token: people[who].token })
 async function call(procedure: string, input: Fields = {}, who: Who = 'ann') {
-  const { status, body } = await on('REST', procedure, input, who)
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body
+  return ok(on('REST', procedure, input, who))
 }
 
 let made = 0

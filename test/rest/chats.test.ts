@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
-import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
+import { APIS, type Api, apis, expectError, ok, onEachApi } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { filePart, form, post } from '../support/multipart.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -23,9 +23,7 @@ const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): 
   apis[api](server, procedure, input, { token: people[who].token })
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 const done = async (procedure: string, input: Fields = {}, who: Who = 'ann') => {
-  const { status, body } = await call(procedure, input, who)
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body
+  return ok(call(procedure, input, who))
 }
 
 const agent = async (fields: Fields = {}, who: Who = 'ann'): Promise<string> =>

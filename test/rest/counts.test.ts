@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { graphql } from '../graphql/support.ts'
+import { ok } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -16,9 +17,7 @@ const people = {
 type Who = keyof typeof people
 
 async function call(who: Who, method: string, path: string, body?: object) {
-  const answer = await request(server, method, `/api/v1/${path}`, { token: people[who].token, ...(body && { body }) })
-  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-  return answer.body
+  return ok(request(server, method, `/api/v1/${path}`, { token: people[who].token, ...(body && { body }) }))
 }
 
 /** One row of each kind by each person for every reason to hide it, and a run in every combination. */

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
-import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
+import { APIS, apis, expectError, ok, onEachApi } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
@@ -26,9 +26,7 @@ const execute = (fields: Fields, { token } = ann, id = agent): Promise<Answer> =
   request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hi', ...fields }, token })
 
 const run = async (fields: Fields, who = ann, id = agent) => {
-  const { status, body } = await execute(fields, who, id)
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body
+  return ok(execute(fields, who, id))
 }
 
 const get = async (id: string, { token } = ann) =>

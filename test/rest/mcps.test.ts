@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { connect } from '../../src/mcps/service.ts'
 import { graphql } from '../graphql/support.ts'
-import { apis, expectError, onEachApi } from '../support/api.ts'
+import { apis, expectError, ok, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { reply, startHostileMcp } from '../support/hostile-mcp.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
@@ -23,11 +23,6 @@ const { ann, ben, admin, eve } = await server.people('ann', 'ben', 'admin', 'eve
 
 const call = (method: string, path: string, body?: unknown, who: Pick<Member, 'token'> = ann): Promise<Answer> =>
   request(server, method, `/api/v1${path}`, { token: who.token, ...(body !== undefined && { body }) })
-const ok = async (answer: Promise<Answer>): Promise<Body> => {
-  const { status, body } = await answer
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body
-}
 const MINIMAL = { name: 'GitHub', url: 'https://mcp.example.com/mcp' }
 const create = async (fields: Body = {}, who = ann): Promise<Body> =>
   (await ok(call('POST', '/mcps', { ...MINIMAL, ...fields }, who))).mcp

@@ -13,7 +13,7 @@ import type { Tx } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { create, receive } from '../../src/media/service.ts'
-import { apis, expectError } from '../support/api.ts'
+import { apis, expectError, ok } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -77,9 +77,7 @@ async function content(id: string, { token } = ann) {
 }
 
 const uploaded = async (data: string | Uint8Array, name = 'a.bin', { token } = ann) => {
-  const { status, body } = await upload(server, data, { name, token })
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body.media
+  return (await ok(upload(server, data, { name, token }))).media
 }
 
 describe('POST /media', () => {

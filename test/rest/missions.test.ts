@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
 import { removeMember } from '../../src/organizations/service.ts'
-import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
+import { APIS, apis, expectError, ok, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -32,12 +32,6 @@ const call = (method: string, path: string, body?: Body, { who = ann, key }: Opt
     ...(body && { body }),
     ...(key && { headers: { 'Idempotency-Key': key } }),
   })
-const ok = async (answer: Promise<Answer>): Promise<Body> => {
-  const { status, body } = await answer
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body
-}
-
 const createAgent = async (fields: Body = {}, who = ann): Promise<string> =>
   (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, { who }))).id
 const agentId: string = await createAgent()

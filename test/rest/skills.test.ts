@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { graphql } from '../graphql/support.ts'
-import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
+import { APIS, type Api, apis, expectError, ok, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
@@ -31,9 +31,7 @@ const newName = () => `skill-${++made}`
 
 async function create(fields: Fields = {}, who: Who = 'ann') {
   const said = { name: newName(), description: 'What for.', prompt: '# How', ...fields }
-  const { status, body } = await call('skills.create', said, who)
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body.skill
+  return (await ok(call('skills.create', said, who))).skill
 }
 const get = async (id: string, who: Who = 'ann') => (await call('skills.get', { id }, who)).body.skill
 const audited = async (target: string) =>

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
-import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
+import { APIS, type Api, apis, expectError, ok, onEachApi } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -22,9 +22,7 @@ const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): 
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 
 async function create(fields: Fields = {}, who: Who = 'ann') {
-  const { status, body } = await call('spaces.create', { name: 'Lab', ...fields }, who)
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body.space
+  return (await ok(call('spaces.create', { name: 'Lab', ...fields }, who))).space
 }
 const get = async (id: string, who: Who = 'ann') => (await call('spaces.get', { id }, who)).body.space
 const patch = (id: string, fields: Fields, who: Who = 'ann') => call('spaces.update', { id, ...fields }, who)

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
-import { APIS, apis, expectError, onEachApi, procedures } from '../support/api.ts'
+import { APIS, apis, expectError, ok, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
@@ -27,12 +27,6 @@ const call = (method: string, path: string, body?: Body, { who = ann, key }: Opt
     ...(body && { body }),
     ...(key && { headers: { 'Idempotency-Key': key } }),
   })
-const ok = async (answer: Promise<Answer>): Promise<Body> => {
-  const { status, body } = await answer
-  expect(status, JSON.stringify(body)).toBe(200)
-  return body
-}
-
 const create = async (fields: Body = {}, who = ann) =>
   (await ok(call('POST', '/tasks', { title: 'Count the engines', ...fields }, { who }))).task
 const get = async (id: string, who = ann) => (await ok(call('GET', `/tasks/${id}`, undefined, { who }))).task

@@ -18,8 +18,7 @@ const INPUT = 'canary-input-e04d18'
 const unknown = newToken('mst')
 
 const model = await use(startModelServer())
-const env = { OPENAI_BASE_URL: model.baseUrl, OPENAI_API_KEY: KEY, DEFAULT_MODEL: 'compatible/test' }
-const server = await use(startServer({ ...env, LOG_LEVEL: 'trace' }))
+const server = await use(startServer({ ...model.env, OPENAI_API_KEY: KEY, LOG_LEVEL: 'trace' }))
 const member = await server.member()
 
 it('the log omits tokens, prompts, messages, answers, keys, query strings and inputs', async () => {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { call, offered } from '../engine/equipped.ts'
+import { ok } from '../support/api.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { type ModelRequest, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -16,9 +17,7 @@ const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl, DEFAULT_M
 type Fields = Record<string, unknown>
 
 async function rest(method: string, path: string, body?: Fields) {
-  const answer = await request(server, method, `/api/v1${path}`, body && { body })
-  expect(answer.status, JSON.stringify(answer.body)).toBe(200)
-  return answer.body
+  return ok(request(server, method, `/api/v1${path}`, body && { body }))
 }
 const space = async (fields: Fields = {}): Promise<string> =>
   (await rest('POST', '/spaces', { name: 'S', ...fields })).id
