@@ -53,7 +53,7 @@ const CAST = {
   admin: { organization: 'Acme', role: 'admin' },
   ann: { organization: 'Acme' },
   ben: { organization: 'Acme' },
-  eve: { organization: 'Other', role: 'owner' },
+  eve: { organization: 'Evil & Co', role: 'owner' },
 } satisfies Record<string, MemberOptions>
 
 export type Member = { token: string; tokenId: string; userId: string; organizationId: string }
