@@ -256,13 +256,13 @@ function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
 
 /** A token, a link, or a secret is returned once: the stored response, and so the repetition, has null instead. */
 export const store = (tx: Tx, { id }: KeyClaim, answer: object, createdAt?: Date) => {
-  const shown = {
+  const stored = {
     ...answer,
     ...('token' in answer && { token: null }),
     ...('url' in answer && { url: null }),
     ...('secret' in answer && { secret: null }),
   }
-  const data = { answer: JSON.stringify(shown), leaseUntil: null }
+  const data = { answer: JSON.stringify(stored), leaseUntil: null }
   return tx.idempotencyRecord.updateMany({ where: { id, ...(createdAt && { createdAt }) }, data })
 }
 

@@ -54,11 +54,11 @@ export const withDatabase =
     }
   }
 
-const shown = { id: true, name: true, slug: true } as const
+const select = { id: true, name: true, slug: true } as const
 
 async function findOrganization(tx: Tx, slug: string, now = new Date()) {
   const id = await findBySlug(tx, slug, now)
-  const organization = id === null ? null : await tx.organization.findUnique({ where: { id }, select: shown })
+  const organization = id === null ? null : await tx.organization.findUnique({ where: { id }, select })
   if (!organization) throw new AdminError(`There is no organization with the slug ${slug}.`)
   return organization
 }
@@ -221,7 +221,7 @@ async function firstOwner(tx: Tx) {
 
 export async function listOrgs({ database }: Admin): Promise<Answer> {
   const rows = await database.client.organization.findMany({
-    select: { ...shown, createdAt: true, memberships: { select: { userId: true } } },
+    select: { ...select, createdAt: true, memberships: { select: { userId: true } } },
     orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],
   })
   const organizations = rows.map(({ memberships, ...organization }) => ({

@@ -7,11 +7,11 @@ const WIDTH = 30
 /** Creates a progress line. It prints nothing without a terminal. */
 export function createProgress(stream: Pick<WriteStream, 'isTTY' | 'write'>): Progress {
   if (!stream.isTTY) return { show: () => {}, end: () => {} }
-  let shown = ''
+  let current = ''
   const draw = (line: string) => {
-    if (line === shown) return
+    if (line === current) return
     stream.write(`\r\x1b[K${line}`)
-    shown = line
+    current = line
   }
   return {
     show(done, total, what) {

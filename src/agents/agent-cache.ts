@@ -121,27 +121,27 @@ const bytesOf = (agent: CachedAgent): number => Buffer.byteLength(toJson(agent))
 export async function loadAgents(deps: Deps, where: Prisma.AgentWhereInput, heads: readonly Head[]) {
   let agents: CachedAgent[] = []
   let isCut = false
-  let [shown, said] = [0, 0]
+  let [count, bytes] = [0, 0]
   for (const part of chunk(heads, AT_ONCE)) {
     const found = await findWhole(deps, where, part)
     for (const { id } of part) {
       const full = found.get(id)
       if (full) {
         let agent = isCut ? shortened(full) : full
-        said += bytesOf(agent)
-        if (said > MAX_PAGE_BYTES && !isCut) {
+        bytes += bytesOf(agent)
+        if (bytes > MAX_PAGE_BYTES && !isCut) {
           isCut = true
           agents = agents.map(shortened)
           agent = shortened(full)
-          said = [...agents, agent].reduce((sum, one) => sum + bytesOf(one), 0)
+          bytes = [...agents, agent].reduce((sum, one) => sum + bytesOf(one), 0)
         }
-        if (said > MAX_PAGE_BYTES && agents.length) return { agents, shown }
+        if (bytes > MAX_PAGE_BYTES && agents.length) return { agents, count }
         agents.push(agent)
       }
-      shown++
+      count++
     }
   }
-  return { agents, shown }
+  return { agents, count }
 }
 
 /** Returns agents by id. Reads only those that are not cached at their current version. */

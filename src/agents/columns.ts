@@ -72,7 +72,7 @@ export function valuesOf(
 ): Partial<Values> {
   const alias = 'system_message' in source ? source.system_message : undefined
   const description = 'characterDescription' in source ? source.characterDescription : undefined
-  const said = Object.entries({
+  const entries = Object.entries({
     ...(description !== undefined && { description }),
     ...source,
     ...(source.description === undefined && description !== undefined && { description }),
@@ -81,7 +81,7 @@ export function valuesOf(
   })
     .filter(([field, value]) => field in DEFAULTS && value !== undefined)
     .map(([field, value]) => [field, value ?? DEFAULTS[field as keyof Values]])
-  return Object.fromEntries(said)
+  return Object.fromEntries(entries)
 }
 
 export const toColumns = (values: Values) => ({

@@ -114,8 +114,8 @@ export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
 
 /** Filter for the cards of all organizations' agents: public ones in the list, unlisted ones also by id. */
 export const publiclyVisible = (how: 'listed' | 'byId') => {
-  const shown: Visible[] = how === 'listed' ? ['public'] : ['public', 'unlisted']
-  return { archivedAt: null, visibility: { in: shown } }
+  const visibilities: Visible[] = how === 'listed' ? ['public'] : ['public', 'unlisted']
+  return { archivedAt: null, visibility: { in: visibilities } }
 }
 
 /** Columns that determine an agent's name for other organizations. */
@@ -274,8 +274,8 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
     // All heads fit in a page.
     ({ where, orderBy, take }) => deps.db.agent.findMany({ where, orderBy, take, select: LIST_COLUMNS }),
   )
-  const { agents, shown } = await loadAgents(deps, where, rows)
-  const last = shown < rows.length ? rows[shown - 1] : undefined
+  const { agents, count } = await loadAgents(deps, where, rows)
+  const last = count < rows.length ? rows[count - 1] : undefined
   return {
     agents: await filterReferences(actor, deps, agents),
     nextCursor: last ? encodeCursor(last) : nextCursor,
@@ -491,10 +491,10 @@ async function newValues(actor: Actor, deps: Deps, input: z.output<typeof Create
   const { basedOnAgentId = null } = input
   const copied = basedOnAgentId === null ? null : await copyOf(actor, deps, basedOnAgentId)
   const { slug: _, ...base } = copied ? valuesOf(copied) : {}
-  const said = valuesOf(input)
-  const values: Values = { ...DEFAULTS, ...base, ...said }
+  const inputValues = valuesOf(input)
+  const values: Values = { ...DEFAULTS, ...base, ...inputValues }
   checkPrompt(values)
-  const newest = await checkReferences(actor, deps, said, { ...DEFAULTS, ...base })
+  const newest = await checkReferences(actor, deps, inputValues, { ...DEFAULTS, ...base })
   return { ...toColumns(values), skillRefs: pinned(values.skillIds, copied?.skillRefs ?? [], newest) }
 }
 
@@ -555,13 +555,13 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 /** PATCH /agents/{id}. An empty change creates no version. */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateAgent>) {
   if (input.archived) return remove(actor, deps, input.id, input.version)
-  const said = valuesOf(input)
-  checkPrompt(said)
+  const inputValues = valuesOf(input)
+  checkPrompt(inputValues)
   let newest: ReadonlyMap<string, number> = new Map()
-  if (REFERRING.some((field) => said[field]?.length)) {
+  if (REFERRING.some((field) => inputValues[field]?.length)) {
     const { agent } = await get(actor, deps, input.id)
     // Check permission before looking up references, so that they do not leak.
-    newest = await checkReferences(actor, deps, said, authorize(actor, agent))
+    newest = await checkReferences(actor, deps, inputValues, authorize(actor, agent))
   }
   await change(
     actor,
@@ -570,7 +570,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     'agent.update',
     (row) => {
       const before = valuesOf(row) as Values
-      const after = { ...before, ...said }
+      const after = { ...before, ...inputValues }
       if (isDeepStrictEqual(before, after)) return null
       return { ...toColumns(after), skillRefs: pinned(after.skillIds, pinsIn(row), newest) }
     },

@@ -120,9 +120,9 @@ export async function decide(
     const decision = { status, reason: reason ?? null, decidedBy: actor.userId, ...(editedInput && { editedInput }) }
     const decided = await decideCall(tx, approval, decision, now)
     await audit(tx, actor, status === 'approved' ? 'approval.approve' : 'approval.deny', id, now)
-    const shown = { approval: toApproval({ ...decided, execution }, isReadable) }
-    if (key) await store(tx, key, shown)
-    return shown
+    const body = { approval: toApproval({ ...decided, execution }, isReadable) }
+    if (key) await store(tx, key, body)
+    return body
   })
   deps.bus.publish('approval', [id])
   deps.bus.publish('chat', [approval.chatId])

@@ -18,7 +18,7 @@ export async function discover(issuer: string, fetch: typeof globalThis.fetch) {
   const { ok, status } = response
   if (!ok) throw Object.assign(new Error(`The discovery of the identity provider answered ${status}`), { status })
   const Configuration = z.looseObject({
-    issuer: z.string().refine((said) => isSameButSlash(said, issuer), `The issuer is not ${issuer}`),
+    issuer: z.string().refine((url) => isSameButSlash(url, issuer), `The issuer is not ${issuer}`),
     jwks_uri: z.url({ protocol: /^https?$/ }),
   })
   return Configuration.parse(await response.json())

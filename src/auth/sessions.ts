@@ -29,7 +29,7 @@ export type SessionRow = {
 /** The client of a request. */
 export type Client = { address: string | undefined; userAgent: string | undefined }
 
-const shown = {
+const columns = {
   ...{ id: true, userId: true, method: true, createdAt: true, lastSeenAt: true },
   ...{ expiresAt: true, userAgent: true, address: true },
 } as const satisfies Prisma.BrowserSessionSelect
@@ -42,7 +42,7 @@ type SessionDeps = { db: Db; clock: Clock; sessionKey: KeyObject }
 /** Finds the session of a cookie's secret and prolongs it. Throws 401 if it is missing or has ended. */
 export async function findSession({ db, clock, sessionKey }: SessionDeps, secret: string): Promise<SessionRow> {
   const where = { digest: tokenDigest(sessionKey, secret) }
-  const session = await db.browserSession.findUnique({ where, select: shown })
+  const session = await db.browserSession.findUnique({ where, select: columns })
   const now = clock.now()
   if (!session || session.expiresAt <= now) throw signInRequired()
   if (session.lastSeenAt.getTime() < now.getTime() - LAST_SEEN_PRECISION) {

@@ -187,12 +187,12 @@ const NO_ANSWER: ReadonlySet<unknown> = new Set([
 
 function toProblem(error: unknown): SignInProblem {
   if (error instanceof client.AuthorizationResponseError) {
-    const reason = `the provider answered ${said(error)}`
+    const reason = `the provider answered ${describeError(error)}`
     if (DOWN.has(error.error)) return new SignInProblem('provider_down', reason)
     return new SignInProblem(error.error === 'access_denied' ? 'refused' : 'provider_error', reason)
   }
   if (error instanceof client.ResponseBodyError) {
-    const reason = `the provider answered ${error.status} ${said(error)}`
+    const reason = `the provider answered ${error.status} ${describeError(error)}`
     if (error.status >= 500 || DOWN.has(error.error)) return new SignInProblem('provider_down', reason)
     return new SignInProblem(error.error === 'invalid_grant' ? 'expired' : 'provider_error', reason)
   }
@@ -215,7 +215,7 @@ const statusOf = ({ status = 0, cause }: { status?: number; cause?: unknown }): 
   cause instanceof Response ? cause.status : status
 
 /** Texts of the provider, for the log. */
-const said = ({ error, error_description = '' }: { error: string; error_description?: string | undefined }) =>
+const describeError = ({ error, error_description = '' }: { error: string; error_description?: string | undefined }) =>
   `${error} ${error_description}`
     .replace(/\p{Cc}+/gu, ' ')
     .trim()

@@ -35,7 +35,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
   let sending: Promise<void> | null = null
   let state: 'listening' | 'polling' = 'polling'
   /** Whether the last ping has come back. */
-  let heard = true
+  let isReceiving = true
   let advised = false
   /** Whether the log says that notifications arrive: a connection that is replaced at once is not reported. */
   let reported = false
@@ -76,7 +76,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
       return
     }
     if (from !== me) return
-    heard = true
+    isReceiving = true
     if (state === 'listening') return
     state = 'listening'
     if (!reported) log.info('receiving notifications of other servers')
@@ -103,11 +103,11 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
       await client.query(`LISTEN ${CHANNEL}`)
       const signal = AbortSignal.any([lost.signal, stopped.signal])
       do {
-        heard = false
+        isReceiving = false
         post('ping', ['1'])
         await sleep(PING_INTERVAL, null, { signal }).catch(() => {})
-      } while (heard && !signal.aborted)
-      if (!heard && !signal.aborted) adviseOnPooler()
+      } while (isReceiving && !signal.aborted)
+      if (!isReceiving && !signal.aborted) adviseOnPooler()
     } finally {
       // Not awaited, because the connection may be dead.
       client.end().catch(() => {})

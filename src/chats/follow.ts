@@ -87,9 +87,9 @@ async function* events(
   const show = (run: Run, event: ExecutionEvent): ChatEvent => {
     run.seq = event.seq
     run.isOver = isTerminal(event)
-    const shown = { ...event, id: idOf(run), executionId: run.id, data: { ...event.data, executionId: run.id } }
+    const chatEvent = { ...event, id: idOf(run), executionId: run.id, data: { ...event.data, executionId: run.id } }
     if (run.isOver && run !== newest) runs.delete(run.id)
-    return shown as ChatEvent
+    return chatEvent as ChatEvent
   }
 
   const statusEvent = (status: ChatStatus, at: Date, run: Run | null): ChatEvent => {
@@ -211,8 +211,8 @@ async function* events(
       for (let batch = await channel.take(news); batch; batch = await channel.take(news)) {
         const run = runs.get(batch.run.id)
         if (run !== batch.run) continue
-        const shown = batch.events.map((event) => show(run, event))
-        if (shown.length) yield shown
+        const chatEvents = batch.events.map((event) => show(run, event))
+        if (chatEvents.length) yield chatEvents
         if (run.isOver) break
       }
     }

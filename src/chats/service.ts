@@ -101,8 +101,8 @@ async function toChats(actor: Actor, db: Db, rows: readonly ChatRow[]) {
   const byChat = Map.groupBy(sessions, ({ chatId }) => chatId)
   return rows.map((row) => {
     const own = byChat.get(row.id) ?? []
-    const shown = own.find(({ isHidden }) => !isHidden)
-    const messageCount = row.isBranched ? (active.get(row.id) ?? 0) : Number(shown?.messages ?? 0)
+    const visible = own.find(({ isHidden }) => !isHidden)
+    const messageCount = row.isBranched ? (active.get(row.id) ?? 0) : Number(visible?.messages ?? 0)
     return toChat(row, { messageCount, hides: own.some(({ isHidden }) => isHidden) })
   })
 }
@@ -209,10 +209,10 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
   const chat = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
   const closedAt = closed === undefined ? undefined : closed ? (chat.closedAt ?? now) : null
-  const said = omitUndefined({ title, closedAt })
-  if (hasChanges(chat, said)) {
+  const changes = omitUndefined({ title, closedAt })
+  if (hasChanges(chat, changes)) {
     await deps.db.$transaction(async (tx) => {
-      if (!(await updateChat(tx, actor, chat, 'chat.update', now, said))) throw notFound('Chat')
+      if (!(await updateChat(tx, actor, chat, 'chat.update', now, changes))) throw notFound('Chat')
     })
     deps.bus.publish('chat', [id])
   }

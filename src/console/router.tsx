@@ -152,10 +152,10 @@ export const router = createRouter({
   // Plain texts: by default they would be written as JSON.
   parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
   stringifySearch(search) {
-    const said = Object.entries(search).flatMap(([name, value]) =>
+    const parameters = Object.entries(search).flatMap(([name, value]) =>
       value === undefined || value === '' ? [] : [[name, String(value)]],
     )
-    return said.length ? `?${new URLSearchParams(said)}` : ''
+    return parameters.length ? `?${new URLSearchParams(parameters)}` : ''
   },
 })
 

@@ -25,7 +25,7 @@ export function Shell() {
   const [drawer, setDrawer] = useState(false)
   const [palette, setPalette] = useState(false)
   const path = useRouterState({ select: ({ location }) => location.pathname })
-  const shown = useRouterState({ select: ({ resolvedLocation }) => resolvedLocation?.href })
+  const href = useRouterState({ select: ({ resolvedLocation }) => resolvedLocation?.href })
   useChanges('approvals.changes', 'approvals.')
   useNotifications()
   useEffect(applyTheme, [])
@@ -61,7 +61,7 @@ export function Shell() {
       <Dialog as="side" open={drawer} onClose={() => setDrawer(false)} title={texts.nav.title}>
         {navigation}
       </Dialog>
-      <main id="main" data-shown={shown} className="min-h-0 min-w-0 flex-1" tabIndex={-1}>
+      <main id="main" data-shown={href} className="min-h-0 min-w-0 flex-1" tabIndex={-1}>
         <Outlet />
       </main>
       {palette && (

@@ -55,8 +55,8 @@ async function read(
   for (let reads = 0; reads < MAX_READS; reads++) {
     const found = await readEvents(deps.db, deps.settings, actor.organizationId, cursor, READ)
     const wanted = types?.length ? found.filter(({ type }) => matches(types, type)) : found
-    const shown = await show(actor, deps, wanted)
-    for (const [index, event] of shown.entries()) {
+    const visible = await show(actor, deps, wanted)
+    for (const [index, event] of visible.entries()) {
       const row = wanted[index]!
       if (!event) continue
       cursor = cursorOf(row)

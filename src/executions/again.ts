@@ -62,8 +62,8 @@ export async function send(actor: Actor, deps: Deps, input: z.output<typeof Send
     select: { id: true, spaceId: true, agentId: true },
   })
   if (!chat) throw notFound('Chat')
-  const { idempotencyKey: _, ...said } = input
-  const purpose = { path: `/api/v1/chats/${id}/messages`, said }
+  const { idempotencyKey: _, ...request } = input
+  const purpose = { path: `/api/v1/chats/${id}/messages`, request }
   const turn =
     replaces !== null
       ? await findTurn(actor, deps, id, replaces)
@@ -142,15 +142,15 @@ export async function rerun(actor: Actor, deps: Deps, input: z.output<typeof Rer
     select: SESSION,
   })
   if (!found) throw notFound('Chat')
-  const { idempotencyKey: _, ...said } = input
-  const purpose = { path: `/api/v1/executions/${id}/rerun`, said }
+  const { idempotencyKey: _, ...request } = input
+  const purpose = { path: `/api/v1/executions/${id}/rerun`, request }
   const chat = { id: run.chatId, spaceId: run.spaceId }
   return repeat(actor, deps, options, call, { ...purpose, turn: { session: found, run }, chat })
 }
 
 type Options = Omit<z.output<typeof SendMessage>, 'id' | 'message'> & { message?: string | null | undefined }
 
-type Repeated = { path: string; said: object; turn: Turn; chat: { id: string; spaceId: string } }
+type Repeated = { path: string; request: object; turn: Turn; chat: { id: string; spaceId: string } }
 
 /** Replaces a turn with another message, or with the same one and the same model unless another is named. */
 async function repeat(
@@ -158,7 +158,7 @@ async function repeat(
   deps: Deps,
   { message = null, ...options }: Options,
   call: ExecuteCall,
-  { path, said, turn: { session, run }, chat }: Repeated,
+  { path, request, turn: { session, run }, chat }: Repeated,
 ) {
   await checkHistory(actor, deps, chat.id, session)
   const { modelSettings = null, fallbackModels = null, output = null } = run.overrides as Overrides
@@ -167,5 +167,5 @@ async function repeat(
   const input = { ...before, ...given, id: session.agentId, message: message ?? run.message }
   const conversation = { spaceId: chat.spaceId, chatId: chat.id, branch: branchOf(session, run.queueSeq) }
   const attached = { mediaIds: run.mediaIds as string[], files: run.files as string[] }
-  return executeAgent(actor, deps, input, call, { path, said, conversation, attached })
+  return executeAgent(actor, deps, input, call, { path, request, conversation, attached })
 }

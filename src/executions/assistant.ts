@@ -21,8 +21,8 @@ export async function startAny(actor: Actor, deps: Deps, input: z.output<typeof 
     (await findContinued(actor, deps, input)) ??
     (await findOwn(actor, deps)) ??
     (await createAssistant(actor, deps))
-  const { idempotencyKey: _, ...said } = input
-  return executeAgent(actor, deps, { ...rest, id }, call, { path: PATH, said })
+  const { idempotencyKey: _, ...request } = input
+  return executeAgent(actor, deps, { ...rest, id }, call, { path: PATH, request })
 }
 
 /**

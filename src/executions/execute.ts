@@ -28,7 +28,7 @@ export type ExecuteOptions = {
   /** The path that an Idempotency-Key belongs to. */
   path: string
   /** Request to compare an Idempotency-Key with, if it differs from the run's input. */
-  said?: object
+  request?: object
   taskId?: string
   /** The conversation, if it is known already. */
   conversation?: Conversation
@@ -191,7 +191,7 @@ async function acceptOnce(
   if (deps.pause.isPaused() && !input.background) throw paused()
   if (!key) return deps.engine.accept({ ...request, key: null })
   for (;;) {
-    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, options?.said ?? rest)
+    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, options?.request ?? rest)
     const bound = record?.executionId
       ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
       : null

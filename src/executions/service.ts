@@ -355,8 +355,8 @@ async function familyOf(actor: Actor, db: Db, found: ExecutionRow, omit: Omitted
 }
 
 /** Returns the highest visible ancestor of an execution with all of its descendants. */
-function toTree(shown: readonly Omit<ExecutionNode, 'children'>[], id: string): ExecutionNode {
-  const nodes = new Map(shown.map((execution) => [execution.id, { ...execution, children: [] } as ExecutionNode]))
+function toTree(visible: readonly Omit<ExecutionNode, 'children'>[], id: string): ExecutionNode {
+  const nodes = new Map(visible.map((execution) => [execution.id, { ...execution, children: [] } as ExecutionNode]))
   const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
   const places = new Map<ExecutionNode, ExecutionNode>()
   for (const node of nodes.values()) {
@@ -379,20 +379,20 @@ export async function logs(actor: Actor, deps: Deps, input: z.output<typeof Read
   const { id, after = 0, limit = 10_000 } = input
   const { row, isReadable } = await see(actor, deps, id)
   const events: ExecutionEvent[] = after < META_SEQ ? [metaEvent(row)] : []
-  let said = 0
+  let bytes = 0
   let isWhole = true
   for await (const batch of isReadable ? readEvents(deps.db, id, after) : []) {
-    isWhole = events.length <= limit && said <= MAX_PAGE_BYTES
+    isWhole = events.length <= limit && bytes <= MAX_PAGE_BYTES
     if (!isWhole) break
     for (const event of batch) events.push(event)
-    said += sizeOf(batch, (text) => Buffer.byteLength(text))
+    bytes += sizeOf(batch, (text) => Buffer.byteLength(text))
   }
   const terminal = terminalEvent(row)
   if (isWhole && terminal && terminal.seq > after) events.push(terminal)
-  const shown = (isReadable ? events : stateOf(events)).slice(0, limit)
+  const page = (isReadable ? events : stateOf(events)).slice(0, limit)
   return {
-    logs: shown.map(({ at, ...event }) => ({ ...event, at: at.toISOString() })),
-    nextAfter: isWhole && events.length <= limit ? null : shown.at(-1)!.seq,
+    logs: page.map(({ at, ...event }) => ({ ...event, at: at.toISOString() })),
+    nextAfter: isWhole && events.length <= limit ? null : page.at(-1)!.seq,
   }
 }
 
@@ -491,8 +491,8 @@ async function* asReadable(
       isShown = (await readableOf(actor, db, [id])).has(id)
     }
     if (!isShown && userId !== actor.userId) return
-    const shown = isShown ? batch : stateOf(batch)
-    if (shown.length) yield shown
+    const visible = isShown ? batch : stateOf(batch)
+    if (visible.length) yield visible
   }
 }
 

@@ -122,10 +122,10 @@ const pathsIn = ({ deps }: GraphQLContext, ids: string[]) =>
 
 /** Returns the files whose contents may fit in a page, and one more. */
 function takeFilesWithinBudget<File extends { size: number }>(page: readonly File[]): readonly File[] {
-  let said = 0
+  let bytes = 0
   const end = page.findIndex(({ size }) => {
-    said += size
-    return said > MAX_PAGE_BYTES
+    bytes += size
+    return bytes > MAX_PAGE_BYTES
   })
   return end === -1 ? page : page.slice(0, end + 2)
 }

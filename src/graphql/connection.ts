@@ -238,10 +238,10 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
     type,
     args: argsFromZod(Args),
     async resolve(_: unknown, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
-      const said = parseArgs(Args, args) as PageArgs & z.output<z.ZodObject<Shape>>
-      const page = pageOf(said, ROOT_ROWS)
+      const parsed = parseArgs(Args, args) as PageArgs & z.output<z.ZodObject<Shape>>
+      const page = pageOf(parsed, ROOT_ROWS)
       const { order } = readingOf(rows.order, page)
-      const all = await where(context, said)
+      const all = await where(context, parsed)
       const delegate = delegateOf(context.deps.db, rows)
       const selected = selectRows(context, info, rows, PATHS)
       const part = await readPart<Row>(rows, page, (limit, from) =>
@@ -253,7 +253,7 @@ export function rootList<Row extends object, Shape extends z.ZodRawShape>(
         }),
       )
       addTo(context.answer, part.rows)
-      const total = () => count?.(context, said, all) ?? delegate.count({ where: all })
+      const total = () => count?.(context, parsed, all) ?? delegate.count({ where: all })
       const exists: Exists = async (order, where) => {
         const query = { select: rows.columns, where: { AND: [all, where] }, orderBy: orderBy(order), take: 1 }
         return (await delegate.findMany(query)).length > 0
@@ -295,9 +295,9 @@ export function relationList<Row extends object>(
     args: argsFromZod(Args),
     extensions: { rows: RELATION_ROWS, cost: LIST_COST, ...extensions },
     async resolve({ id }: { id: string }, args: object, context: GraphQLContext, info: GraphQLResolveInfo) {
-      const said = parseArgs(Args, args) as z.output<typeof RelationArgs> & Record<string, unknown>
-      const { first, after, last, before, ...more } = said
-      const page = pageOf(said, RELATION_ROWS)
+      const parsed = parseArgs(Args, args) as z.output<typeof RelationArgs> & Record<string, unknown>
+      const { first, after, last, before, ...more } = parsed
+      const page = pageOf(parsed, RELATION_ROWS)
       const { order, range } = readingOf(rows.order, page)
       const { db } = context.deps
       const narrowed = async (ids: readonly string[]) => (narrow ? narrow.where(context, ids, more) : {})

@@ -225,10 +225,10 @@ export const computedBy =
     context: GraphQLContext,
     info: GraphQLResolveInfo,
   ): Promise<Shown[Field]> => {
-    const shown = await loadOne(context, beside(info, 'computed'), id, async (ids) => {
+    const row = await loadOne(context, beside(info, 'computed'), id, async (ids) => {
       const found = await findMany(context, ids)
       return new Map(found.map((one) => [one.id, one]))
     })
-    if (!shown) throw missing({ type, name })
-    return shown[field]
+    if (!row) throw missing({ type, name })
+    return row[field]
   }

@@ -52,14 +52,14 @@ function readQuery(
   const query: Record<string, unknown> = Object.create(null)
   const start = url.indexOf('?')
   if (start === -1) return query
-  const said = new URLSearchParams(url.slice(start + 1))
-  for (const name of said.keys()) {
+  const parameters = new URLSearchParams(url.slice(start + 1))
+  for (const name of parameters.keys()) {
     const names = inQuery ?? known
     if (names && !names.has(name)) {
       if (isAdded(name)) continue
       return refuseParameter(name, names)
     }
-    const values = said.getAll(name)
+    const values = parameters.getAll(name)
     query[name] = values.length > 1 || lists.has(name) ? values : values[0]
   }
   return query
@@ -144,10 +144,12 @@ export async function handleRest(context: Context, req: IncomingMessage, res: Se
     })
   if (accepted && input.stream === true) return streamRun(context, res, accepted, input as StreamOptions)
   if (route.isSingle) return sendTagged(req, res, await tagged(route, answer as object))
-  const said = warnings ? withWarnings(answer as object, warnings) : (answer as { warnings?: unknown })
-  const count = Array.isArray(said.warnings) ? said.warnings.filter((warning) => typeof warning === 'string').length : 0
+  const complete = warnings ? withWarnings(answer as object, warnings) : (answer as { warnings?: unknown })
+  const count = Array.isArray(complete.warnings)
+    ? complete.warnings.filter((warning) => typeof warning === 'string').length
+    : 0
   if (count) res.setHeader('X-Muster-Warnings', String(count))
-  sendJson(res, 200, said)
+  sendJson(res, 200, complete)
 }
 
 /** Appends warnings to those of an answer. */
@@ -282,8 +284,8 @@ async function* numbered(batches: AsyncIterable<readonly ChatEvent[]>) {
 }
 
 async function* named(events: AsyncIterable<{ id: string; data: ShownEvent }>) {
-  for await (const { id: seq, data: shown } of events) {
-    const { type: event, ...data } = shown
+  for await (const { id: seq, data: message } of events) {
+    const { type: event, ...data } = message
     yield [{ seq, event, data }]
   }
 }

@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from 'node:util'
 
 /** Returns the given fields of a PATCH, without undefined ones. */
-export const omitUndefined = <Said extends object>(said: Said) =>
-  Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)) as {
-    [Field in keyof Said]?: Exclude<Said[Field], undefined>
+export const omitUndefined = <Fields extends object>(fields: Fields) =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
+    [Field in keyof Fields]?: Exclude<Fields[Field], undefined>
   }
 
 /**
@@ -12,5 +12,5 @@ export const omitUndefined = <Said extends object>(said: Said) =>
  */
 export const hasChanges = <Row extends object>(
   row: Row,
-  said: { [Field in keyof Row]?: Row[Field] | undefined },
-): boolean => Object.entries(said).some(([field, value]) => !isDeepStrictEqual(value, row[field as keyof Row]))
+  changes: { [Field in keyof Row]?: Row[Field] | undefined },
+): boolean => Object.entries(changes).some(([field, value]) => !isDeepStrictEqual(value, row[field as keyof Row]))

@@ -173,8 +173,8 @@ export function describeDatabaseError(error: unknown): object | undefined {
   const { code, kind, originalCode } = details(cause)
   const { name: type, message, stack = '' } = cause
   if (troubleIn(cause)) return { type, code, kind, originalCode }
-  const said = stack.indexOf(message)
-  return { type, code, kind, originalCode, stack: said < 0 ? '' : stack.slice(said + message.length) }
+  const start = stack.indexOf(message)
+  return { type, code, kind, originalCode, stack: start < 0 ? '' : stack.slice(start + message.length) }
 }
 
 const REPEATING = /^(PrismaClient|DriverAdapterError|SyntaxError)/

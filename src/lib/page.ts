@@ -131,12 +131,12 @@ export async function readPage<T extends object, P>(
   if (whole.length === found.length || whole.length === limit)
     return { rows: whole, hasMore: whole.length < found.length }
   const rows: Cut<T>[] = []
-  let said = 0
+  let bytes = 0
   for (let part = whole; ; part = takeWithinBudget(found, limit - rows.length)) {
     for (const row of part) {
       const short = cut(row)
-      said += 1 + sizeOf(short, writtenOut)
-      if (said > MAX_PAGE_BYTES && rows.length) return { rows, hasMore: true }
+      bytes += 1 + sizeOf(short, writtenOut)
+      if (bytes > MAX_PAGE_BYTES && rows.length) return { rows, hasMore: true }
       rows.push(short)
     }
     if (part.length === found.length || rows.length === limit) return { rows, hasMore: part.length < found.length }
@@ -175,10 +175,10 @@ export function takeWithinBudget<T>(rows: readonly T[], limit = MAX_ROWS, budget
   const wanted = rows.slice(0, limit)
   // Fast path: most rows are short, and measuring them exactly costs as much as serializing them.
   if (sizeOf(wanted) <= budget) return wanted
-  let said = 0
+  let bytes = 0
   const end = wanted.findIndex((row, index) => {
-    said += 1 + sizeOf(row, writtenOut)
-    return said > budget && index > 0
+    bytes += 1 + sizeOf(row, writtenOut)
+    return bytes > budget && index > 0
   })
   return end === -1 ? wanted : wanted.slice(0, end)
 }

@@ -33,13 +33,13 @@ export function scrubber(values: readonly string[]): (text: string, isCut: boole
 
   return (text, isCut) => {
     const hidden = hiddenIn(text, isCut, secrets.length ? LEVELS : 0)
-    let shown = ''
+    let cleaned = ''
     for (let from = 0, to = 0; from < text.length; from = to) {
       to = hidden.indexOf(hidden[from] ? 0 : 1, from)
       if (to < 0) to = text.length
-      shown += hidden[from] ? REMOVED : text.slice(from, to)
+      cleaned += hidden[from] ? REMOVED : text.slice(from, to)
     }
-    return shown
+    return cleaned
   }
 }
 

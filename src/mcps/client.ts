@@ -168,10 +168,10 @@ function toClient(opening: Opening, way: Way, opened: Live): McpClient {
   }
 
   function failure(name: string, error: unknown): ToolResult {
-    const said = saidBy(error)
+    const message = saidBy(error)
     const reason = reasonOf(error, live.seen, clean)
     if (!isServerError(error)) opening.onFailure?.(name, reason)
-    return { content: clean(`The call failed: ${said ?? reason}`, MAX_MESSAGE), isError: true }
+    return { content: clean(`The call failed: ${message ?? reason}`, MAX_MESSAGE), isError: true }
   }
 
   return {

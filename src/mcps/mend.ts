@@ -13,8 +13,8 @@ export async function mend(response: Response): Promise<Response> {
   if (EVENT_STREAM.test(type)) return withBody(response, response.body.pipeThrough(ended()), type)
   if (!VAGUE.test(type)) return response
   const { body, beginning } = await peek(response.body)
-  const shown = typeOf(beginning)
-  return withBody(response, shown === 'text/event-stream' ? body.pipeThrough(ended()) : body, shown ?? type)
+  const guessed = typeOf(beginning)
+  return withBody(response, guessed === 'text/event-stream' ? body.pipeThrough(ended()) : body, guessed ?? type)
 }
 
 function typeOf(beginning: string): string | null {

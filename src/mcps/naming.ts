@@ -59,7 +59,7 @@ export function withPrefixes<Server extends NamedServer>(servers: readonly Serve
 export function nameTools<Tool extends NamedTool>(
   tools: readonly Tool[],
   taken: ReadonlySet<string>,
-): (Tool & { shown: string })[] {
+): (Tool & { modelName: string })[] {
   const used = new Set(Array.from(taken, (name) => name.toLowerCase()))
   const alike = Map.groupBy(tools, ({ plain }) => plain.toLowerCase())
   const isAlone = ({ plain }: Tool) => {
@@ -68,9 +68,9 @@ export function nameTools<Tool extends NamedTool>(
   }
   const names = new Set(taken)
   return tools.map((tool) => {
-    const shown = isAlone(tool) ? tool.plain : vacant(`${tool.server.prefix}${SEPARATOR}${tool.plain}`, names)
-    names.add(shown)
-    return { ...tool, shown }
+    const modelName = isAlone(tool) ? tool.plain : vacant(`${tool.server.prefix}${SEPARATOR}${tool.plain}`, names)
+    names.add(modelName)
+    return { ...tool, modelName }
   })
 }
 

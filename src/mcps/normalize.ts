@@ -12,11 +12,11 @@ const MAX_DEPTH = 64
  * at length. Invalid tools are left out; the parts of a call's answer become texts and pictures.
  */
 export function normalize(result: Fields): Fields {
-  const { structuredContent, isError, content, toolResult, ...said } = withoutNull(result)
-  const { tools } = said
+  const { structuredContent, isError, content, toolResult, ...fields } = withoutNull(result)
+  const { tools } = fields
   const isOfCall = [content, structuredContent, toolResult].some((part) => part !== undefined)
   return {
-    ...said,
+    ...fields,
     ...(typeof isError === 'boolean' && { isError }),
     ...(Array.isArray(tools) && { tools: tools.flatMap(toTool) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
@@ -62,9 +62,9 @@ const withoutNull = (fields: Fields): Fields =>
 function toTool(described: unknown) {
   if (!isObject(described)) return []
   const { name, description } = described
-  const said = described.inputSchema ?? {}
-  if (!isText(name) || !isObject(said) || isTooDeep(said)) return []
-  const schema = withoutNull(said)
+  const inputSchema = described.inputSchema ?? {}
+  if (!isText(name) || !isObject(inputSchema) || isTooDeep(inputSchema)) return []
+  const schema = withoutNull(inputSchema)
   const { type = 'object', properties = {}, required = [] } = schema
   if (type !== 'object' || !isObject(properties) || !(Array.isArray(required) && required.every(isText))) return []
   return { name, ...(isText(description) && { description }), inputSchema: { ...schema, type } }

@@ -69,8 +69,8 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   /** Marks the transport as closed. Returns the reason of the first time. */
   function finish(why: string): string {
     if (reason !== null) return reason
-    const said = words.read()
-    reason = said ? `${cause ?? why}. Its last output:\n${said}` : (cause ?? why)
+    const output = words.read()
+    reason = output ? `${cause ?? why}. Its last output:\n${output}` : (cause ?? why)
     end.resolve(reason)
     transport.onclose?.()
     return reason
@@ -225,8 +225,8 @@ function createTail(clean: Clean) {
       lines.splice(0, lines.length - LAST_WORDS.lines)
     },
     read(): string {
-      const shown = [...lines, last].map((line) => clean(line, LAST_WORDS.line).trim())
-      return shown.filter(Boolean).join('\n').slice(-LAST_WORDS.all)
+      const cleaned = [...lines, last].map((line) => clean(line, LAST_WORDS.line).trim())
+      return cleaned.filter(Boolean).join('\n').slice(-LAST_WORDS.all)
     },
   }
 }

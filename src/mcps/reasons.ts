@@ -139,6 +139,6 @@ function challengeOf(headers: Headers, clean: Clean): string | null {
   const parts = [
     ...header.matchAll(/\b(resource_metadata|scope|error|error_description|realm)=(?:"([^"]*)"|([^\s,]+))/gi),
   ]
-  const told = parts.map(([, name = '', quoted, plain]) => `${name}=${quoted ?? plain ?? ''}`).join(', ')
-  return clean(`authorization (${scheme}${told && `: ${told}`})`, MAX_CHALLENGE)
+  const parameters = parts.map(([, name = '', quoted, plain]) => `${name}=${quoted ?? plain ?? ''}`).join(', ')
+  return clean(`authorization (${scheme}${parameters && `: ${parameters}`})`, MAX_CHALLENGE)
 }

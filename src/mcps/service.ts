@@ -244,7 +244,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const permissions = input.permissions === null ? [] : input.permissions
   const auth = input.auth === null ? 'headers' : input.auth
   const now = deps.clock.now()
-  const said = omitUndefined({
+  const changes = omitUndefined({
     mcpType,
     name,
     description,
@@ -257,17 +257,17 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     clientId,
     scope,
   })
-  if (hasChanges(mcp, said) || credentials !== undefined || clientSecret !== undefined) {
+  if (hasChanges(mcp, changes) || credentials !== undefined || clientSecret !== undefined) {
     const deleted = await deps.db.$transaction(async (tx) => {
       await lockRows(tx, 'McpServer', [mcpId], rowLock(deps.settings))
       const row = authorize(actor, await find(actor, { db: tx }, mcpId))
       await checkMove(tx, actor, row, input)
-      const after = { ...row, ...said }
+      const after = { ...row, ...changes }
       const isMoved = after.url !== row.url
       const keepsSecret = row.clientSecret !== null && !isMoved && after.clientId === row.clientId
       checkClient({ ...after, hasSecret: clientSecret === undefined ? keepsSecret : clientSecret !== null })
       const endsSecret = clientSecret === null || (clientSecret === undefined && !keepsSecret)
-      const data = { ...said, ...(endsSecret && { clientSecret: null }), writtenBy: actor.userId, updatedAt: now }
+      const data = { ...changes, ...(endsSecret && { clientSecret: null }), writtenBy: actor.userId, updatedAt: now }
       await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
       const endsConnections =
         isMoved || clientSecret !== undefined || after.auth !== row.auth || after.clientId !== row.clientId

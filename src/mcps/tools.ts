@@ -205,12 +205,12 @@ const listed = (opened: readonly Opened[]) =>
   )
 
 type Listing = ReturnType<typeof listed>[number]
-type Listed = Listing & { shown: string }
+type Listed = Listing & { modelName: string }
 
-function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode, plain, shown }: Listed): Tool {
+function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode, plain, modelName }: Listed): Tool {
   const { id, name, url } = server.row
   return {
-    name: shown,
+    name: modelName,
     aliases: [tool.name, plain, `${server.prefix}__${plain}`, `${id}/${tool.name}`],
     target: JSON.stringify([id, url, tool.name]),
     description: tool.description,
@@ -222,7 +222,7 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
       if (now?.url !== url) throw conflict(`The MCP server "${name}" is gone by now, or has moved: nothing was called`)
       if (!now.isAttached) throw conflict(`The MCP server "${name}" is not attached any more: nothing was called`)
       const modeNow = modeOf({ ...server.row, ...now }, tool.name)
-      if (modeNow === 'deny') throw conflict(`The tool ${shown} is denied by now: nothing was called`)
+      if (modeNow === 'deny') throw conflict(`The tool ${modelName} is denied by now: nothing was called`)
       if (now.updatedAt !== server.row.updatedAt.getTime()) await reconnect(deps, user, opened)
       return mode === 'ask' ? mode : modeNow
     },

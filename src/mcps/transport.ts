@@ -113,7 +113,7 @@ export function createTransport({ url, transport, headers }: Address, fetch: Fet
  */
 function prepare(client: StrictClient, transport: Transport, maxMessages: number): { settled: () => Promise<unknown> } {
   let messages = 0
-  const told = new Set<Promise<void>>()
+  const notifications = new Set<Promise<void>>()
   const count = (weight: number) => {
     messages += weight
     if (messages > maxMessages) void transport.close()
@@ -127,7 +127,7 @@ function prepare(client: StrictClient, transport: Transport, maxMessages: number
   const send = transport.send.bind(transport)
   transport.send = (message, options) => {
     const { signal } = sending.getStore() ?? {}
-    if (!('id' in message)) return remember(told, send(message, options))
+    if (!('id' in message)) return remember(notifications, send(message, options))
     if (!signal || !('method' in message)) return send(message, options)
     const { id } = message
     const requestSignal = options?.requestSignal ? AbortSignal.any([signal, options.requestSignal]) : signal
@@ -135,7 +135,7 @@ function prepare(client: StrictClient, transport: Transport, maxMessages: number
       send(message, { onRequestStreamEnd: () => client.giveUp(id), ...options, requestSignal }),
     )
   }
-  return { settled: () => Promise.allSettled(told) }
+  return { settled: () => Promise.allSettled(notifications) }
 }
 
 /** Returns what a message counts towards the maximum. */

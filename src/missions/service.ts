@@ -68,7 +68,7 @@ async function toMissions(actor: Actor, db: Tx, rows: readonly MissionRow[]): Pr
   return rows.map((row) => toMission(actor, row, row.lastExecutionId !== null && runs.has(row.lastExecutionId)))
 }
 
-async function shown(actor: Actor, { db }: { db: Tx }, row: MissionRow): Promise<z.input<typeof Mission>> {
+async function viewOf(actor: Actor, { db }: { db: Tx }, row: MissionRow): Promise<z.input<typeof Mission>> {
   const [mission] = await toMissions(actor, db, [row])
   return mission!
 }
@@ -167,7 +167,7 @@ export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[
 
 /** GET /missions/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { mission: await shown(actor, deps, await find(actor, deps, id)) }
+  return { mission: await viewOf(actor, deps, await find(actor, deps, id)) }
 }
 
 const agentOf = (input: { agentId?: string | null | undefined; characterId?: string | null | undefined }) =>
@@ -261,9 +261,9 @@ export async function update(
   const { schedule } = input
   // An invalid schedule is rejected before anything else is looked up.
   const times = schedule === undefined ? {} : reschedule(mission, schedule, now)
-  const said = await assignedColumns(actor, deps, mission, input)
-  const changes = hasChanges(mission, { ...said, ...times })
-  const data = changes ? { ...said, ...authorityBy(actor, mission) } : {}
+  const columns = await assignedColumns(actor, deps, mission, input)
+  const changes = hasChanges(mission, { ...columns, ...times })
+  const data = changes ? { ...columns, ...authorityBy(actor, mission) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
@@ -272,14 +272,14 @@ export async function update(
   let written: MissionRow = mission
   const check = async (tx: Tx) => precondition?.(tx, asDb(tx))
   const keep = async (tx: Tx) => {
-    if (key) await store(tx, key, { mission: await shown(actor, { db: tx }, written) })
+    if (key) await store(tx, key, { mission: await viewOf(actor, { db: tx }, written) })
   }
   const change = async (tx: Tx) => {
     if (changes) {
       const current = await hold(tx, actor, deps, mission.id)
       const currentTimes = schedule !== undefined && reschedule(current, schedule, now)
       await updateMission(tx, actor, current, 'mission.update', now, {
-        ...said,
+        ...columns,
         ...currentTimes,
         ...authorityBy(actor, current),
       })
@@ -314,7 +314,7 @@ export async function update(
       await keep(tx)
     })
   }
-  return { mission: await shown(actor, deps, written) }
+  return { mission: await viewOf(actor, deps, written) }
 }
 
 /**
@@ -426,7 +426,7 @@ export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | 
   let answer!: z.input<typeof MissionRun>
   const also = async (tx: Tx, executionId: string) => {
     const { chatId, sessionId, status } = await tx.execution.findUniqueOrThrow({ where: { id: executionId } })
-    const begun = await shown(actor, { db: tx }, await tx.mission.findUniqueOrThrow({ where: { id } }))
+    const begun = await viewOf(actor, { db: tx }, await tx.mission.findUniqueOrThrow({ where: { id } }))
     answer = { mission: begun, executionId, chatId, sessionId, status }
     if (key) await store(tx, key, answer)
   }

@@ -69,11 +69,11 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     .$transaction(async (tx) => {
       const before = await tx.organization.findUniqueOrThrow({ where: { id }, select: { name: true, slug: true } })
       const slug = input.slug === undefined ? undefined : await checkSlug(tx, input.slug, now, id)
-      const said = omitUndefined({ name: input.name, slug })
-      if (!hasChanges(before, said)) return
-      await tx.organization.update({ where: { id }, data: said, select: { id: true } })
+      const changes = omitUndefined({ name: input.name, slug })
+      if (!hasChanges(before, changes)) return
+      await tx.organization.update({ where: { id }, data: changes, select: { id: true } })
       if (slug !== undefined && slug !== before.slug) await leaveSlug(tx, id, before.slug, slug, now)
-      await audit(tx, actor, 'organization.update', id, now, changesOf(before, said))
+      await audit(tx, actor, 'organization.update', id, now, changesOf(before, changes))
     })
     .catch(refuseTaken)
   deps.bus.publish('token', [actor.tokenId || actor.userId])

@@ -35,11 +35,11 @@ export async function getPolicy(actor: Actor, deps: Deps, input: z.output<typeof
 export async function updatePolicy(actor: Actor, deps: Deps, input: z.output<typeof UpdatePolicy>) {
   const before = permit(await find(actor, deps, input), isAdmin(actor))
   const { id, foreignAgents, builtInTools, attachments } = input
-  const said = omitUndefined({ foreignAgents, builtInTools, attachments })
-  if (hasChanges(before, said)) {
+  const changes = omitUndefined({ foreignAgents, builtInTools, attachments })
+  if (hasChanges(before, changes)) {
     await deps.db.$transaction(async (tx) => {
-      await tx.organization.update({ where: { id }, data: said, select: { id: true } })
-      await audit(tx, actor, 'policy.update', id, deps.clock.now(), changesOf(toPolicy(before), said))
+      await tx.organization.update({ where: { id }, data: changes, select: { id: true } })
+      await audit(tx, actor, 'policy.update', id, deps.clock.now(), changesOf(toPolicy(before), changes))
     })
   }
   return getPolicy(actor, deps, input)

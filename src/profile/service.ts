@@ -41,20 +41,20 @@ export async function update(actor: Actor, deps: Deps, { notifications, ...input
   const { db, clock } = deps
   const now = clock.now()
   const profile = await read(db, actor)
-  const said = omitUndefined({ name: input.name, image: input.image })
+  const changes = omitUndefined({ name: input.name, image: input.image })
   const wanted = { ...profile.notifications, ...omitUndefined(notifications ?? {}) }
   const isNotified = hasChanges(profile.notifications, wanted)
-  if (!hasChanges(profile, said) && !isNotified) return { profile }
+  if (!hasChanges(profile, changes) && !isNotified) return { profile }
   await db.$transaction(async (tx) => {
-    if (Object.keys(said).length) {
-      const data = { ...said, updatedAt: now }
+    if (Object.keys(changes).length) {
+      const data = { ...changes, updatedAt: now }
       await tx.user.update({ where: { id: actor.userId }, data, select: { id: true } })
     }
     if (isNotified) await setNotifications(tx, actor, deps, wanted)
     await audit(tx, actor, 'profile.update', actor.userId, now)
   })
   if (isNotified) deps.bus.publish('webhook', [actor.organizationId])
-  return { profile: { ...profile, ...said, notifications: wanted } }
+  return { profile: { ...profile, ...changes, notifications: wanted } }
 }
 
 /** Stores the mail notifications of a member, for events from now on. A member without any has no row. */

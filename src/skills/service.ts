@@ -340,7 +340,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const category = input.category === null ? 'other' : input.category
   const builtInTools = input.builtInTools === null ? [] : input.builtInTools
   const requiredMCPs = input.requiredMCPs === null ? [] : input.requiredMCPs
-  const said = omitUndefined({
+  const changes = omitUndefined({
     name,
     displayName,
     description,
@@ -351,10 +351,10 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     requiredMCPs,
   })
   const warnings = warningsOf(builtInTools)
-  if (!hasChanges(skill, said)) return { skill: toSkill(actor, skill), ...warnings }
+  if (!hasChanges(skill, changes)) return { skill: toSkill(actor, skill), ...warnings }
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
-    const data = { ...said, version: { increment: 1 }, updatedAt: now }
+    const data = { ...changes, version: { increment: 1 }, updatedAt: now }
     const [changed] = await unlessTaken(tx.skill.updateManyAndReturn({ where: { id: skill.id }, data }))
     if (!changed) throw notFound('Skill')
     await recordVersion(tx, actor, changed)

@@ -11,37 +11,37 @@ import type { CreateSpace, UpdateSpace } from './schema.ts'
 /** Ids of the objects attached to a space. */
 export type Attachments = { agents: string[]; skills: string[]; mcps: string[] }
 
-type Said = Partial<Omit<z.output<typeof CreateSpace> & z.output<typeof UpdateSpace>, 'name'>>
+type Changes = Partial<Omit<z.output<typeof CreateSpace> & z.output<typeof UpdateSpace>, 'name'>>
 
 const union = (...lists: (readonly string[] | null | undefined)[]) => [...new Set(lists.flatMap((ids) => ids ?? []))]
 
 export const isNothing = ({ agents, skills, mcps }: Attachments) => !agents.length && !skills.length && !mcps.length
 
 /** Returns the objects to detach, which need not be attached. */
-export const removedBy = (said: Said): Attachments => ({
-  agents: union(said.removeAgents, said.removeCharacters),
-  skills: union(said.removeSkills),
-  mcps: union(said.removeMcps),
+export const removedBy = (changes: Changes): Attachments => ({
+  agents: union(changes.removeAgents, changes.removeCharacters),
+  skills: union(changes.removeSkills),
+  mcps: union(changes.removeMcps),
 })
 
 /** Fields that name agents to attach. */
 const ADDED_AGENTS = ['addAgents', 'addCharacters', 'assignedAgents'] as const
 
 /** Returns the objects to attach. */
-export const addedBy = (said: Said): Attachments => ({
-  agents: union(...ADDED_AGENTS.map((field) => said[field])),
-  skills: union(said.addSkills),
-  mcps: union(said.addMcps),
+export const addedBy = (changes: Changes): Attachments => ({
+  agents: union(...ADDED_AGENTS.map((field) => changes[field])),
+  skills: union(changes.addSkills),
+  mcps: union(changes.addMcps),
 })
 
 /** Finds the skills to attach and the types of the MCP servers. Throws 400 for objects that the caller cannot reach. */
-export async function findAdded(actor: Actor, db: Tx, said: Said) {
-  const { agents, skills: ids, mcps } = addedBy(said)
+export async function findAdded(actor: Actor, db: Tx, changes: Changes) {
+  const { agents, skills: ids, mcps } = addedBy(changes)
   const where = { id: { in: agents }, ...reachableAgent(actor) }
   const found = new Set(
     agents.length ? (await db.agent.findMany({ where, select: { id: true } })).map(({ id }) => id) : [],
   )
-  for (const field of ADDED_AGENTS) requireAll(field, said[field] ?? [], found)
+  for (const field of ADDED_AGENTS) requireAll(field, changes[field] ?? [], found)
   const types = await typesOf(actor, db, mcps)
   requireAll('addMcps', mcps, types)
   const skills = await findSkills(actor, db, ids)
@@ -58,20 +58,20 @@ export async function checkAdded(
   tx: Tx,
   actor: Actor,
   { settings }: Pick<Deps, 'settings'>,
-  said: Said,
+  changes: Changes,
 ): Promise<Map<string, Newest>> {
-  const added = addedBy(said)
+  const added = addedBy(changes)
   // Agents are archived, never deleted, so their rows need no lock.
   if (added.mcps.length) await lockRows(tx, 'McpServer', added.mcps, keyLock(settings))
   if (added.skills.length) await lockRows(tx, 'Skill', added.skills, keyLock(settings))
-  const { skills, types } = await findAdded(actor, tx, said)
-  const kept = skills.some(({ requiredMCPs }) => requiredMCPs.length) ? await typesIn(tx, said) : []
+  const { skills, types } = await findAdded(actor, tx, changes)
+  const kept = skills.some(({ requiredMCPs }) => requiredMCPs.length) ? await typesIn(tx, changes) : []
   checkRequirements(skills, [...types, ...kept])
   return new Map(skills.map(({ id, version, source }) => [id, { version, foreign: source === 'marketplace' }]))
 }
 
 /** Returns the types of the space's MCP servers that are not being removed. */
-async function typesIn(tx: Tx, { id, removeMcps }: Said): Promise<string[]> {
+async function typesIn(tx: Tx, { id, removeMcps }: Changes): Promise<string[]> {
   if (id === undefined) return []
   const rows = await tx.spaceMcp.findMany({
     where: { spaceId: id, mcpId: { notIn: removeMcps ?? [] } },

@@ -262,10 +262,10 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const permissions = input.permissions === null ? [] : input.permissions
   if (visibility === 'private' && space.isDefault)
     throw badRequest('The default space cannot be private', { detail: 'Create another space for private work.' })
-  const said = omitUndefined({ name, description, visibility, instructions, permissions })
-  if (hasChanges(space, said) || !isNothing(added) || !isNothing(removed)) {
+  const changes = omitUndefined({ name, description, visibility, instructions, permissions })
+  if (hasChanges(space, changes) || !isNothing(added) || !isNothing(removed)) {
     const now = deps.clock.now()
-    const data = { ...said, updatedAt: now }
+    const data = { ...changes, updatedAt: now }
     await deps.db.$transaction(async (tx) => {
       await updateSpace(tx, actor, space, 'space.update', data)
       const skills = await checkAdded(tx, actor, deps, input)

@@ -56,7 +56,7 @@ async function toTasks(actor: Actor, db: Tx, rows: readonly TaskRow[]): Promise<
   )
 }
 
-async function shown(actor: Actor, { db }: { db: Tx }, row: TaskRow): Promise<z.input<typeof Task>> {
+async function viewOf(actor: Actor, { db }: { db: Tx }, row: TaskRow): Promise<z.input<typeof Task>> {
   const [task] = await toTasks(actor, db, [row])
   return task!
 }
@@ -119,7 +119,7 @@ export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[
 
 /** GET /tasks/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
-  return { task: await shown(actor, deps, await find(actor, deps, id)) }
+  return { task: await viewOf(actor, deps, await find(actor, deps, id)) }
 }
 
 type Assignee = Pick<TaskRow, 'assignedTo' | 'assignedAgentId'>
@@ -252,7 +252,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const task = await find(actor, deps, input.id)
     await checkSpace(actor, deps, spaceId)
     const now = deps.clock.now()
-    const said = omitUndefined({
+    const changes = omitUndefined({
       ...{ title, description, priority, spaceId },
       ...(input.output !== undefined && { output: toOutputColumn(input.output) as Prisma.JsonObject }),
       ...(assignTo !== undefined && (await findAssignee(actor, deps, assignTo))),
@@ -261,15 +261,15 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const change = async (tx: Tx) => {
       // Runs are locked before their tasks.
       if (ends && status !== task.status) await endRuns(tx, actor, task, now)
-      const row = await updateTask(tx, actor, task, 'task.update', now, said)
+      const row = await updateTask(tx, actor, task, 'task.update', now, changes)
       if (!row) throw new Overtaken()
       return row
     }
-    const changed = hasChanges(task, said) ? await deps.db.$transaction(change).catch(nullIfOvertaken) : task
+    const changed = hasChanges(task, changes) ? await deps.db.$transaction(change).catch(nullIfOvertaken) : task
     if (!changed) continue
     if (changed !== task) deps.bus.publish('task', [task.id])
     if (ends && status !== task.status) await cancelRuns(actor, deps, changed)
-    return { task: await shown(actor, deps, changed) }
+    return { task: await viewOf(actor, deps, changed) }
   }
 }
 
@@ -337,7 +337,7 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
   const row = await deps.db.$transaction((tx) => updateTask(tx, actor, task, 'task.claim', now, assignee))
   if (!row) throw alreadyAssigned()
   deps.bus.publish('task', [row.id])
-  return { task: await shown(actor, deps, row) }
+  return { task: await viewOf(actor, deps, row) }
 }
 
 const alreadyAssigned = () =>
@@ -366,7 +366,7 @@ export async function execute(actor: Actor, deps: Deps, input: z.output<typeof E
   }
   const executed = await executeAgent(actor, deps, run, call, {
     path: `/api/v1/tasks/${task.id}/execute`,
-    said: { background },
+    request: { background },
     taskId: task.id,
     also: (tx, executionId, now) => moveToInProgress(tx, actor, task, executionId, now),
   })

@@ -84,16 +84,16 @@ export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
         ...input,
         assignedTo: assignedTo === 'me' ? me : assignedTo,
       })
-      const shown = shownWhole(tasks.map(show))
-      const last = shown.length < tasks.length && shown.at(-1)
+      const page = shownWhole(tasks.map(show))
+      const last = page.length < tasks.length && page.at(-1)
       return {
-        tasks: shown,
+        tasks: page,
         nextCursor: last ? encodeCursor({ ...last, createdAt: new Date(last.createdAt) }) : nextCursor,
       }
     }),
     createTask(async ({ assignTo, ...input }) => {
-      const said = { ...input, assignTo: named(assignTo), spaceId: row.spaceId }
-      const { task } = await create(await actor('tasks:write'), deps, said, agent.id)
+      const fields = { ...input, assignTo: named(assignTo), spaceId: row.spaceId }
+      const { task } = await create(await actor('tasks:write'), deps, fields, agent.id)
       return { task: show(task) }
     }),
     updateTask(async ({ assignTo, ...input }) => {

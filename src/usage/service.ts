@@ -76,11 +76,11 @@ export async function get(actor: Actor, { db, clock }: Deps, input: z.output<typ
     ({ date }) => beginOf(date, period),
   )
   const hidden = await hiddenAgents(actor, db, rows)
-  const shown = (some: UsageRow[]) => some.filter(({ agentId }) => !hidden.has(agentId ?? ''))
+  const visibleOf = (some: UsageRow[]) => some.filter(({ agentId }) => !hidden.has(agentId ?? ''))
   const usage = group(rows, ({ date }) => beginOf(date, period)).map(([date, some]) => ({
     date,
     ...sum(some),
-    byAgent: group(shown(some), (row) => row.agentId ?? '')
+    byAgent: group(visibleOf(some), (row) => row.agentId ?? '')
       .map(([agentId, its]) => ({ agentId, ...sum(its) }))
       .sort(mostFirst),
     byModel: group(some, (row) => row.model ?? '')

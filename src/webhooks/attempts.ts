@@ -150,9 +150,9 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
     const { organizationId, includeContent } = webhook
     const places = rows.filter(({ event }) => event !== TEST_EVENT).map(placeOf)
     const found = await findEvents(db, organizationId, places)
-    const shown = await show(actor, deps, found, { includeContent })
+    const views = await show(actor, deps, found, { includeContent })
     const tests = rows.filter(({ event }) => event === TEST_EVENT).map((row) => testOf(row, webhook))
-    const events = [...shown.filter((event) => event !== null), ...tests]
+    const events = [...views.filter((event) => event !== null), ...tests]
     const opened = await openWebhook(db, deps, webhook, clock.now())
     return { webhook, ...opened, events: new Map(events.map((event) => [event.id, event])) }
   }

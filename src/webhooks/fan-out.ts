@@ -114,8 +114,8 @@ async function queueFor(
   if (!actor) return 'stale'
   // A webhook that reports itself would never end.
   const others = events.filter(({ subjectId }) => subjectId !== id)
-  const shown = await show(actor, deps, others)
-  const visible = others.filter((_, index) => shown[index])
+  const views = await show(actor, deps, others)
+  const visible = others.filter((_, index) => views[index])
   const isLast = executionId !== null && events.some(({ type }) => LAST.has(type))
   if (!visible.length && !isLast) return 'unseen'
   const now = clock.now()
@@ -178,8 +178,8 @@ async function notificationOf(deps: Deps, row: MailRow, events: readonly EventRo
   const since = deps.clock.now().getTime() - MAX_AGE
   const recent = events.filter(({ at }) => at.getTime() > since)
   if (!actor || !recent.length) return null
-  const shown = (await show(actor, deps, recent)).filter((event) => event !== null)
-  const concerned = await withoutForeign(db, actor, shown)
+  const visible = (await show(actor, deps, recent)).filter((event) => event !== null)
+  const concerned = await withoutForeign(db, actor, visible)
   return concerned.length ? { userId, events: concerned } : null
 }
 

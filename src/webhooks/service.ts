@@ -120,7 +120,7 @@ export function check(actor: Actor, { includeContent }: { includeContent?: boole
 }
 
 /** Returns an address as it is shown: that of a chat service is a secret. */
-function shown(url: string, format: WebhookRow['format']): string {
+function masked(url: string, format: WebhookRow['format']): string {
   if (format === 'standard') return url
   return `${new URL(url).origin}/…${url.slice(-4)}`
 }
@@ -156,7 +156,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         ...owner,
         ownerId: actor.userId,
         url: sealUrl(key, owner, input.url),
-        shownUrl: shown(input.url, format),
+        shownUrl: masked(input.url, format),
         description: input.description ?? '',
         events: input.events,
         enabled: input.enabled ?? true,
@@ -189,9 +189,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (url === undefined && format !== row.format)
     throw badRequest('Missing required field: url', { detail: 'A change of the format needs the url again.' })
   const description = input.description === null ? '' : input.description
-  const said = omitUndefined({ description, events, enabled, includeContent, format })
+  const changes = omitUndefined({ description, events, enabled, includeContent, format })
   const isEnabled = enabled === true && !row.enabled
-  if (url === undefined && !hasChanges(row as never, said as never)) return { webhook: toWebhook(row) }
+  if (url === undefined && !hasChanges(row as never, changes as never)) return { webhook: toWebhook(row) }
   if (isEnabled) await settlePresentEvents(deps.db, deps.settings, actor.organizationId)
   const now = deps.clock.now()
   const written = await deps.db.$transaction(async (tx) => {
@@ -199,8 +199,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const [changed] = await tx.webhook.updateManyAndReturn({
       where: { id: row.id, ...reachable(actor) },
       data: {
-        ...said,
-        ...(key && url !== undefined && { url: sealUrl(key, row, url), shownUrl: shown(url, format) }),
+        ...changes,
+        ...(key && url !== undefined && { url: sealUrl(key, row, url), shownUrl: masked(url, format) }),
         ...((url !== undefined || isEnabled) && { ownerId: actor.userId, failingSince: null }),
         ...(isEnabled && { disabledReason: null, ...(await endOfEvents(tx, deps.settings, actor.organizationId)) }),
         updatedAt: now,
@@ -208,7 +208,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     })
     if (!changed) throw notFound('Webhook')
     await audit(tx, actor, 'webhook.update', row.id, now, {
-      fields: Object.keys({ ...said, ...(url !== undefined && { url }) }),
+      fields: Object.keys({ ...changes, ...(url !== undefined && { url }) }),
     })
     return changed
   })

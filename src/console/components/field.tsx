@@ -16,7 +16,7 @@ export function Field({
   className?: string
 }) {
   const id = useId()
-  const said = error ?? help
+  const message = error ?? help
   return (
     <div className={cn('mb-3', className)}>
       <label htmlFor={id} className="mb-1 block font-medium">
@@ -24,12 +24,12 @@ export function Field({
       </label>
       {children({
         id,
-        ...(said ? { 'aria-describedby': `${id}-help` } : {}),
+        ...(message ? { 'aria-describedby': `${id}-help` } : {}),
         ...(error ? { 'aria-invalid': true } : {}),
       })}
-      {said && (
+      {message && (
         <p id={`${id}-help`} className={cn('mt-1 text-xs', error ? 'text-danger' : 'text-soft')}>
-          {said}
+          {message}
         </p>
       )}
     </div>

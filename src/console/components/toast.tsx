@@ -24,7 +24,7 @@ export function toast(text: string, kind: Toast['kind'] = 'good'): void {
 }
 
 export function Toasts() {
-  const shown = useSyncExternalStore(
+  const current = useSyncExternalStore(
     (listener) => {
       listeners.add(listener)
       return () => listeners.delete(listener)
@@ -34,7 +34,7 @@ export function Toasts() {
   return (
     <div className="pointer-events-none fixed right-4 bottom-4 left-4 z-50 flex flex-col items-end gap-2">
       <div aria-live="polite" className="contents">
-        {shown.map(({ id, text, kind }) => (
+        {current.map(({ id, text, kind }) => (
           <div
             key={id}
             role={kind === 'bad' ? 'alert' : undefined}

@@ -27,9 +27,9 @@ export function projectionOf(table: Table, { select, omit, include }: Args, keys
   if (select === null || omit === null || include === null) throw UNSUPPORTED
   const nested: Nested[] = []
   const names: string[] = []
-  const said = select ?? omit ?? include ?? {}
-  for (const name in said) {
-    const value = said[name]
+  const selection = select ?? omit ?? include ?? {}
+  for (const name in selection) {
+    const value = selection[name]
     const relation = omit ? undefined : table.relations.get(name)
     if (!relation) {
       if (typeof value !== 'boolean' || include || !table.columns.has(name)) throw UNSUPPORTED
@@ -46,11 +46,11 @@ export function projectionOf(table: Table, { select, omit, include }: Args, keys
     if (select && names.length) return plainProjection(columnsOf(names))
     if (!select && !names.length) return plainProjection(table.all)
   }
-  const shown = select ? names : table.all.names.filter((name) => !names.includes(name))
+  const selected = select ? names : table.all.names.filter((name) => !names.includes(name))
   const read = [...keys, ...nested.flatMap(({ relation }) => relation.on.map(([own]) => own))]
-  const hidden = [...new Set(read)].filter((name) => !shown.includes(name))
-  if (!shown.length && !nested.length) throw UNSUPPORTED
-  return { ...columnsOf([...shown, ...hidden]), hidden, nested }
+  const hidden = [...new Set(read)].filter((name) => !selected.includes(name))
+  if (!selected.length && !nested.length) throw UNSUPPORTED
+  return { ...columnsOf([...selected, ...hidden]), hidden, nested }
 }
 
 /** Returns the query for the rows related to any of `parents`, including the columns that relate them. */

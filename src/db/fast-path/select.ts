@@ -52,15 +52,18 @@ const MAX_RANGES = 3
  */
 function rangesOf(table: Table, where: Values): Values[] | null {
   for (const name in where) {
-    const said = where[name]
+    const condition = where[name]
     if (name === 'AND') {
-      const parts = listOf(said) as Values[]
+      const parts = listOf(condition) as Values[]
       for (const [index, part] of parts.entries()) {
         const ranges = isFilter(part) ? rangesOf(table, part) : null
         if (ranges) return ranges.map((range) => ({ ...where, AND: parts.with(index, range) }))
       }
     }
-    const values = isFilter(said) && isEnum(table.columns.get(name)) && Object.keys(said).length === 1 ? said.in : null
+    const values =
+      isFilter(condition) && isEnum(table.columns.get(name)) && Object.keys(condition).length === 1
+        ? condition.in
+        : null
     if (!Array.isArray(values) || values.length < 2 || values.length > MAX_RANGES) continue
     if (new Set(values).size === values.length) return values.map((value) => ({ ...where, [name]: value }))
   }

@@ -77,7 +77,7 @@ export const columnOf = (table: Table, name: string): Column => ({
 })
 
 /** Returns a list for an argument that Prisma accepts as one value or a list. */
-export const listOf = (said: unknown): readonly unknown[] => (Array.isArray(said) ? said : [said])
+export const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [value])
 
 /** Returns whether a value is a plain object: no Date, list, Prisma.skip or instance of another class. */
 export const isFilter = (value: unknown): value is Values =>

@@ -86,8 +86,8 @@ function exists(scope: Scope, { to, on }: Relation, filter: Values, args: unknow
   const depth = scope.depth + 1
   const name = quote(`related${depth}`)
   const conditions = on.map(([own, theirs]) => `${name}.${quote(theirs)} = ${scope.name}.${quote(own)}`)
-  const said = allOf({ table: to, name, depth }, filter, args)
-  if (said) conditions.push(said)
+  const condition = allOf({ table: to, name, depth }, filter, args)
+  if (condition) conditions.push(condition)
   const end = scope.isOptional ? to.dialect.rowByRow : ''
   return `EXISTS (SELECT 1 FROM ${quote(to.name)} AS ${name} WHERE ${conditions.join(' AND ')}${end})`
 }

@@ -103,13 +103,13 @@ export function connect(file: string, onFailure: (code: string) => void = () => 
 /** Returns rows until the size exceeds `byteBudget`, plus one more. */
 function upTo(byteBudget: number, found: Iterable<Row>): Row[] {
   const rows: Row[] = []
-  let said = 0
+  let bytes = 0
   for (const row of found) {
     rows.push(row)
-    if (said > byteBudget) break
+    if (bytes > byteBudget) break
     for (const name in row) {
       const value = row[name]
-      if (typeof value === 'string' || value instanceof Uint8Array) said += value.length
+      if (typeof value === 'string' || value instanceof Uint8Array) bytes += value.length
     }
   }
   return rows

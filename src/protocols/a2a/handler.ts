@@ -130,13 +130,13 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const place = { taskId: row.id, contextId: task.contextId }
     yield { payload: { $case: 'task', value: { ...task, artifacts: [] } } }
     const working = { state: TaskState.TASK_STATE_WORKING, message: undefined, timestamp: undefined }
-    let shown = ''
+    let text = ''
     let isAppended = false
     for await (const parts of followParts(actor, deps, row, context.streamTo)) {
       for (const part of parts) {
         if (part.type === 'step-start' || part.type === 'reset') isAppended = false
         if (part.type === 'text-delta') {
-          shown = isAppended ? shown + part.text : part.text
+          text = isAppended ? text + part.text : part.text
           yield artifactUpdate(place, part.text, isAppended)
           isAppended = true
         }
@@ -152,7 +152,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     }
     const ended = await find(row.id)
     if (ended.status === 'completed') {
-      const isWhole = shown === (ended.result ?? '')
+      const isWhole = text === (ended.result ?? '')
       yield artifactUpdate(place, isWhole ? '' : (ended.result ?? ''), isWhole && isAppended, true)
     }
     // Not if the server stops, or the caller has lost access.

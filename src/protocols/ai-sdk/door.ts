@@ -62,7 +62,7 @@ async function begun(
   idempotency: ReturnType<typeof idempotencyOf>,
 ) {
   const { id, messages, message, trigger, tools, ...options } = body
-  const said = readMessages(message ? [message] : (messages ?? []))
+  const conversation = readMessages(message ? [message] : (messages ?? []))
   const clientTools = readTools(tools)
   await countRun?.(actor)
   const row = await startRun(
@@ -70,13 +70,13 @@ async function begun(
     deps,
     {
       ...{ agent, protocol: 'ai-sdk', path, body, options },
-      message: checkQuestion(said.question, 'messages'),
+      message: checkQuestion(conversation.question, 'messages'),
       name: id ?? null,
-      history: message ? null : said.history,
-      files: said.files,
+      history: message ? null : conversation.history,
+      files: conversation.files,
       isAnew: trigger === 'regenerate-message',
       client: {
-        ...(said.instructions !== undefined && { instructions: said.instructions }),
+        ...(conversation.instructions !== undefined && { instructions: conversation.instructions }),
         ...(clientTools.length && { clientTools }),
       },
     },

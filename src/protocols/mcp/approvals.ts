@@ -42,11 +42,11 @@ export const questionsFor = (approvals: readonly Pending[]): Record<string, Inpu
 function describe({ agentName, tool, mcpName, origin, description, input }: Pending): string {
   const place = [mcpName, origin].filter(Boolean).join(', ')
   const json = JSON.stringify(input, null, 2)
-  const shown = json.length > MAX_SHOWN ? `${json.slice(0, MAX_SHOWN)}… (cut)` : json
+  const text = json.length > MAX_SHOWN ? `${json.slice(0, MAX_SHOWN)}… (cut)` : json
   return [
     `${agentName ?? 'The agent'} wants to call ${tool}${place && ` (${place})`}.`,
     ...(description ? [description] : []),
-    `Arguments: ${shown}`,
+    `Arguments: ${text}`,
   ].join('\n')
 }
 

@@ -34,8 +34,8 @@ function withMetadata(settings: Settings, error: unknown): unknown {
   const metadata = `resource_metadata="${publicAddress(settings)}/.well-known/oauth-protected-resource/mcp"`
   const header = `${challenge}${challenge === 'Bearer' ? ' ' : ', '}${metadata}`
   const { code, detail, headers, message, status } = error
-  const said = { code, headers: { ...headers, 'WWW-Authenticate': header }, ...(detail !== undefined && { detail }) }
-  return new AppError(status, message, said)
+  const options = { code, headers: { ...headers, 'WWW-Authenticate': header }, ...(detail !== undefined && { detail }) }
+  return new AppError(status, message, options)
 }
 
 async function answer(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {

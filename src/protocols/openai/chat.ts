@@ -61,16 +61,19 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const { deps } = context
   if (body.n && body.n > 1) throw badRequest('Invalid value for field: n. Expected 1')
   const agent = await findAgent(actor, deps, body.model)
-  const said = readMessages(body.messages)
+  const transcript = readMessages(body.messages)
   const tools = readTools(body.tools)
   const idempotency = idempotencyOf(req, PATH)
-  const isContinued = said.results.length > 0
+  const isContinued = transcript.results.length > 0
   // Results continue a run that was counted.
   if (!isContinued) await context.countRun?.(actor)
   const run = isContinued
-    ? await giveClientResults(actor, deps, agent, said.results)
+    ? await giveClientResults(actor, deps, agent, transcript.results)
     : {
-        row: await startRun(actor, deps, askedBy(req, agent, body, said, tools), { idempotency, onAccepted: null }),
+        row: await startRun(actor, deps, askedBy(req, agent, body, transcript, tools), {
+          idempotency,
+          onAccepted: null,
+        }),
         after: 0,
       }
   res.setHeader('X-Execution-Id', run.row.id)
@@ -92,10 +95,10 @@ function askedBy(
   req: IncomingMessage,
   agent: CachedAgent,
   body: Request,
-  said: ClientConversation,
+  transcript: ClientConversation,
   clientTools: ClientTool[],
 ): Asked {
-  const { instructions, history, question, files } = said
+  const { instructions, history, question, files } = transcript
   const modelSettings = readSettings({
     ...body,
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
@@ -236,8 +239,8 @@ async function* toChunks(
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
     let text = ''
     for (const part of parts) {
-      const shown = toDeltas(part)
-      if (shown) text += delta(shown)
+      const change = toDeltas(part)
+      if (change) text += delta(change)
       if (part.type === 'failed' || part.type === 'cancelled') {
         const { message, code, detail } = part
         const full = detail ? `${message}: ${detail}` : message

@@ -54,14 +54,14 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   const body = await readBody(req, Request)
   const { deps } = context
   const agent = await findAgent(actor, deps, body.model)
-  const said = readInput(body)
+  const transcript = readInput(body)
   // Results continue a run that was counted.
-  if (!said.results.length) await context.countRun?.(actor)
+  if (!transcript.results.length) await context.countRun?.(actor)
   const idempotency = idempotencyOf(req, PATH)
-  const ref = said.results.length
-    ? await giveClientResults(actor, deps, agent, said.results)
+  const ref = transcript.results.length
+    ? await giveClientResults(actor, deps, agent, transcript.results)
     : {
-        row: await startRun(actor, deps, await askedBy(actor, deps, req, agent, body, said), {
+        row: await startRun(actor, deps, await askedBy(actor, deps, req, agent, body, transcript), {
           ...{ idempotency, onAccepted: null },
         }),
         after: 0,
@@ -92,7 +92,7 @@ async function askedBy(
   req: IncomingMessage,
   agent: CachedAgent,
   body: Request,
-  said: ClientConversation,
+  transcript: ClientConversation,
 ): Promise<Asked> {
   const previousResponseId = body.previous_response_id ?? null
   const conversation = typeof body.conversation === 'object' ? body.conversation?.id : body.conversation
@@ -111,19 +111,19 @@ async function askedBy(
   }
   // What continues a conversation of the service has its new messages alone.
   const isContinued = behind !== null || Boolean(conversation)
-  const question = isContinued ? questionsOf(said) : said.question
+  const question = isContinued ? questionsOf(transcript) : transcript.question
   return {
-    ...{ agent, protocol: 'openai', path: PATH, body, sessionId, behind, files: said.files },
+    ...{ agent, protocol: 'openai', path: PATH, body, sessionId, behind, files: transcript.files },
     message: checkQuestion(question, 'input'),
     name: sessionId === null && !behind ? name : null,
-    history: isContinued ? null : said.history,
+    history: isContinued ? null : transcript.history,
     options: {
       ...(modelSettings && { modelSettings }),
       ...outputOf(body.text?.format),
       ...(body.background && { background: true }),
     },
     client: {
-      ...(said.instructions !== undefined && { instructions: said.instructions }),
+      ...(transcript.instructions !== undefined && { instructions: transcript.instructions }),
       ...(clientTools.length && { clientTools }),
       echo,
     },

@@ -47,10 +47,10 @@ export function readSettings(given: Given): ModelSettings | undefined {
     toolChoice: choice,
     parallelToolCalls: given.parallel_tool_calls,
   }
-  const said = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined && value !== null))
-  if (!Object.keys(said).length) return undefined
+  const settings = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined && value !== null))
+  if (!Object.keys(settings).length) return undefined
   try {
-    return NewModelSettings.parse(said)
+    return NewModelSettings.parse(settings)
   } catch (error) {
     const { message } = toAppError(error)
     throw badRequest(message.replace(/(?<=field: )\w+/, (name) => NAMES[name] ?? name))

@@ -146,8 +146,8 @@ export function createPartReader({
 
   /** Adds the rest of a whole text beyond its fragments, which a crash has lost or the model did not send. */
   function complete(kind: 'text' | 'reasoning', number: number, whole: string): PartOf[] {
-    const shown = step?.number === number ? step[kind] : ''
-    const rest = whole.startsWith(shown) ? whole.slice(shown.length) : ''
+    const before = step?.number === number ? step[kind] : ''
+    const rest = whole.startsWith(before) ? whole.slice(before.length) : ''
     return rest ? add(kind, number, rest) : []
   }
 

@@ -75,7 +75,7 @@ export async function startRun(
     }
     try {
       return await accept(actor, deps, input, call, {
-        ...{ path, said: body, agent, conversation: place.conversation },
+        ...{ path, request: body, agent, conversation: place.conversation },
         ...(place.also && { also: place.also }),
         ...(client && { client }),
       })

@@ -22,7 +22,7 @@ const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high'] as const
 
 /** All fields of an agent, in collapsible sections. */
 export function Fields({ draft, onChange, agentId, disabled, error }: Props) {
-  const set = (said: Partial<Draft>) => onChange({ ...draft, ...said })
+  const set = (changes: Partial<Draft>) => onChange({ ...draft, ...changes })
   const text = (name: { [Key in keyof Draft]: Draft[Key] extends string ? Key : never }[keyof Draft]) => ({
     value: draft[name],
     onChange: ({ target }: { target: { value: string } }) => set({ [name]: target.value }),
@@ -147,7 +147,7 @@ function Part({ title, open, children }: { title: string; open?: boolean; childr
   )
 }
 
-type PartProps = { draft: Draft; set: (said: Partial<Draft>) => void }
+type PartProps = { draft: Draft; set: (changes: Partial<Draft>) => void }
 
 function ModelFields({
   draft,

@@ -15,8 +15,8 @@ export function useAttachments() {
   const [attachments, setAttachments] = useState<readonly Attachment[]>([])
 
   const change = useCallback(
-    (key: string, said: Partial<Attachment>) =>
-      setAttachments((before) => before.map((each) => (each.key === key ? { ...each, ...said } : each))),
+    (key: string, changes: Partial<Attachment>) =>
+      setAttachments((before) => before.map((each) => (each.key === key ? { ...each, ...changes } : each))),
     [],
   )
 

@@ -20,8 +20,8 @@ function change(chatId: string, next: (before: readonly Outgoing[]) => readonly 
   for (const listener of listeners) listener()
 }
 
-const patch = (chatId: string, key: string, said: Partial<Outgoing>) =>
-  change(chatId, (before) => before.map((each) => (each.key === key ? { ...each, ...said } : each)))
+const patch = (chatId: string, key: string, changes: Partial<Outgoing>) =>
+  change(chatId, (before) => before.map((each) => (each.key === key ? { ...each, ...changes } : each)))
 
 /** Shows a message that has been accepted. */
 export const addAccepted = (chatId: string, text: string, executionId: string): void =>

@@ -210,7 +210,7 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
     clientSecret: '',
     scope: mcp?.scope ?? '',
   })
-  const set = (said: Partial<typeof draft>) => setDraft({ ...draft, ...said })
+  const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
     async () => {
       const credentials = Object.fromEntries(

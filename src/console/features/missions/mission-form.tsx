@@ -22,7 +22,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
     visibility: mission?.visibility ?? 'organization',
     schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
   })
-  const set = (said: Partial<typeof draft>) => setDraft({ ...draft, ...said })
+  const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
     async () => {
       const input = { ...draft, schedule: toSchedule(draft.schedule) }

@@ -63,7 +63,7 @@ export function ScheduleFields({
   draft: ScheduleDraft
   onChange: (draft: ScheduleDraft) => void
 }) {
-  const set = (said: Partial<ScheduleDraft>) => onChange({ ...draft, ...said })
+  const set = (changes: Partial<ScheduleDraft>) => onChange({ ...draft, ...changes })
   const zones = Intl.supportedValuesOf('timeZone')
   const preset = presetOf(draft.value) === null ? 'custom' : draft.value
   return (

@@ -52,7 +52,7 @@ function Shown({ run }: { run: Execution }) {
     changes: ['executions.', 'chats.'],
     onDone: ({ executionId }) => void navigate({ to: '/runs/$runId', params: { runId: executionId } }),
   })
-  const shown = isTab(tab) ? tab : seq ? 'events' : 'timeline'
+  const current = isTab(tab) ? tab : seq ? 'events' : 'timeline'
   return (
     <Page
       wide
@@ -93,16 +93,16 @@ function Shown({ run }: { run: Execution }) {
         <Tabs
           label={t.one}
           tabs={t.tabs}
-          value={shown}
+          value={current}
           onChange={(name) =>
             void navigate({ to: '/runs/$runId', params: { runId: run.id }, search: { tab: name }, replace: true })
           }
         >
-          {shown === 'timeline' && (
+          {current === 'timeline' && (
             <Timeline run={run} tree={tree.data?.tree ?? null} events={events} nameOf={nameOf} />
           )}
-          {shown === 'transcript' && <Transcript run={run} events={events} />}
-          {shown === 'events' && <Events events={events} at={seq ? Number(seq) : null} />}
+          {current === 'transcript' && <Transcript run={run} events={events} />}
+          {current === 'events' && <Events events={events} at={seq ? Number(seq) : null} />}
         </Tabs>
       )}
     </Page>

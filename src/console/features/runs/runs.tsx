@@ -59,8 +59,8 @@ export function Runs() {
   }, [list.data, head.data])
 
   const isFiltered = Object.keys(filter).length > 0
-  const set = (said: Partial<typeof search>) =>
-    void navigate({ search: (before) => ({ ...before, ...said }), replace: true })
+  const set = (changes: Partial<typeof search>) =>
+    void navigate({ search: (before) => ({ ...before, ...changes }), replace: true })
   return (
     <div className="flex h-full flex-col">
       <header className="flex flex-wrap items-end gap-x-4 gap-y-2 px-4 pt-5 pb-3 sm:px-6">

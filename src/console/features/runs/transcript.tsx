@@ -17,14 +17,14 @@ export function Transcript({ run, events }: { run: Execution; events: readonly N
       ),
     [events, run.id],
   )
-  const shown = live.get(run.id)
+  const liveRun = live.get(run.id)
   return (
     <div className="max-w-3xl">
       <h2 className="mb-1 text-soft text-xs">{texts.runs.question}</h2>
       <div className="mb-5 rounded-xl bg-tint px-4 py-3">
         <Markdown text={run.message} />
       </div>
-      {shown ? <RunView run={shown} /> : <p className="text-soft">{texts.runs.noSteps}</p>}
+      {liveRun ? <RunView run={liveRun} /> : <p className="text-soft">{texts.runs.noSteps}</p>}
     </div>
   )
 }

@@ -29,7 +29,7 @@ export function Audit() {
   const members = useMembers()
   const list = useInfiniteQuery({ ...pages('audit.list', filter), enabled: isAdmin })
   if (!isAdmin) return <p className="text-soft">{texts.settings.onlyAdmins}</p>
-  const set = (said: Partial<Filter>) => setWanted({ ...wanted, ...said })
+  const set = (changes: Partial<Filter>) => setWanted({ ...wanted, ...changes })
   const file = new URLSearchParams({ ...filter, organization: organization?.id ?? '' })
   return (
     <>

@@ -15,7 +15,8 @@ export function Policy() {
   const id = organization?.id ?? ''
   const policy = useQuery(query('organizations.getPolicy', { id }))
   const save = useAction(
-    (said: Omit<Input<'organizations.updatePolicy'>, 'id'>) => tell('organizations.updatePolicy', { id, ...said }),
+    (changes: Omit<Input<'organizations.updatePolicy'>, 'id'>) =>
+      tell('organizations.updatePolicy', { id, ...changes }),
     { changes: ['organizations.'], done: texts.saved },
   )
   const options = (labels: Readonly<Record<string, string>>) =>

@@ -140,12 +140,12 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
   const [includeContent, setIncludeContent] = useState(webhook?.includeContent ?? false)
   const save = useAction(
     async (): Promise<string | null> => {
-      const said = { description, events: toEvents(events), enabled, includeContent }
+      const input = { description, events: toEvents(events), enabled, includeContent }
       const address = url.trim() && { url: url.trim() }
-      if (!webhook) return (await tell('webhooks.create', { ...said, format, url: url.trim() })).secret
+      if (!webhook) return (await tell('webhooks.create', { ...input, format, url: url.trim() })).secret
       await tell('webhooks.update', {
         id: webhook.id,
-        ...said,
+        ...input,
         ...address,
         ...(format !== webhook.format && { format }),
       })

@@ -132,7 +132,7 @@ function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) 
     visibility: skill?.visibility ?? ('organization' as Skill['visibility']),
   })
   const [isDeleting, setIsDeleting] = useState(false)
-  const set = (said: Partial<typeof draft>) => setDraft({ ...draft, ...said })
+  const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
     () => {
       const input = { ...draft, displayName: draft.displayName.trim() || null }

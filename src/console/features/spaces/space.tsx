@@ -42,7 +42,7 @@ function Shown({ space }: { space: SpaceShape }) {
   const navigate = useNavigate()
   const { tab, file } = useSearch({ from: '/spaces/$spaceId' })
   const [open, setOpen] = useState<'edit' | 'delete' | null>(null)
-  const shown: Tab = tab && Object.hasOwn(TABS, tab) ? (tab as Tab) : 'files'
+  const current: Tab = tab && Object.hasOwn(TABS, tab) ? (tab as Tab) : 'files'
   const go = (search: { tab?: string; file?: string }) =>
     void navigate({ to: '/spaces/$spaceId', params: { spaceId: space.id }, search, replace: true })
   const remove = useAction(() => tell('spaces.delete', { id: space.id }), {
@@ -66,14 +66,14 @@ function Shown({ space }: { space: SpaceShape }) {
         </Menu>
       }
     >
-      <Tabs label={t.title} tabs={TABS} value={shown} onChange={(name) => go({ tab: name })}>
-        {shown === 'files' && (
+      <Tabs label={t.title} tabs={TABS} value={current} onChange={(name) => go({ tab: name })}>
+        {current === 'files' && (
           <Files spaceId={space.id} path={file ?? null} onOpen={(path) => go({ tab: 'files', file: path ?? '' })} />
         )}
-        {shown === 'instructions' && <Instructions space={space} />}
-        {shown === 'chats' && <Chats spaceId={space.id} />}
-        {shown === 'attached' && <Attached space={space} />}
-        {shown === 'secrets' && <Secrets place={{ spaceId: space.id }} />}
+        {current === 'instructions' && <Instructions space={space} />}
+        {current === 'chats' && <Chats spaceId={space.id} />}
+        {current === 'attached' && <Attached space={space} />}
+        {current === 'secrets' && <Secrets place={{ spaceId: space.id }} />}
       </Tabs>
       {open === 'edit' && <SpaceForm space={space} onClose={() => setOpen(null)} />}
       <Confirm

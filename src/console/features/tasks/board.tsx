@@ -40,8 +40,8 @@ export function Board() {
     ...(assignedTo && { assignedTo }),
     ...(priority && { priority: priority as Task['priority'] }),
   }
-  const set = (said: { task?: string | undefined; assignedTo?: string; priority?: string }) =>
-    void navigate({ search: (before) => ({ ...before, ...said }), replace: true })
+  const set = (changes: { task?: string | undefined; assignedTo?: string; priority?: string }) =>
+    void navigate({ search: (before) => ({ ...before, ...changes }), replace: true })
 
   const move = useAction(
     ({ task, status }: { task: Task; status: Status }) => tell('tasks.update', { id: task.id, status }),
@@ -145,7 +145,7 @@ function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: Col
   const read = list.data?.pages.flatMap((page) => page.tasks) ?? []
   // A moved card stands in its new column at once.
   const rows = read.filter(({ id }) => id !== moving?.task.id)
-  const shown = moving?.status === status ? [{ ...moving.task, status }, ...rows] : rows
+  const cards = moving?.status === status ? [{ ...moving.task, status }, ...rows] : rows
   return (
     <section
       ref={box}
@@ -166,8 +166,8 @@ function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: Col
       >
         {list.isPending && <Loading lines={3} />}
         {list.error && !list.data && <Problem error={list.error} retry={() => void list.refetch()} />}
-        {list.data && !shown.length && <p className="px-1 py-2 text-soft">{t.emptyColumn}</p>}
-        {shown.map((task) => (
+        {list.data && !cards.length && <p className="px-1 py-2 text-soft">{t.emptyColumn}</p>}
+        {cards.map((task) => (
           <Card key={task.id} task={task} nameOf={nameOf} isAgent={isAgent} onMove={onMove} onOpen={onOpen} />
         ))}
         <More query={list} />

@@ -29,7 +29,7 @@ type FormProps = {
 
 function Form({ draft, onChange, onSubmit, children }: FormProps) {
   const assignees = useAssignees()
-  const set = (said: Partial<Draft>) => onChange({ ...draft, ...said })
+  const set = (changes: Partial<Draft>) => onChange({ ...draft, ...changes })
   return (
     <form
       onSubmit={(event) => {

@@ -263,10 +263,10 @@ export const textOf = (parts: readonly (ContentBlock | ReplyPart)[]): string =>
 export type TextProgress = { step: number; text: string }
 
 /** Returns the text of the current step, or of the last step with text, after one more message. */
-export function textSoFar(said: TextProgress, data: MessageData): TextProgress {
-  if (data.messageType === 'resumed') return data.step === said.step ? { ...said, text: '' } : said
+export function textSoFar(progress: TextProgress, data: MessageData): TextProgress {
+  if (data.messageType === 'resumed') return data.step === progress.step ? { ...progress, text: '' } : progress
   if (data.messageType === 'assistant') return { step: data.step, text: data.text }
-  if (data.messageType !== 'stream_event' || isThinking(data.delta)) return said
-  const before = data.step === said.step ? said.text : ''
+  if (data.messageType !== 'stream_event' || isThinking(data.delta)) return progress
+  const before = data.step === progress.step ? progress.text : ''
   return { step: data.step, text: appendFlat(before, data.delta.text) }
 }

@@ -40,8 +40,8 @@ export function createRescuer(deps: RescuerDeps): (left: ExecutionRow) => Promis
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run of a dead process')
     deps.telemetry.takenOver()
-    const { shown, said, warnings, checkpoint } = await loadRemains(db, row)
-    const canGoOn = checkpoint !== null || !shown
+    const { hasOutput, answer, warnings, checkpoint } = await loadRemains(db, row)
+    const canGoOn = checkpoint !== null || !hasOutput
     const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
     // The dead process may have used tokens that are counted nowhere.
     const from = checkpoint ?? { ...BEGIN, warnings, usage: { ...BEGIN.usage, usageEstimated: true } }
@@ -61,7 +61,7 @@ export function createRescuer(deps: RescuerDeps): (left: ExecutionRow) => Promis
     const outcome: endings.Outcome = isCancelled ? endings.CANCELLED : failedWith(agent)
     const { model, inputTokens, outputTokens } = row
     await deps.end(row, outcome, {
-      text: said.text,
+      text: answer.text,
       toolCalls: recordsOf(checkpoint?.steps ?? []),
       model,
       modelsTried: row.modelsTried as string[],

@@ -169,11 +169,11 @@ export function retryAfterOf({ headers, retryAfter, message }: Facts, now: numbe
   const date = Date.parse(asText(seconds))
   if (!Number.isNaN(date)) return Math.max(0, date - now)
   if (retryAfter !== undefined) return retryAfter
-  const said =
+  const match =
     /(?:try again|retry)(?: \w+)? (?:in|after) (?:(\d+)m(?!s))?(\d+(?:\.\d+)?)?\s?(ms|s\b|sec|second|minute)?/i.exec(
       message,
     )
-  if (!said || (said[1] === undefined && said[2] === undefined)) return null
-  const unit = said[3] === 'ms' ? 1 : said[3]?.startsWith('minute') ? 60_000 : 1000
-  return Number(said[1] ?? 0) * 60_000 + Number(said[2] ?? 0) * unit
+  if (!match || (match[1] === undefined && match[2] === undefined)) return null
+  const unit = match[3] === 'ms' ? 1 : match[3]?.startsWith('minute') ? 60_000 : 1000
+  return Number(match[1] ?? 0) * 60_000 + Number(match[2] ?? 0) * unit
 }

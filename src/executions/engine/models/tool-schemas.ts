@@ -17,7 +17,7 @@ const UNROLLED = [2, 1, 0]
 /** A location in an input, with the names of its properties for the model and for the tool. */
 type Place = {
   /** Maps the tool's property names to the model's; `own` maps them back. */
-  shown: Map<string, string>
+  modelNames: Map<string, string>
   own: Map<string, string>
   inside: Map<string, Place>
   items: Place | null
@@ -63,7 +63,13 @@ function fitOnce(root: Fields): FittedSchema | null {
   return null
 }
 
-const createPlace = (): Place => ({ shown: new Map(), own: new Map(), inside: new Map(), items: null, values: null })
+const createPlace = (): Place => ({
+  modelNames: new Map(),
+  own: new Map(),
+  inside: new Map(),
+  items: null,
+  values: null,
+})
 
 /** Converts one node. `isTop`: alternatives are not allowed there. */
 function fitNode(given: unknown, place: Place, outer: Context, isTop = false): Fields {
@@ -106,9 +112,9 @@ function fitObject(node: Fields, place: Place, context: Context, isTop: boolean)
   const properties = given.map(([name, schema]): [string, Fields] => {
     const inside = place.inside.get(name) ?? createPlace()
     place.inside.set(name, inside)
-    const shown = nameFor(name, place)
+    const modelName = nameFor(name, place)
     const fitted = fitNode(schema, inside, context)
-    return [shown, shown === name ? fitted : { ...fitted, ...renamed(name, fitted.description) }]
+    return [modelName, modelName === name ? fitted : { ...fitted, ...renamed(name, fitted.description) }]
   })
   const required = Array.isArray(node.required) ? node.required : []
   const names = given.flatMap(([name]) => (required.includes(name) ? nameFor(name, place) : []))
@@ -148,36 +154,36 @@ function itemsOf(node: Fields, place: Place, context: Context): Fields {
   const distinct = [...new Map(alternatives.map((one) => [JSON.stringify(one), one])).values()]
   if (distinct.length > 1) return { anyOf: distinct }
   if (distinct[0] && Object.keys(distinct[0]).length) return distinct[0]
-  const shown = [node.default, ...(Array.isArray(examples) ? examples : [])].find(
+  const example = [node.default, ...(Array.isArray(examples) ? examples : [])].find(
     (one): one is unknown[] => Array.isArray(one) && one.length > 0,
   )
-  const kind = typeof shown?.[0]
+  const kind = typeof example?.[0]
   return { type: kind === 'number' || kind === 'boolean' ? kind : 'string' }
 }
 
 /** Returns the property name for the model: its own if providers accept it, otherwise a unique one derived from it. */
-function nameFor(name: string, { shown, own }: Place): string {
-  const found = shown.get(name)
+function nameFor(name: string, { modelNames, own }: Place): string {
+  const found = modelNames.get(name)
   if (found !== undefined) return found
   const plain = PROPERTY.test(name) ? name : name.replace(/[^A-Za-z0-9_-]+/g, '_').replace(/^_+|_+$/g, '') || 'property'
   let unique = plain.slice(0, MAX_PROPERTY)
   for (let count = 2; own.has(unique); count++) unique = `${plain.slice(0, MAX_PROPERTY - 5)}_${count}`
-  shown.set(name, unique)
+  modelNames.set(name, unique)
   own.set(unique, name)
   return unique
 }
 
 const isRenamed = (place: Place | null): boolean =>
   place !== null &&
-  ([...place.shown].some(([name, shown]) => name !== shown) ||
+  ([...place.modelNames].some(([name, modelName]) => name !== modelName) ||
     [...place.inside.values(), place.items, place.values].some(isRenamed))
 
 function restoreAt(input: unknown, place: Place | null): unknown {
   if (!place || typeof input !== 'object' || input === null) return input
   if (Array.isArray(input)) return input.map((item) => restoreAt(item, place.items))
   return Object.fromEntries(
-    Object.entries(input).map(([shown, value]) => {
-      const name = place.own.get(shown) ?? shown
+    Object.entries(input).map(([modelName, value]) => {
+      const name = place.own.get(modelName) ?? modelName
       return [name, restoreAt(value, place.inside.get(name) ?? place.values)]
     }),
   )

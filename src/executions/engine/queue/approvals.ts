@@ -79,12 +79,16 @@ export async function suspend(
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
     const before = await tx.approval.findMany({ where: { executionId }, select: { step: true, position: true } })
     await tx.approval.createMany({
-      data: asked.map(({ id, step, call, tool: { server }, said }) => ({
+      data: asked.map(({ id, step, call, tool: { server }, described }) => ({
         ...{ id, organizationId, executionId, chatId, step, position: call.position },
         round: before.filter((one) => one.step === step && one.position === call.position).length,
         ...{ toolUseId: call.id, tool: call.name, input: JSON.stringify(call.input) },
         ...(server && { mcpId: server.id, mcpName: server.name, origin: server.origin }),
-        ...{ description: said.description, inputSchema: JSON.stringify(said.inputSchema), digest: digestOf(said) },
+        ...{
+          description: described.description,
+          inputSchema: JSON.stringify(described.inputSchema),
+          digest: digestOf(described),
+        },
         ...{ status: 'pending' as const, createdAt: now, expiresAt },
       })),
     })

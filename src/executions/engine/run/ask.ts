@@ -124,17 +124,17 @@ async function receiveReply(
       for (const part of parts) {
         signal.throwIfAborted()
         watchdog.refresh()
-        if (part.type === 'stream-start') asking.heard(part.warnings)
+        if (part.type === 'stream-start') asking.readWarnings(part.warnings)
         const delta = receive(draft, part)
         if (!hasBegun && !isUnseen(draft)) {
           hasBegun = true
           asking.answered()
         }
-        const said = delta.text && emit({ messageType: 'stream_event', step, delta })
+        const emitted = delta.text && emit({ messageType: 'stream_event', step, delta })
         // Most output is emitted without waiting. A slow database does not count as silence of the model.
-        if (!said) continue
+        if (!emitted) continue
         clearTimeout(watchdog)
-        await said
+        await emitted
         watchdog = setTimeout(silent, idleTimeout)
       }
       if (draft.length > MAX_LENGTH) throw new ModelError('The reply of the model is longer than 16 MiB')

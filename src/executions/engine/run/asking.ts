@@ -66,7 +66,7 @@ export type Asking = {
   /** Records that the model has begun to answer. */
   answered(): void
   /** Reads the warnings of a provider package about the settings of a request. */
-  heard(warnings: readonly SharedV4Warning[]): void
+  readWarnings(warnings: readonly SharedV4Warning[]): void
   /**
    * Decides how to handle a failure of the last request that happened before any output. Returns null if nothing is
    * left to try.
@@ -233,7 +233,7 @@ export async function createAsking(
       untold = new Set()
     },
 
-    heard(warnings) {
+    readWarnings(warnings) {
       for (const name of warnings.length ? ignoredIn(warnings, settings) : []) ignored(name)
     },
 

@@ -125,10 +125,10 @@ async function read(source: Source, left: { files: number; texts: number }, warn
     warn('attachment_not_read', `The attached file ${name} (${type}) was not read: it is no text, picture or PDF`)
     return text(`[Attached file: ${label} (${type})]`)
   }
-  const shown = Math.min(size, left.texts)
-  left.texts -= shown
-  const isCut = shown < size
-  if (isCut) warn('attachment_not_read', `The attached file ${name} was read up to byte ${shown} of ${size} only`)
-  const mark = isCut ? `\n[Cut off here: ${shown} of ${size} bytes]` : ''
+  const length = Math.min(size, left.texts)
+  left.texts -= length
+  const isCut = length < size
+  if (isCut) warn('attachment_not_read', `The attached file ${name} was read up to byte ${length} of ${size} only`)
+  const mark = isCut ? `\n[Cut off here: ${length} of ${size} bytes]` : ''
   return text(`<attached-file name="${label}">\n${content}${mark}\n</attached-file>`)
 }

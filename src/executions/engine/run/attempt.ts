@@ -135,7 +135,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
    * suspended or taken over.
    */
   async function finalize(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
-    const { row, stream, progress, answer: said } = state
+    const { row, stream, progress, answer: lastAnswer } = state
     if (!played) {
       eventLog.close(stream, null)
       return null
@@ -149,7 +149,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const by = askedOf(state)
     const isKept = steps.length > 0 && steps.at(-1)?.parts === progress.last
     const left = {
-      text: said.text,
+      text: lastAnswer.text,
       toolCalls: recordsOf(steps),
       ...by,
       usage,
@@ -235,12 +235,12 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
 
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
   return (row, agent, from, stream, controller) => {
-    const { usage, steps, answer: said, opening, warnings } = from
+    const { usage, steps, answer: lastAnswer, opening, warnings } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], signIns: [], last: [] }
     const state: State = {
       ...{ row, stream, controller, progress },
       warnings: createWarnings(warnings),
-      answer: said,
+      answer: lastAnswer,
       asking: null,
       bytes: runBytes.open(controller),
     }

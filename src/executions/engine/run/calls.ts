@@ -24,7 +24,7 @@ export async function* makeCalls(input: RunInput, step: Step, progress: Progress
   progress.asks = []
   progress.theirs = []
   progress.signIns = []
-  const ask = (call: Call, tool: Tool, said: Described = tool) => progress.asks.push({ call, tool, said })
+  const ask = (call: Call, tool: Tool, described: Described = tool) => progress.asks.push({ call, tool, described })
   const asked = open.filter((call) => isFinished(step, call) && isToAsk(call, toolOf(input, call)))
   for (const call of asked) ask(call, toolOf(input, call) as Tool)
   const ready = open.filter((call) => !asked.includes(call))
@@ -54,13 +54,13 @@ const isToAsk = (call: Call, tool: Tool | undefined): tool is Tool =>
  * Returns whether a person must decide a call: no decision was made, or the tool's description has changed since the
  * approval (contract-2.md section 8.2). Approvals of older versions carry no description.
  */
-const mustAsk = ({ decision }: Call, said: Described): boolean => {
+const mustAsk = ({ decision }: Call, described: Described): boolean => {
   if (!decision || decision.status === 'pending') return true
-  return decision.status === 'approved' && decision.digest !== null && decision.digest !== digestOf(said)
+  return decision.status === 'approved' && decision.digest !== null && decision.digest !== digestOf(described)
 }
 
 /** Adds a call to those that a person must decide. */
-type Ask = (call: Call, tool: Tool, said?: Described) => void
+type Ask = (call: Call, tool: Tool, described?: Described) => void
 
 /**
  * Makes a call, stores its result and returns its event. Returns null if a person must decide first, or if the client has
@@ -107,11 +107,11 @@ async function check(input: RunInput, call: Call, tool: Tool, ask: Ask): Promise
   try {
     const mode = await retryWhileUnavailable(async () => tool.recheck?.() ?? tool.mode, signal)
     const isApproved = call.decision?.status === 'approved'
-    const said = isApproved && tool.describe ? await tool.describe(signal) : tool
-    if (!said) return failure(goneBy(call.name))
+    const described = isApproved && tool.describe ? await tool.describe(signal) : tool
+    if (!described) return failure(goneBy(call.name))
     if (!isApproved && mode === 'allow') return null
-    if (!mustAsk(call, said)) return null
-    ask(call, tool, said)
+    if (!mustAsk(call, described)) return null
+    ask(call, tool, described)
     return 'asks'
   } catch (error) {
     signal.throwIfAborted()

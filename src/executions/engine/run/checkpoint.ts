@@ -53,13 +53,13 @@ const BEFORE_ANSWER: ReadonlySet<string> = new Set(['retry', 'summary'])
 
 /**
  * Loads the checkpoint of a run whose process has died. Its last step may be stored but not published, and the
- * beginning of a lost answer may be published. `shown`: whether output may have been published; `said`: the last
+ * beginning of a lost answer may be published. `hasOutput`: whether output may have been published; `answer`: the last
  * published text.
  */
 export async function loadRemains(db: Db, row: ExecutionRow) {
   const checkpoint = await loadCheckpoint(db, row)
-  let said: TextProgress = BEGIN.answer
-  let shown = false
+  let answer: TextProgress = BEGIN.answer
+  let hasOutput = false
   const warned: Warning[] = []
   let step = 0
   let results = new Set<string>()
@@ -67,8 +67,8 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
     for (const { event, data } of events) {
       if (event !== 'message') continue
       if (data.messageType === 'warning') warned.push({ code: data.code, text: data.text })
-      else if (!BEFORE_ANSWER.has(data.messageType)) shown = true
-      said = textSoFar(said, data)
+      else if (!BEFORE_ANSWER.has(data.messageType)) hasOutput = true
+      answer = textSoFar(answer, data)
       if (data.messageType === 'assistant') {
         step = data.step
         results = new Set()
@@ -87,5 +87,5 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
   const usage = { ...checkpoint.usage, usageEstimated: true }
   const warnings = joined(checkpoint.warnings, warned)
   const isBegun = checkpoint.steps.length > 0
-  return { shown, said, warnings, checkpoint: isBegun ? { ...checkpoint, usage, opening, warnings } : null }
+  return { hasOutput, answer, warnings, checkpoint: isBegun ? { ...checkpoint, usage, opening, warnings } : null }
 }

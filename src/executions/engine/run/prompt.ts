@@ -105,12 +105,12 @@ function replayed({ model, steps }: Replay, content: string, calls: readonly Cal
     const briefs = own.map(([, call]) => call)
     const [assistant, tool] = recall(briefs, turn, own[0]?.[0] ?? 0)
     const made = assistant?.role === 'assistant' ? [...assistant.content] : []
-    const said = parts.flatMap((part) => {
+    const assistantParts = parts.flatMap((part) => {
       if (part.type !== 'tool-call') return part
       const call = made.shift()
       return call ? { ...call, ...(part.providerOptions && { providerOptions: part.providerOptions }) } : []
     })
-    return [{ role: 'assistant', ...writtenBy(model), content: said }, ...(tool ? [tool] : [])]
+    return [{ role: 'assistant', ...writtenBy(model), content: assistantParts }, ...(tool ? [tool] : [])]
   })
   const thoughts = (steps.at(-1) ?? []).filter((part) => part.type === 'reasoning')
   const isOfLast = !steps.at(-1)?.length && textOf(steps.at(-2) ?? []) === content

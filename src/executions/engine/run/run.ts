@@ -72,7 +72,7 @@ export type Progress = {
 }
 
 /** A call that a person must decide, with its tool and the tool's description. */
-export type Ask = { call: Call; tool: Tool; said: Described }
+export type Ask = { call: Call; tool: Tool; described: Described }
 
 /** A call whose user must connect to an MCP server first. */
 export type SignIn = { call: Call; server: { id: string; name: string } }

@@ -23,10 +23,10 @@ export type Warnings = {
 /** Creates the warnings of an attempt. `known`: those that an earlier attempt has published. */
 export function createWarnings(known: readonly Warning[]): Warnings {
   const all = [...known]
-  let shown = all.length
+  let published = all.length
   let tell: ((warning: Warning) => void) | null = null
   const showRest = () => {
-    while (tell && shown < all.length) tell(all[shown++]!)
+    while (tell && published < all.length) tell(all[published++]!)
   }
   return {
     all,
