@@ -174,6 +174,22 @@ test('a flush of a replaced worker stores nothing, and its numbers are never use
   await other.drain()
 })
 
+test('a flush that finds one run replaced stores the events of the others', async () => {
+  await using lab = await startLab(LEASE)
+  const goOn = Promise.withResolvers<void>()
+  const end = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two ', end.promise] }
+  const [lost, kept] = [await lab.run(), await lab.run()]
+  const segments = ({ id: executionId }: { id: string }) => lab.db.executionEvent.count({ where: { executionId } })
+  await expect.poll(async () => [await segments(lost), await segments(kept)]).toEqual([1, 1])
+  await lab.db.execution.updateMany({ where: { id: lost.id }, data: { attempt: 2, leaseOwner: 'another' } })
+  goOn.resolve()
+  await expect.poll(() => segments(kept)).toBe(2)
+  end.resolve()
+  expect(await ended(lab.engine, kept)).toMatchObject({ status: 'completed', attempt: 1 })
+  expect(await segments(lost)).toBe(1)
+})
+
 test('only one of two workers that find the same dead runs takes each over', async () => {
   await using lab = await startLab(LEASE)
   const late = Promise.withResolvers<void>()

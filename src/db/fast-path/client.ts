@@ -130,7 +130,10 @@ function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Di
 
 type RawQuery = Prisma.Sql | TemplateStringsArray
 
-/** Marks a statement that adds or updates one row. Like an insert, it can be pipelined in a transaction. */
+/**
+ * Marks a statement that adds, updates or locks rows, and fails unless it has done so. Like an insert, it can be
+ * pipelined in a transaction.
+ */
 export const addsOne = (sql: Prisma.Sql): Prisma.Sql => Object.assign(sql, { adds: 1 })
 
 /** Returns a call without the arguments that Prisma does not support. */

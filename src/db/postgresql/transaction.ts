@@ -147,12 +147,12 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
     runner: {
       ...runner,
       async changes(statement) {
-        const isCertain = statement.adds === 1 || statement.expectsOne
-        if (!isCertain || waiting.length > MAX_WAITING) return runner.changes(statement)
+        const count = statement.expectsOne ? 1 : statement.adds
+        if (count === undefined || waiting.length > MAX_WAITING) return runner.changes(statement)
         assertOpen()
         if (failure) throw failure
         waiting.push(prepare(statement, false))
-        return 1
+        return count
       },
     },
   }

@@ -1,9 +1,10 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, Prisma, type Tx } from '../../../db/client.ts'
-import { padToPowerOfTwo } from '../../../db/fast-path/index.ts'
+import { addsOne, expectsOne, padToPowerOfTwo } from '../../../db/fast-path/index.ts'
 import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
+import { isUnexpectedCount } from '../../../lib/database-errors.ts'
 import { createRegistry } from '../../../lib/registry.ts'
 import {
   type ExecutionEvent,
@@ -152,7 +153,7 @@ export type EventLogDeps = {
  * transactions, fenced per execution, while subscribers in this process get events at once (docs/architecture/run.md).
  */
 export function createEventLog(deps: EventLogDeps): EventLog {
-  const { db, clock, log } = deps
+  const { clock, log } = deps
   const streams = createRegistry<string, RunStream>()
   let timer: NodeJS.Timeout | null = null
   let flushing: Promise<void> | null = null
@@ -237,12 +238,10 @@ export function createEventLog(deps: EventLogDeps): EventLog {
   /** Stores batches in one transaction. */
   async function storePart(batches: readonly Batch[]): Promise<void> {
     const at = clock.now()
-    const kept = await db
-      .$transaction((tx) => writeOwned(tx, deps, batches, at))
-      .catch((error) => {
-        for (const { stream } of batches) stream.mayBeStored = true
-        throw error
-      })
+    const kept = await writeOwned(deps, batches, at).catch((error) => {
+      for (const { stream } of batches) stream.mayBeStored = true
+      throw error
+    })
     deps.onStored([...kept].map(({ stream }) => stream.row.id))
     for (const batch of batches) {
       if (kept.has(batch)) acknowledge(batch)
@@ -384,35 +383,62 @@ function inWrites(batches: readonly Batch[]): Batch[][] {
   return writes
 }
 
+/**
+ * Maximum number of batches whose attempts are expected to be owned. More of them take as long as several small
+ * transactions, which would wait for them (db/postgresql/group-commit.ts).
+ */
+const MAX_EXPECTED = 16
+
 /** Writes the batches of attempts that this process still owns. Returns them. */
-async function writeOwned(
-  tx: Tx,
-  { owner, rowLock }: EventLogDeps,
-  batches: readonly Batch[],
-  at: Date,
-): Promise<ReadonlySet<Batch>> {
-  // One statement locks the rows and finds the owned attempts: the fence. The heartbeat extends the leases.
+async function writeOwned(deps: EventLogDeps, batches: readonly Batch[], at: Date): Promise<ReadonlySet<Batch>> {
+  const write = (lock: typeof lockOwned) =>
+    deps.db.$transaction(async (tx) => {
+      const mine = await lock(tx, deps, batches)
+      await writeEvents(tx, mine, at)
+      return new Set(mine)
+    })
+  if (deps.rowLock === Prisma.empty || batches.length > MAX_EXPECTED) return write(lockOwned)
+  return write(expectOwned).catch((error) => {
+    if (isUnexpectedCount(error)) return write(lockOwned)
+    throw error
+  })
+}
+
+/** One statement locks the rows and finds the owned attempts: the fence. The heartbeat extends the leases. */
+async function lockOwned(tx: Tx, { owner, rowLock }: EventLogDeps, batches: readonly Batch[]): Promise<Batch[]> {
   const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
     SELECT "id", "attempt" FROM "Execution"
     WHERE "leaseOwner" = ${owner} AND "status" = 'running'
       AND "id" IN (${Prisma.join(padToPowerOfTwo(batches.map(({ stream }) => stream.row.id)))}) ${rowLock}`)
   const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
-  const mine = batches.filter(({ stream: { row } }) => attempts.get(row.id) === row.attempt)
-  for (const { stream, reserve } of mine) {
+  return batches.filter(({ stream: { row } }) => attempts.get(row.id) === row.attempt)
+}
+
+/**
+ * Locks the rows on PostgreSQL, expecting that all attempts are owned, which they almost always are. It is not awaited:
+ * otherwise the transaction fails (`isUnexpectedCount`).
+ */
+async function expectOwned(tx: Tx, { owner, rowLock }: EventLogDeps, batches: readonly Batch[]): Promise<Batch[]> {
+  const attempts = batches.map(({ stream: { row } }) => Prisma.sql`(${row.id}, ${row.attempt}::int)`)
+  const fence = Prisma.sql`
+    SELECT 1 / (count(*) = ${batches.length})::int FROM (
+      SELECT "id" FROM "Execution" WHERE "leaseOwner" = ${owner} AND "status" = 'running'
+        AND ("id", "attempt") IN (${Prisma.join(padToPowerOfTwo(attempts))}) ${rowLock}) AS "owned"`
+  await tx.$executeRaw(addsOne(fence))
+  return [...batches]
+}
+
+async function writeEvents(tx: Tx, batches: readonly Batch[], at: Date): Promise<void> {
+  for (const { stream, reserve } of batches) {
     if (reserve === null) continue
-    await tx.execution.update({
-      where: { id: stream.row.id },
-      data: { seqReserved: reserve },
-      select: { id: true },
-    })
+    const call = { where: { id: stream.row.id }, data: { seqReserved: reserve } }
+    await tx.execution.updateMany(expectsOne(call))
   }
-  for (const { stream, events } of mine) {
+  for (const { stream, events } of batches) {
     if (stream.mayBeStored) await forgetFrom(tx, stream.row.id, events[0]!.seq)
   }
-  await tx.executionEvent.createMany({
-    data: mine.flatMap(({ stream, events }) => toSegments(stream.row.id, at, events)),
-  })
-  return new Set(mine)
+  const data = batches.flatMap(({ stream, events }) => toSegments(stream.row.id, at, events))
+  await tx.executionEvent.createMany({ data })
 }
 
 /** Whether a subscriber waits for the stream's events to be stored, or the run for numbers. */
