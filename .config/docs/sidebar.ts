@@ -117,6 +117,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('13 Events by triggers', '/adr/0013-events-written-by-triggers'),
       item('14 Group commit on PostgreSQL', '/adr/0014-group-commit-on-postgresql'),
       item('15 Declared MCP servers', '/adr/0015-rows-for-declared-mcp-servers'),
+      item('16 Shared connections', '/adr/0016-shared-connections-on-postgresql'),
     ],
   },
   {

@@ -142,7 +142,7 @@ const preparing =
 
 /**
  * Creates a socket that sends the statements of one event loop turn together, because each write is expensive and wakes
- * the database.
+ * the database (docs/adr/0016).
  */
 function batchingSocket(): Socket {
   const socket = new Socket()

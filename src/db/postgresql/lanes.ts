@@ -6,7 +6,10 @@ import { isRead } from './retry.ts'
 /** Maximum number of unanswered queries on a connection. */
 const MAX_IN_FLIGHT = 8
 
-/** Maximum mean time of a query that shares a connection (ms), and the weight of its latest execution. */
+/**
+ * Maximum mean time of a query that shares a connection (ms), and the weight of its latest execution. Without the limit,
+ * one slow query delays short ones from 3 to 180 ms (docs/adr/0016).
+ */
 const MAX_MEAN = 10
 const WEIGHT = 0.1
 

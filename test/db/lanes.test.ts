@@ -1,0 +1,78 @@
+import { Socket } from 'node:net'
+import { Client } from 'pg'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { openDatabase } from '../../src/db/client.ts'
+import { createLanes } from '../../src/db/postgresql/lanes.ts'
+import { openPool } from '../../src/db/postgresql/pool.ts'
+import { runSql } from '../support/postgres.ts'
+import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
+
+describe.runIf(hasPostgres)('short queries of PostgreSQL that share a connection', () => {
+  let url: string
+  const cleanup = new AsyncDisposableStack()
+  beforeAll(async () => {
+    const database = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
+    url = database.url
+  })
+  afterAll(() => cleanup.disposeAsync())
+
+  it('never wait for a query that was slow before', async () => {
+    await runSql(
+      url,
+      `CREATE FUNCTION slow(ms int) RETURNS int LANGUAGE plpgsql AS $$
+      BEGIN
+        PERFORM pg_sleep(ms / 1000.0), pg_advisory_xact_lock_shared(7);
+        RETURN ms;
+      END $$`,
+    )
+    const pool = openPool(url, { max: 4, pipeline: true })
+    const holder = new Client({ connectionString: url })
+    await holder.connect()
+    try {
+      const { ask } = createLanes(pool)
+      const query = (sql: string, value: number) => ask({ sql, values: [`${value}`], name: sql, returns: true })
+      const short = () => query('SELECT $1::int', 1)
+      for (let left = 10; left; left--) await short()
+      for (let left = 2; left; left--) await query('SELECT slow($1)', 30)
+      await holder.query('SELECT pg_advisory_lock(7)')
+      let isWaiting = true
+      const slow = query('SELECT slow($1)', 0).finally(() => (isWaiting = false))
+      const locked = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+      await expect.poll(async () => (await runSql(url, locked)).length).toBe(1)
+      for (let left = 3; left; left--) await Promise.all(Array.from({ length: 16 }, short))
+      expect(isWaiting).toBe(true)
+      await holder.query('SELECT pg_advisory_unlock(7)')
+      await slow
+    } finally {
+      await holder.end()
+      await pool.end()
+    }
+  })
+
+  it('are sent in one write if they are asked in one turn', async () => {
+    const source = { DATA_DIR: '', DATABASE_URL: url, DATABASE_POOL_SIZE: 2 }
+    const { client, close } = await openDatabase(source)
+    const port = Number(new URL(url).port)
+    let writes = 0
+    const spies = (['_write', '_writev'] as const).map((name) => {
+      const write = Socket.prototype[name] as (...args: unknown[]) => void
+      return vi.spyOn(Socket.prototype, name).mockImplementation(function (this: Socket, ...args: unknown[]) {
+        if (this.remotePort === port) writes++
+        write.apply(this, args)
+      })
+    })
+    try {
+      const find = () => client.organization.findMany({ where: { slug: 'none' }, select: { id: true } })
+      // The first ones have connections of their own, because their time is not known.
+      const writesOfBurst = async () => {
+        writes = 0
+        await Promise.all(Array.from({ length: 8 }, find))
+        return writes
+      }
+      await expect.poll(writesOfBurst).toBe(1)
+    } finally {
+      for (const spy of spies) spy.mockRestore()
+      await close()
+    }
+  })
+})
