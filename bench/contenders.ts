@@ -190,9 +190,15 @@ const LANGGRAPH: Peer = {
   },
 }
 
-/** The peers by name, each with the package.json that installs it into its own folder. */
-export const peers = (lab: Lab) =>
-  [MASTRA, VOLTAGENT, LANGGRAPH].map((peer) => ({ name: peer.name, make: () => install(lab, peer) }))
+/**
+ * The peers by name, each with the package.json that installs it into its own folder. LangGraph's `dev` server cannot use
+ * PostgreSQL.
+ */
+export const peers = (lab: Lab, onPostgresql: boolean) =>
+  [MASTRA, VOLTAGENT, ...(onPostgresql ? [] : [LANGGRAPH])].map((peer) => ({
+    name: peer.name,
+    make: () => install(lab, peer),
+  }))
 
 async function install(lab: Lab, peer: Peer): Promise<Contender> {
   const folder = lab.folder()
@@ -206,12 +212,14 @@ async function install(lab: Lab, peer: Peer): Promise<Contender> {
     version: dependencies[peer.of],
     async start(model, place) {
       const port = await freePort()
+      const database = await lab.databaseUrl(folders[place])
       const env = {
         ...QUIET,
         NODE_ENV: 'production',
         BENCH_FOLDER: folders[place],
         OPENAI_BASE_URL: model,
         PORT: String(port),
+        ...(database !== null && { DATABASE_URL: database }),
       }
       const address = `http://${peer.host}:${port}`
       return start(peer.args(port), address, { cwd: folder, env, patience: 60_000 })

@@ -6,8 +6,8 @@
  * `npm run bench -- growth [--million] [--postgresql]`: measures every list, filter and report at 1,000, 10,000 and
  * 100,000 rows of everything, and at a million.
  *
- * `npm run bench -- --peers`: measures Mastra, VoltAgent and LangGraph JS, too, which are installed into a temporary
- * folder. bench/README.md has the last table.
+ * `npm run bench -- --peers [--postgresql]`: measures Mastra, VoltAgent and LangGraph JS, too, which are installed into a
+ * temporary folder; on PostgreSQL the first two, with their own stores. bench/README.md has the last tables.
  */
 import { writeFile } from 'node:fs/promises'
 import { cpus, loadavg } from 'node:os'
@@ -111,7 +111,8 @@ const results = rows.flatMap(({ row, samples }) => (samples.length ? toResult(ro
 const profiles: Profile[] = chosen.includes(PROFILE) ? await profile(lab, effort.seconds * 2) : []
 const sizes = options.million ? [...SIZES, MILLION] : SIZES
 const grown: Growth[] = chosen.includes(GROWTH) ? await growth(lab, sizes, options.quick ? 5 : 21) : []
-const compared: Measured[] = options.peers ? await comparePeers(lab, VERSION, rounds, effort) : []
+const comparison = { version: VERSION, onPostgresql: postgres !== null, rounds, effort }
+const compared: Measured[] = options.peers ? await comparePeers(lab, comparison) : []
 lab.close()
 await postgres?.[Symbol.asyncDispose]()
 

@@ -9,6 +9,8 @@ import { DELAY, readTogether, TOKENS } from './rows/runs.ts'
 import { readStream, type StreamTarget } from './sse.ts'
 
 const SETTLE = 2_000
+/** Duration of the warm-up of each kind of request (s). A slow machine may need one for its first answer. */
+const WARM_UP = 3
 
 type Row = 'list' | 'get' | 'run' | 'first' | 'streams' | 'start' | 'idle' | 'loaded'
 export type Measured = { name: string; version: string; rows: Partial<Record<Row, number>>; failed: string | null }
@@ -32,7 +34,7 @@ async function ready(contender: Contender, model: Program) {
   const requests = await contender.requests(server)
   const samples = new Map<Row, number[]>()
   const keep = (row: Row, value: number) => void samples.set(row, [...(samples.get(row) ?? []), value])
-  for (const each of ['list', 'get', 'run'] as const) await load({ ...requests[each], program: server }, 1)
+  for (const each of ['list', 'get', 'run'] as const) await load({ ...requests[each], program: server }, WARM_UP)
   return { contender, server, requests, samples, keep }
 }
 
@@ -77,8 +79,11 @@ async function measureIdle(contender: Contender, models: Models): Promise<number
   }
 }
 
+type Comparison = { version: string; onPostgresql: boolean; rounds: number; effort: Effort }
+
 /** Installs the peers and measures them in the same rounds as the bare server and the service itself. */
-export async function comparePeers(lab: Lab, version: string, rounds: number, effort: Effort): Promise<Measured[]> {
+export async function comparePeers(lab: Lab, comparison: Comparison): Promise<Measured[]> {
+  const { version, onPostgresql, rounds, effort } = comparison
   const say = (what: string) => process.stderr.write(`\r\x1b[Kpeers: ${what}`)
   const [fast, slow] = [await lab.model(20, 0), await lab.model(TOKENS, DELAY)]
   const question = { model: 'test-model', stream: true, messages: [{ role: 'user', content: MESSAGE }] }
@@ -98,7 +103,7 @@ export async function comparePeers(lab: Lab, version: string, rounds: number, ef
   const entries = [
     { name: 'bare node:http', make: async () => bare(lab) },
     { name: 'Muster', make: async () => muster(lab, version) },
-    ...peers(lab),
+    ...peers(lab, onPostgresql),
   ]
   for (const { name, make } of entries) {
     const of: Measured = { name, version: '', rows: {}, failed: null }

@@ -2,11 +2,15 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { Agent, Memory, VoltAgent } from '@voltagent/core'
 import { LibSQLMemoryAdapter } from '@voltagent/libsql'
 import { createPinoLogger } from '@voltagent/logger'
+import { PostgreSQLMemoryAdapter } from '@voltagent/postgres'
 import { honoServer } from '@voltagent/server-hono'
 
-const { BENCH_FOLDER, OPENAI_BASE_URL, PORT } = process.env
+const { BENCH_FOLDER, DATABASE_URL, OPENAI_BASE_URL, PORT } = process.env
 const compatible = createOpenAICompatible({ name: 'compatible', baseURL: OPENAI_BASE_URL })
-const memory = new Memory({ storage: new LibSQLMemoryAdapter({ url: `file:${BENCH_FOLDER}/voltagent.db` }) })
+const storage = DATABASE_URL
+  ? new PostgreSQLMemoryAdapter({ connection: DATABASE_URL })
+  : new LibSQLMemoryAdapter({ url: `file:${BENCH_FOLDER}/voltagent.db` })
+const memory = new Memory({ storage })
 const agents = Array.from({ length: 10 }, (_, index) => {
   const id = `ada${index}`
   const instructions = 'You are a helpful librarian.'
