@@ -16,8 +16,8 @@ const as = ({ service, ...headers }: Filled, who: 'owner' | 'member'): Caller =>
 const get =
   (path: string | ((filled: Filled) => string), who: 'owner' | 'member' = 'owner'): Ask =>
   (filled) => {
-    const said = typeof path === 'string' ? path : path(filled)
-    return call(as(filled, who), 'GET', `/api/${said.startsWith('usage') ? '' : 'v1/'}${said}`)
+    const address = typeof path === 'string' ? path : path(filled)
+    return call(as(filled, who), 'GET', `/api/${address.startsWith('usage') ? '' : 'v1/'}${address}`)
   }
 
 /** Every list of REST with every filter, and other reads among many rows. */

@@ -9,7 +9,7 @@ export async function durabilityOf(postgres: Postgres): Promise<string> {
   const settings = { fsync: await show('fsync'), synchronous_commit: await show('synchronous_commit') }
   const version = await show('server_version')
   await client.end()
-  const told = Object.entries(settings).map(([name, value]) => `${name}=${value}`)
-  if (Object.values(settings).some((value) => value !== 'on')) throw new Error(`PostgreSQL has ${told.join(', ')}`)
-  return `PostgreSQL ${version}, ${told.join(', ')}`
+  const values = Object.entries(settings).map(([name, value]) => `${name}=${value}`)
+  if (Object.values(settings).some((value) => value !== 'on')) throw new Error(`PostgreSQL has ${values.join(', ')}`)
+  return `PostgreSQL ${version}, ${values.join(', ')}`
 }

@@ -52,14 +52,14 @@ export async function start(
     stdio: ['ignore', 'pipe', 'pipe', ...(ipc ? (['ipc'] as const) : [])],
   })
   track(child)
-  const said: string[] = []
+  const lines: string[] = []
   const address = Promise.withResolvers<string>()
-  const failed = (why: string) => address.reject(new Error(`${args.join(' ')} ${why}\n${said.join('\n')}`))
+  const failed = (why: string) => address.reject(new Error(`${args.join(' ')} ${why}\n${lines.join('\n')}`))
   const timer = setTimeout(() => failed('did not start in time'), patience)
   child.once('exit', (code) => failed(`ended with ${code}`))
   for (const stream of [child.stdout!, child.stderr!]) {
     createInterface(stream).on('line', (line) => {
-      if (said.push(line) > 50) said.shift()
+      if (lines.push(line) > 50) lines.shift()
       const found = typeof pattern === 'string' ? undefined : pattern.exec(line)?.[1]
       if (found) address.resolve(found)
     })

@@ -65,14 +65,15 @@ export function resultTable(results: readonly Result[]): string {
 const SMALL = 0.01
 
 export function profileTable(profiles: readonly Profile[]): string {
-  const shown = new Set(
+  const largeParts = new Set(
     profiles.flatMap(({ micros, parts }) => parts.filter(([, part]) => part >= micros * SMALL).map(([part]) => part)),
   )
   const share = (profile: Profile, micros: number) =>
     `${number(micros)}  ${Math.round((micros / profile.micros) * 100)}%`
   const of = (profile: Profile, part: string) => profile.parts.find(([name]) => name === part)?.[1] ?? 0
-  const rest = (profile: Profile) => profile.parts.reduce((sum, [part, us]) => (shown.has(part) ? sum : sum + us), 0)
-  const lines = [...shown]
+  const rest = (profile: Profile) =>
+    profile.parts.reduce((sum, [part, us]) => (largeParts.has(part) ? sum : sum + us), 0)
+  const lines = [...largeParts]
     .map((part) => [part, ...profiles.map((profile) => share(profile, of(profile, part)))])
     .concat([['the rest', ...profiles.map((profile) => share(profile, rest(profile)))]])
   const total = ['all', ...profiles.map(({ micros }) => number(micros))]

@@ -18,10 +18,10 @@ const read = () =>
         const events = (rest + data).split('\n\n')
         rest = events.pop() ?? ''
         for (const event of events) {
-          const [, word, number, said] = /"(?:text|content)":"(tick|last) (\d+) ([\d.]+) "/.exec(event) ?? []
+          const [, word, number, sent] = /"(?:text|content)":"(tick|last) (\d+) ([\d.]+) "/.exec(event) ?? []
           if (!word) continue
           if (!ticks.length && ++begun === count) console.log('reading')
-          if (Number(number) === ticks.push([Number(said), now() - Number(said)])) whole = word === 'last'
+          if (Number(number) === ticks.push([Number(sent), now() - Number(sent)])) whole = word === 'last'
         }
       })
       res.on('end', () => resolve(whole ? ticks : null))

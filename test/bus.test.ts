@@ -15,13 +15,13 @@ const someIds = (count: number) => Array.from({ length: count }, () => newTimedI
 
 /** Collects a bus's notices of executions: ids, and null for each notice to check everything. */
 function hear(bus: Bus) {
-  const heard: string[] = []
+  const received: string[] = []
   let looked = 0
   bus.subscribe('execution', (ids) => {
-    if (ids) heard.push(...ids)
+    if (ids) received.push(...ids)
     else looked++
   })
-  return { heard, looked: () => looked }
+  return { received, looked: () => looked }
 }
 
 test("payloads are shorter than PostgreSQL's limit, and contain every id once", () => {
@@ -35,10 +35,10 @@ test("payloads are shorter than PostgreSQL's limit, and contain every id once", 
 
 test('within a process, subscribers get notices before publish returns, of known channels only', () => {
   const bus = createLocalBus()
-  const { heard } = hear(bus)
+  const { received } = hear(bus)
   bus.publish('execution', ['a', 'b'])
   bus.publish('unknown' as 'token', ['c'])
-  expect(heard).toEqual(['a', 'b'])
+  expect(received).toEqual(['a', 'b'])
 })
 
 test.runIf(hasPostgres)(
@@ -91,10 +91,10 @@ test.runIf(hasPostgres)(
     statements.length = 0
     const ids = someIds(3_000)
     for (const id of ids) one.publish('execution', [id])
-    expect(here.heard).toEqual(ids)
-    await expect.poll(() => there.heard.length).toBe(ids.length)
-    expect(there.heard).toEqual(ids)
-    expect(here.heard).toEqual(ids)
+    expect(here.received).toEqual(ids)
+    await expect.poll(() => there.received.length).toBe(ids.length)
+    expect(there.received).toEqual(ids)
+    expect(here.received).toEqual(ids)
     expect(statements).toHaveLength(1)
     expect(there.looked()).toBe(looked)
 
@@ -106,8 +106,8 @@ test.runIf(hasPostgres)(
     way.mend()
     await expect.poll(states).toEqual(['listening', 'listening'])
     one.publish('execution', ['heard-again'])
-    await expect.poll(() => there.heard.at(-1)).toBe('heard-again')
-    expect(there.heard).not.toContain('missed')
+    await expect.poll(() => there.received.at(-1)).toBe('heard-again')
+    expect(there.received).not.toContain('missed')
   },
 )
 

@@ -310,9 +310,9 @@ test.each(PATHS)('%s is served and documented', async (line) => {
     path === '/api/v1/tasks/events' ? '?id=none' : path === '/api/v1/approvals/events' ? '?executionId=none' : ''
   const address = path.replace(/{(\w+)}/g, 'none') + query
   expect(OPERATIONS).toContain(line)
-  const { status, body: said } = await request(server, method, address, { ...body, token: member.token })
+  const { status, body: answer } = await request(server, method, address, { ...body, token: member.token })
   // A stream may begin with silence.
-  expect(said?.message).not.toBe('Not found')
+  expect(answer?.message).not.toBe('Not found')
   expect(status).toBeLessThan(500)
 })
 
@@ -322,10 +322,10 @@ test('an unlisted path is not served', async () => {
   expect([answer.status, answer.body.message]).toEqual([404, 'Not found'])
 })
 
-type Told = { statusCode: number; message: string }
+type ErrorBody = { statusCode: number; message: string }
 
 /** Returns the error of a procedure on each API that has it. */
-async function errorsOf(name: string, input: Record<string, unknown>, field: string): Promise<Told[]> {
+async function errorsOf(name: string, input: Record<string, unknown>, field: string): Promise<ErrorBody[]> {
   const { token } = member
   const answers = await Promise.all([
     apis.REST(server, name, input, { token }),
@@ -349,8 +349,8 @@ describe('all APIs give the same error', () => {
     const differing: unknown[] = []
     for (const { name, field } of fields.filter(({ field }) => takesId(field))) {
       const id = neverWas(kindsOf(name, field)[0] as Kind)
-      const told = await errorsOf(name, inputWith(name, field, id, own), field)
-      if (new Set(told.map((error) => JSON.stringify(error))).size > 1) differing.push({ name, field, told })
+      const errors = await errorsOf(name, inputWith(name, field, id, own), field)
+      if (new Set(errors.map((error) => JSON.stringify(error))).size > 1) differing.push({ name, field, errors })
     }
     expect(differing).toEqual([])
   })
@@ -361,8 +361,8 @@ describe('all APIs give the same error', () => {
       const inPath = pathOf(name).includes(`{${field}}`) || procedures[name]!._def.type === 'subscription'
       if (shapeOf(name)[field]!.isOptional() || inPath) continue
       const { [field]: _, ...input } = inputWith(name, null, undefined, own)
-      const told = await errorsOf(name, input, field)
-      if (new Set(told.map((error) => JSON.stringify(error))).size > 1) differing.push({ name, field, told })
+      const errors = await errorsOf(name, input, field)
+      if (new Set(errors.map((error) => JSON.stringify(error))).size > 1) differing.push({ name, field, errors })
     }
     expect(differing).toEqual([])
   })
@@ -391,9 +391,9 @@ describe('all APIs give the same data', () => {
       await apis.REST(server, name, input, { token }),
       await apis.tRPC(server, name, input, { token }),
     ]
-    const { requestId: _, code, ...said } = rest.body
-    if (said.meta) said.meta.timestamp = expect.any(String)
-    expect(trpc.body).toMatchObject(rest.status === 200 ? said : { ...said, errorCode: code })
+    const { requestId: _, code, ...answer } = rest.body
+    if (answer.meta) answer.meta.timestamp = expect.any(String)
+    expect(trpc.body).toMatchObject(rest.status === 200 ? answer : { ...answer, errorCode: code })
     for (const root of rootsOf(name)) {
       const { data, errors } = await callRoot(server, root, input, { token, depth: 1 })
       if (rest.status !== 200) {

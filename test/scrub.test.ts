@@ -30,9 +30,9 @@ it('scrubbing removes every character of every secret, and nothing else', () => 
   const plain = text(0, 60).map((all) => all.replaceAll('\\', 'b'))
   fc.assert(
     fc.property(secrets, plain, fc.nat(60), (values, around, at) => {
-      const said = around.slice(0, at) + values.join('') + around.slice(at)
-      fc.pre(!said.includes('\\'))
-      expect(scrubber(values)(said, false)).toBe(naive(values, said))
+      const text = around.slice(0, at) + values.join('') + around.slice(at)
+      fc.pre(!text.includes('\\'))
+      expect(scrubber(values)(text, false)).toBe(naive(values, text))
     }),
   )
 })
@@ -40,11 +40,11 @@ it('scrubbing removes every character of every secret, and nothing else', () => 
 it('scrubbing removes secrets however JSON escapes them, and leaves valid JSON', () => {
   fc.assert(
     fc.property(secrets, fc.nat(2), (values, levels) => {
-      let said = JSON.stringify(values)
-      for (let level = 1; level < levels; level++) said = JSON.stringify([said])
-      let shown = scrubber(values)(said, false)
-      for (let level = 1; level < levels; level++) shown = JSON.parse(shown)[0]
-      for (const value of JSON.parse(shown)) expect(value.trim()).toBe('[removed]')
+      let text = JSON.stringify(values)
+      for (let level = 1; level < levels; level++) text = JSON.stringify([text])
+      let cleaned = scrubber(values)(text, false)
+      for (let level = 1; level < levels; level++) cleaned = JSON.parse(cleaned)[0]
+      for (const value of JSON.parse(cleaned)) expect(value.trim()).toBe('[removed]')
     }),
   )
 })
@@ -63,7 +63,7 @@ it('scrubbing leaves no prefix of a secret at the end of a text that is cut', ()
 it('scrubbing takes time proportional to the text, whatever the text and the secrets are', () => {
   const half = 'a'.repeat(4000)
   const scrub = scrubber(Array.from({ length: 50 }, (_, index) => `${half}${index}b${half}`))
-  const said = 'a'.repeat(512 * 1024)
+  const text = 'a'.repeat(512 * 1024)
   // A search at each position would compare two hundred billion characters, and exceed the test's time limit.
-  expect(scrub(said, false)).toBe(said)
+  expect(scrub(text, false)).toBe(text)
 })

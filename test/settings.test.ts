@@ -30,8 +30,8 @@ describe('a setting', () => {
   })
 
   it('with a value below its limit is refused with that limit', () => {
-    const told = 'Invalid value for field: DRAIN_TIMEOUT. Expected more than 0'
-    expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(`These settings are wrong:\n  DRAIN_TIMEOUT: ${told}`)
+    const message = 'Invalid value for field: DRAIN_TIMEOUT. Expected more than 0'
+    expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(`These settings are wrong:\n  DRAIN_TIMEOUT: ${message}`)
   })
 
   it('of a duration is in whole milliseconds', () => {

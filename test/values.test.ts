@@ -31,15 +31,15 @@ async function failuresIn(procedure: string | null, field: string, inputs: Input
   const { token } = member
   const statuses: [string, unknown][] = []
   for (const input of inputs) {
-    const said = JSON.stringify(input)
+    const text = JSON.stringify(input)
     for (const api of procedure === null ? [] : APIS) {
       const { status } = await apis[api](server, procedure!, input, { token })
-      statuses.push([`${api} ${procedure} ${said}`, status])
+      statuses.push([`${api} ${procedure} ${text}`, status])
     }
     for (const root of ROOTS.filter((root) => root.procedure === procedure && field in inputsOf(root))) {
       if (root.operation === 'mutation') continue
       const { errors = [] } = await callRoot(server, root, input, { token, depth: 0 })
-      for (const { extensions } of errors) statuses.push([`${root.field.name} ${said}`, extensions.statusCode])
+      for (const { extensions } of errors) statuses.push([`${root.field.name} ${text}`, extensions.statusCode])
     }
   }
   return statuses.flatMap(([where, status]) => (Number(status) >= 500 ? where : []))

@@ -121,12 +121,13 @@ describe('a moved database', () => {
       const id = fields.find(({ type, kind }) => type === 'String' && kind === 'scalar')
       const where = id ? `"${id.name}" LIKE '1001 %'` : `"id" = 1001`
       const [row] = await sql(url, `SELECT ${columns} FROM "${name}" WHERE ${where}`)
-      for (const field of fields) expect([name, field.name, row[field.name]]).toEqual([name, field.name, told(field)])
+      for (const field of fields)
+        expect([name, field.name, row[field.name]]).toEqual([name, field.name, expectedOf(field)])
     }
     file.close()
   })
 
-  function told(field: Field): unknown {
+  function expectedOf(field: Field): unknown {
     const value = sampleOf(field, 1001)
     if (field.type === 'DateTime') return new Date(value as number)
     if (field.type === 'Json') return JSON.parse(value as string)
@@ -301,7 +302,7 @@ describe('nothing is copied', () => {
 })
 
 describe('the progress', () => {
-  const shown = (isTTY: boolean) => {
+  const output = (isTTY: boolean) => {
     const written: string[] = []
     const progress = createProgress({ isTTY, write: (text: string) => written.push(text) > 0 })
     for (const done of [0, 50, 50, 100]) progress.show(done, 100, 'Task')
@@ -311,8 +312,8 @@ describe('the progress', () => {
 
   test('is a bar on a terminal, which disappears, and is drawn only when it changes', () => {
     const [none, half, full] = ['░'.repeat(30), '█'.repeat(15) + '░'.repeat(15), '█'.repeat(30)]
-    expect(shown(true)).toBe(`${none} 0 %  Task|${half} 50 %  Task|${full} 100 %  Task|`)
+    expect(output(true)).toBe(`${none} 0 %  Task|${half} 50 %  Task|${full} 100 %  Task|`)
   })
 
-  test('is absent from a file', () => expect(shown(false)).toBe(''))
+  test('is absent from a file', () => expect(output(false)).toBe(''))
 })

@@ -468,8 +468,8 @@ it.each([
   expectError(await request(other, 'GET', '/api/usage/organization/x', options), 401, message)
 })
 
-const warned: { said: unknown; message: unknown }[] = []
-const log = { warn: (said: unknown, message: unknown) => void warned.push({ said, message }) } as never
+const warned: { fields: unknown; message: unknown }[] = []
+const log = { warn: (fields: unknown, message: unknown) => void warned.push({ fields, message }) } as never
 
 describe('the keys of the provider', () => {
   let idTokens: NonNullable<ReturnType<typeof createIdTokens>>
@@ -500,7 +500,7 @@ describe('the keys of the provider', () => {
       warned.length = 0
       for (let time = 0; time < 2; time++) expect((await verify()).issuer).toBe(oidc.issuer)
       expect(warned).toEqual([
-        { said: { configured: OIDC_ISSUER, spelling: oidc.issuer }, message: expect.stringContaining(oidc.issuer) },
+        { fields: { configured: OIDC_ISSUER, spelling: oidc.issuer }, message: expect.stringContaining(oidc.issuer) },
       ])
       await expect(verify({ iss: OIDC_ISSUER })).rejects.toThrow(INVALID)
     })
@@ -510,7 +510,7 @@ describe('the keys of the provider', () => {
       idTokens = create({ OIDC_ISSUER, OIDC_JWKS_URL: `${oidc.issuer}/jwks` })
       warned.length = 0
       await expect(verify()).rejects.toThrow(INVALID)
-      expect(warned).toMatchObject([{ said: { configured: OIDC_ISSUER, spelling: oidc.issuer } }])
+      expect(warned).toMatchObject([{ fields: { configured: OIDC_ISSUER, spelling: oidc.issuer } }])
     })
   })
 

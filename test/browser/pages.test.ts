@@ -110,8 +110,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       const check = await examiner(page)
       for (const path of paths) {
         await page.evaluate((to) => history.pushState({}, '', to), path)
-        const shown = path.slice('/app'.length) || '/'
-        await page.locator(`main[data-shown="${shown}"] h1`).first().waitFor({ state: 'attached' })
+        const address = path.slice('/app'.length) || '/'
+        await page.locator(`main[data-shown="${address}"] h1`).first().waitFor({ state: 'attached' })
         await expect.poll(() => page.locator('.animate-pulse').count()).toBe(0)
         // Both widths have the same elements, apart from the frame around every page.
         const rules = colorScheme === 'light' || path === '/app' ? undefined : ['color-contrast']

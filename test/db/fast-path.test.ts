@@ -20,7 +20,7 @@ const folder = mkdtempSync(join(tmpdir(), 'muster-direct-'))
 /** Prisma itself, and the fast path over it. Both share their connections. */
 let prisma: PrismaClient
 let db: PrismaClient
-const told: string[] = []
+const statements: string[] = []
 let shared: SharedDatabase | undefined
 
 /** Maximum number of concurrent transactions. */
@@ -62,7 +62,7 @@ beforeAll(async () => {
   db = createFastClient(
     () => prisma,
     shortcut,
-    (sql) => told.push(sql),
+    (sql) => statements.push(sql),
   )
   const [createdAt, updatedAt] = [new Date(), new Date()]
   for (const id of ['o1', 'o2']) await db.organization.create({ data: { id, name: id, slug: id, createdAt } })
@@ -71,7 +71,7 @@ beforeAll(async () => {
 beforeEach(async () => {
   await prisma.media.deleteMany()
   await prisma.media.createMany({ data: Array.from({ length: ROWS }, (_, index) => media(index)) })
-  told.length = 0
+  statements.length = 0
 })
 afterAll(async () => {
   await prisma.$disconnect()
@@ -150,9 +150,9 @@ describe('a call that concerns one table', () => {
           await client.media.count({ where: args.where ?? {} }),
           groups(await client.media.groupBy({ by: ['name', 'size'], where: args.where ?? {}, _count: true })),
         ]
-        told.length = 0
+        statements.length = 0
         expect(await asked(db)).toEqual(await asked(prisma))
-        simple += Number(told.length === 4)
+        simple += Number(statements.length === 4)
       }),
       { numRuns: times(200) },
     )
@@ -170,12 +170,12 @@ describe('a call that concerns one table', () => {
       fc.asyncProperty(call, fc.integer({ min: 0, max: 60 }), async ({ take, ...args }, room) => {
         const page = take === undefined ? args : { ...args, take }
         const all = await prisma.media.findMany(page)
-        let [said, count] = [0, 0]
-        for (; count < all.length && said <= room; count++) said += lengthOf(all[count]!)
-        told.length = 0
+        let [length, count] = [0, 0]
+        for (; count < all.length && length <= room; count++) length += lengthOf(all[count]!)
+        statements.length = 0
         const found = await db.media.findMany(withByteBudget({ ...page }, room))
-        expect(found).toEqual(told.length ? all.slice(0, count + 1) : all)
-        bounded += told.length
+        expect(found).toEqual(statements.length ? all.slice(0, count + 1) : all)
+        bounded += statements.length
       }),
       { numRuns: times(200) },
     )
@@ -255,9 +255,9 @@ describe('a call that concerns one table', () => {
         JSON.stringify(rows, (_, value) => (typeof value === 'bigint' ? `${value}n` : value)).replaceAll(id, 'ID'),
       )
     }
-    told.length = 0
+    statements.length = 0
     expect(await made(db, 'short')).toEqual(await made(prisma, 'long'))
-    expect(told).toHaveLength(6)
+    expect(statements).toHaveLength(6)
     const stored = (client: PrismaClient, id: string) => client.usageDay.findFirst({ where: { date: id } })
     expect((await stored(db, 'long'))?.inputTokens).toBe(2n ** 53n + 1n)
     expect((await stored(prisma, 'short'))?.inputTokens).toBe(2n ** 53n + 1n)
@@ -290,9 +290,9 @@ it('a raw query returns the same values as Prisma for every type of column', asy
     FROM "Token" t, "Secret" s, "Organization" o
     WHERE t."id" = ${'raw'} AND t."createdAt" = ${createdAt} AND s."scope" = ${'raw'} AND o."id" IN (${Prisma.join(ids)})
     ORDER BY o."id"`
-  told.length = 0
+  statements.length = 0
   const rows = await db.$queryRaw<object[]>(query)
-  expect(told).toHaveLength(1)
+  expect(statements).toHaveLength(1)
   expect(rows).toHaveLength(2)
   expect(rows).toEqual(await prisma.$queryRaw(query))
   expect(rows[1]).toMatchObject({
@@ -352,9 +352,9 @@ describe('a filter on relations', () => {
           await client.task.count({ where }),
           await client.task.updateMany({ where, data: { updatedAt: TIMES[2]! } }),
         ]
-        told.length = 0
+        statements.length = 0
         expect(await asked(db)).toEqual(await asked(prisma))
-        short += Number(told.length === 3)
+        short += Number(statements.length === 3)
       }),
       { numRuns: times(100) },
     )
@@ -401,9 +401,9 @@ describe('an include or select of relations', () => {
           await client.space.findUnique({ ...space, where: { id: 's1' } }),
           await client.space.findFirst({ ...space, where: { id: 'nothing' } }),
         ]
-        told.length = 0
+        statements.length = 0
         const found = await asked(db)
-        short += Number(told.length > 4)
+        short += Number(statements.length > 4)
         expect(found).toEqual(await asked(prisma))
       }),
       { numRuns: times(100) },
@@ -412,12 +412,12 @@ describe('an include or select of relations', () => {
   })
 
   it('takes one statement per relation, whatever the number of rows', async () => {
-    told.length = 0
+    statements.length = 0
     const found = await db.space.findMany({ include: { tasks: { include: { organization: true } }, owner: true } })
     expect(found.length).toBeGreaterThan(2)
-    expect(told).toHaveLength(4)
+    expect(statements).toHaveLength(4)
     expect(await db.space.findMany({ where: { id: 'nothing' }, include: { tasks: true } })).toEqual([])
-    expect(told).toHaveLength(5)
+    expect(statements).toHaveLength(5)
   })
 })
 
@@ -452,7 +452,7 @@ describe('a page filtered by one of several values', () => {
     const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
     await db.agent.findMany({ where, orderBy, take: 10, select: { id: true, createdAt: true } })
     const plan = await prisma.$queryRawUnsafe<{ detail: string }[]>(
-      `EXPLAIN QUERY PLAN ${told[0]}`,
+      `EXPLAIN QUERY PLAN ${statements[0]}`,
       'o1',
       'organization',
       'o1',
@@ -481,7 +481,7 @@ describe('unique reads in the same turn', () => {
     const found = await asked(db)
     // The statements: tasks, their spaces, media by id with and without a name, media by organization, and one single
     // read.
-    expect(told).toHaveLength(6)
+    expect(statements).toHaveLength(6)
     expect(found).toEqual(await asked(prisma))
     expect(found[0]).not.toBe(found[2])
   })
@@ -524,7 +524,7 @@ describe('an upsert', () => {
       return found
     }
     const found = await tryOut(db)
-    expect(told).toHaveLength(7)
+    expect(statements).toHaveLength(7)
     expect(found).toEqual(await tryOut(prisma))
   })
 
@@ -587,7 +587,7 @@ describe('a malformed call', () => {
     let outcome: unknown
     let isMalformed = false
     const undo = new Error('undo')
-    told.length = 0
+    statements.length = 0
     await client
       .$transaction(async (tx) => {
         const [found] = await Promise.allSettled([
@@ -598,7 +598,7 @@ describe('a malformed call', () => {
         throw undo
       })
       .catch((error) => expect(error).toBe(undo))
-    return { outcome, isMalformed, writes: told.filter((sql) => !sql.startsWith('SELECT')) }
+    return { outcome, isMalformed, writes: statements.filter((sql) => !sql.startsWith('SELECT')) }
   }
 
   it('throws whenever Prisma throws, and writes nothing', async () => {
@@ -659,7 +659,7 @@ describe('calls without a fast path go to Prisma', () => {
     ['sums', () => db.media.groupBy({ by: ['size'], _sum: { size: true } })],
   ])('%s', async (_, call) => {
     await expect(call()).resolves.toBeDefined()
-    expect(told).toEqual([])
+    expect(statements).toEqual([])
   })
 
   it('missing and invalid values are refused as Prisma refuses them', async () => {
@@ -1051,9 +1051,9 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       { ...media(1), id: 'b' },
     ]
     await db.$transaction(async (tx) => {
-      told.length = 0
+      statements.length = 0
       expect(await tx.media.createMany({ data: rows })).toEqual({ count: 2 })
-      expect(told).toHaveLength(1)
+      expect(statements).toHaveLength(1)
       expect(await tx.media.createMany({ data: [] })).toEqual({ count: 0 })
       const token = { organizationId: 'o1', userId: 'u', name: 'n', preview: 'p', scopes: [], createdAt: TIMES[0]! }
       const tokens = [

@@ -220,13 +220,13 @@ test('SQLite has fixed statistics for every index, restored after ANALYZE, and w
   await using folder = await createFolder()
   const file = `${folder.path}/muster.db`
   const open = () => new Sqlite(file)
-  const told = (database: Sqlite.Database) =>
+  const statisticsIn = (database: Sqlite.Database) =>
     ['sqlite_stat1', 'sqlite_stat4'].flatMap((table) =>
       database.prepare(`SELECT * FROM "${table}" ORDER BY 1, 2`).all(),
     )
   await migrateSqlite(file)
   using database = Object.assign(open(), { [Symbol.dispose]: () => database.close() })
-  const first = told(database)
+  const first = statisticsIn(database)
   const indexes = database
     .prepare(
       `SELECT 1 FROM pragma_table_list t JOIN pragma_index_list(t."name")
@@ -239,9 +239,9 @@ test('SQLite has fixed statistics for every index, restored after ANALYZE, and w
     stat: '10000000 1000000 10 1 1 noskipscan',
   })
   database.exec('ANALYZE')
-  expect(told(database)).not.toEqual(first)
+  expect(statisticsIn(database)).not.toEqual(first)
   await migrateSqlite(file)
-  expect(told(database)).toEqual(first)
+  expect(statisticsIn(database)).toEqual(first)
   const changes = database.pragma('data_version')
   await migrateSqlite(file)
   expect(database.pragma('data_version')).toEqual(changes)

@@ -100,9 +100,9 @@ async function* searches(text: string, rows: readonly AgentRow[]): AsyncGenerato
     yield [idsOf(await db.agent.findMany({ where })), wanted]
     yield [await agents.countListed(actor, deps, input, where), wanted.length]
   }
-  const shown = await agents.publiclyVisibleBy(deps, { ...page, search: text })
+  const visible = await agents.publiclyVisibleBy(deps, { ...page, search: text })
   const wanted = live.filter(({ visibility }) => visibility === 'public')
-  yield [idsOf(await db.agent.findMany({ where: shown })), idsOf(wanted)]
+  yield [idsOf(await db.agent.findMany({ where: visible })), idsOf(wanted)]
   // Every trigram in the index must belong to an existing agent.
   if (Array.from(text).length !== 3) return
   const own = live.filter((row) => row.organizationId === 'acme')

@@ -336,9 +336,9 @@ test.concurrent.each([
   ],
 ])('%s is reported in one line', async (_, env, message) => {
   await using folder = await createFolder()
-  const said = await refusal(folder.path, env)
-  expect(said).toMatch(/^Muster cannot start\..*\n$/)
-  expect(said).toMatch(message)
+  const output = await refusal(folder.path, env)
+  expect(output).toMatch(/^Muster cannot start\..*\n$/)
+  expect(output).toMatch(message)
 })
 
 test.concurrent('an SQLite file that is a folder, or has another format, is reported in one line', async () => {
@@ -348,8 +348,8 @@ test.concurrent('an SQLite file that is a folder, or has another format, is repo
     /^.*muster-test-\w+ is not a regular file.*\n$/,
   )
   await writeFile(file, 'Not what it should be.')
-  const said = await refusal(folder.path, { DATABASE_URL: `file:${file}` })
-  expect(said).toBe(`The database ${file} cannot be used: file is not a database\n`)
+  const output = await refusal(folder.path, { DATABASE_URL: `file:${file}` })
+  expect(output).toBe(`The database ${file} cannot be used: file is not a database\n`)
   await rm(`${file}.lock`)
   await mkdir(`${file}.lock`)
   expect(await refusal(folder.path, { DATABASE_URL: `file:${file}` })).toMatch(/^.*muster\.db cannot be locked: .*\n$/)

@@ -178,8 +178,8 @@ test('after kill -9 all of 6 delegating runs complete, with each call and event 
       lasting.filter(({ data }) => data.messageType === kind).map(({ data }) => of(data))
     expect(ids('assistant', ({ step }) => step)).toEqual([1, 2, 3, 4, 5])
     expect(ids('tool_result', ({ toolUseId }) => toolUseId)).toEqual(['call-0', 'call-1', 'call-2', 'call-3'])
-    const shown = seen.filter(({ data }) => data.messageType !== 'stream_event')
-    expect(lasting.slice(0, shown.length)).toEqual(shown)
+    const published = seen.filter(({ data }) => data.messageType !== 'stream_event')
+    expect(lasting.slice(0, published.length)).toEqual(published)
   }
   expect(await violations(subject.db)).toEqual([])
   const made = mcp.calls.map(({ input }) => (input as { text: string }).text)

@@ -8,7 +8,7 @@ import { races } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { use } from '../support/use.ts'
-import { call, createMcp, type Equipped, offered, results, startEquipped, told } from './equipped.ts'
+import { call, createMcp, type Equipped, messagesOf, offered, results, startEquipped } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, PLAIN } from './lab.ts'
 
@@ -114,7 +114,7 @@ describe('a run whose tool wants an approval', () => {
     const agent = await equipped.agent({}, ASK)
     lab.model.script({ toolCalls: [echo('c'), call('add', { a: 1, b: 2 }), echo('d')] })
     const row = await waiting(await lab.run({ agent }))
-    expect(told(await storedMessages(row)).map((data) => data.messageType)).toEqual([
+    expect(messagesOf(await storedMessages(row)).map((data) => data.messageType)).toEqual([
       ...['assistant', 'tool_result', 'approval', 'approval'],
     ])
     await decide(row, 'approve', {}, 'echo-d')
@@ -308,7 +308,7 @@ describe('a run whose tool wants an approval', () => {
     await lab.db.execution.update({ where: { id: row.id }, data: { wantsCancel: true } })
     gate.resolve()
     expect(await ended(lab.engine, row)).toMatchObject({ status: 'cancelled' })
-    expect(told(await followed(lab.engine, row)).map(({ messageType }) => messageType)).toEqual(['assistant'])
+    expect(messagesOf(await followed(lab.engine, row)).map(({ messageType }) => messageType)).toEqual(['assistant'])
     expect(await approvalsOf(row)).toEqual([])
   })
 

@@ -264,9 +264,9 @@ describe('a request that is too long', () => {
     const before = lab.model.requests.length
     const { sessionId } = first.body
     await request(lab.server, 'POST', path, { body: { message: 'new', sessionId } })
-    const told = JSON.stringify(lab.model.requests[before]?.body.messages)
-    expect(told).toContain('new')
-    expect(told).not.toContain('old xxx')
+    const messages = JSON.stringify(lab.model.requests[before]?.body.messages)
+    expect(messages).toContain('new')
+    expect(messages).not.toContain('old xxx')
   })
 
   test('keeps the system prompt of a model without a system role', async () => {

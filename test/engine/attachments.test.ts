@@ -211,11 +211,11 @@ test('an attachment is shown at its own message, and not at the history that a c
   })
   await ended(lab.engine, row)
   const { messages } = (await call('GET', `/chats/${row.chatId}/messages`)).body
-  const shown = messages.map(({ content, attachments }: { content: string; attachments: { name: string }[] }) => [
+  const contents = messages.map(({ content, attachments }: { content: string; attachments: { name: string }[] }) => [
     content,
     attachments.map(({ name }) => name),
   ])
-  expect(shown.slice(0, 3)).toEqual([
+  expect(contents.slice(0, 3)).toEqual([
     ['Before', []],
     ['An answer', []],
     ['Read this', ['notes.txt']],

@@ -261,10 +261,10 @@ function write(reply: Reply, ways: Ways): Uint8Array<ArrayBuffer> {
 }
 
 function truth({ reasoning, text, tools, reason, usage }: Reply, ways: Ways): Summary {
-  const said = text.join('')
+  const whole = text.join('')
   const isTagged = ways.reasoning === 'a tag in the text' && reasoning.length > 0
   return {
-    text: isTagged ? said.trimStart() : said,
+    text: isTagged ? whole.trimStart() : whole,
     reasoning: reasoning.join(''),
     calls: tools.map(({ name, input }) => ({ name, input: json(input) })),
     finish: ways.reason === 'missing before [DONE]' ? (tools.length ? 'tool-calls' : 'stop') : unifiedReason(reason),
@@ -327,9 +327,9 @@ describe('our reader of chat completions and that of the AI SDK', () => {
       fc.asyncProperty(replies, someWays, async (reply, ways) => {
         fc.pre(isPossible(reply, ways))
         const bytes = write(reply, ways)
-        const said = truth(reply, ways)
-        expect(summarize(partsOf([bytes]))).toEqual(said)
-        if (!oddIn(ways).length) expect(await packaged(bytes)).toEqual(said)
+        const expected = truth(reply, ways)
+        expect(summarize(partsOf([bytes]))).toEqual(expected)
+        if (!oddIn(ways).length) expect(await packaged(bytes)).toEqual(expected)
       }),
       { numRuns: 500, seed: 32 },
     )

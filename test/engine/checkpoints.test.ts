@@ -8,7 +8,7 @@ import { createStepStore, loadSteps } from '../../src/executions/engine/run/step
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { use } from '../support/use.ts'
-import { call, results, startEquipped, told } from './equipped.ts'
+import { call, messagesOf, results, startEquipped } from './equipped.ts'
 import { storedEvents, violations } from './invariants.ts'
 import { ended, followed, type Lab, PLAIN } from './lab.ts'
 
@@ -64,8 +64,8 @@ test('a stored tool result without an event is published once by the process tha
   lab.model.script({ tokens: 'Three.' })
   const other = await takeOver()
   await ended(other, row)
-  const shown = told(await followed(other, row))
-  expect(shown.map((data) => data.messageType)).toEqual(['resumed', 'assistant', 'tool_result', 'assistant'])
+  const messages = messagesOf(await followed(other, row))
+  expect(messages.map((data) => data.messageType)).toEqual(['resumed', 'assistant', 'tool_result', 'assistant'])
   expect(results(await followed(other, row))).toMatchObject([{ toolUseId: 'add-1', content: '3' }])
   expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'Three.', usageEstimated: true })
   await other.drain()
@@ -136,7 +136,7 @@ test('a run cancelled while its process died ends as cancelled, and makes no cal
 test('a provider gets back its own metadata of earlier steps, also after a restart', async () => {
   const prompts: LanguageModelV4CallOptions['prompt'][] = []
   const signed = (value: string) => ({ test: { signature: value } })
-  const said: LanguageModelV4StreamPart[] = [
+  const chunks: LanguageModelV4StreamPart[] = [
     { type: 'reasoning-start', id: 'r' },
     { type: 'reasoning-delta', id: 'r', delta: 'Hm.' },
     { type: 'reasoning-end', id: 'r', providerMetadata: signed('thought') },
@@ -163,7 +163,7 @@ test('a provider gets back its own metadata of earlier steps, also after a resta
         const index = prompts.push(structuredClone(prompt)) - 1
         const stream = new ReadableStream<LanguageModelV4StreamPart>({
           start(controller) {
-            for (const part of index === 0 ? said : done) controller.enqueue(part)
+            for (const part of index === 0 ? chunks : done) controller.enqueue(part)
             if (index > 0 && hangs) {
               hung.resolve()
               abortSignal?.addEventListener('abort', () => controller.error(abortSignal.reason))

@@ -103,9 +103,9 @@ describe('an agent with subagents', () => {
     await expect.poll(calls).toMatchObject({ status: 'running' })
     await lab.engine.cancel((await calls())!, lab.actor)
     const events = await followed(lab.engine, begun)
-    const told = new Map(results(events).map(({ toolUseId, content }) => [toolUseId, content]))
-    expect(told.get('to-fay')).toMatch(/^Fay failed: HTTP 400/)
-    expect(told.get('to-cal')).toBe('The work of Cal was cancelled')
+    const contents = new Map(results(events).map(({ toolUseId, content }) => [toolUseId, content]))
+    expect(contents.get('to-fay')).toMatch(/^Fay failed: HTTP 400/)
+    expect(contents.get('to-cal')).toBe('The work of Cal was cancelled')
     expect(results(events).every(({ isError }) => isError)).toBe(true)
     expect((await lab.row(begun.id)).result).toBe('I see.')
   })
@@ -147,8 +147,8 @@ describe('an agent with subagents', () => {
     await expect.poll(() => working).toBe(10)
     expect(await started()).toBe(10)
     open.resolve()
-    const told = results(await followed(lab.engine, begun))
-    expect(told.map(({ content }) => content)).toEqual(Array(25).fill('Done.'))
+    const outcomes = results(await followed(lab.engine, begun))
+    expect(outcomes.map(({ content }) => content)).toEqual(Array(25).fill('Done.'))
     expect([most, await started()]).toEqual([10, 25])
   })
 
@@ -159,8 +159,8 @@ describe('an agent with subagents', () => {
       return { toolCalls: Array.from({ length: 205 }, (_, index) => delegate('sub', 'Go', `call-${index}`)) }
     }
     const begun = await lab.run({ agent: await agentOf(boss) })
-    const told = results(await followed(lab.engine, begun))
-    expect(told.filter(({ isError }) => isError).map(({ content }) => content)).toEqual(
+    const outcomes = results(await followed(lab.engine, begun))
+    expect(outcomes.filter(({ isError }) => isError).map(({ content }) => content)).toEqual(
       Array(6).fill('Delegation limit reached: a run tree can have at most 200 runs'),
     )
     expect(await lab.db.execution.count({ where: { rootExecutionId: begun.id } })).toBe(200)

@@ -53,12 +53,12 @@ export async function createMcp(
 export const call = (name: string, input: unknown = {}, id = `${name}-1`) => ({ id, name, input })
 
 /** The messages of a run's events, without text fragments. */
-export const told = (events: readonly ExecutionEvent[]): MessageData[] =>
+export const messagesOf = (events: readonly ExecutionEvent[]): MessageData[] =>
   events.flatMap(({ event, data }) => (event === 'message' && data.messageType !== 'stream_event' ? data : []))
 
 /** The tool results, in order. */
 export const results = (events: readonly ExecutionEvent[]) =>
-  told(events).flatMap((data) => (data.messageType === 'tool_result' ? data : []))
+  messagesOf(events).flatMap((data) => (data.messageType === 'tool_result' ? data : []))
 
 /** The names of the tools that a request offers to the model. */
 export const offered = ({ body }: ModelRequest): string[] =>

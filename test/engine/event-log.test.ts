@@ -139,16 +139,16 @@ test('a subscriber that joins at any time and pace gets exactly the events after
   await using lab = await startLab()
   const check = async (steps: (typeof step extends fc.Arbitrary<infer Step> ? Step : never)[]) => {
     const run = await puppet(lab)
-    const said: MessageData[] = []
+    const emitted: MessageData[] = []
     const subscribers: { after: number; events: Promise<ExecutionEvent[]> }[] = []
     const say = async (data: MessageData) => {
-      said.push(data)
+      emitted.push(data)
       await run.eventLog.append(run.stream, data)
     }
     let turn = 1
     for (const next of steps) {
       if (next.do === 'append') {
-        for (let index = 0; index < next.count; index++) await say(delta(`${said.length} `, turn))
+        for (let index = 0; index < next.count; index++) await say(delta(`${emitted.length} `, turn))
       } else if (next.do === 'append much') await say(delta('x'.repeat(next.kib * 1024), turn))
       else if (next.do === 'tool') {
         await say({ messageType: 'tool_result', toolUseId: `t${turn}`, content: '', isError: true })
@@ -156,7 +156,7 @@ test('a subscriber that joins at any time and pace gets exactly the events after
       } else if (next.do === 'flush') await run.eventLog.flush()
       else if (next.do === 'wait') for (let index = 0; index < next.turns; index++) await nextTurn()
       else {
-        const after = Math.round(next.after * (said.length + META_SEQ))
+        const after = Math.round(next.after * (emitted.length + META_SEQ))
         const pace = async () => {
           for (let index = 0; index < next.pace; index++) await nextTurn()
         }
@@ -166,17 +166,17 @@ test('a subscriber that joins at any time and pace gets exactly the events after
     const ended = await run.complete('done')
     const whole = [
       { seq: META_SEQ, event: 'meta' },
-      ...said.map((data, index) => ({ seq: META_SEQ + 1 + index, event: 'message', data })),
+      ...emitted.map((data, index) => ({ seq: META_SEQ + 1 + index, event: 'message', data })),
       { seq: ended.terminalSeq, event: 'result' },
     ]
     for (const { after, events } of subscribers) {
       const expected = whole.filter(({ seq }) => seq! > after)
-      const told = plain(await events)
-      expect(told).toHaveLength(expected.length)
-      expect(told).toMatchObject(expected)
+      const received = plain(await events)
+      expect(received).toHaveLength(expected.length)
+      expect(received).toMatchObject(expected)
     }
     const stored = await storedEvents(lab.db, run.row.id)
-    expect(stored.map(({ data }) => data)).toEqual(said)
+    expect(stored.map(({ data }) => data)).toEqual(emitted)
     expect(run.eventLog.find(run.row.id)).toBeUndefined()
   }
   await fc.assert(fc.asyncProperty(fc.array(step, { maxLength: 50 }), check), { numRuns: times(60) })
@@ -206,14 +206,14 @@ test('numbers are reserved before a subscriber sees them, whatever their count',
 test('a subscriber sees nothing of a run before an event of it is stored', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
-  const shown = new AbortController()
+  const stopping = new AbortController()
   const following = run.follow(
     META_SEQ,
     async () => {
       expect(await lab.db.executionEvent.count()).toBeGreaterThan(0)
-      shown.abort()
+      stopping.abort()
     },
-    shown.signal,
+    stopping.signal,
   )
   run.eventLog.append(run.stream, delta('one '))
   run.eventLog.append(run.stream, delta('two '))
@@ -278,15 +278,15 @@ test('a subscriber of an ended run gets all events, even before this process lea
   run.eventLog.append(run.stream, delta('Done.'))
   // Its last write is on the disk, but not acknowledged yet.
   const { close } = run.eventLog
-  const told = Promise.withResolvers<void>()
-  run.eventLog.close = (...closed) => void told.promise.then(() => close(...closed))
+  const closing = Promise.withResolvers<void>()
+  run.eventLog.close = (...closed) => void closing.promise.then(() => close(...closed))
   const ended = await run.complete('Done.')
   const notices = createNotices(lab.server.service.deps.bus)
   const seen: ExecutionEvent[] = []
   const source = { db: lab.db, eventLog: run.eventLog, notices, stopped: NEVER }
   for await (const batch of followRun(source, ended, META_SEQ, NEVER)) seen.push(...batch)
   expect(seen.map(({ event }) => event)).toEqual(['message', 'result'])
-  told.resolve()
+  closing.resolve()
 })
 
 test('events with a waiting subscriber are stored at once, others after the interval', async () => {
@@ -465,18 +465,18 @@ test('megabytes at the end of a run are stored in several transactions before th
   void run.eventLog.append(run.stream, { messageType: 'assistant', step: 1, text, content })
   await run.complete(text)
   expect(stored).toBeGreaterThanOrEqual(6)
-  const said: ExecutionEvent[] = []
-  for await (const batch of readEvents(lab.db, run.row.id, 0)) said.push(...batch)
-  expect(said.map(({ seq }) => seq)).toEqual([2, 3, 4, 5, 6, 7, 8])
-  expect(textOf(said.slice(0, -1)) === text).toBe(true)
+  const readBack: ExecutionEvent[] = []
+  for await (const batch of readEvents(lab.db, run.row.id, 0)) readBack.push(...batch)
+  expect(readBack.map(({ seq }) => seq)).toEqual([2, 3, 4, 5, 6, 7, 8])
+  expect(textOf(readBack.slice(0, -1)) === text).toBe(true)
 })
 
 test('merging text preserves steps and tools between them, and concurrent readers lose nothing', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
-  const said: MessageData[] = []
+  const emitted: MessageData[] = []
   const say = async (data: MessageData) => {
-    said.push(data)
+    emitted.push(data)
     await run.eventLog.append(run.stream, data)
     await run.eventLog.flush()
   }
@@ -493,10 +493,10 @@ test('merging text preserves steps and tools between them, and concurrent reader
   const ended = await run.complete('done')
   goOn.resolve()
   expect(await lab.db.executionEvent.count()).toBeLessThan(before / 8)
-  const whole = [...said.map((data, index) => ({ seq: index + 2, data })), { seq: ended.terminalSeq }]
+  const whole = [...emitted.map((data, index) => ({ seq: index + 2, data })), { seq: ended.terminalSeq }]
   for (const { after, events } of readers) {
-    const told = plain(await events).filter(({ event }) => event !== 'meta')
-    expect(told).toMatchObject(whole.filter(({ seq }) => seq! > after))
+    const received = plain(await events).filter(({ event }) => event !== 'meta')
+    expect(received).toMatchObject(whole.filter(({ seq }) => seq! > after))
   }
-  expect((await storedEvents(lab.db, run.row.id)).map(({ data }) => data)).toEqual(said)
+  expect((await storedEvents(lab.db, run.row.id)).map(({ data }) => data)).toEqual(emitted)
 })

@@ -60,14 +60,14 @@ test.skipIf(onPostgres).each([
     const [short, long] = [await lab.session(), await lab.session()]
     await addTurns(lab, short, 8)
     await addTurns(lab, long, 999)
-    const statements = async ({ chatId, sessionId }: Conversation, told: number) => {
+    const statements = async ({ chatId, sessionId }: Conversation, messages: number) => {
       const sent = await lab.server.statementsOf(async () => {
         const body = { message: 'What now?', chatId, sessionId }
         const answer = await request(lab.server, 'POST', `/api/v1/agents/${lab.agentId}/execute`, { body })
         expect(answer.status).toBe(200)
       })
       await lab.idle()
-      expect(lab.model.requests.at(-1)!.body.messages).toHaveLength(told + 2)
+      expect(lab.model.requests.at(-1)!.body.messages).toHaveLength(messages + 2)
       return sent
     }
     // Values that a process caches for a moment, such as the organization's providers, are read by now.

@@ -128,7 +128,7 @@ export type Conversation = Awaited<ReturnType<Lab['session']>>
 /** Adds a number of turns of a few bytes each after the first one of a session, as its runs would have stored them. */
 export async function addTurns({ db }: Lab, { sessionId }: Conversation, count: number): Promise<void> {
   const first = await db.execution.findFirstOrThrow({ where: { sessionId } })
-  const said = await db.message.findMany({ where: { sessionId }, orderBy: { position: 'asc' } })
+  const rows = await db.message.findMany({ where: { sessionId }, orderBy: { position: 'asc' } })
   const numbers = Array.from({ length: count }, (_, index) => index + 2)
   const idOf = (queueSeq: number) => `${sessionId}-${queueSeq}`
   await db.execution.createMany({
@@ -147,7 +147,7 @@ export async function addTurns({ db }: Lab, { sessionId }: Conversation, count: 
   })
   await db.message.createMany({
     data: numbers.flatMap((queueSeq) =>
-      said.map((message, index) => ({
+      rows.map((message, index) => ({
         ...message,
         id: `${idOf(queueSeq)}-${message.role}`,
         executionId: idOf(queueSeq),

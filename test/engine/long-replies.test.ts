@@ -69,9 +69,9 @@ test('a reply of megabytes is replayed and read in pieces, without any change', 
     await using stream = await openStream(server, `${path}/events`)
     events.push(...(await stream.rest()))
   })
-  const said = events.flatMap(({ data }) => (data.messageType === 'stream_event' ? data.delta.text : []))
+  const deltas = events.flatMap(({ data }) => (data.messageType === 'stream_event' ? data.delta.text : []))
   const whole = events.find(({ data }) => data.messageType === 'assistant')
-  expect([said.join('') === REPLY, whole?.data.text === REPLY, whole?.data.content[0].text === REPLY]).toEqual([
+  expect([deltas.join('') === REPLY, whole?.data.text === REPLY, whole?.data.content[0].text === REPLY]).toEqual([
     true,
     true,
     true,

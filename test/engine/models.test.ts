@@ -287,10 +287,10 @@ describe('an OpenAI-compatible server', () => {
 })
 
 describe('the stream of an OpenAI-compatible server', () => {
-  const said = ['Où est ', '“the atlas”', ' 🗺?', ' \u2028done']
+  const tokens = ['Où est ', '“the atlas”', ' 🗺?', ' \u2028done']
   const chunks = (end: string) => [
     `: a comment${end}${end}`,
-    ...said.map((content) => `data: ${JSON.stringify({ choices: [{ delta: { content } }] })}${end}${end}`),
+    ...tokens.map((content) => `data: ${JSON.stringify({ choices: [{ delta: { content } }] })}${end}${end}`),
     `data: ${JSON.stringify({ choices: [{ delta: {}, finish_reason: 'stop' }] })}${end}${end}data: [DONE]${end}${end}`,
   ]
   /** Sends bytes in pieces of a size, each in its own write. */
@@ -305,7 +305,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     for (const size of [1, 2, 3, 7, 50, bytes.length]) {
       server.script({ end: 'cut', tokens: pieces(bytes, size) })
       const { deltas, finish } = await collect((await atServer().resolve('m')).model)
-      expect(deltas).toEqual(said)
+      expect(deltas).toEqual(tokens)
       expect(finish?.finishReason.unified).toBe('stop')
     }
   })
@@ -314,7 +314,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     const bytes = Buffer.from(`\ufeff${chunks('\n').slice(1).join('')}`)
     for (const size of [1, 2, 3, bytes.length]) {
       server.script({ end: 'cut', tokens: pieces(bytes, size) })
-      expect((await collect((await atServer().resolve('m')).model)).deltas).toEqual(said)
+      expect((await collect((await atServer().resolve('m')).model)).deltas).toEqual(tokens)
     }
   })
 
@@ -346,7 +346,7 @@ describe('the stream of an OpenAI-compatible server', () => {
   it('ends with [DONE], whatever follows', async () => {
     server.script({ tokens: [whole, event({ error: { message: 'Late' } }), nextTurn(), whole], end: 'drop' })
     const { deltas, parts } = await collect((await atServer().resolve('m')).model)
-    expect(deltas).toEqual(said)
+    expect(deltas).toEqual(tokens)
     expect(parts.filter(({ type }) => type === 'error' || type === 'finish')).toHaveLength(1)
   })
 
@@ -364,7 +364,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     for (let round = 0; round < 10; round++) {
       // The end of the response comes together with the final chunk, or separately.
       server.script({ tokens: [whole], end: 'cut' }, () => ({ tokens: [whole, nextTurn()], end: 'cut' }))
-      for (const _ of [1, 2]) expect((await collect(model)).deltas).toEqual(said)
+      for (const _ of [1, 2]) expect((await collect(model)).deltas).toEqual(tokens)
     }
     // A request before the connection is free opens another one.
     expect(server.accepted).toBeLessThan(4)
@@ -547,13 +547,13 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
 
 describe('the list of models', () => {
   it('shows which providers are configured, and always the offline model', async () => {
-    const shown = async (env: Record<string, string>) =>
+    const listWith = async (env: Record<string, string>) =>
       Object.groupBy(await models(env).list(), ({ available }) => (available ? 'available' : 'unavailable'))
     const providers = (list: { provider: string }[] | undefined) => [...new Set(list?.map(({ provider }) => provider))]
-    const none = await shown({})
+    const none = await listWith({})
     expect(none.available).toEqual([{ id: 'offline/echo', provider: 'offline', available: true }])
     expect(providers(none.unavailable)).toEqual(['anthropic', 'openai', 'google'])
-    const one = await shown({ GOOGLE_GENERATIVE_AI_API_KEY: 'g' })
+    const one = await listWith({ GOOGLE_GENERATIVE_AI_API_KEY: 'g' })
     expect(providers(one.available)).toEqual(['google', 'offline'])
     expect(providers(one.unavailable)).toEqual(['anthropic', 'openai'])
   })

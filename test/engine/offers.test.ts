@@ -90,9 +90,9 @@ describe('the schema of a tool', () => {
         }
         const list = { type: 'array', items: inner }
         const found = fitSchema({ ...inner, properties: { ...inner.properties, list } })!
-        const shown = Object.keys((found.schema.properties!.list as any).items.properties)
-        expect(shown).toHaveLength(names.length)
-        const restored: any = found.restore({ list: [Object.fromEntries(shown.map((name, at) => [name, at]))] })
+        const properties = Object.keys((found.schema.properties!.list as any).items.properties)
+        expect(properties).toHaveLength(names.length)
+        const restored: any = found.restore({ list: [Object.fromEntries(properties.map((name, at) => [name, at]))] })
         expect(Object.keys(restored.list[0]).sort()).toEqual([...names].sort())
       }),
       { numRuns: 200 },
@@ -126,7 +126,7 @@ describe('the schema of a tool', () => {
     const warnings: string[] = []
     const good = tool('good')
     const text = tool('text', { inputSchema: { type: 'string' } as JSONSchema7 })
-    expect(offerable([good, text], [], (code, said) => warnings.push(`${code}: ${said}`))).toEqual([good])
+    expect(offerable([good, text], [], (code, text) => warnings.push(`${code}: ${text}`))).toEqual([good])
     expect(warnings).toEqual([expect.stringMatching(/^tool_missing: .*text$/)])
   })
 })

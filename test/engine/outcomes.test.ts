@@ -128,7 +128,7 @@ test('a task shows why its last run failed, and its later success, on REST and G
   const agent = await equipped.agent()
   const body = { title: 'Try', description: 'Try it', assignTo: agent.id }
   const { id } = (await request(lab.server, 'POST', '/api/v1/tasks', { body })).body
-  const shown = async () => {
+  const outcome = async () => {
     const { task } = (await request(lab.server, 'GET', `/api/v1/tasks/${id}`)).body
     const found = await graphql(`{ task(id: "${id}") { lastError lastExecutionId } }`)
     const { lastError, lastExecutionId, status } = task
@@ -137,13 +137,13 @@ test('a task shows why its last run failed, and its later success, on REST and G
   }
   lab.model.script({ error: { status: 400, message: 'The request is wrong' } })
   await request(lab.server, 'POST', `/api/v1/tasks/${id}/execute`, { body: {} })
-  expect(await shown()).toEqual({ status: 'pending', lastError: 'HTTP 400: The request is wrong' })
+  expect(await outcome()).toEqual({ status: 'pending', lastError: 'HTTP 400: The request is wrong' })
   lab.model.script(reply({ content: 'Half' }, 'length'))
   await request(lab.server, 'POST', `/api/v1/tasks/${id}/execute`, { body: {} })
-  expect(await shown()).toEqual({ status: 'pending', lastError: expect.stringContaining('max_tokens') })
+  expect(await outcome()).toEqual({ status: 'pending', lastError: expect.stringContaining('max_tokens') })
   lab.model.script({ tokens: 'Done.' })
   await request(lab.server, 'POST', `/api/v1/tasks/${id}/execute`, { body: {} })
-  expect(await shown()).toEqual({ status: 'completed', lastError: null })
+  expect(await outcome()).toEqual({ status: 'completed', lastError: null })
 })
 
 let count = 0

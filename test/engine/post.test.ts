@@ -82,9 +82,9 @@ describe('the answer to a chat completion', () => {
     ['the usage comes and the server is silent', TEXT + FINISH + USAGE, () => {}, 'Hi stop 5/7'],
     ['the usage comes later', TEXT + FINISH, (response) => response.end(USAGE), 'Hi stop 5/7'],
     ['garbage comes', TEXT + FINISH, (response) => response.end('data: {"cho\n\n'), 'Hi stop ?/?'],
-  ])('is whole after its finish reason if %s', async (_, body, then, told) => {
+  ])('is whole after its finish reason if %s', async (_, body, then, expected) => {
     answer = (response) => response.writeHead(200).write(body, () => setImmediate(() => then(response)))
-    expect(await read()).toBe(told)
+    expect(await read()).toBe(expected)
   })
 
   it('is incomplete if its connection is reset before its finish reason', async () => {

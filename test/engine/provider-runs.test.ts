@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { type Bytes, startByteServer } from '../support/byte-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { results, startEquipped, told } from './equipped.ts'
+import { messagesOf, results, startEquipped } from './equipped.ts'
 import { followed } from './lab.ts'
 
 // Whole runs with the three APIs that provider packages read, against a server that writes exact bytes.
@@ -31,7 +31,7 @@ type Api = {
   fallback: string
   path: RegExp
   /** A whole answer. It used 120 tokens, 100 of them cached, and gave 30, 20 of them thinking. */
-  text(said: string): string
+  text(content: string): string
   /** An answer with thinking, text, and a call of `echo` with `{text: 'hi'}`. */
   call: string
   /** An answer that breaks off after its first words, with an error event; and one whose first event is an error. */
@@ -65,7 +65,7 @@ const anthropic: Api = (() => {
   const failed = (type: string, message: string) => event({ type: 'error', error: { type, message } })
   return {
     ...{ model: 'anthropic/claude-x', fallback: 'anthropic/claude-y', path: /^\/v1\/messages$/ },
-    text: (said) => start + event({ type: 'ping' }) + says(said) + ends('end_turn'),
+    text: (content) => start + event({ type: 'ping' }) + says(content) + ends('end_turn'),
     call:
       start +
       block(
@@ -147,7 +147,7 @@ const openai: Api = (() => {
   const call = { type: 'function_call', id: 'fc_1', call_id: 'call_1', name: 'echo', arguments: '{"text": "hi"}' }
   return {
     ...{ model: 'openai/gpt-x', fallback: 'openai/gpt-y', path: /^\/v1\/responses$/ },
-    text: (said) => start + says(said) + ends(),
+    text: (content) => start + says(content) + ends(),
     call:
       start +
       at('output_item.added', 0, { item: { ...reasoning, summary: [] } }) +
@@ -204,7 +204,7 @@ const google: Api = (() => {
     model: 'google/gemini-x',
     fallback: 'google/gemini-y',
     path: /^\/v1beta\/models\/gemini-[xy]:streamGenerateContent\?alt=sse$/,
-    text: (said) => chunk([{ text: said }]) + chunk([{ text: '' }], 'STOP'),
+    text: (content) => chunk([{ text: content }]) + chunk([{ text: '' }], 'STOP'),
     call:
       chunk([{ text: 'Hm.', thought: true }]) +
       chunk([{ text: 'Let me see.' }]) +
@@ -244,7 +244,7 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     const { execution, events, requests } = await run([api.call, api.text('It said hi.')], api.model)
     expect(execution).toMatchObject({ status: 'completed', result: 'It said hi.', stopReason: 'end_turn' })
     expect(execution).toMatchObject({ usage: { input_tokens: 240, output_tokens: 60 }, usageEstimated: false })
-    expect(told(events)[0]).toMatchObject({
+    expect(messagesOf(events)[0]).toMatchObject({
       messageType: 'assistant',
       content: [
         { type: 'thinking', text: 'Hm.' },
@@ -270,7 +270,11 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
   it.each([429, 503, 529])('retries after %i at the time that the provider requests', async (status) => {
     const busy = { status, headers: { 'retry-after': '0' }, body: api.error('Slow down') }
     const { execution, events } = await run([busy, api.text('Hi')], api.model)
-    expect(told(events)[0]).toMatchObject({ messageType: 'retry', afterMs: 0, reason: `HTTP ${status}: Slow down` })
+    expect(messagesOf(events)[0]).toMatchObject({
+      messageType: 'retry',
+      afterMs: 0,
+      reason: `HTTP ${status}: Slow down`,
+    })
     expect(execution).toMatchObject({ status: 'completed', result: 'Hi', usage: USED })
   })
 
@@ -325,9 +329,9 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
   })
 
   it('distinguishes a refusal from an answer, and fails without any text', async () => {
-    const said = await run([api.refused], api.model)
+    const refused = await run([api.refused], api.model)
     const stopReason = name === 'google' ? 'content_filter' : 'refusal'
-    expect(said.execution).toMatchObject({ status: 'completed', result: 'I cannot help.', stopReason })
+    expect(refused.execution).toMatchObject({ status: 'completed', result: 'I cannot help.', stopReason })
     const { execution } = await run([api.blocked], api.model)
     expect(execution).toMatchObject({ status: 'failed', error: expect.stringContaining('The provider blocked') })
     expect(execution.stopReason).toMatch(/^(?:refusal|content_filter)$/)

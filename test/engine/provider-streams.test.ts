@@ -40,7 +40,7 @@ function modelOf(kind: Kind) {
 /** Reads an answer. Returns one line: text, <thinking>, calls, and the end. */
 async function read(kind: Kind, given: string | Answer): Promise<string> {
   answer = typeof given === 'string' ? { body: given } : given
-  const told: string[] = []
+  const output: string[] = []
   try {
     const { stream } = await textModel(modelOf(kind)).doStream({
       prompt: [{ role: 'user', content: [{ type: 'text', text: 'x' }] }],
@@ -49,20 +49,20 @@ async function read(kind: Kind, given: string | Answer): Promise<string> {
     })
     for await (const parts of stream) {
       for (const part of parts) {
-        if (part.type === 'text-delta') told.push(part.delta)
-        if (part.type === 'reasoning-delta' && part.delta) told.push(`<${part.delta}>`)
-        if (part.type === 'tool-call') told.push(`${part.toolName}(${part.input})`)
+        if (part.type === 'text-delta') output.push(part.delta)
+        if (part.type === 'reasoning-delta' && part.delta) output.push(`<${part.delta}>`)
+        if (part.type === 'tool-call') output.push(`${part.toolName}(${part.input})`)
         if (part.type === 'error') throw part.error
         if (part.type !== 'finish') continue
         const { inputTokens, outputTokens } = part.usage
-        told.push(`${part.finishReason.unified} ${inputTokens.total ?? '?'}/${outputTokens.total ?? '?'}`)
+        output.push(`${part.finishReason.unified} ${inputTokens.total ?? '?'}/${outputTokens.total ?? '?'}`)
       }
     }
   } catch (error) {
     const { kind: failure, status, detail } = classifyModelError(error, { provider: kind })
-    told.push(`${failure} ${status ?? '-'}: ${detail}`)
+    output.push(`${failure} ${status ?? '-'}: ${detail}`)
   }
-  return told.join(' ')
+  return output.join(' ')
 }
 
 const event = (value: { type: string }) => `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
@@ -80,8 +80,8 @@ describe('the stream of Anthropic', () => {
     at('start', { content_block }, index) +
     deltas.map((delta) => at('delta', { delta }, index)).join('') +
     at('stop', {}, index)
-  const text = (said: string, index = 0) =>
-    block({ type: 'text', text: '' }, [{ type: 'text_delta', text: said }], index)
+  const text = (content: string, index = 0) =>
+    block({ type: 'text', text: '' }, [{ type: 'text_delta', text: content }], index)
   const pieces = (...json: string[]) => json.map((partial_json) => ({ type: 'input_json_delta', partial_json }))
   const use = (more: object = {}) => ({ type: 'tool_use', id: 'toolu_1', name: 'echo', input: {}, ...more })
   const delta = (stop_reason: string | null, usage: unknown = { output_tokens: 7 }) =>
@@ -200,7 +200,7 @@ describe('the stream of Anthropic', () => {
     ['broken JSON', `${begin()}data: {"type":"cont\n\n${text('Hi')}`, IS_GARBAGE],
     ['a web page', PAGE, IS_PAGE],
     ['nothing', '', IS_EMPTY],
-  ])('is read with %s', async (_, body, told) => expect(await read('anthropic', body)).toBe(told))
+  ])('is read with %s', async (_, body, expected) => expect(await read('anthropic', body)).toBe(expected))
 })
 
 describe('the stream of OpenAI', () => {
@@ -208,7 +208,7 @@ describe('the stream of OpenAI', () => {
   const created = event({ type: 'response.created', response: { id: 'r', created_at: 1, model: 'm' } } as never)
   const at = (type: string, more: object, output_index = 0) =>
     event({ type: `response.${type}`, output_index, ...more } as never)
-  const said = (delta: string, more: object = {}) =>
+  const textDelta = (delta: string, more: object = {}) =>
     at('output_text.delta', { item_id: 'msg_1', content_index: 0, delta, ...more })
   const message = {
     type: 'message',
@@ -226,26 +226,26 @@ describe('the stream of OpenAI', () => {
       'a plain answer',
       created +
         at('output_item.added', { item: { ...message, content: [] } }) +
-        said('Hi') +
+        textDelta('Hi') +
         at('output_item.done', { item: message }) +
         done(),
       'Hi stop 5/7',
     ],
     [
       'unknown events, keep-alives and empty data',
-      `${event({ type: 'response.queued' })}${created}${event({ type: 'keepalive' })}data: {"x":1}\n\ndata: null\n\n${said('Hi')}${done()}data: [DONE]\n\n`,
+      `${event({ type: 'response.queued' })}${created}${event({ type: 'keepalive' })}data: {"x":1}\n\ndata: null\n\n${textDelta('Hi')}${done()}data: [DONE]\n\n`,
       'Hi stop 5/7',
     ],
     [
       'events whose type is only in their name',
-      (created + said('Hi') + done()).replace(/"type":"response[a-z_.]+",/g, ''),
+      (created + textDelta('Hi') + done()).replace(/"type":"response[a-z_.]+",/g, ''),
       'Hi stop 5/7',
     ],
     [
       'ids that change',
       created +
         at('output_item.added', { item: { type: 'message', id: 'a' } }) +
-        said('Hi', { item_id: 'b' }) +
+        textDelta('Hi', { item_id: 'b' }) +
         at('output_item.done', { item: { ...message, id: 'c' } }) +
         done(),
       'Hi stop 5/7',
@@ -256,10 +256,10 @@ describe('the stream of OpenAI', () => {
       'Hi stop 5/7',
     ],
     ['the text only at the end', created + done({ output: [message] }), 'Hi stop 5/7'],
-    ['no usage', created + said('Hi') + done({ usage: null }), 'Hi stop ?/?'],
+    ['no usage', created + textDelta('Hi') + done({ usage: null }), 'Hi stop ?/?'],
     [
       'usage by the names of chat completions',
-      created + said('Hi') + done({ usage: { prompt_tokens: 5, completion_tokens: 7 } }),
+      created + textDelta('Hi') + done({ usage: { prompt_tokens: 5, completion_tokens: 7 } }),
       'Hi stop 5/7',
     ],
     [
@@ -298,7 +298,7 @@ describe('the stream of OpenAI', () => {
         at('output_item.added', { item: thinking }) +
         at('reasoning_text.delta', { item_id: 'rs_1', delta: 'hm' }) +
         at('output_item.done', { item: thinking }) +
-        said('Hi', { output_index: 1 }) +
+        textDelta('Hi', { output_index: 1 }) +
         done(),
       '<hm> Hi stop 5/7',
     ],
@@ -319,15 +319,15 @@ describe('the stream of OpenAI', () => {
         done(),
       'No content-filter 5/7',
     ],
-    ['an incomplete response without a reason', created + said('Hi') + done({}, 'incomplete'), 'Hi length 5/7'],
+    ['an incomplete response without a reason', created + textDelta('Hi') + done({}, 'incomplete'), 'Hi length 5/7'],
     [
       'a completed response that says it is incomplete',
-      created + said('Hi') + done({ status: 'incomplete' }),
+      created + textDelta('Hi') + done({ status: 'incomplete' }),
       'Hi length 5/7',
     ],
     [
       'response.failed',
-      created + said('Th') + done({ error: { code: 'server_error', message: 'Broken' } }, 'failed'),
+      created + textDelta('Th') + done({ error: { code: 'server_error', message: 'Broken' } }, 'failed'),
       'Th overloaded 500: HTTP 500: Broken',
     ],
     [
@@ -365,16 +365,16 @@ describe('the stream of OpenAI', () => {
       'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n',
       'unreadable -: The server answers with chat completions, not with responses: set OPENAI_BASE_URL to its address, not OPENAI_RESPONSES_BASE_URL',
     ],
-    ['an end without response.completed', created + said('Th'), 'Th interrupted ?/?'],
+    ['an end without response.completed', created + textDelta('Th'), 'Th interrupted ?/?'],
     [
       'a reset in the middle',
-      { body: created + said('Th'), ends: 'reset' },
+      { body: created + textDelta('Th'), ends: 'reset' },
       'Th connection -: The connection to the model broke: read ECONNRESET',
     ],
-    ['a reset behind response.completed', { body: created + said('Hi') + done(), ends: 'reset' }, 'Hi stop 5/7'],
+    ['a reset behind response.completed', { body: created + textDelta('Hi') + done(), ends: 'reset' }, 'Hi stop 5/7'],
     ['a web page', PAGE, IS_PAGE],
     ['nothing', '', IS_EMPTY],
-  ])('is read with %s', async (_, body, told) => expect(await read('openai', body)).toBe(told))
+  ])('is read with %s', async (_, body, expected) => expect(await read('openai', body)).toBe(expected))
 })
 
 describe('the stream of Google', () => {
@@ -475,5 +475,5 @@ describe('the stream of Google', () => {
     ['an end without a finish reason', chunk([{ text: 'Th' }]), 'Th interrupted 5/7'],
     ['a web page', PAGE, IS_PAGE],
     ['nothing', '', IS_EMPTY],
-  ])('is read with %s', async (_, body, told) => expect(await read('google', body)).toBe(told))
+  ])('is read with %s', async (_, body, expected) => expect(await read('google', body)).toBe(expected))
 })

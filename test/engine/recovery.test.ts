@@ -58,10 +58,10 @@ describe('a run with a write that the database refuses', () => {
     await refuse(lab, 'ExecutionStep', 'reply', 'poison')
     lab.model.script({ tokens: ['Let me see.'], toolCalls: [{ id: 't1', name: 'poison', input: {} }] })
     const row = await lab.run()
-    const told = (await followed(lab.engine, row)).map(({ event, data }) =>
+    const events = (await followed(lab.engine, row)).map(({ event, data }) =>
       'messageType' in data ? data.messageType : event,
     )
-    expect(told).toEqual(['meta', 'stream_event', 'error'])
+    expect(events).toEqual(['meta', 'stream_event', 'error'])
   })
 
   test('fails without it, and the next run of its session starts', async () => {
@@ -114,9 +114,9 @@ describe('a run whose process died', () => {
       'message',
       'result',
     ])
-    const told = { status: 'completed', result: 'Second try.', attempt: 2 }
+    const outcome = { status: 'completed', result: 'Second try.', attempt: 2 }
     // The first request may have been counted.
-    expect(await lab.row(row.id)).toMatchObject({ ...told, usageEstimated: true })
+    expect(await lab.row(row.id)).toMatchObject({ ...outcome, usageEstimated: true })
     expect(asked(lab)).toEqual(['Hello', 'Hello'])
     const messages = await lab.db.message.findMany({ orderBy: { position: 'asc' } })
     expect(messages.map(({ content }) => content)).toEqual(['Hello', 'Second try.'])
@@ -153,12 +153,12 @@ describe('a run whose process died', () => {
     const row = await afterCall(lab)
     lab.model.script({ tokens: 'There is none.' })
     const other = await takeOver(lab)
-    const told = await toldTo(other, row)
-    expect(told.map((data) => data.messageType)).toEqual([
+    const messages = await toldTo(other, row)
+    expect(messages.map((data) => data.messageType)).toEqual([
       ...['assistant', 'tool_result', 'resumed'],
       ...['stream_event', 'stream_event', 'stream_event', 'assistant'],
     ])
-    expect(told[2]).toEqual({ messageType: 'resumed', step: 2 })
+    expect(messages[2]).toEqual({ messageType: 'resumed', step: 2 })
     expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'There is none.', attempt: 2 })
     expect(lab.model.requests[2]?.body.messages).toEqual(lab.model.requests[1]?.body.messages)
     await lab.engine.drain()
@@ -297,8 +297,8 @@ describe('a run whose process died, without capacity for it', () => {
     expect(await lab.row(row.id)).toMatchObject({ status: 'pending', usageEstimated: true })
     lab.model.script({ tokens: 'There is none.' })
     const other = await takeOver(lab)
-    const told = await toldTo(other, row)
-    expect(told.map((data) => data.messageType)).toEqual([
+    const messages = await toldTo(other, row)
+    expect(messages.map((data) => data.messageType)).toEqual([
       ...['assistant', 'tool_result', 'resumed'],
       ...['stream_event', 'stream_event', 'stream_event', 'assistant'],
     ])

@@ -225,18 +225,18 @@ test('a pending run can be followed from its meta event through its start to its
 
 /** The thinking and text of a run in stream order, with adjacent fragments joined. */
 function thoughts(seen: readonly Seen[]): string[] {
-  const told: [kind: string, text: string][] = []
+  const parts: [kind: string, text: string][] = []
   for (const { what } of seen as readonly { what: any }[]) {
     const { __typename: type, text, content, data } = what
     const block = (one: any) => `block ${one.type ?? (one.__typename === 'ThinkingBlock' ? 'thinking' : 'text')}`
     const blocks = content ?? (data?.messageType === 'assistant' ? data.content : [])
     const delta = data?.delta ?? (text === undefined ? null : { type, text })
     const kind = /^thinking/i.test(delta?.type) ? 'thinking' : 'text'
-    if (delta && told.at(-1)?.[0] === kind) told.at(-1)![1] += delta.text
-    else if (delta) told.push([kind, delta.text])
-    told.push(...blocks.map((one: any): [string, string] => [block(one), one.text]))
+    if (delta && parts.at(-1)?.[0] === kind) parts.at(-1)![1] += delta.text
+    else if (delta) parts.push([kind, delta.text])
+    parts.push(...blocks.map((one: any): [string, string] => [block(one), one.text]))
   }
-  return told.map((one) => one.join(': '))
+  return parts.map((one) => one.join(': '))
 }
 
 test.each(Object.entries(APIS))('thinking is streamed as it comes, and replayed later, over %s', async (_, follow) => {

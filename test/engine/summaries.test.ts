@@ -7,7 +7,7 @@ import { graphql } from '../graphql/support.ts'
 import { type ModelRequest, questionOf } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { call, offered, startEquipped, told } from './equipped.ts'
+import { call, messagesOf, offered, startEquipped } from './equipped.ts'
 import { addTurns, createAgent, ended, followed, startLab } from './lab.ts'
 
 // Summaries of earlier turns that do not fit (contract-2.md section 2.7). The history has room for 2,400 bytes, which
@@ -42,13 +42,13 @@ beforeEach(() => {
 
 const api = (method: string, path: string, body?: object) => request(lab.server, method, `/api/v1${path}`, { body })
 
-type Said = { executionId: string; events: ExecutionEvent[]; requests: ModelRequest['body'][] }
+type Reply = { executionId: string; events: ExecutionEvent[]; requests: ModelRequest['body'][] }
 
 /** A chat with an agent that summarizes. Returns a function that says something in it and awaits the answer. */
 async function chat(fields: object = {}) {
   const agentId = await createAgent(lab.server, { history: 'summarize', ...fields })
   const { id } = (await api('POST', '/chats', { agentId })).body
-  const say = async (message: string | null, more: object = {}): Promise<Said> => {
+  const say = async (message: string | null, more: object = {}): Promise<Reply> => {
     const before = lab.model.requests.length
     const sent = await api('POST', `/chats/${id}/messages`, { ...(message && { message }), background: true, ...more })
     expect(sent.status, JSON.stringify(sent.body)).toBe(200)
@@ -63,7 +63,7 @@ async function chat(fields: object = {}) {
     say,
     listed,
     async turns(from: number, to: number) {
-      let last: Said | null = null
+      let last: Reply | null = null
       for (let number = from; number <= to; number++) last = await say(question(number))
       return last!
     },
@@ -74,10 +74,10 @@ const user = (content: string) => ({ role: 'user', content })
 const assistant = (content: string) => ({ role: 'assistant', content })
 const turn = (number: number) => [user(question(number)), assistant(answer(number))]
 const SYSTEM = { role: 'system', content: 'You are Ada.' }
-const said = (numbers: number[]) =>
+const texts = (numbers: number[]) =>
   numbers.map((number) => `User: ${question(number)}\n\nAssistant: ${answer(number)}`).join('\n\n')
 const summaryOf = (events: readonly ExecutionEvent[]) =>
-  told(events).flatMap((data: MessageData) => (data.messageType === 'summary' ? data : []))
+  messagesOf(events).flatMap((data: MessageData) => (data.messageType === 'summary' ? data : []))
 
 describe('a history that does not fit', () => {
   test('is summarized by the model of the run, and later runs get the summary instead', async () => {
@@ -91,7 +91,7 @@ describe('a history that does not fit', () => {
     expect(requests.map(({ messages }) => messages)).toEqual([
       [
         { role: 'system', content: INSTRUCTIONS },
-        user(`<conversation>\n${said([1, 2, 3])}\n</conversation>\n\nSummarize this conversation.`),
+        user(`<conversation>\n${texts([1, 2, 3])}\n</conversation>\n\nSummarize this conversation.`),
       ],
       [SYSTEM, user(`${HEADING}\n\nSummary 1.\n\n${question(4)}`), assistant(answer(4)), user(question(5))],
     ])
@@ -112,8 +112,8 @@ describe('a history that does not fit', () => {
       result: answer(5),
     })
     const query = '{ chat(id: "ID") { messages(first: 20) { nodes { id summary } } } }'.replace('ID', id)
-    const shown = await graphql(lab.server, query)
-    expect(shown.data.chat.messages.nodes.flatMap((node: { summary: string | null }) => node.summary ?? [])).toEqual([
+    const found = await graphql(lab.server, query)
+    expect(found.data.chat.messages.nodes.flatMap((node: { summary: string | null }) => node.summary ?? [])).toEqual([
       'Summary 1.',
     ])
     const eventQuery = `{ execution(id: "${executionId}") { events { nodes { ... on SummaryEvent { messageId text } } } } }`
@@ -135,7 +135,7 @@ describe('a history that does not fit', () => {
     const { requests } = await say(question(8))
     expect(requests[0]?.messages[1]).toEqual(
       user(
-        `<summary-so-far>\nSummary 1.\n</summary-so-far>\n\n<conversation>\n${said([4, 5, 6])}\n</conversation>\n\n` +
+        `<summary-so-far>\nSummary 1.\n</summary-so-far>\n\n<conversation>\n${texts([4, 5, 6])}\n</conversation>\n\n` +
           'Write one summary of the conversation so far: it replaces the summary above, so repeat what remains important of it.',
       ),
     )

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { event, type Reply } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { call, createMcp, offered, results, startEquipped, told } from './equipped.ts'
+import { call, createMcp, messagesOf, offered, results, startEquipped } from './equipped.ts'
 import { violations } from './invariants.ts'
 import { ended } from './lab.ts'
 
@@ -25,7 +25,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
       { tokens: ['It is ', '5.'], usage: { input: 20, output: 2 } },
     )
     const { row, events } = await equipped.run(agent)
-    expect(told(events)).toEqual([
+    expect(messagesOf(events)).toEqual([
       {
         messageType: 'assistant',
         step: 1,

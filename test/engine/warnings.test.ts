@@ -3,7 +3,7 @@ import type { EngineDeps } from '../../src/executions/engine/engine.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { call, type Equipped, startEquipped, told } from './equipped.ts'
+import { call, type Equipped, messagesOf, startEquipped } from './equipped.ts'
 import { storedEvents, violations } from './invariants.ts'
 import { ended, followed, PLAIN } from './lab.ts'
 
@@ -26,7 +26,7 @@ test('a warning is an event of the run, and stands in its execution on all three
   const row = await engine.accept(requestOf(agent))
   const seen = await followed(engine, row)
   const expected = [{ code: 'mcp_unreachable', text: 'Server 0 cannot be reached' }]
-  expect(told(seen)[0]).toEqual({ messageType: 'warning', ...expected[0] })
+  expect(messagesOf(seen)[0]).toEqual({ messageType: 'warning', ...expected[0] })
   const { body } = await request(lab.server, 'GET', `/api/v1/executions/${row.id}`)
   expect(body.execution.warnings).toEqual(expected)
   const query = `{ execution(id: "${row.id}") { warnings { code text } events { nodes { ... on WarningEvent { code text } } } } }`
@@ -44,7 +44,7 @@ test('a run has at most 50 warnings, each of them once and on one line', async (
   const agent = await equipped.agent()
   const engine = lab.another({ openTools: warning(200, (index) => `Server\n${index >> 1} \0cannot be reached`) })
   const row = await engine.accept(requestOf(agent))
-  const seen = told(await followed(engine, row)).filter(({ messageType }) => messageType === 'warning')
+  const seen = messagesOf(await followed(engine, row)).filter(({ messageType }) => messageType === 'warning')
   expect(seen).toHaveLength(50)
   const stored = await warnings(row.id)
   expect(stored.map(({ text }: { text: string }) => text)).toEqual(
@@ -71,7 +71,7 @@ test('a run that is taken over keeps its warnings, without a duplicate event', a
     'Server 1 cannot be reached',
     'Server 2 cannot be reached',
   ])
-  const seen = told(await followed(heir, row)).filter(({ messageType }) => messageType === 'warning')
+  const seen = messagesOf(await followed(heir, row)).filter(({ messageType }) => messageType === 'warning')
   expect(seen).toHaveLength(3)
   expect(await violations(lab.db)).toEqual([])
   await dying.drain()

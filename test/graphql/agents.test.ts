@@ -270,19 +270,19 @@ describe('public agents', () => {
   const CARD = 'id name slug role description tags organizationName'
 
   test('are shown to everyone as cards, never with their prompt', async () => {
-    const shown = await create('public', foreigner.token, 'Shown')
+    const reachable = await create('public', foreigner.token, 'Shown')
     const unlisted = await create('unlisted', foreigner.token, 'Unlisted')
     const { publicAgents } = (
       await graphql(server, `{ publicAgents(search: "shown") { nodes { ${CARD} } totalCount } }`)
     ).data
     const { agents: nodes, total } = await callerOf(server).agents.listPublic({ search: 'shown' })
     expect(publicAgents).toEqual({ nodes, totalCount: total })
-    expect(nodes).toMatchObject([{ id: shown.id, organizationName: 'Elsewhere' }])
+    expect(nodes).toMatchObject([{ id: reachable.id, organizationName: 'Elsewhere' }])
 
     const one = await graphql(server, `query ($id: ID!) { publicAgent(id: $id) { ${CARD} } }`, { id: unlisted.id })
     expect(one.data.publicAgent).toEqual((await callerOf(server).agents.getPublic({ id: unlisted.id })).agent)
     const refused = await graphql(server, 'query ($id: ID!) { publicAgent(id: $id) { systemPrompt } }', {
-      id: shown.id,
+      id: reachable.id,
     })
     expect(refused.message).toBe('Cannot query field "systemPrompt" on type "AgentCard".')
   })

@@ -18,9 +18,9 @@ function listening(): Promise<void> {
     deps.bus.subscribe = original
     const stop = original(channel, handler)
     resolve()
-    heard++
+    subscriptions++
     return () => {
-      heard--
+      subscriptions--
       stop()
     }
   }
@@ -31,7 +31,7 @@ function listening(): Promise<void> {
 async function follow(text: string, variables: Record<string, unknown> = {}, token = ann.token) {
   const gone = new AbortController()
   const events = subscribe(server, text, variables, { token, signal: gone.signal })
-  const before = heard
+  const before = subscriptions
   const heeded = listening()
   const first = events.next()
   await Promise.race([heeded, first])
@@ -47,7 +47,7 @@ async function follow(text: string, variables: Record<string, unknown> = {}, tok
   }
 }
 
-let heard = 0
+let subscriptions = 0
 
 /** Creates tasks in the member's organization without publishing them. */
 async function makeTasks({ organizationId, userId }: Member, count: number, description = ''): Promise<string[]> {
@@ -222,18 +222,18 @@ describe('change subscriptions', () => {
     await db.token.update({ where: { id: reader.tokenId }, data: { revokedAt: new Date() } })
     bus.publish('token', [reader.tokenId])
     await db.task.updateMany({ where: { organizationId: reader.organizationId }, data: { title: 'Afterwards' } })
-    let told = ''
+    let text = ''
     socket.on('data', (chunk) => {
-      told += chunk
-      if (told.slice(-50).includes('event: complete')) socket.destroy()
+      text += chunk
+      if (text.slice(-50).includes('event: complete')) socket.destroy()
     })
     await once(socket, 'close')
-    expect(told).toContain('Before')
-    expect(told).not.toContain('Afterwards')
+    expect(text).toContain('Before')
+    expect(text).not.toContain('Afterwards')
   })
 
   test('stop listening when the reader leaves', async () => {
-    await expect.poll(() => heard).toBe(0)
+    await expect.poll(() => subscriptions).toBe(0)
   })
 })
 
@@ -261,6 +261,6 @@ test('a client that leaves before or as its stream begins causes no error', asyn
     await asked
     gone.abort()
   }
-  await expect.poll(() => heard).toBe(0)
+  await expect.poll(() => subscriptions).toBe(0)
   expect(server.logs.filter((line) => line.includes('"level":50'))).toEqual([])
 })

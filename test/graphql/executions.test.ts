@@ -345,14 +345,14 @@ describe('executionEvents', () => {
     const text = `query ($id: ID!, $after: String) {
       execution(id: $id) { events(first: 2, after: $after) { nodes { __typename seq at } pageInfo { hasNextPage endCursor } } }
     }`
-    const told: unknown[] = []
+    const received: unknown[] = []
     for (let after: string | null = null, more = true; more; ) {
       const { nodes, pageInfo }: any = (await graphql(server, text, { id, after })).data.execution.events
-      told.push(...nodes)
+      received.push(...nodes)
       more = pageInfo.hasNextPage
       after = pageInfo.endCursor
     }
-    expect(told).toEqual(events.map(({ __typename, seq, at }) => ({ __typename, seq, at })))
+    expect(received).toEqual(events.map(({ __typename, seq, at }) => ({ __typename, seq, at })))
   })
 
   test('ends with an error event for a cancelled run', async () => {
@@ -464,12 +464,12 @@ describe('executionEvents', () => {
     const contextValue = { caller, actor: { scopes: ['*'] } }
     const variableValues = { id: 'e' }
     const answers = await run({ schema, document: parse(EVENTS), contextValue, variableValues })
-    const told = (await Array.fromAsync(answers as AsyncIterable<ExecutionResult<any>>)).map(({ data, errors }) => {
+    const results = (await Array.fromAsync(answers as AsyncIterable<ExecutionResult<any>>)).map(({ data, errors }) => {
       expect(errors).toBeUndefined()
       const { at: _, seq: __, ...rest } = data.executionEvents
       return rest
     })
-    expect(told).toEqual([
+    expect(results).toEqual([
       { __typename: 'MetaEvent', executionId: 'e', chatId: 'c', sessionId: 's' },
       { __typename: 'TextDeltaEvent', step: 1, text: 't' },
       {

@@ -151,10 +151,13 @@ describe('a connection', () => {
       '{ list: chats { nodes { NAME: agent { name } messageCount } } }',
       '{ list: spaces { nodes { NAME: owner { name } chatCount } } }',
     ]) {
-      const [plain, told] = [await ask(text.replace('NAME', 'plain'), {}), await ask(text.replace('NAME', 'told'), {})]
-      expect([plain.errors, told.errors]).toEqual([undefined, undefined])
+      const [plain, aliased] = [
+        await ask(text.replace('NAME', 'plain'), {}),
+        await ask(text.replace('NAME', 'told'), {}),
+      ]
+      expect([plain.errors, aliased.errors]).toEqual([undefined, undefined])
       const expected = plain.data.list.nodes.map(({ plain, ...rest }: any) => ({ ...rest, told: plain }))
-      expect(told.data.list.nodes).toEqual(expected)
+      expect(aliased.data.list.nodes).toEqual(expected)
     }
   })
 

@@ -163,8 +163,8 @@ test('a tree takes as many statements for a hundred rows as for ten', async () =
 test('usage takes as many statements for a hundred agents as for ten', async () => {
   const statements = (end: string, rows: number) =>
     server.statementsOf(async () => {
-      const said = `orgId: "${member.organizationId}", start: "2026-01-01", end: "${end}", period: monthly`
-      const text = `{ usage(${said}) { usage { byAgent { agentId agent { name user { name } } } } } }`
+      const fields = `orgId: "${member.organizationId}", start: "2026-01-01", end: "${end}", period: monthly`
+      const text = `{ usage(${fields}) { usage { byAgent { agentId agent { name user { name } } } } } }`
       const { data, errors } = await graphql(server, text, {}, member)
       expect(errors).toBeUndefined()
       expect(data.usage.usage[0].byAgent).toHaveLength(rows)

@@ -79,7 +79,7 @@ describe('an invalid MCP_CATALOGUE stops the start', () => {
       () => catalogue(JSON.stringify({ types: [{ ...WIKI, url: 'wiki' }] })),
       'types.0.url',
     ],
-  ])('for a file %s', (_, path, said) => {
-    expect(() => readSettings({ MCP_CATALOGUE: path() })).toThrow(said)
+  ])('for a file %s', (_, path, reason) => {
+    expect(() => readSettings({ MCP_CATALOGUE: path() })).toThrow(reason)
   })
 })

@@ -312,8 +312,8 @@ describe('a call', () => {
     const content = named(10_000)
     expect(await called(`{"content":[],"structuredContent":${content}}`)).toEqual({ content, isError: false })
     const text = '\\",[{'.repeat(20_000)
-    const said = JSON.stringify([{ type: 'text', text }])
-    expect(await called(`{"content":${said}}`)).toEqual({ content: text, isError: false })
+    const json = JSON.stringify([{ type: 'text', text }])
+    expect(await called(`{"content":${json}}`)).toEqual({ content: text, isError: false })
   })
 
   it('gets the readable parts of its answer, and a note about the others', async () => {
@@ -328,8 +328,8 @@ describe('a call', () => {
     hostile.answer = calling(['a'], (response, message) => reply(response, message, { content: parts }))
     const client = await connect()
     const unknown = '[unsupported content]'
-    const told = ['one', unknown, unknown, '[image, without a type, 3 bytes: not shown]', unknown, 'two']
-    expect(await client.call('a', {}, signal)).toEqual({ content: told.join('\n\n'), isError: false })
+    const contents = ['one', unknown, unknown, '[image, without a type, 3 bytes: not shown]', unknown, 'two']
+    expect(await client.call('a', {}, signal)).toEqual({ content: contents.join('\n\n'), isError: false })
     await client.close()
   })
 

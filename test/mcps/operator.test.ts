@@ -192,8 +192,8 @@ describe('a change of a declared server', () => {
       { credentials: {} },
       { description: null },
     ]) {
-      const { status, body: said } = await call('admin', 'PATCH', `/mcps/${hostile.id}`, body)
-      expect([status, said.detail]).toEqual([403, expect.stringContaining('Only its permissions can be changed')])
+      const { status, body: answer } = await call('admin', 'PATCH', `/mcps/${hostile.id}`, body)
+      expect([status, answer.detail]).toEqual([403, expect.stringContaining('Only its permissions can be changed')])
     }
     expect((await call('ben', 'PATCH', `/mcps/${hostile.id}`, { permissions: [] })).status).toBe(403)
     expect((await call('admin', 'DELETE', `/mcps/${hostile.id}`)).status).toBe(403)

@@ -272,9 +272,9 @@ describe("an agent's lists of tools", () => {
   it("match tools with names that models cannot use by their server's names for them", async () => {
     const names = ['3d.render', '-x', 'größe', '$ref']
     offers(...names)
-    const shown = ['_3d_render', '_-x', 'gr_e', '_ref']
-    expect(await offered({})).toEqual(shown)
-    for (const name of shown) expect(name).toMatch(/^[a-zA-Z_][a-zA-Z0-9_.-]{0,63}$/)
+    const modelNames = ['_3d_render', '_-x', 'gr_e', '_ref']
+    expect(await offered({})).toEqual(modelNames)
+    for (const name of modelNames) expect(name).toMatch(/^[a-zA-Z_][a-zA-Z0-9_.-]{0,63}$/)
     expect(await offered({ allowedTools: ['3d.render'], disallowedTools: ['größe'] })).toEqual(['_3d_render'])
     const again = { name: '3D Shop', url: hostile.url }
     expect(await offered({ allowedTools: ['3D Shop__3d.render'] }, [again])).toEqual(['_3d_render'])

@@ -53,10 +53,10 @@ function plainly({ message, method }: Request, response: ServerResponse) {
   }
   if (message.id === undefined) return void response.writeHead(202).end()
   if (message.method === 'tools/list') return reply(response, message, { tools: [tool('act')] })
-  reply(response, message, said('Acted'))
+  reply(response, message, textResult('Acted'))
 }
 
-const said = (text: string) => ({ content: [{ type: 'text', text }] })
+const textResult = (text: string) => ({ content: [{ type: 'text', text }] })
 const methodsOf = () => requests.flatMap(({ message }) => message?.method ?? [])
 const isCall = ({ message }: Request) => message?.method === 'tools/call'
 const never = new AbortController().signal
@@ -110,7 +110,7 @@ it('a stream that breaks after an event with an id resumes there and brings the 
   let asked: Message | null = null
   otherwise = ({ message, method, headers }, response) => {
     if (method === 'GET' && headers['last-event-id'] === 'e-1' && asked) {
-      response.writeHead(200, SSE_TYPE).end(`id: e-2\ndata: ${envelope(asked, said('Resumed'))}\n\n`)
+      response.writeHead(200, SSE_TYPE).end(`id: e-2\ndata: ${envelope(asked, textResult('Resumed'))}\n\n`)
       return true
     }
     if (message?.method !== 'tools/call') return false
@@ -133,7 +133,7 @@ it('a server that speaks only the older transport is found', async () => {
       const results: Record<string, object> = {
         initialize: { ...GREETING, protocolVersion: '2024-11-05' },
         'tools/list': { tools: [tool('act')] },
-        'tools/call': said('Old'),
+        'tools/call': textResult('Old'),
       }
       const result = results[message.method]
       if (result) stream.write(`event: message\ndata: ${envelope(message, result)}\n\n`)
@@ -188,11 +188,11 @@ describe('a slow call', () => {
         const params = { progressToken, progress, total: 3 }
         response.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/progress', params })}\n\n`)
       }
-      response.end(`data: ${envelope(message, said('Slow'))}\n\n`)
+      response.end(`data: ${envelope(message, textResult('Slow'))}\n\n`)
       return true
     }
-    let told = 0
-    expect(await using((client) => client.call('act', {}, never, () => told++))).toMatchObject({ content: 'Slow' })
-    expect(told).toBe(3)
+    let calls = 0
+    expect(await using((client) => client.call('act', {}, never, () => calls++))).toMatchObject({ content: 'Slow' })
+    expect(calls).toBe(3)
   })
 })

@@ -11,9 +11,9 @@ const NEW_YORK = 'America/New_York'
 
 /** Formats an instant as `2026-03-29T03:30+02:00`: the local time and its offset from UTC. */
 function local(moment: Date, timezone: string): string {
-  const shown = toWallClock(moment, timezone)
-  const offset = (shown.getTime() - moment.getTime()) / 3_600_000
-  return `${shown.toISOString().slice(0, 16)}${offset < 0 ? '-' : '+'}${String(Math.abs(offset)).padStart(2, '0')}`
+  const wallClock = toWallClock(moment, timezone)
+  const offset = (wallClock.getTime() - moment.getTime()) / 3_600_000
+  return `${wallClock.toISOString().slice(0, 16)}${offset < 0 ? '-' : '+'}${String(Math.abs(offset)).padStart(2, '0')}`
 }
 
 describe('a cron mission at a clock change', () => {

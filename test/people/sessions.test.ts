@@ -373,8 +373,8 @@ it('a request for a new password answers equally for every address, and is logge
   }
   expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1)
   expect(answers[0]).toEqual([200, expect.stringMatching(/^If there is an account/)])
-  const told = () => server.logs.filter((line) => line.includes('a user asked for a new password'))
-  await expect.poll(told).toEqual([expect.stringContaining(userId)])
+  const logged = () => server.logs.filter((line) => line.includes('a user asked for a new password'))
+  await expect.poll(logged).toEqual([expect.stringContaining(userId)])
   expect(server.logs.join('')).not.toContain('nobody-at-all')
 })
 

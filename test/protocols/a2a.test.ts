@@ -351,8 +351,8 @@ describe('the card', () => {
   })
 
   it('is there without a token for public agents only', async () => {
-    const shown = await create({ visibility: 'public' })
-    expect((await card(shown, null)).status).toBe(200)
+    const visible = await create({ visibility: 'public' })
+    expect((await card(visible, null)).status).toBe(200)
     for (const id of [agent, 'nobody']) expect((await card(id, null)).status).toBe(401)
     expect((await card(agent, eve.token)).status).toBe(404)
     const hidden = await create({ visibility: 'private' })

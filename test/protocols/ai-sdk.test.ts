@@ -64,7 +64,7 @@ type Metadata = { executionId: string; chatId: string; sessionId: string }
 
 const metadataOf = ({ lastMessage }: TestChat) => (lastMessage?.metadata ?? {}) as Metadata
 
-const shown = (message: UIMessage | undefined) =>
+const textsOf = (message: UIMessage | undefined) =>
   message?.parts.flatMap((part) => (part.type === 'text' ? part.text : part.type === 'step-start' ? [] : part.type))
 
 const replayed = async (id: string) => {
@@ -81,11 +81,11 @@ describe('a chat of the AI SDK', () => {
     model().script({ tokens: ['Good ', 'day.'] }, { tokens: 'Good night.' })
     await chat.sendMessage({ text: 'Hello' })
     expect(chat.error).toBeUndefined()
-    expect(shown(chat.lastMessage)).toEqual(['Good day.'])
+    expect(textsOf(chat.lastMessage)).toEqual(['Good day.'])
     const { executionId, sessionId } = metadataOf(chat)
     expect(chat.lastMessage?.id).toBe(executionId)
     await chat.sendMessage({ text: 'Bye' })
-    expect(shown(chat.lastMessage)).toEqual(['Good night.'])
+    expect(textsOf(chat.lastMessage)).toEqual(['Good night.'])
     expect(chat.lastMessage?.metadata).toMatchObject({ sessionId, stopReason: 'end_turn' })
     expect(chat.messages).toHaveLength(4)
   })
@@ -96,7 +96,7 @@ describe('a chat of the AI SDK', () => {
     await chat.sendMessage({ text: 'Hello' })
     const before = metadataOf(chat)
     await chat.regenerate()
-    expect(chat.messages.map(shown)).toEqual([['Hello'], ['Second.']])
+    expect(chat.messages.map(textsOf)).toEqual([['Hello'], ['Second.']])
     const after = metadataOf(chat)
     expect(after.chatId).toBe(before.chatId)
     expect(after.sessionId).not.toBe(before.sessionId)
@@ -110,7 +110,7 @@ describe('a chat of the AI SDK', () => {
     )
     await chat.sendMessage({ text: 'Hello' })
     expect(chat.error).toBeUndefined()
-    expect(shown(chat.lastMessage)).toEqual(['reasoning', 'Wait.', 'dynamic-tool', 'dynamic-tool', 'Done.'])
+    expect(textsOf(chat.lastMessage)).toEqual(['reasoning', 'Wait.', 'dynamic-tool', 'dynamic-tool', 'Done.'])
     const tools = chat.lastMessage?.parts.filter(({ type }) => type === 'dynamic-tool')
     expect(tools).toMatchObject([
       { toolName: 'echo', state: 'output-available', input: { text: 'x' } },
@@ -131,7 +131,7 @@ describe('a chat of the AI SDK', () => {
     const gate = Promise.withResolvers<void>()
     model().script({ tokens: ['Slow', gate.promise, ' answer.'] })
     const sent = chat.sendMessage({ text: 'Hello' })
-    await expect.poll(() => shown(chat.lastMessage)).toEqual(['Slow'])
+    await expect.poll(() => textsOf(chat.lastMessage)).toEqual(['Slow'])
     const stream = await transportTo().reconnectToStream({ chatId: id })
     gate.resolve()
     await sent
@@ -158,7 +158,7 @@ describe('a chat of the AI SDK', () => {
     const seen = (await Array.fromAsync(readUIMessageStream({ stream: before! }))).at(-1)
     expect(seen?.parts).toEqual(chat.lastMessage?.parts)
     await chat.addToolApprovalResponse({ id: asked!.approval!.id, approved, reason: 'So be it' })
-    await expect.poll(() => shown(chat.lastMessage)).toEqual(['May I?', 'dynamic-tool', end])
+    await expect.poll(() => textsOf(chat.lastMessage)).toEqual(['May I?', 'dynamic-tool', end])
     expect(chat.messages).toHaveLength(2)
     expect(chat.lastMessage?.parts.find((part) => part.type === 'dynamic-tool')).toMatchObject({ state })
     const [run] = await executions()
@@ -180,7 +180,7 @@ describe('a chat of the AI SDK', () => {
     )
     model().script({ toolCalls: [call('client__weather', { city: 'Rome' })] }, { tokens: 'Warm.' })
     await chat.sendMessage({ text: 'Hello' })
-    await expect.poll(() => shown(chat.lastMessage)).toEqual(['tool-weather', 'Warm.'])
+    await expect.poll(() => textsOf(chat.lastMessage)).toEqual(['tool-weather', 'Warm.'])
     expect(model().requests.at(-1)?.body.messages.at(-1)).toMatchObject({ role: 'tool', content: '{"degrees":21}' })
   })
 

@@ -76,8 +76,8 @@ describe('every door', () => {
     const [ann, ben] = [await server.member(), await server.member()]
     expect((await send('POST /mcp', batch(9), ann.token)).status).toBe(200)
     expect((await send('POST /mcp', batch(1), ann.token)).status).toBe(429)
-    const { status, headers: said } = await send('POST /mcp', batch(10), ben.token)
-    expect([status, said.get('retry-after')]).toEqual([429, expect.stringMatching(/^\d+$/)])
+    const { status, headers: responseHeaders } = await send('POST /mcp', batch(10), ben.token)
+    expect([status, responseHeaders.get('retry-after')]).toEqual([429, expect.stringMatching(/^\d+$/)])
   })
 
   it.each(Object.entries(CASES))('%s refuses unknown tokens, and methods that it lacks', async (name, { ask }) => {

@@ -189,9 +189,9 @@ describe('isolation', () => {
         const id = victim[kind]
         if (id === undefined) continue
         count++
-        const said = plain(await ask(name, about(id), caller), id)
-        if (said !== nobodys) problems.push(`${name} (${kind}): ${said} is not ${nobodys}`)
-        if (/canary-(shared|private)/.test(said)) problems.push(`${name} (${kind}) tells ${said}`)
+        const answer = plain(await ask(name, about(id), caller), id)
+        if (answer !== nobodys) problems.push(`${name} (${kind}): ${answer} is not ${nobodys}`)
+        if (/canary-(shared|private)/.test(answer)) problems.push(`${name} (${kind}) tells ${answer}`)
       }
     }
     expect(problems).toEqual([])

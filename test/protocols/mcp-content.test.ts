@@ -77,18 +77,18 @@ describe('the skills extension', () => {
 describe('a subscription', () => {
   it('reports changed skills and files of its own organization', async () => {
     await using client = await connect()
-    const heard: string[] = []
-    client.setNotificationHandler('notifications/prompts/list_changed', () => void heard.push('prompts'))
-    client.setNotificationHandler('notifications/resources/list_changed', () => void heard.push('resources'))
+    const notices: string[] = []
+    client.setNotificationHandler('notifications/prompts/list_changed', () => void notices.push('prompts'))
+    client.setNotificationHandler('notifications/resources/list_changed', () => void notices.push('resources'))
     const subscription = await client.listen({ promptsListChanged: true, resourcesListChanged: true })
     const file = (who: Member, id: string) =>
       send('PUT', `/spaces/${id}/files/content?path=a.md`, { content: 'A' }, who)
     const other = (await send('POST', '/spaces', { name: 'S' }, eve)).id
     await file(eve, other)
     await file(ann, space)
-    await expect.poll(() => heard).toEqual(['resources'])
+    await expect.poll(() => notices).toEqual(['resources'])
     await send('POST', '/skills', { name: 'limerick', description: 'L', prompt: 'L' })
-    await expect.poll(() => heard).toEqual(['resources', 'prompts', 'resources'])
+    await expect.poll(() => notices).toEqual(['resources', 'prompts', 'resources'])
     await subscription.close()
   })
 })

@@ -134,8 +134,8 @@ describe('POST /agents', () => {
     for (const system_message of ['Old name.', null]) {
       expect((await create({ system_message })).agent).toMatchObject(valid)
     }
-    const said = { name: 'A', systemPrompt: null, system_message: 'Old name.' }
-    expect((await call('POST', '/agents', ann, said)).body.agent.systemPrompt).toBe('Old name.')
+    const fields = { name: 'A', systemPrompt: null, system_message: 'Old name.' }
+    expect((await call('POST', '/agents', ann, fields)).body.agent.systemPrompt).toBe('Old name.')
     expect(Object.keys(alias.body.agent)).not.toContain('system_message')
   })
 
@@ -163,9 +163,9 @@ describe('POST /agents', () => {
     })
     const agent = await get(body.id, ben)
     const { systemPrompt } = valid
-    const told = { name: 'Copy', color: null, tags: ['new'] }
+    const copied = { name: 'Copy', color: null, tags: ['new'] }
     const own = { id: body.id, userId: ben.userId, version: 1 }
-    expect(agent).toMatchObject({ ...FULL, role: 'Copied', systemPrompt, visibility: 'unlisted', ...told, ...own })
+    expect(agent).toMatchObject({ ...FULL, role: 'Copied', systemPrompt, visibility: 'unlisted', ...copied, ...own })
   })
 
   it.each([
@@ -314,9 +314,9 @@ describe('PATCH /agents/{id}', () => {
     expect(answers.map(({ status }) => status)).toEqual(roles.map(() => 200))
     const { versions } = (await call('GET', `/agents/${id}/versions`)).body
     expect(versions.map(({ version }: Body) => version)).toEqual([...roles.keys(), 30].map((n) => 31 - n))
-    const said = versions.map(({ agent }: { agent: Body }) => agent.role)
-    expect(new Set(said)).toEqual(new Set([...roles, 'Assistant']))
-    expect(await get(id)).toMatchObject({ role: said[0], version: 31 })
+    const versionRoles = versions.map(({ agent }: { agent: Body }) => agent.role)
+    expect(new Set(versionRoles)).toEqual(new Set([...roles, 'Assistant']))
+    expect(await get(id)).toMatchObject({ role: versionRoles[0], version: 31 })
   })
 
   it('changes nothing if it is refused', async () => {
@@ -458,9 +458,9 @@ describe('the skills and agents of an agent', () => {
     const admin = await server.member({ organization: 'Acme', role: 'admin' })
     const ids = await hidden(ann)
     const { id } = await create(ids)
-    const shown = await get(id, admin)
-    expect((await patch(id, { ...shown, role: 'By an admin' }, admin)).body).toMatchObject({ success: true })
-    expect(await get(id)).toMatchObject({ ...idsIn(shown), role: 'By an admin' })
+    const visible = await get(id, admin)
+    expect((await patch(id, { ...visible, role: 'By an admin' }, admin)).body).toMatchObject({ success: true })
+    expect(await get(id)).toMatchObject({ ...idsIn(visible), role: 'By an admin' })
 
     await patch(id, ids)
     await call('DELETE', `/agents/${ids.subagentIds[0]}`)

@@ -153,8 +153,8 @@ describe('a space', () => {
     expect((await call('spaces.get', { id })).space).toEqual(body.space)
 
     now += 1000
-    const said = { addSkills: [b, a], removeSkills: [CORE, a, 'unknown'], addMcps: [n, m], removeMcps: [m] }
-    const changed = (await on(api, 'spaces.update', { id, ...said })).body.space
+    const changes = { addSkills: [b, a], removeSkills: [CORE, a, 'unknown'], addMcps: [n, m], removeMcps: [m] }
+    const changed = (await on(api, 'spaces.update', { id, ...changes })).body.space
     expect(changed.skillIds.toSorted()).toEqual([a, b].toSorted())
     expect(changed.pluginIds.toSorted()).toEqual([m, n].toSorted())
     const { spaces } = await call('spaces.list')

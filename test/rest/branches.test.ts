@@ -36,7 +36,7 @@ const find = async (chat: string, content: string) =>
   (await list(chat, '?branch=all')).find((message) => message.content === content)!.id as string
 
 /** The messages of the last request to the model, without the system prompt. */
-const told = () =>
+const prompt = () =>
   model.requests
     .at(-1)!
     .body.messages.slice(1)
@@ -48,7 +48,7 @@ describe('a message to a chat', () => {
     const first = await say(chat, 'One')
     const second = await say(chat, 'Two')
     expect(second).toMatchObject({ chatId: chat, sessionId: first.sessionId, status: 'completed' })
-    expect(told()).toEqual(['One', 'Re: One', 'Two'])
+    expect(prompt()).toEqual(['One', 'Re: One', 'Two'])
     const messages = await list(chat)
     expect(messages.map(({ parentId }) => parentId)).toEqual([null, ...messages.slice(0, -1).map(({ id }) => id)])
     expect(new Set(messages.map(({ branch }) => branch))).toEqual(new Set([first.sessionId]))
@@ -112,7 +112,7 @@ describe('a branch', () => {
     const before = await list(chat)
     const edited = await say(chat, 'Zwei', { replaces: await find(chat, 'Two') })
     expect(edited.sessionId).not.toBe(sessionId)
-    expect(told()).toEqual(['One', 'Re: One', 'Zwei'])
+    expect(prompt()).toEqual(['One', 'Re: One', 'Zwei'])
     expect(await textsOf(chat)).toEqual(['One', 'Re: One', 'Zwei', 'Re: Zwei'])
     expect(await list(chat, `?branch=${sessionId}`)).toEqual(before)
     expect(await textsOf(chat, '?branch=all')).toEqual([...before.map(({ content }) => content), 'Zwei', 'Re: Zwei'])
@@ -127,15 +127,15 @@ describe('a branch', () => {
     const chat = await open()
     const { sessionId } = await say(chat, 'One')
     await say(chat, 'Uno', { replaces: await find(chat, 'One') })
-    expect(told()).toEqual(['Uno'])
+    expect(prompt()).toEqual(['Uno'])
     await say(chat, 'Due')
-    expect(told()).toEqual(['Uno', 'Re: Uno', 'Due'])
+    expect(prompt()).toEqual(['Uno', 'Re: Uno', 'Due'])
     await say(chat, 'Two', { sessionId })
-    expect(told()).toEqual(['One', 'Re: One', 'Two'])
+    expect(prompt()).toEqual(['One', 'Re: One', 'Two'])
     expect(await textsOf(chat)).toEqual(['One', 'Re: One', 'Two', 'Re: Two'])
     model.script({ tokens: ['Re: Three'] })
     await post(`/agents/${agent}/execute`, { message: 'Three', chatId: chat })
-    expect(told()).toEqual(['One', 'Re: One', 'Two', 'Re: Two', 'Three'])
+    expect(prompt()).toEqual(['One', 'Re: One', 'Two', 'Re: Two', 'Three'])
   })
 
   it('answers the last message again, with its attachments and options', async () => {
@@ -145,7 +145,7 @@ describe('a branch', () => {
     model.script({ tokens: ['Better'] })
     const { body } = await send(chat, { regenerate: true })
     expect(body.result).toBe('Better')
-    expect(told()).toEqual(['One', 'Re: One', 'Two'])
+    expect(prompt()).toEqual(['One', 'Re: One', 'Two'])
     expect(model.requests.at(-1)).toMatchObject({ body: { model: 'other' } })
     expect(await textsOf(chat)).toEqual(['One', 'Re: One', 'Two', 'Better'])
     model.script({ tokens: ['First'] })
@@ -163,9 +163,9 @@ describe('a branch', () => {
     await say(chat, '2d', { replaces: await find(chat, '2b') })
     expect(await textsOf(chat)).toEqual(['1', 'Re: 1', '2d', 'Re: 2d'])
     await say(chat, '4d', { replaces: await find(chat, '4c') })
-    expect(told()).toEqual(['1', 'Re: 1', '2b', 'Re: 2b', '3c', 'Re: 3c', '4d'])
+    expect(prompt()).toEqual(['1', 'Re: 1', '2b', 'Re: 2b', '3c', 'Re: 3c', '4d'])
     const messages = await list(chat)
-    expect(messages.map(({ content }) => content)).toEqual([...told(), 'Re: 4d'])
+    expect(messages.map(({ content }) => content)).toEqual([...prompt(), 'Re: 4d'])
     expect(messages.map(({ parentId }) => parentId)).toEqual([null, ...messages.slice(0, -1).map(({ id }) => id)])
     const pages: string[] = []
     for (let cursor: string | null = ''; cursor !== null; ) {
@@ -271,15 +271,15 @@ describe('a branch', () => {
         })) as never,
       })
     }
-    const [said, listed] = await deepen(2, 4)
+    const [sent, listed] = await deepen(2, 4)
     const deep = await deepen(5, 1_000)
     expect(deep[1]).toBe(listed)
     // The number of transactions for the events of a run depends on time.
-    expect(deep[0]).toBeLessThan(said! + 6)
+    expect(deep[0]).toBeLessThan(sent! + 6)
     const messages = await list(chat)
     expect(messages).toHaveLength(1_000)
     expect(messages.slice(0, 4).map(({ content }) => content)).toEqual(['Deep', 'Re: Deep', 'Level 2', 'Level 3'])
-    expect(told().at(-1)).toMatch(/Level 1000\n\nNext$/)
+    expect(prompt().at(-1)).toMatch(/Level 1000\n\nNext$/)
   })
 })
 
@@ -292,7 +292,7 @@ describe('a rerun', () => {
     const { status, body } = await post(`/executions/${executionId}/rerun`, {})
     expect([status, body.result, body.chatId]).toEqual([200, 'Once more', chat])
     expect(body.executionId).not.toBe(executionId)
-    expect(told()).toEqual(['One', 'Re: One', 'Two'])
+    expect(prompt()).toEqual(['One', 'Re: One', 'Two'])
     expect(await textsOf(chat)).toEqual(['One', 'Re: One', 'Two', 'Once more'])
     const stream = await openStream(server, `/api/v1/executions/${executionId}/rerun`, {
       ...{ method: 'POST', body: { stream: true } },

@@ -108,14 +108,14 @@ describe('the events of a chat', () => {
     const all = ids(await until(whole, isEnd))
     expect([all.slice(0, seen.length - 1), new Set(all).size]).toEqual([ids(seen), all.length])
     for (const [index, late] of early.entries()) {
-      const shown = ids([start, ...seen].slice(0, index + 1)).length
-      expect(ids(await until(late, isEnd))).toEqual(all.slice(shown))
+      const count = ids([start, ...seen].slice(0, index + 1)).length
+      expect(ids(await until(late, isEnd))).toEqual(all.slice(count))
       await late.close()
     }
     for (const { lastEventId } of [start, ...seen]) {
       await using late = await follow(chat, lastEventId)
-      const shown = ids([start, ...seen]).findIndex((text) => text.startsWith(`id: ${lastEventId}\n`)) + 1
-      expect(ids(await until(late, isEnd))).toEqual(all.slice(shown))
+      const count = ids([start, ...seen]).findIndex((text) => text.startsWith(`id: ${lastEventId}\n`)) + 1
+      expect(ids(await until(late, isEnd))).toEqual(all.slice(count))
     }
     await using last = await follow(chat, rest.at(-1)!.lastEventId)
     expect(nameOf((await last.next())!)).toBe('done')
@@ -273,21 +273,21 @@ describe('the events of a chat', () => {
     const query = `subscription ($id: String!) { chatEvents(id: $id) {
       id type executionId status event { __typename ... on TextDeltaEvent { text } } } }`
     const events = subscribe(server, query.replace('String', 'ID'), { id: chat })
-    const shown = [(await events.next()).value.data.chatEvents]
+    const followed = [(await events.next()).value.data.chatEvents]
     await expect.poll(() => seen.length).toBe(1)
     model.script({ tokens: ['Hello'] })
     const { executionId } = await send(chat, { message: 'Hi' })
     await ended.promise
     subscription.unsubscribe()
     for await (const { data } of events) {
-      shown.push(data.chatEvents)
+      followed.push(data.chatEvents)
       if (data.chatEvents.type === 'result') break
     }
     const names = ['status', 'status', 'meta', 'message', 'message', 'result']
     expect(seen.map(({ data }) => data.event)).toEqual(names)
-    expect(shown.map(({ type }) => type)).toEqual(names)
-    expect(shown.map(({ id }) => id)).toEqual(seen.map(({ id }) => id))
-    expect(shown[1]).toMatchObject({ executionId, status: 'working', event: null })
-    expect(shown[3]).toMatchObject({ executionId, event: { __typename: 'TextDeltaEvent', text: 'Hello' } })
+    expect(followed.map(({ type }) => type)).toEqual(names)
+    expect(followed.map(({ id }) => id)).toEqual(seen.map(({ id }) => id))
+    expect(followed[1]).toMatchObject({ executionId, status: 'working', event: null })
+    expect(followed[3]).toMatchObject({ executionId, event: { __typename: 'TextDeltaEvent', text: 'Hello' } })
   })
 })

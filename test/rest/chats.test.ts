@@ -34,7 +34,7 @@ const open = async (fields: Fields = {}, who: Who = 'ann') => (await done('chats
 const get = async (id: string, who: Who = 'ann') => (await done('chats.get', { id }, who)).chat
 const say = (id: string, fields: Fields, who: Who = 'ann') =>
   done('agents.execute', { id, message: 'Hi', ...fields }, who)
-const said = async (id: string, who: Who = 'ann') =>
+const contents = async (id: string, who: Who = 'ann') =>
   (await done('chats.messages', { id }, who)).messages.map(({ role, content }: Fields) => `${role}: ${content}`)
 const ids = (chats: { id: string }[]) => chats.map(({ id }) => id)
 const general = async (who: Who = 'ann'): Promise<string> =>
@@ -83,7 +83,7 @@ describe('POST /chats', () => {
       },
     })
     expect(await get(body.id)).toEqual(body.chat)
-    expect(await said(body.id)).toEqual([])
+    expect(await contents(body.id)).toEqual([])
     const events = await server.service.deps.db.auditEvent.findMany({ where: { target: body.id } })
     expect(events).toMatchObject([{ action: 'chat.create', actor: people.ann.userId }])
   })
@@ -104,7 +104,7 @@ describe('POST /chats', () => {
       const { id } = await open({ agentId: theirs })
       expect(await get(id, 'ben')).toMatchObject({ agentId: theirs, agentName: 'Theirs' })
       await say(theirs, { chatId: id })
-      expect(await said(id, 'ben')).toHaveLength(2)
+      expect(await contents(id, 'ben')).toHaveLength(2)
     }
   })
 
@@ -181,8 +181,8 @@ describe('GET /chats', () => {
   })
 
   it("shows a private mission's chats only to its owner", async () => {
-    const said = { title: 'Secret', goal: 'Hush.', agentId: await agent(), visibility: 'private' }
-    const { id } = await done('missions.create', said)
+    const mission = { title: 'Secret', goal: 'Hush.', agentId: await agent(), visibility: 'private' }
+    const { id } = await done('missions.create', mission)
     const { chatId } = await done('missions.run', { id })
     for (const who of ['ben', 'admin', 'owner'] as const) {
       expectError(await call('chats.get', { id: chatId }, who), 404, 'Chat not found')
@@ -208,10 +208,10 @@ describe('the status of a chat', () => {
     const { id } = await open({ agentId })
     const run = await working(agentId, { chatId: id })
     const second = await say(agentId, { chatId: id, background: true })
-    expect([await said(id), (await get(id)).messageCount]).toEqual([['user: Hi'], 1])
+    expect([await contents(id), (await get(id)).messageCount]).toEqual([['user: Hi'], 1])
     await done('executions.cancel', { id: second.executionId })
     await run.end()
-    expect([await said(id), (await get(id)).messageCount]).toEqual([['user: Hi', 'assistant: Half done'], 2])
+    expect([await contents(id), (await get(id)).messageCount]).toEqual([['user: Hi', 'assistant: Half done'], 2])
   })
 
   it('is error when the run fails, and standby when it is cancelled', async () => {
@@ -485,9 +485,9 @@ describe('who may do what with a chat', () => {
     model.script({ tokens: ['canary'] })
     const { sessionId } = await say(secret, { chatId: id, message: 'hush' })
     expect(await get(id)).toMatchObject({ messageCount: 4, lastMessage: 'canary', sessionId })
-    expect(await said(id)).toEqual(['user: all', 'assistant: open', 'user: hush', 'assistant: canary'])
+    expect(await contents(id)).toEqual(['user: all', 'assistant: open', 'user: hush', 'assistant: canary'])
     for (const who of ['ben', 'admin', 'owner'] as const) {
-      expect(await said(id, who)).toEqual(['user: all', 'assistant: open'])
+      expect(await contents(id, who)).toEqual(['user: all', 'assistant: open'])
       const chat = await get(id, who)
       expect(chat).toMatchObject({ messageCount: 2 })
       const answers = [chat, await done('chats.list', {}, who), await done('chats.messages', { id }, who)]
@@ -501,7 +501,7 @@ describe('who may do what with a chat', () => {
     expect((await call('chats.get', { id: chatId }, 'ben')).status).toBe(200)
     await done('agents.update', { id: agentId, visibility: 'private' })
     expectError(await call('chats.messages', { id: chatId }, 'ben'), 404, 'Chat not found')
-    expect(await said(chatId)).toHaveLength(2)
+    expect(await contents(chatId)).toHaveLength(2)
   })
 })
 
@@ -519,8 +519,8 @@ describe('a foreign id looks like one that never existed', () => {
     const runnable = await agent({}, who)
     const answers: { status: number }[] = []
     for (const id of all) {
-      const said = body && JSON.stringify(body).replace('{id}', id)
-      const init = toFetch({ ...server, token: people[who].token }, method, { body: said })
+      const json = body && JSON.stringify(body).replace('{id}', id)
+      const init = toFetch({ ...server, token: people[who].token }, method, { body: json })
       const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
       const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
       const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')

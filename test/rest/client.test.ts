@@ -20,14 +20,14 @@ const INITIALIZED = 'Space is already initialized'
 /** The resolver answers these names itself, and passes on all others. */
 const names = new Map<string, string[]>()
 const { lookup } = dns
-const told = async (name: string, options: { all: true }) =>
+const lookupName = async (name: string, options: { all: true }) =>
   names.get(name)?.map((address) => ({ address, family: address.includes(':') ? 6 : 4 })) ?? lookup(name, options)
 
 let server: TestServer
 let owner: Member
 let member: Member
 beforeAll(async () => {
-  vi.spyOn(dns, 'lookup').mockImplementation(told as unknown as typeof lookup)
+  vi.spyOn(dns, 'lookup').mockImplementation(lookupName as unknown as typeof lookup)
   syncBuiltinESMExports()
   server = await startServer({ ALLOW_PRIVATE_NETWORK: 'true' })
   owner = await server.member({ organization: 'Acme', role: 'owner' })

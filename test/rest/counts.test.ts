@@ -153,8 +153,8 @@ describe('a stored total', () => {
       const lists = LISTS.map(([path], index) => {
         const [name = '', filter = ''] = path.replace('public/agents', 'publicAgents').split('?')
         const [key, value = ''] = filter.split('=')
-        const said = filter && `, ${key}: ${key === 'tag' ? `"${value}"` : value}`
-        return `l${index}: ${name}(first: 1${said}) { totalCount }`
+        const argument = filter && `, ${key}: ${key === 'tag' ? `"${value}"` : value}`
+        return `l${index}: ${name}(first: 1${argument}) { totalCount }`
       })
       const { data } = await graphql(server, `{ ${lists.join(' ')} }`, {}, { token: people[who].token })
       for (const [index, [path, , total]] of LISTS.entries()) {

@@ -684,14 +684,14 @@ describe('an internal failure', () => {
       async () => JSON.parse(CANARY),
     ],
     ['an invalid answer', 'Output validation failed', async () => [{ id: 5, provider: CANARY }]],
-  ])('gives a 500 without details, and is logged with its request id: %s', async (_, told, list) => {
+  ])('gives a 500 without details, and is logged with its request id: %s', async (_, code, list) => {
     await failing(list, async () => {
       for (const api of APIS) {
         const answer = await apis[api](server, 'models.list')
         expectError(answer, 500, 'An unexpected error occurred')
         expect(JSON.stringify(answer.body)).not.toContain(CANARY)
         const logged = server.logs.find((line) => line.includes(answer.body.requestId) && line.includes('"level":50'))
-        expect(logged).toContain(told)
+        expect(logged).toContain(code)
       }
     })
   })

@@ -121,16 +121,16 @@ describe('a run that the caller waits for', () => {
 
   it('has a summary of whole characters, up to the maximum length', async () => {
     const long = (length: number) => '😀'.repeat(length)
-    const told = async (message: string) => {
+    const lengthsOf = async (message: string) => {
       model.script({ tokens: [long(201)] })
       const { chatId } = await run({ message })
       const { body } = await request(server, 'GET', `/api/v1/executions?chatId=${chatId}`, { token: ann.token })
       const { chat } = (await request(server, 'GET', `/api/v1/chats/${chatId}`, { token: ann.token })).body
       return { title: chat.title, lastMessage: chat.lastMessage, message: body.executions[0].message }
     }
-    expect(await told(long(80))).toEqual({ title: long(80), lastMessage: long(200), message: long(80) })
-    expect(await told(long(201))).toEqual({ title: long(80), lastMessage: long(200), message: long(200) })
-    expect(await told(`x${long(300)}`)).toMatchObject({ title: `x${long(79)}`, message: `x${long(199)}` })
+    expect(await lengthsOf(long(80))).toEqual({ title: long(80), lastMessage: long(200), message: long(80) })
+    expect(await lengthsOf(long(201))).toEqual({ title: long(80), lastMessage: long(200), message: long(200) })
+    expect(await lengthsOf(`x${long(300)}`)).toMatchObject({ title: `x${long(79)}`, message: `x${long(199)}` })
   })
 
   it('fails if the model returns no text at all', async () => {
@@ -245,16 +245,16 @@ describe('a tool call of an agent', () => {
 
 describe('a conversation', () => {
   it.each(onEachApi([['sessionId'], ['chatId'], ['both']]))('%s: continues by its %s, in order', async (api, by) => {
-    const said = async (message: string, answer: string, more: Fields = {}) => {
+    const turn = async (message: string, answer: string, more: Fields = {}) => {
       model.script({ tokens: answer })
       const { body } = await apis[api](server, 'agents.execute', { id: agent, message, ...more }, ann)
       expect(body.result).toBe(answer)
       return body
     }
-    const { chatId, sessionId } = await said('One?', 'First.')
+    const { chatId, sessionId } = await turn('One?', 'First.')
     const more = { ...(by !== 'sessionId' && { chatId }), ...(by !== 'chatId' && { sessionId }) }
-    expect(await said('Two?', 'Second.', more)).toMatchObject({ chatId, sessionId })
-    expect(await said('Three?', 'Third.', more)).toMatchObject({ chatId, sessionId })
+    expect(await turn('Two?', 'Second.', more)).toMatchObject({ chatId, sessionId })
+    expect(await turn('Three?', 'Third.', more)).toMatchObject({ chatId, sessionId })
     const history = ['user: One?', 'assistant: First.', 'user: Two?', 'assistant: Second.']
     expect(asked()).toEqual(['system: You are Ada.', ...history, 'user: Three?'])
   })

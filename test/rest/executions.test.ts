@@ -99,9 +99,9 @@ describe('while a session is busy', () => {
       ['Two?', 'cancelled'],
       ['One?', 'cancelled'],
     ])
-    const said = model.requests.at(-1)?.body.messages.map(({ content }) => content)
+    const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
     // An unanswered question stands in one turn with the next question.
-    expect(said).toEqual(['You are Ada.', 'One?\n\nStop. Three?'])
+    expect(contents).toEqual(['You are Ada.', 'One?\n\nStop. Three?'])
   })
 
   it.each(APIS)('%s: onBusy: interrupt is refused if the caller may not cancel something', async (api) => {
@@ -178,8 +178,8 @@ describe('POST /executions/{id}/cancel', () => {
     first.release()
     await expect.poll(async () => (await get(first.executionId)).status).toBe('completed')
     await execute({ message: 'Two?', sessionId })
-    const said = model.requests.at(-1)?.body.messages.map(({ content }) => content)
-    expect(said).toEqual(['You are Ada.', 'One?', 'Done.', 'Two?'])
+    const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
+    expect(contents).toEqual(['You are Ada.', 'One?', 'Done.', 'Two?'])
   })
 
   it('lets the next one start after the running one', async () => {
@@ -660,7 +660,7 @@ describe("a run of another organization's agent", () => {
         for (const procedure of ['get', 'tree', 'logs']) await ask(`executions.${procedure}`, { id: row.id })
         await ask('executions.events', { executionId: row.id })
       }
-      expect(JSON.stringify(answers.map(({ body: said }) => said))).not.toContain(SECRET)
+      expect(JSON.stringify(answers.map(({ body: answer }) => answer))).not.toContain(SECRET)
 
       expect((await apis[api](server, 'executions.list', { agentId: id }, eve)).body.executions).toEqual([])
       expect(await sight(api, eve, executionId)).toBe('404,not listed')

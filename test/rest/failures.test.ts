@@ -71,7 +71,7 @@ describe('a run that fails', () => {
   ]
 
   it.each(onEachApi(causes))('%s: gives a 500 with the reason if the model gives %s', async (...row) => {
-    const [api, , reply, error, said] = row
+    const [api, , reply, error, output] = row
     const before = model.requests.length
     model.script(reply)
     expectError(await apis[api](server, 'agents.execute', { id: agent, message: 'Hi' }), 500, 'Chat execution failed')
@@ -92,7 +92,7 @@ describe('a run that fails', () => {
     const next = await execute(server, agent, { sessionId: execution.sessionId, message: 'Again' })
     expect(next.body).toMatchObject({ status: 'completed' })
     const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
-    if (said) expect(contents).toEqual(['You are Ada.', 'Hi', said, 'Again'])
+    if (output) expect(contents).toEqual(['You are Ada.', 'Hi', output, 'Again'])
     // Without an answer between them, two user messages form one turn.
     else expect(contents?.slice(1).join('\n\n')).toMatch(/^Hi\n\n[\s\S]*Again$/)
   })

@@ -125,15 +125,15 @@ describe('the content of a file', () => {
     ['half a character', 'base64', bytes(0xf0, 0x9f), 'base64'],
     ['NUL, which no request may hold', 'base64', bytes(97, 0, 98), 'base64'],
     ['all 256 bytes', 'base64', bytes(...Array.from({ length: 256 }, (_, i) => i)), 'base64'],
-  ])('is stored to the byte, and returned as text if it is text: %s', async (_, encoding, said, told) => {
+  ])('is stored to the byte, and returned as text if it is text: %s', async (_, encoding, content, expected) => {
     const id = await space()
-    const raw = Buffer.from(said, encoding as BufferEncoding)
+    const raw = Buffer.from(content, encoding as BufferEncoding)
     for (const api of APIS) {
-      const put = await on(api, 'files.write', { id, path: 'a', content: said, encoding })
+      const put = await on(api, 'files.write', { id, path: 'a', content, encoding })
       const got = await on(api, 'files.get', { id, path: 'a' })
       expect(put.body).toEqual(got.body)
-      expect(got.body).toMatchObject({ encoding: told, size: raw.length })
-      expect(Buffer.from(got.body.content, told as BufferEncoding)).toEqual(raw)
+      expect(got.body).toMatchObject({ encoding: expected, size: raw.length })
+      expect(Buffer.from(got.body.content, expected as BufferEncoding)).toEqual(raw)
     }
   })
 
@@ -161,7 +161,7 @@ describe('the content of a file', () => {
 
   it('may be 1 MiB, in base64 or fully escaped, and no byte more', async () => {
     const id = await space()
-    const put = (said: Fields) => request(server, 'PUT', content(id, 'a'), { token: ann.token, body: said })
+    const put = (body: Fields) => request(server, 'PUT', content(id, 'a'), { token: ann.token, body })
     const full = Buffer.alloc(MIB, 0xff)
     expect((await put({ content: full.toString('base64'), encoding: 'base64' })).body).toMatchObject({ size: MIB })
     const { body } = await call('files.get', { id, path: 'a' })
@@ -395,7 +395,7 @@ describe('the limits of a space', () => {
 
   it.each(APIS)('%s: allow 2,000 files, and replacing one beyond that', async (api) => {
     const id = await space()
-    const put = (path: string, said = 'x') => on(api, 'files.write', { id, path, content: said })
+    const put = (path: string, text = 'x') => on(api, 'files.write', { id, path, content: text })
     await set(id, { fileCount: 1999 })
     expect((await put('last')).status).toBe(200)
     expectError(await put('more'), 400, 'Too many files. At most 2000 in a space')
@@ -423,12 +423,12 @@ describe('the limits of a space', () => {
     const [byCount, byBytes] = [await space(), await space()]
     await set(byCount, { fileCount: 1997 })
     await set(byBytes, { fileBytes: FULL - 30 })
-    for (const [id, said] of [
+    for (const [id, text] of [
       [byCount, 'x'],
       [byBytes, 'x'.repeat(10)],
     ] as const) {
       const answers = await Promise.all(
-        Array.from({ length: 8 }, (_, i) => call('files.write', { id, path: `${i}`, content: said })),
+        Array.from({ length: 8 }, (_, i) => call('files.write', { id, path: `${i}`, content: text })),
       )
       expect(answers.map(({ status }) => status).sort()).toEqual([200, 200, 200, 400, 400, 400, 400, 400])
       expect(await paths(id)).toHaveLength(3)

@@ -311,8 +311,8 @@ async function send(
   { method, path: template }: Operation,
   { path, query, headers, body, raw, isBrowsers }: Request,
 ): Promise<void> {
-  const said = new URLSearchParams(query).toString()
-  const address = `${path}${said && `?${said}`}`
+  const search = new URLSearchParams(query).toString()
+  const address = `${path}${search && `?${search}`}`
   const text = raw ?? (body === undefined ? undefined : JSON.stringify(body))
   const sends = method !== 'GET' && text !== undefined
   const given = new Headers({

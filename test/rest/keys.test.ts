@@ -67,8 +67,8 @@ describe('POST /keys', () => {
     expect(body.token).toMatch(/^mst_[0-9A-Za-z]{36}$/)
     expect(Date.parse(body.key.createdAt)).toBeGreaterThanOrEqual(before.getTime())
     expect((await useToken(body)).status).toBe(200)
-    const [shown] = await list(ann)
-    expect(shown).toEqual({ ...body.key, lastUsedAt: expect.any(String) })
+    const [listed] = await list(ann)
+    expect(listed).toEqual({ ...body.key, lastUsedAt: expect.any(String) })
     const { db } = server.service.deps
     const stored = JSON.stringify([await db.token.findMany(), await db.auditEvent.findMany()])
     expect(stored).not.toContain(body.token.slice(8))
@@ -195,10 +195,10 @@ describe('GET /keys', () => {
     await server.member()
     const names = ['a', 'b', 'c']
     for (const name of names) await created(ann, { name })
-    const shown = async (query: string) =>
+    const page = async (query: string) =>
       (await request(server, 'GET', `/api/v1/keys${query}`, { token: ann.token })).body
-    const first = await shown('?limit=3')
-    const second = await shown(`?limit=3&cursor=${first.nextCursor}`)
+    const first = await page('?limit=3')
+    const second = await page(`?limit=3&cursor=${first.nextCursor}`)
     expect([...first.keys, ...second.keys].map(({ name }: { name: string }) => name)).toEqual(['c', 'b', 'a', 'test'])
     expect(second.nextCursor).toBeNull()
     expect(await list(elsewhere)).toHaveLength(1)

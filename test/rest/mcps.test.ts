@@ -529,9 +529,9 @@ describe('MCP servers over GraphQL', () => {
     }
     const made = await run(`mutation ($input: CreateMcpInput!) { createMcp(input: $input) { ${fields} } }`, { input })
     const { id } = made.data.createMcp
-    const { credentials, ...shown } = input
+    const { credentials, ...visible } = input
     expect(made.data.createMcp).toMatchObject({
-      ...shown,
+      ...visible,
       transport: 'streamable-http',
       credentialsSet: ['KEY', 'OTHER'],
     })

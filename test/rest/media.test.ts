@@ -599,11 +599,11 @@ describe('attachments of a message', () => {
       .body.id
   const execute = (agentId: string, body: object, { token } = ann) =>
     request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { token, body })
-  const shown = (bytes: Buffer, type: string) => ({
+  const picture = (bytes: Buffer, type: string) => ({
     type: 'image_url',
     image_url: { url: `data:${type};base64,${bytes.toString('base64')}` },
   })
-  const said = (text: string) => ({ type: 'text', text })
+  const textPart = (text: string) => ({ type: 'text', text })
   const lastPrompt = () => model.requests.at(-1)?.body.messages.map(({ content }) => content)
 
   it('reach the model in their order: images whole, other files by name', async () => {
@@ -615,10 +615,10 @@ describe('attachments of a message', () => {
     expect(lastPrompt()).toEqual([
       'S',
       [
-        said('What is it?'),
-        shown(PNG, 'image/png'),
-        said('[Attached file: b.pdf (application/pdf), which this model does not support]'),
-        shown(GIF, 'image/gif'),
+        textPart('What is it?'),
+        picture(PNG, 'image/png'),
+        textPart('[Attached file: b.pdf (application/pdf), which this model does not support]'),
+        picture(GIF, 'image/gif'),
       ],
     ])
     const { execution } = (await call('GET', `/executions/${body.executionId}`)).body
@@ -635,13 +635,13 @@ describe('attachments of a message', () => {
     const answer = typeof reply === 'object' && typeof reply.tokens === 'string' ? reply.tokens : ''
     expect(lastPrompt()).toEqual([
       'S',
-      [said('One'), shown(PNG, 'image/png')],
+      [textPart('One'), picture(PNG, 'image/png')],
       answer,
-      [said('Two'), shown(GIF, 'image/gif')],
+      [textPart('Two'), picture(GIF, 'image/gif')],
     ])
     await call('DELETE', `/media/${png.id}`)
     expect((await execute(agentId, { message: 'Three', sessionId })).status).toBe(200)
-    expect(lastPrompt()).toEqual(['S', 'One', answer, [said('Two'), shown(GIF, 'image/gif')], answer, 'Three'])
+    expect(lastPrompt()).toEqual(['S', 'One', answer, [textPart('Two'), picture(GIF, 'image/gif')], answer, 'Three'])
   })
 
   it('are sent as far as they fit, the latest first', async () => {

@@ -488,18 +488,18 @@ describe('PATCH /missions/{id}', () => {
 
   it('that runs it uses its new fields', async () => {
     const { id } = await create()
-    const said = { title: 'New', goal: 'Look closer', agentId: await createAgent(), spaceId: await createSpace() }
+    const changes = { title: 'New', goal: 'Look closer', agentId: await createAgent(), spaceId: await createSpace() }
     const schedule = { type: 'cron', value: '0 9 * * *' }
     const letGo = hold()
-    const mission = await patched(id, { ...said, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
-    expect(mission).toMatchObject({ ...said, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
-    const { goal: message, agentId, spaceId } = said
+    const mission = await patched(id, { ...changes, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
+    expect(mission).toMatchObject({ ...changes, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
+    const { goal: message, agentId, spaceId } = changes
     const [run] = (await runsOf(id)).runs
     expect(run).toMatchObject({ message, agentId, spaceId })
     expect((await ok(call('GET', `/chats/${run.chatId}`))).chat).toMatchObject({ title: 'New', missionTitle: 'New' })
     letGo()
     await idle()
-    expect(await get(id)).toMatchObject({ ...said, status: 'pending', schedule: { ...schedule, runCount: 1 } })
+    expect(await get(id)).toMatchObject({ ...changes, status: 'pending', schedule: { ...schedule, runCount: 1 } })
   })
 
   describe('that would run it, and is refused, changes nothing', () => {
@@ -1087,8 +1087,8 @@ describe('access to a mission', () => {
 
     it('by hand and by the clock, whoever starts it', async () => {
       const { few, agentId, madeBy } = await setUp()
-      const { id, ...shown } = await create({ agentId, schedule }, few)
-      expect(Object.keys(shown)).not.toContain('scopes')
+      const { id, ...visible } = await create({ agentId, schedule }, few)
+      expect(Object.keys(visible)).not.toContain('scopes')
       expect(await madeBy(() => run(id, admin))).toBe(0)
       expect(await madeBy(() => patched(id, { status: 'running' }, admin))).toBe(0)
       expect(await madeBy(fire)).toBe(0)

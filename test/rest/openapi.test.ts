@@ -146,7 +146,7 @@ describe('the document', () => {
       ({ method, path }) =>
         /POST|PUT|PATCH/.test(method) && !['/api/v1/media', '/api/files/upload', ...DOORS].includes(path),
     )
-    const said = withBody.map(({ method, path, parameters = [] }) => {
+    const examples = withBody.map(({ method, path, parameters = [] }) => {
       const named = (parameters as (oas31.ParameterObject | oas31.ReferenceObject)[]).map((parameter) =>
         '$ref' in parameter ? COMPONENTS.parameters[parameter.$ref.split('/').at(-1) as 'onDisconnect'] : parameter,
       )
@@ -154,7 +154,7 @@ describe('the document', () => {
       expect([path, findRoute(method, path)?.route.inQuery]).toEqual([path, new Set(inQuery)])
       return inQuery
     })
-    expect(new Set(said.flat())).toEqual(new Set(['check', 'content', 'onDisconnect', 'path']))
+    expect(new Set(examples.flat())).toEqual(new Set(['check', 'content', 'onDisconnect', 'path']))
   })
 
   it('preserves descriptions of optional query fields', () => {

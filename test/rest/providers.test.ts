@@ -119,7 +119,7 @@ describe('a provider of an organization', () => {
   it('is set, listed and deleted over GraphQL and tRPC as over REST', async () => {
     const orgId = owner.organizationId
     const given = { orgId, name: 'compatible:apis', apiKey: SECRET, baseUrl: `${model.baseUrl}/apis` }
-    const shown = { name: 'compatible:apis', baseUrl: given.baseUrl, source: 'organization', status: 'unchecked' }
+    const expected = { name: 'compatible:apis', baseUrl: given.baseUrl, source: 'organization', status: 'unchecked' }
     const fields = '{ name baseUrl source status }'
     const set = await graphql(
       server,
@@ -129,11 +129,11 @@ describe('a provider of an organization', () => {
       { ...given, headers: [{ name: 'X-Team', value: 'a' }] },
       owner,
     )
-    expect([set.message, set.data?.setProvider]).toEqual([undefined, shown])
+    expect([set.message, set.data?.setProvider]).toEqual([undefined, expected])
     const listed = await graphql(server, `query ($orgId: ID!) { providers(orgId: $orgId) ${fields} }`, given, member)
-    expect(listed.data?.providers).toContainEqual(shown)
+    expect(listed.data?.providers).toContainEqual(expected)
     expect((await apis.tRPC(server, 'providers.list', { orgId }, member)).body.providers).toContainEqual(
-      expect.objectContaining(shown),
+      expect.objectContaining(expected),
     )
     await run(member, 'apis/m')
     expect(model.requests.at(-1)?.headers['x-team']).toBe('a')

@@ -260,10 +260,10 @@ describe('a secret value', () => {
     await using own = await startServer({ LOG_LEVEL: 'trace' })
     const { db } = own.service.deps
     const space = await db.space.findFirstOrThrow()
-    const said: unknown[] = []
+    const answers: unknown[] = []
     const send = async (method: string, path: string, body?: unknown, headers = {}) => {
       const answer = await request(own, method, path, { headers, ...(body !== undefined && { body }) })
-      said.push(answer.body)
+      answers.push(answer.body)
       return answer
     }
     const secrets = { CANARY, OTHER: `x${CANARY}x` }
@@ -283,9 +283,9 @@ describe('a secret value', () => {
     }
     await send('POST', `/api/spaces/${space.id}/environment`, { environmentVariables: secrets })
     for (const api of APIS) {
-      said.push((await apis[api](own, 'secrets.set', { id: space.id, secrets })).body)
-      said.push((await apis[api](own, 'secrets.set', { id: space.id, secrets: { x: CANARY } })).body)
-      said.push((await apis[api](own, 'secrets.list', { id: space.id })).body)
+      answers.push((await apis[api](own, 'secrets.set', { id: space.id, secrets })).body)
+      answers.push((await apis[api](own, 'secrets.set', { id: space.id, secrets: { x: CANARY } })).body)
+      answers.push((await apis[api](own, 'secrets.list', { id: space.id })).body)
     }
     const query = 'mutation ($id: ID!, $secrets: [SecretInput!]!) { setSpaceSecrets(id: $id, secrets: $secrets) }'
     const mutate = (secrets: unknown) => send('POST', '/graphql', { query, variables: { id: space.id, secrets } })
@@ -302,7 +302,7 @@ describe('a secret value', () => {
     const agent = await send('POST', '/api/v1/agents', { name: 'A', systemPrompt: 'x' })
     const run = await send('POST', `/api/v1/agents/${agent.body.id}/execute`, { message: 'Hi' })
     await send('GET', `/api/v1/executions/${run.body.executionId}/logs`)
-    expect(said.length).toBeGreaterThan(25)
+    expect(answers.length).toBeGreaterThan(25)
     expect(await db.secret.count()).toBe(4)
     expect((await runAdmin(['backup', join(own.folder, 'backup.db')], { DATA_DIR: own.folder })).code).toBe(0)
 
@@ -319,7 +319,7 @@ describe('a secret value', () => {
     ]) {
       for (const [name, bytes] of files) expect([name, bytes.includes(form)]).toEqual([name, false])
       expect(own.logs.find((line) => line.includes(form))).toBeUndefined()
-      expect(JSON.stringify(said)).not.toContain(form)
+      expect(JSON.stringify(answers)).not.toContain(form)
     }
     // Proves that the search finds a value.
     expect(files.some(([name, bytes]) => name.startsWith('muster.db') && bytes.includes('OTHER'))).toBe(true)

@@ -30,8 +30,8 @@ const withoutPrompt = ({ prompt, ...skill }: Fields): Fields => skill
 const newName = () => `skill-${++made}`
 
 async function create(fields: Fields = {}, who: Who = 'ann') {
-  const said = { name: newName(), description: 'What for.', prompt: '# How', ...fields }
-  return (await ok(call('skills.create', said, who))).skill
+  const input = { name: newName(), description: 'What for.', prompt: '# How', ...fields }
+  return (await ok(call('skills.create', input, who))).skill
 }
 const get = async (id: string, who: Who = 'ann') => (await call('skills.get', { id }, who)).body.skill
 const audited = async (target: string) =>
@@ -39,7 +39,7 @@ const audited = async (target: string) =>
     ({ action, actor }) => `${action} ${actor}`,
   )
 
-const TOLD = {
+const ALL_FIELDS = {
   displayName: 'Release notes!',
   description: 'Writes them.',
   prompt: '# Notes\n\nBe brief.',
@@ -81,8 +81,8 @@ describe('POST /skills', () => {
 
   it('stores its fields, and ignores read-only ones', async () => {
     const theirs = { id: 'x', ownerId: 'x', organizationId: 'x', version: 7, source: 'core', createdAt: 'x' }
-    const skill = await create({ ...TOLD, ...theirs })
-    expect(skill).toMatchObject({ ...TOLD, ownerId: people.ann.userId, version: 1, source: 'organization' })
+    const skill = await create({ ...ALL_FIELDS, ...theirs })
+    expect(skill).toMatchObject({ ...ALL_FIELDS, ownerId: people.ann.userId, version: 1, source: 'organization' })
     expect(await get(skill.id)).toEqual(skill)
     expect(await create({ builtInTools: null, requiredMCPs: null })).toMatchObject({
       builtInTools: [],
@@ -92,20 +92,20 @@ describe('POST /skills', () => {
 
   it.each(APIS)('%s: refuses a name that is used in the organization, also by a private skill', async (api) => {
     const { name } = await create({ visibility: 'private' })
-    const said = { name, description: 'd', prompt: 'p' }
+    const fields = { name, description: 'd', prompt: 'p' }
     for (const who of ['ann', 'ben'] as const) {
-      expectError(await on(api, 'skills.create', said, who), 409, 'Skill name already exists')
+      expectError(await on(api, 'skills.create', fields, who), 409, 'Skill name already exists')
     }
     const other = await create({}, 'ben')
     const answer = await on(api, 'skills.update', { id: other.id, name }, 'ben')
     expectError(answer, 409, 'Skill name already exists')
     expect(await get(other.id)).toEqual(other)
-    expect((await on(api, 'skills.create', said, 'eve')).status).toBe(200)
+    expect((await on(api, 'skills.create', fields, 'eve')).status).toBe(200)
   })
 
   it('makes one of two concurrent skills with the same name', async () => {
-    const said = { name: newName(), description: 'd', prompt: 'p' }
-    const answers = await Promise.all([1, 2, 3, 4].map(() => call('skills.create', said)))
+    const fields = { name: newName(), description: 'd', prompt: 'p' }
+    const answers = await Promise.all([1, 2, 3, 4].map(() => call('skills.create', fields)))
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 409, 409, 409])
   })
 
@@ -168,7 +168,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
 describe('PATCH /skills/{id}', () => {
   it.each(APIS)('%s: changes the given fields, leaves the rest, and increases the version', async (api) => {
     let expected = await create()
-    for (const [field, value] of Object.entries({ ...TOLD, name: newName() })) {
+    for (const [field, value] of Object.entries({ ...ALL_FIELDS, name: newName() })) {
       now += 1000
       expected = { ...expected, [field]: value, version: expected.version + 1, updatedAt: new Date(now).toISOString() }
       const { body } = await on(api, 'skills.update', { id: expected.id, [field]: value, unknown: 1, version: 99 })
@@ -184,10 +184,15 @@ describe('PATCH /skills/{id}', () => {
   it.each(APIS)('%s: resets an optional field with null', async (api) => {
     const nothing = { displayName: null, category: null, builtInTools: null, requiredMCPs: null }
     const expected = { displayName: expect.stringMatching(/^Skill-\d+ B$/), category: 'other', builtInTools: [] }
-    const { id } = await create(TOLD)
+    const { id } = await create(ALL_FIELDS)
     const name = `${newName()}-b`
     const changed = await on(api, 'skills.update', { id, name, ...nothing })
-    expect(changed.body.skill).toMatchObject({ name, ...expected, requiredMCPs: [], description: TOLD.description })
+    expect(changed.body.skill).toMatchObject({
+      name,
+      ...expected,
+      requiredMCPs: [],
+      description: ALL_FIELDS.description,
+    })
     await on(api, 'skills.update', { id, displayName: 'Told' })
     const again = await on(api, 'skills.update', { id, displayName: null })
     expect(again.body.skill).toMatchObject({ ...expected, version: 4 })
@@ -195,10 +200,10 @@ describe('PATCH /skills/{id}', () => {
   })
 
   it('without a change makes no version', async () => {
-    const skill = await create(TOLD)
+    const skill = await create(ALL_FIELDS)
     now += 1000
-    for (const said of [{}, TOLD, { name: skill.name }]) {
-      expect((await call('skills.update', { id: skill.id, ...said })).body.skill).toEqual(skill)
+    for (const changes of [{}, ALL_FIELDS, { name: skill.name }]) {
+      expect((await call('skills.update', { id: skill.id, ...changes })).body.skill).toEqual(skill)
     }
     expect(await audited(skill.id)).toHaveLength(1)
   })
@@ -390,8 +395,8 @@ describe('the skills that come with the service', () => {
   it.each(CORE_SKILLS.map((skill) => [skill.name, skill] as const))(
     'include %s, which passes the checks of user skills',
     async (_, skill) => {
-      const { id: __, visibility: ___, ...said } = skill
-      const { prompt, displayName, builtInTools } = await create({ ...said, visibility: 'private' })
+      const { id: __, visibility: ___, ...fields } = skill
+      const { prompt, displayName, builtInTools } = await create({ ...fields, visibility: 'private' })
       expect({ prompt, displayName, builtInTools }).toEqual({ prompt: skill.prompt, displayName, builtInTools })
       const lines = prompt.trimEnd().split('\n')
       expect(lines.length).toBeGreaterThanOrEqual(30)
@@ -430,7 +435,7 @@ describe('skills over GraphQL', () => {
     graphql(server, query, variables, { token: people[who].token })
 
   it('are read and written as over REST', async () => {
-    const input = { name: newName(), ...TOLD }
+    const input = { name: newName(), ...ALL_FIELDS }
     const created = await ask(`mutation ($input: CreateSkillInput!) { createSkill(input: $input) { ${FIELDS} } }`, {
       input,
     })

@@ -79,10 +79,10 @@ describe('POST /spaces', () => {
   })
 
   it('stores its fields, treats null as absent, and ignores read-only fields', async () => {
-    const told = { name: ' Lab ', description: 'Where we try', instructions: 'Be brief.', visibility: 'private' }
+    const fields = { name: ' Lab ', description: 'Where we try', instructions: 'Be brief.', visibility: 'private' }
     const theirs = { id: 'x', ownerId: 'x', organizationId: 'x', isDefault: true, fileCount: 5, archivedAt: now }
-    const space = await create({ ...told, ...theirs })
-    expect(await get(space.id)).toEqual({ ...space, ...EMPTY, ...told, ownerId: people.ann.userId })
+    const space = await create({ ...fields, ...theirs })
+    expect(await get(space.id)).toEqual({ ...space, ...EMPTY, ...fields, ownerId: people.ann.userId })
     expect(await create({ description: null, instructions: null, addAgents: null })).toMatchObject(EMPTY)
   })
 
@@ -167,8 +167,8 @@ describe('GET /spaces', () => {
 
 describe('PATCH /spaces/{id}', () => {
   it.each(APIS)('%s: changes the given fields and leaves the rest', async (api) => {
-    const told = { description: 'd', instructions: 'i', visibility: 'public' }
-    const before = await create(told)
+    const update = { description: 'd', instructions: 'i', visibility: 'public' }
+    const before = await create(update)
     now += 1000
     let expected = { ...before, updatedAt: new Date(now).toISOString() }
     const changes = { description: 'e', instructions: 'j', visibility: 'private', name: 'n' }
@@ -240,8 +240,8 @@ describe('DELETE /spaces/{id}', () => {
     const { id } = await create()
     const agentId = await agent()
     await call('files.write', { id, path: 'a.md', content: 'a' })
-    const said = { id: agentId, message: 'Hi', spaceId: id }
-    const { executionId, chatId, sessionId } = (await call('agents.execute', said)).body
+    const run = { id: agentId, message: 'Hi', spaceId: id }
+    const { executionId, chatId, sessionId } = (await call('agents.execute', run)).body
     const { body } = await on(api, 'spaces.delete', { id })
     expect(body).toEqual({ success: true, message: 'Space deleted successfully' })
 
@@ -254,7 +254,7 @@ describe('DELETE /spaces/{id}', () => {
     for (const procedure of ['chats.get', 'chats.messages', 'chats.update', 'chats.delete']) {
       expectError(await on(api, procedure, { id: chatId }), 404, 'Chat not found')
     }
-    expectError(await on(api, 'agents.execute', said), 404, 'Space not found')
+    expectError(await on(api, 'agents.execute', run), 404, 'Space not found')
     expectError(await on(api, 'chats.create', { spaceId: id }), 404, 'Space not found')
     expectError(await on(api, 'agents.execute', { id: agentId, message: 'Hi', chatId }), 404, 'Chat not found')
     expectError(await on(api, 'agents.execute', { id: agentId, message: 'Hi', sessionId }), 404, 'Session not found')
@@ -429,8 +429,8 @@ describe('a foreign id looks like one that never existed', () => {
       const runnable = await agent({}, who)
       const answers: unknown[] = []
       for (const id of [newId(), ...ids]) {
-        const said = body && JSON.stringify(body).replace('{id}', id)
-        const init = toFetch({ ...server, token: people[who].token }, method, { body: said })
+        const json = body && JSON.stringify(body).replace('{id}', id)
+        const init = toFetch({ ...server, token: people[who].token }, method, { body: json })
         const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
         const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
         const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
@@ -455,8 +455,8 @@ describe('a foreign id looks like one that never existed', () => {
 
 it.skipIf(onPostgres)('a list of 10 spaces takes as many statements as one of 100', async () => {
   const agentId = await agent()
-  const said = { name: 'of-spaces', description: 'd', prompt: 'p' }
-  const addSkills = ['core-code-review', (await call('skills.create', said)).body.id]
+  const skill = { name: 'of-spaces', description: 'd', prompt: 'p' }
+  const addSkills = ['core-code-review', (await call('skills.create', skill)).body.id]
   const addMcps = [(await call('mcps.create', { name: 'M', url: 'https://mcp.example.com' })).body.id]
   const { db } = server.service.deps
   const counts: number[] = []

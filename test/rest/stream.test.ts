@@ -62,9 +62,9 @@ function gated(tokens: string[], more: Reply = {}) {
 }
 
 /** Sends a request on its own connection. Returns all received bytes. */
-async function talk(said: string): Promise<string> {
+async function talk(message: string): Promise<string> {
   const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
-  socket.write(said)
+  socket.write(message)
   return textOf(socket)
 }
 
@@ -99,13 +99,13 @@ describe('the stream of a run', () => {
     const stream = await execute()
     const all = await stream.rest()
     const { executionId, chatId, sessionId } = all[0]!.data
-    const said = JSON.stringify(tokens.join(''))
+    const json = JSON.stringify(tokens.join(''))
     const expected: [event: string, data: string][] = [
       ['meta', `{"type":"meta","executionId":"${executionId}","chatId":"${chatId}","sessionId":"${sessionId}"}`],
       ...tokens.map((token): [string, string] => ['message', delta(token)]),
       [
         'message',
-        `{"type":"message","messageType":"assistant","step":1,"text":${said},"content":[{"type":"text","text":${said}}]}`,
+        `{"type":"message","messageType":"assistant","step":1,"text":${json},"content":[{"type":"text","text":${json}}]}`,
       ],
       [
         'result',
@@ -409,7 +409,7 @@ describe('a client that reconnects', () => {
     const reply = gated(tokens)
     const stream = await execute()
     const { executionId } = (await stream.next())!.data
-    for (let shown = 0; shown < 3; shown++) reply.open(shown)
+    for (let part = 0; part < 3; part++) reply.open(part)
     await take(stream, 3)
     const first = await events(executionId)
     const seen = await take(first, 4)

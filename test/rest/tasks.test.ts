@@ -810,11 +810,11 @@ describe('POST /tasks/{id}/execute', () => {
 
     it('a change of any other field stays', async () => {
       const { id, executionId, finish } = await running()
-      const said = { title: 'Other', description: 'D', priority: 'low', assignedTo: ben.userId }
-      await patched(id, said)
+      const changes = { title: 'Other', description: 'D', priority: 'low', assignedTo: ben.userId }
+      await patched(id, changes)
       finish()
       await ended(executionId)
-      expect(await get(id)).toMatchObject({ ...said, status: 'completed', result: 'Half done.' })
+      expect(await get(id)).toMatchObject({ ...changes, status: 'completed', result: 'Half done.' })
     })
 
     it('a task that returns to pending has its run cancelled before another starts', async () => {
@@ -1004,8 +1004,8 @@ describe('access to a task', () => {
       )
       for (const answer of answers) expectError(answer, 404, 'Task not found')
       const bytes = answers.map(({ body: { requestId, ...body }, headers }) => {
-        const told = [...headers].filter(([name]) => name !== 'x-request-id' && name !== 'date')
-        return JSON.stringify([body, told])
+        const seen = [...headers].filter(([name]) => name !== 'x-request-id' && name !== 'date')
+        return JSON.stringify([body, seen])
       })
       expect(new Set(bytes).size).toBe(1)
       expect(await get(foreign.id, eve)).toEqual(foreign)
@@ -1038,9 +1038,9 @@ it('every change leaves an audit event with its author, action and target', asyn
   await ok(call('POST', `/tasks/${id}/execute`))
   await ok(call('DELETE', `/tasks/${id}`))
   const events = await server.service.deps.db.auditEvent.findMany({ where: { target: id } })
-  const said = events.map(({ action, actor }) => `${action} by ${actor === ann.userId ? 'ann' : 'ben'}`)
+  const actions = events.map(({ action, actor }) => `${action} by ${actor === ann.userId ? 'ann' : 'ben'}`)
   const expected = ['claim by ben', 'create by ann', 'delete by ann', 'execute by ann', 'update by ben']
-  expect(said.toSorted()).toEqual(expected.map((event) => `task.${event}`))
+  expect(actions.toSorted()).toEqual(expected.map((event) => `task.${event}`))
   expect(events.every(({ organizationId }) => organizationId === ann.organizationId)).toBe(true)
 })
 
@@ -1096,7 +1096,7 @@ it('no task stays in progress after its process was killed', async () => {
   for (const [index, status] of ['pending', 'completed'].entries()) {
     await expect.poll(async () => (await get(tasks[index]!)).status, { timeout: 60_000 }).toBe(status)
   }
-  const [shown, again] = await Promise.all(tasks.map(get))
-  expect(shown).toMatchObject({ result: null, completedAt: null })
+  const [first, again] = await Promise.all(tasks.map(get))
+  expect(first).toMatchObject({ result: null, completedAt: null })
   expect(again).toMatchObject({ result: 'A reply of the test model.', completedAt: expect.any(String) })
 }, 120_000)

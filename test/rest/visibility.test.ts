@@ -20,8 +20,8 @@ const call = (api: Api, who: Who, procedure: string, input: Record<string, unkno
 /** The agent's own name is in its tag, its role and its description, which searches cover. */
 async function create(api: Api, visibility: string): Promise<{ id: string; mark: string }> {
   const mark = `mark${newId()}`
-  const said = { name: mark, role: mark, description: mark, tags: [mark], systemPrompt: 'x', visibility }
-  return { id: (await call(api, 'creator', 'agents.create', said)).body.id, mark }
+  const fields = { name: mark, role: mark, description: mark, tags: [mark], systemPrompt: 'x', visibility }
+  return { id: (await call(api, 'creator', 'agents.create', fields)).body.id, mark }
 }
 
 const SEEN = '✓'
@@ -107,8 +107,8 @@ describe('who may do what with an agent', () => {
 
 it.each(APIS)('%s: a public list shows cards without a prompt to every caller', async (api) => {
   const secret = `prompt-${newId()}`
-  const said = { name: 'A', systemPrompt: secret, visibility: 'public', initialGreeting: secret, model: secret }
-  const { id } = (await call(api, 'creator', 'agents.create', said)).body
+  const fields = { name: 'A', systemPrompt: secret, visibility: 'public', initialGreeting: secret, model: secret }
+  const { id } = (await call(api, 'creator', 'agents.create', fields)).body
   for (const who of Object.keys(people) as Who[]) {
     const answers = [await call(api, who, 'agents.listPublic'), await call(api, who, 'agents.getPublic', { id })]
     expect(JSON.stringify(answers.map(({ body }) => body))).not.toContain(secret)
@@ -137,8 +137,8 @@ describe('a foreign id looks like one that never existed', () => {
     await call('REST', 'creator', 'agents.delete', { id: archived.id })
     const answers: unknown[] = []
     for (const id of [newId(), ...ids, archived.id]) {
-      const said = body && JSON.stringify(body).replace('{id}', id)
-      const init = toFetch({ ...server, token: people.foreigner.token }, method, { body: said })
+      const json = body && JSON.stringify(body).replace('{id}', id)
+      const init = toFetch({ ...server, token: people.foreigner.token }, method, { body: json })
       const response = await fetch(server.url + path(id), init)
       const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
       const text = (await response.text()).replaceAll(id, '<id>').replace(/"requestId":"\w{22}"/, '"requestId"')

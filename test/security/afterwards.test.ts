@@ -36,9 +36,9 @@ type Call = { name: string; input: Input }
 function obey({ body: { messages, tools } }: ModelRequest) {
   const answers = messages.flatMap(({ role, content }) => (role === 'tool' ? [content] : []))
   if (answers.length) return { tokens: JSON.stringify(answers) }
-  const said = messages.at(-1)?.content
-  if (typeof said !== 'string' || !said.startsWith('[')) return { tokens: JSON.stringify({ messages, tools }) }
-  return { toolCalls: (JSON.parse(said) as Call[]).map((call, index) => ({ id: `call-${index}`, ...call })) }
+  const message = messages.at(-1)?.content
+  if (typeof message !== 'string' || !message.startsWith('[')) return { tokens: JSON.stringify({ messages, tools }) }
+  return { toolCalls: (JSON.parse(message) as Call[]).map((call, index) => ({ id: `call-${index}`, ...call })) }
 }
 beforeEach(() => {
   lab.model.fallback = obey
@@ -62,9 +62,9 @@ describe('a run', () => {
     const marks = { canary: 'open', visibility: who === 'outsider' ? 'public' : 'organization' } as const
     const id = await make.agent(marks, hanging)
     const spaceId = await make.space({ canary: 'open' }, { addAgents: [agent], addSkills: [skill] })
-    const said = who === 'outsider' ? { id } : { id, spaceId }
+    const input = who === 'outsider' ? { id } : { id, spaceId }
     expect(await run(victim, { id, spaceId })).toContain(CANARY)
-    expect(await run(others[who], said)).not.toContain(CANARY)
+    expect(await run(others[who], input)).not.toContain(CANARY)
   })
 
   test("learns nothing that another user's private agent said in the same chat", async () => {
@@ -95,8 +95,8 @@ describe('a run', () => {
       return id ? [{ ...field, id }] : []
     })
     const callWith = ({ name, field, required = [] }: (typeof fields)[number], value: string): Call => {
-      const said = required.map((key) => [key, key === 'id' ? own.task : 'an-example'])
-      return { name, input: { ...Object.fromEntries(said), [field]: value } }
+      const examples = required.map((key) => [key, key === 'id' ? own.task : 'an-example'])
+      return { name, input: { ...Object.fromEntries(examples), [field]: value } }
     }
     const nobodys = attacks.map(({ kind }) => neverWas(kind))
     const found = await answersOf(
@@ -244,10 +244,10 @@ describe('once an agent or a space is closed to a user', () => {
     })
     if (how === 'archived') await make.does('agents.delete', { id: agent })
     const { token } = others.outsider
-    const told: string[] = []
+    const traces: string[] = []
     const hear = (where: string, answer: object) => {
       const at = JSON.stringify(answer).indexOf(CANARY)
-      if (at >= 0) told.push(`${where}: ${JSON.stringify(answer).slice(at - 100, at + 20)}`)
+      if (at >= 0) traces.push(`${where}: ${JSON.stringify(answer).slice(at - 100, at + 20)}`)
     }
     for (const procedure of Object.keys(procedures).filter((name) => procedures[name]!._def.type !== 'mutation')) {
       const input = inputWith(procedure, null, undefined, { ...own, ...made, mission })
@@ -256,7 +256,7 @@ describe('once an agent or a space is closed to a user', () => {
         hear(`GraphQL ${procedure}`, await callRoot(lab.server, root, input, { token, depth: 3 }))
       }
     }
-    expect(told).toEqual([])
+    expect(traces).toEqual([])
     const { body } = await apis.REST(lab.server, 'missions.run', { id: mission }, { token })
     expect(body.message).toBe(how === 'private' ? 'Agent not found' : 'Mission is paused')
   })

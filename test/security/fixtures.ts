@@ -126,15 +126,15 @@ const WITHOUT: Record<string, string[]> = { chatId: ['spaceId'], sessionId: ['sp
 /** Creates an input with the caller's own ids, except that one field has this id. */
 export function inputWith(procedure: string, field: string | null, id: string | undefined, own: Ids): Input {
   const shape = shapeOf(procedure)
-  const said = { ...leastOf(procedure), ...ALSO[procedure]?.(own) }
-  for (const name of Object.keys(said)) {
-    if (/^id$|Id$/.test(name)) said[name] = own[kindsOf(procedure, name)[0] as Kind] ?? exampleOf(shape[name]!)
+  const input = { ...leastOf(procedure), ...ALSO[procedure]?.(own) }
+  for (const name of Object.keys(input)) {
+    if (/^id$|Id$/.test(name)) input[name] = own[kindsOf(procedure, name)[0] as Kind] ?? exampleOf(shape[name]!)
   }
   // Keeps callers from changing their own role or membership by accident.
-  if (procedure.endsWith('Member')) said.userId = neverWas('user')
-  if (field === null) return said
-  for (const name of WITHOUT[field] ?? []) delete said[name]
-  return { ...said, [field]: isList(shape[field]!) ? [id] : id }
+  if (procedure.endsWith('Member')) input.userId = neverWas('user')
+  if (field === null) return input
+  for (const name of WITHOUT[field] ?? []) delete input[name]
+  return { ...input, [field]: isList(shape[field]!) ? [id] : id }
 }
 
 /** Calls a procedure over tRPC. Throws unless it succeeds. */
@@ -161,7 +161,7 @@ export function maker(server: TestServer, who: Member) {
     idle,
     async agent({ visibility = 'organization', canary }: Marks, more: Input = {}): Promise<string> {
       const text = `${canary} agent`
-      const said = {
+      const agentInput = {
         name: text,
         role: text,
         description: text,
@@ -170,30 +170,30 @@ export function maker(server: TestServer, who: Member) {
         tags: ['example'],
         visibility,
       }
-      return (await does('agents.create', { ...said, ...more })).id
+      return (await does('agents.create', { ...agentInput, ...more })).id
     },
     async space({ visibility = 'organization', canary }: Marks, more: Input = {}): Promise<string> {
       const text = `${canary} space`
-      const said = { name: text, description: text, instructions: text, visibility }
-      const { id } = await does('spaces.create', { ...said, ...more })
+      const spaceInput = { name: text, description: text, instructions: text, visibility }
+      const { id } = await does('spaces.create', { ...spaceInput, ...more })
       await does('files.write', { id, path: 'an-example', content: `${canary} file` })
       await does('secrets.set', { id, secrets: { AN_EXAMPLE: `${canary} secret` } })
       return id
     },
     async skill({ visibility = 'organization', canary }: Marks): Promise<string> {
       const text = `${canary} skill`
-      const said = { name: `skill-${newId().toLowerCase()}`, description: text, displayName: text, prompt: text }
-      return (await does('skills.create', { ...said, visibility })).id
+      const skillInput = { name: `skill-${newId().toLowerCase()}`, description: text, displayName: text, prompt: text }
+      return (await does('skills.create', { ...skillInput, visibility })).id
     },
     async mcp({ canary }: Marks): Promise<string> {
-      const said = { name: `${canary} mcp`, url: 'https://mcp.example.com/', mcpType: 'example' }
-      const { id } = await does('mcps.create', { ...said, credentials: { KEY: { value: `${canary} credential` } } })
+      const mcpInput = { name: `${canary} mcp`, url: 'https://mcp.example.com/', mcpType: 'example' }
+      const { id } = await does('mcps.create', { ...mcpInput, credentials: { KEY: { value: `${canary} credential` } } })
       const { db } = server.service.deps
       const { organizationId, userId } = who
       const row = { organizationId, mcpId: id, sealed: Buffer.from(canary), createdAt: new Date() }
-      const owned = { ...row, userId, url: said.url }
-      await db.mcpClient.create({ data: { ...row, issuer: said.url, isGiven: false, redirectUri: said.url } })
-      await db.mcpConnection.create({ data: { ...owned, issuer: said.url, updatedAt: new Date() } })
+      const owned = { ...row, userId, url: mcpInput.url }
+      await db.mcpClient.create({ data: { ...row, issuer: mcpInput.url, isGiven: false, redirectUri: mcpInput.url } })
+      await db.mcpConnection.create({ data: { ...owned, issuer: mcpInput.url, updatedAt: new Date() } })
       await db.mcpSignIn.create({ data: { ...owned, id: newId(), expiresAt: new Date('2100-01-01') } })
       return id
     },
@@ -382,8 +382,8 @@ export async function rowsOf({ service }: TestServer): Promise<Map<string, strin
     const key = keyOf(model)
     const table = Prisma.raw(`"${name}"`)
     for (const row of await service.deps.db.$queryRaw<Row[]>(Prisma.sql`SELECT * FROM ${table}`)) {
-      const said = Object.entries(row).flatMap(([column, value]) => (column === RESTLESS ? [] : textOf(value)))
-      rows.set(`${name} ${key.map((column) => row[column]).join(' ')}`, said.join('|'))
+      const texts = Object.entries(row).flatMap(([column, value]) => (column === RESTLESS ? [] : textOf(value)))
+      rows.set(`${name} ${key.map((column) => row[column]).join(' ')}`, texts.join('|'))
     }
   }
   return rows

@@ -304,15 +304,15 @@ async function attack(api: AnyApi, foreigner: Foreigner, field: Field, id: strin
   return theirs.flatMap((answer, index) => {
     const where = `${procedure}.${name} (${kind})`
     const expected = nobodys[index]
-    const said = plain(answer, id)
+    const got = plain(answer, id)
     const found = canariesIn(foreigner, answer.text)
     const succeeded = api === 'GraphQL' ? !/"errors":|:null/.test(answer.text) : answer.status === 200
     // An admin cancels any run of the organization, but sees only its state (contract-2.md section 8.3).
     const isControl = foreigner === 'admin' && procedure === 'executions.cancel'
     return [
-      ...(said === expected || isControl ? [] : [`${where}: ${said} is not ${expected}`]),
+      ...(got === expected || isControl ? [] : [`${where}: ${got} is not ${expected}`]),
       ...found.map((canary) => `${where}: tells ${canary}`),
-      ...(succeeded && !isTolerant(field) ? [`${where}: succeeds: ${said}`] : []),
+      ...(succeeded && !isTolerant(field) ? [`${where}: succeeds: ${got}`] : []),
     ]
   })
 }
@@ -500,9 +500,9 @@ test.skipIf(onPostgres).each(ALL_APIS)('%s: an empty id counts as unknown or mis
       return answers.map((answer) => plain(answer, never).replace('an empty id', '<id>'))
     }
     const [empty, nobodys] = [await ask(''), await ask(never)]
-    for (const [index, said] of empty.entries()) {
-      if (said === nobodys[index] || said.includes(`Missing required field: ${field}`)) continue
-      problems.push(`${procedure}.${field}: ${said} is not ${nobodys[index]}`)
+    for (const [index, reply] of empty.entries()) {
+      if (reply === nobodys[index] || reply.includes(`Missing required field: ${field}`)) continue
+      problems.push(`${procedure}.${field}: ${reply} is not ${nobodys[index]}`)
     }
   })
   expect(problems).toEqual([])
@@ -565,14 +565,14 @@ describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] a
 
   test.each(ALL_APIS)('%s: sees no trace of foreign things in readable answers', async (api) => {
     const own = owned[foreigner]
-    const told: string[] = []
+    const traces: string[] = []
     const shared = { ...own, ...victims.shared }
-    if (api === 'GraphQL') told.push(...(await readRoots(foreigner, isMember(foreigner) ? shared : own)))
+    if (api === 'GraphQL') traces.push(...(await readRoots(foreigner, isMember(foreigner) ? shared : own)))
     await inParallel(READINGS, async (reading) => {
       if (reading.api !== api || reading.foreigner !== foreigner) return
-      told.push(...(await read(api, foreigner, reading.procedure, reading.ofShared ? shared : own)))
+      traces.push(...(await read(api, foreigner, reading.procedure, reading.ofShared ? shared : own)))
     })
-    expect(told).toEqual([])
+    expect(traces).toEqual([])
   })
 
   test('gets no file', async () => {
@@ -614,7 +614,7 @@ async function differing(foreigner: Foreigner, root: Root, name: string, ids: re
     return plain({ status: 200, text: JSON.stringify({ data, errors }) }, id)
   }
   const [nobodys, ...theirs] = await Promise.all([neverWas('agent'), ...ids].map(ask))
-  return theirs.filter((said) => said !== nobodys)
+  return theirs.filter((answer) => answer !== nobodys)
 }
 
 describe('subscriptions to changes', () => {
@@ -639,25 +639,25 @@ describe('subscriptions to changes', () => {
   test.each(rows)('$api: the changes of each $kind tell $who nothing of others', async ({ open, kind, foreigner }) => {
     const { token } = people[foreigner]
     const end = new AbortController()
-    let said = ''
+    let output = ''
     const reading = (async () => {
-      for await (const text of open(token, end.signal)) said += text
+      for await (const text of open(token, end.signal)) output += text
     })().catch((error) => {
       if (!end.signal.aborted) throw error
     })
     // A reader that gets its own changes is following.
     await until(async () => {
       await change(kind, people[foreigner], owned[foreigner][kind], `begin ${newId()}`)
-      return said.includes('begin')
+      return output.includes('begin')
     })
     for (const set of CLOSED[foreigner].of) {
       if (victims[set][kind]) await change(kind, people.victim, victims[set][kind], `${canaryOf(set)} ${newId()}`)
     }
     await change(kind, people[foreigner], owned[foreigner][kind], 'the end')
-    await until(async () => said.includes('the end'))
+    await until(async () => output.includes('the end'))
     end.abort()
     await reading
-    expect(tracesIn(foreigner, said)).toEqual([])
+    expect(tracesIn(foreigner, output)).toEqual([])
   })
 })
 
@@ -766,8 +766,9 @@ describe('things that are open across organizations are open for this only', () 
           }
           const input = inputWith(field.procedure, field.field, id, owned.outsider)
           for (const answer of await call(api, field.procedure, input, token, field.field)) {
-            const said = status === 200 ? !/"error":true|"errors":/.test(answer.text) : answer.text.includes(FORBIDDEN)
-            if (!said) problems.push(`${where}: ${answer.text}`)
+            const isExpected =
+              status === 200 ? !/"error":true|"errors":/.test(answer.text) : answer.text.includes(FORBIDDEN)
+            if (!isExpected) problems.push(`${where}: ${answer.text}`)
             if (answer.text.includes('hidden')) problems.push(`${where} tells the prompt`)
           }
         },
@@ -778,14 +779,14 @@ describe('things that are open across organizations are open for this only', () 
   })
 
   test.each(ALL_APIS)('%s: the owner sees nothing of foreign use', async (api) => {
-    const told: string[] = []
+    const traces: string[] = []
     await inParallel(READS, async (procedure) => {
       const input = inputWith(procedure, null, undefined, { ...victims.shared, agent: open.publicAgent, key: '' })
       for (const { text } of await call(api, procedure, input, people.victim.token)) {
-        if (text.includes('own-outsider')) told.push(`${procedure}: ${text}`)
+        if (text.includes('own-outsider')) traces.push(`${procedure}: ${text}`)
       }
     })
-    expect(told).toEqual([])
+    expect(traces).toEqual([])
   })
 })
 
@@ -829,8 +830,8 @@ describe('every field is also tried with existing things', () => {
       const never = neverWas(kind)
       const nobodys = (await ask(never)).map((answer) => plain(answer, never))
       const theirs = (await ask(own[kind])).map((answer) => plain(answer, own[kind]))
-      theirs.forEach((said, index) => {
-        if (said === nobodys[index]) problems.push(`${procedure}.${field}: ${said}`)
+      theirs.forEach((answer, index) => {
+        if (answer === nobodys[index]) problems.push(`${procedure}.${field}: ${answer}`)
       })
     }
     expect(problems).toEqual([])

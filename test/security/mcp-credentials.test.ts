@@ -18,14 +18,14 @@ it('the credentials of an MCP server appear only at that server', async () => {
     OPENAI_BASE_URL: model.baseUrl,
     DEFAULT_MODEL: 'compatible/test-model',
   })
-  const said: string[] = []
+  const answers: string[] = []
   const call = async (method: string, path: string, body?: unknown, headers: Record<string, string> = {}) => {
     const response = await fetch(
       server.url + path,
       toFetch(server, method, { ...(body !== undefined && { body }), headers }),
     )
     const text = await response.text()
-    said.push(text)
+    answers.push(text)
     return text.startsWith('{') ? JSON.parse(text) : text
   }
   const [header, byName, before, refused, graphql] = CANARIES as [string, string, string, string, string]
@@ -77,7 +77,7 @@ it('the credentials of an MCP server appear only at that server', async () => {
     .filter((entry) => entry.isFile())
     .map((entry) => readFileSync(join(entry.parentPath, entry.name), 'latin1'))
   expect(files.length).toBeGreaterThan(1)
-  const places = { said: said.join(), logs: server.logs.join(), prompts, files: files.join() }
+  const places = { responses: answers.join(), logs: server.logs.join(), prompts, files: files.join() }
   for (const [place, text] of Object.entries(places)) {
     expect(text.length, place).toBeGreaterThan(1000)
     expect(

@@ -16,7 +16,7 @@ const CANARIES = [ORGANIZATION, SPACE]
 
 const received: string[] = []
 const sent: string[] = []
-const shown: string[] = []
+const answers: string[] = []
 let [evilHost, goodHost] = ['', '']
 const people = {} as Record<'owner' | 'ben' | 'eve', Member>
 
@@ -67,7 +67,7 @@ async function call(who: keyof typeof people, method: string, path: string, body
   const url = `${lab.server.url}${path.startsWith('/organizations') || !path.startsWith('//') ? `/api/v1${path}` : path.slice(1)}`
   const response = await fetch(url, toFetch({ url, token: people[who].token }, method, body ? { body } : {}))
   const text = await response.text()
-  shown.push(text)
+  answers.push(text)
   return text.startsWith('{') ? JSON.parse(text) : text
 }
 
@@ -151,8 +151,8 @@ const waysOf = (name: string, host: () => string): Way[] => [
   [
     `a space whose instructions and name have ${name}`,
     async () => {
-      const said = { name: mention(name), instructions: mention(name) }
-      const { space } = await call('ben', 'POST', '/spaces', said)
+      const spaceInput = { name: mention(name), instructions: mention(name) }
+      const { space } = await call('ben', 'POST', '/spaces', spaceInput)
       await fetchAs({ url: `http://${host()}/` }, { run: { spaceId: space.id } })
     },
   ],
@@ -332,7 +332,7 @@ test.each(ways)('a member does not get the value by %s', async (_, attempt) => {
   await attempt()
   const places = {
     received,
-    shown,
+    answers,
     logs: lab.server.logs,
     prompts: lab.model.requests.map((each) => JSON.stringify(each.body)),
   }
@@ -353,8 +353,8 @@ test.each(ways)('a member does not get the value by %s', async (_, attempt) => {
 test('the allowed host got the value where it was allowed, and never for strangers', () => {
   expect(sent.some((request) => request.includes(`/?x=${ORGANIZATION}`))).toBe(true)
   expect(sent.filter((request) => request.includes('/foreign'))).toEqual([])
-  expect(shown.join()).toContain('secret_not_allowed')
-  expect(shown.join()).toContain('[removed]')
+  expect(answers.join()).toContain('secret_not_allowed')
+  expect(answers.join()).toContain('[removed]')
 })
 
 test('a server gets secrets of the organization as long as an admin wrote it last', async () => {

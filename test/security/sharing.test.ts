@@ -20,8 +20,8 @@ const eve = await lab.server.member({ organization: 'Other' })
 
 const on = (api: (typeof APIS)[number], procedure: string, input: Input, who: Member) =>
   apis[api](lab.server, procedure, input, { token: who.token })
-const policy = async (said: Input) => {
-  const { status, body } = await on('REST', 'organizations.updatePolicy', { id: boss.organizationId, ...said }, boss)
+const policy = async (changes: Input) => {
+  const { status, body } = await on('REST', 'organizations.updatePolicy', { id: boss.organizationId, ...changes }, boss)
   expect(status, JSON.stringify(body)).toBe(200)
 }
 const open = async (who: Member, agentId: string, spaceId?: string) =>

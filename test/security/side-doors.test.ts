@@ -44,12 +44,12 @@ describe('a task that a private agent works on', () => {
 
   test.each(APIS)('%s: shows its result only to callers who can read the run', async (api) => {
     const { id } = await taskOf(api, false)
-    const shown = async (who: Member) => JSON.stringify((await on(api, 'tasks.get', { id }, who)).body)
+    const textOf = async (who: Member) => JSON.stringify((await on(api, 'tasks.get', { id }, who)).body)
     const listed = async (who: Member) => JSON.stringify((await on(api, 'tasks.list', {}, who)).body)
-    expect(await shown(ann)).toContain('canary result')
+    expect(await textOf(ann)).toContain('canary result')
     expect(await listed(ann)).toContain('canary result')
     for (const who of [ben, boss]) {
-      expect(await shown(who)).not.toContain('canary result')
+      expect(await textOf(who)).not.toContain('canary result')
       expect(await listed(who)).not.toContain('canary result')
     }
     const changed = await on(api, 'tasks.update', { id, title: 'Renamed' }, ben)
@@ -80,11 +80,11 @@ describe('a token that may execute and read nothing', () => {
     const media = await maker(lab.server, boss).media({ canary: 'canary of the boss' })
     const few = await limited(ann, ['agents:execute'])
     const more = await limited(ann, ['agents:execute', 'chats:read', 'media:read'])
-    const said = { id: agent, message: 'What was said?', background: true }
+    const run = { id: agent, message: 'What was said?', background: true }
     for (const extra of [{ chatId }, { sessionId }, { chatId, sessionId }, { mediaIds: [media] }]) {
-      const answer = await on(api, 'agents.execute', { ...said, ...extra }, few)
+      const answer = await on(api, 'agents.execute', { ...run, ...extra }, few)
       expect([answer.status, answer.body.message], JSON.stringify(extra)).toEqual([403, FORBIDDEN])
-      expect(await statusOf(on(api, 'agents.execute', { ...said, ...extra }, more))).toBe(200)
+      expect(await statusOf(on(api, 'agents.execute', { ...run, ...extra }, more))).toBe(200)
     }
     await maker(lab.server, ann).idle()
   })
@@ -106,9 +106,9 @@ describe('a tree of runs', () => {
   test.each(APIS)('%s: accepts new runs only from the user of the run', async (api) => {
     const agent = await maker(lab.server, ann).agent({ canary: 'open' })
     const { execution: parentExecutionId } = await maker(lab.server, ann).run({ canary: 'open' }, { id: agent })
-    const said = { id: agent, message: 'Hi', background: true, parentExecutionId }
-    for (const who of [ben, boss]) expect(await statusOf(on(api, 'agents.execute', said, who))).toBe(403)
-    expect(await statusOf(on(api, 'agents.execute', said, ann))).toBe(200)
+    const run = { id: agent, message: 'Hi', background: true, parentExecutionId }
+    for (const who of [ben, boss]) expect(await statusOf(on(api, 'agents.execute', run, who))).toBe(403)
+    expect(await statusOf(on(api, 'agents.execute', run, ann))).toBe(200)
     await maker(lab.server, ann).idle()
   })
 

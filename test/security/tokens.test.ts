@@ -186,7 +186,7 @@ function walk(
 }
 
 /** Types that relations lead to. A token needs each one's scope. */
-const shown = new Set<string>()
+const visible = new Set<string>()
 
 describe('a token of GraphQL', () => {
   test('is tried with more than twenty scopes', () => {
@@ -232,7 +232,7 @@ describe('a token of GraphQL', () => {
       const { data, errors = [] } = await callRoot(server, root, inputOf(root), { token })
       const refused = new Map(errors.map((error) => [`.${error.path?.join('.')}`, error]))
       walk({ __typename: 'Query', ...data }, '', (type, field, value, path) => {
-        shown.add(type)
+        visible.add(type)
         const isRefused = refused.get(path)?.message === FORBIDDEN
         if (type === '') return
         const closed = lacks(scope, neededBy(type, field))
@@ -247,7 +247,7 @@ describe('a token of GraphQL', () => {
     const scoped = Object.values(schema.getTypeMap()).filter(
       (type) => isObjectType(type) && extensionsOf(type).scopes?.length,
     )
-    expect(scoped.map(({ name }) => name).filter((name) => !shown.has(name))).toEqual([])
+    expect(scoped.map(({ name }) => name).filter((name) => !visible.has(name))).toEqual([])
   })
 })
 

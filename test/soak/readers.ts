@@ -26,10 +26,10 @@ export type ReadersReport = {
 /** Memory of the server after a forced collection (bytes). */
 async function held({ process: server }: Subject): Promise<number> {
   const seen = server.out.length
-  const said = () => /^holds (\d+) bytes$/m.exec(server.out.slice(seen))?.[1]
+  const size = () => /^holds (\d+) bytes$/m.exec(server.out.slice(seen))?.[1]
   server.child.kill('SIGUSR2')
-  await until('an answer of the probe', () => said() !== undefined)
-  return Number(said())
+  await until('an answer of the probe', () => size() !== undefined)
+  return Number(size())
 }
 
 /** A client that asks for a stream and reads nothing of it. */

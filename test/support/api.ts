@@ -66,8 +66,8 @@ async function trpc(server: Target, name: string, input: unknown = {}, options: 
   const path = type === 'mutation' ? `/trpc/${name}` : `/trpc/${name}?input=${encodeURIComponent(json)}`
   const body = type === 'mutation' && { body: json }
   const answer = await request(server, body ? 'POST' : 'GET', path, { ...options, ...body })
-  const said = typeof answer.body === 'string' ? firstOf(answer.body) : answer.body
-  const { data = said } = said?.result ?? said?.error ?? said
+  const message = typeof answer.body === 'string' ? firstOf(answer.body) : answer.body
+  const { data = message } = message?.result ?? message?.error ?? message
   return { ...answer, status: data.statusCode ?? answer.status, body: data }
 }
 

@@ -33,8 +33,8 @@ export type Root = { operation: Operation; field: Field; procedure: string | nul
 
 export const ROOTS: readonly Root[] = (['query', 'mutation', 'subscription'] as const).flatMap((operation) =>
   Object.values(schema.getRootType(operation as OperationTypeNode)?.getFields() ?? {}).map((field) => {
-    const shown = extensionsOf(field).procedure as unknown
-    const [procedure = null] = Object.entries(procedures).find(([, known]) => (known as unknown) === shown) ?? []
+    const ofField = extensionsOf(field).procedure as unknown
+    const [procedure = null] = Object.entries(procedures).find(([, known]) => (known as unknown) === ofField) ?? []
     return { operation, field: field as Field, procedure }
   }),
 )
@@ -70,10 +70,10 @@ function toValue(value: unknown, type: GraphQLInputType): unknown {
 /** Converts an input to variables, as far as the root field has arguments for it. */
 function variablesOf(root: Root, input: Input): Record<string, unknown> {
   const places = inputsOf(root)
-  const said = Object.fromEntries(
+  const given = Object.fromEntries(
     Object.entries(input).flatMap(([name, value]) => (places[name] ? [[name, toValue(value, places[name].type)]] : [])),
   )
-  return places === undefined || root.field.args.some(({ name }) => name in places) ? said : { input: said }
+  return places === undefined || root.field.args.some(({ name }) => name in places) ? given : { input: given }
 }
 
 /** Few rows per list, so that many fields of each can be selected. */
@@ -177,14 +177,14 @@ async function firstOf(
   const isJson = response.headers.get('content-type')?.startsWith('application/json')
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
   const timer = setTimeout(() => void reader.cancel(), SILENCE)
-  let said = ''
+  let text = ''
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    said += part.value
-    if (!isJson && /^event: (next|complete)\n.*\n/m.test(said)) break
+    text += part.value
+    if (!isJson && /^event: (next|complete)\n.*\n/m.test(text)) break
   }
   clearTimeout(timer)
   await reader.cancel()
-  const first = isJson ? said : /^event: next\ndata:(.*)$/m.exec(said)?.[1]
+  const first = isJson ? text : /^event: next\ndata:(.*)$/m.exec(text)?.[1]
   const { data = null, errors } = JSON.parse(first ?? '{}')
   return { status: response.status, data, errors }
 }

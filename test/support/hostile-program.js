@@ -20,7 +20,7 @@ const block = () => {
 let calls = 0
 let pings = 0
 const tools = {
-  echo: ({ text: said }) => text(said),
+  echo: ({ text: input }) => text(input),
   env: () => text(JSON.stringify(process.env)),
   place: () => text(process.cwd()),
   pid: () => text(String(process.pid)),

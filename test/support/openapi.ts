@@ -64,8 +64,8 @@ function checkResponse(pointer: string[], headers: Headers, body: unknown): void
   const located = locate(pointer)
   checkHeaders(located.response, headers)
   if (!located.response.content && !body) return
-  const said = headers.get('content-type')?.split(';', 1)[0] ?? 'no content type'
-  const type = located.response.content?.['*/*'] ? '*/*' : said
+  const contentType = headers.get('content-type')?.split(';', 1)[0] ?? 'no content type'
+  const type = located.response.content?.['*/*'] ? '*/*' : contentType
   if (!located.response.content?.[type]) throw new Error(`${type} is not among its content types`)
   const schema = [...located.pointer, 'content', type, 'schema']
   if (type === 'application/x-ndjson') {
@@ -136,13 +136,13 @@ export function expectExamples(): void {
     for (const place of places) {
       for (const [type, { example }] of Object.entries((find(place) ?? {}) as Record<string, oas31.MediaTypeObject>)) {
         if (!/json|event-stream/.test(type)) continue
-        const said = JSON.stringify(example)
-        if (said === undefined) throw new Error(`${place.join(' ')} has no example`)
-        if (said.includes(`"${NO_SAMPLE}"`)) throw new Error(`A sample is missing in ${place.join(' ')}: ${said}`)
+        const text = JSON.stringify(example)
+        if (text === undefined) throw new Error(`${place.join(' ')} has no example`)
+        if (text.includes(`"${NO_SAMPLE}"`)) throw new Error(`A sample is missing in ${place.join(' ')}: ${text}`)
         try {
           check([...place, type, 'schema'], example)
         } catch (error) {
-          throw new Error(`${place.join(' ')}: ${(error as Error).message}: ${said}`)
+          throw new Error(`${place.join(' ')}: ${(error as Error).message}: ${text}`)
         }
       }
     }

@@ -27,9 +27,9 @@ const execute = (body: object) => request(server, 'POST', `/api/v1/agents/${agen
 describe('the metrics', () => {
   it('are those that the guide about monitoring lists', async () => {
     const page = readFileSync(new URL('../../docs/guides/monitoring.md', import.meta.url), 'utf8')
-    const told = [...page.matchAll(/^\| `(muster_\w+)` \|/gm)].map(([, name]) => name)
-    const shown = [...(await scrape()).matchAll(/^# TYPE (muster_\w+)/gm)].map(([, name]) => name)
-    expect(told.toSorted()).toEqual(shown.toSorted())
+    const documented = [...page.matchAll(/^\| `(muster_\w+)` \|/gm)].map(([, name]) => name)
+    const served = [...(await scrape()).matchAll(/^# TYPE (muster_\w+)/gm)].map(([, name]) => name)
+    expect(documented.toSorted()).toEqual(served.toSorted())
   })
 
   it('are served on their own port only', async () => {

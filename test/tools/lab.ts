@@ -40,8 +40,8 @@ export async function startLab(): Promise<Lab> {
     space: async (who, fields = {}) => (await post(who, '/api/v1/spaces', { name: 'S', ...fields })).id,
     skill: async (who, fields = {}) => {
       made += 1
-      const said = { name: `skill-${made}`, description: `For work ${made}.`, prompt: `# Prompt ${made}`, ...fields }
-      return (await post(who, '/api/v1/skills', said)).skill
+      const input = { name: `skill-${made}`, description: `For work ${made}.`, prompt: `# Prompt ${made}`, ...fields }
+      return (await post(who, '/api/v1/skills', input)).skill
     },
     async user(who, agentId, spaceId, scopes) {
       const { organizationId, userId } = who

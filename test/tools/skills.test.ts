@@ -42,10 +42,10 @@ describe('a run with skills of its agent and of its space', () => {
   })
 
   it('distinguishes equal names of several organizations', async () => {
-    const said = { name: 'same-name', visibility: 'public' }
+    const fields = { name: 'same-name', visibility: 'public' }
     const [own, other] = [
-      await lab.skill(ann, { ...said, prompt: 'own' }),
-      await lab.skill(eve, { ...said, prompt: 'other' }),
+      await lab.skill(ann, { ...fields, prompt: 'own' }),
+      await lab.skill(eve, { ...fields, prompt: 'other' }),
     ]
     const opened = await open(ann, await lab.agent(ann, { skillIds: [own.id, other.id] }))
     expect(namesIn(opened)).toEqual(['same-name', 'same-name-2'])

@@ -51,8 +51,8 @@ describe('create_task', () => {
       ...{ title: 'Write', description: 'All of it.', priority: 'high', status: 'pending' },
       ...{ createdBy: agentId, assignedTo: agentId, spaceId, organizationId: ann.organizationId },
     })
-    const { organizationId: _, ...shown } = task
-    expect(made.task).toEqual(shown)
+    const { organizationId: _, ...visible } = task
+    expect(made.task).toEqual(visible)
     const audit = await lab.server.service.deps.db.auditEvent.findFirstOrThrow({ where: { target: task.id } })
     expect([audit.action, audit.actor]).toEqual(['task.create', ann.userId])
   })

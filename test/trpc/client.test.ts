@@ -131,7 +131,7 @@ async function startProxy(target: string): Promise<AsyncDisposable & { url: stri
 
 const namesOf = (events: Event[]) => events.map(({ data }) => data.event)
 /** All fields except times: a stored event has the time of its segment. */
-const said = (events: Event[]) => events.map(({ id, data: { seq, event, data } }) => ({ id, seq, event, data }))
+const plain = (events: Event[]) => events.map(({ id, data: { seq, event, data } }) => ({ id, seq, event, data }))
 const failure = (promise: Promise<unknown>): Promise<TRPCClientError<AppRouter>> =>
   promise.then(
     () => Promise.reject(new Error('It did not fail')),
@@ -234,7 +234,7 @@ describe('the subscription to an execution', () => {
     for (const [index, { id }] of whole.events.entries()) {
       const { events, ended } = subscribe(client, { executionId, [name]: name === 'after' ? Number(id) : id } as Input)
       await ended
-      expect(said(events)).toEqual(said(whole.events.slice(index + 1)))
+      expect(plain(events)).toEqual(plain(whole.events.slice(index + 1)))
     }
   })
 

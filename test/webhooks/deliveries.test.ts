@@ -275,8 +275,8 @@ describe('A webhook', () => {
       teams: ['\\<!channel\\> \\*Hi\\*', expect.stringMatching(/\/app\/tasks$/)],
     }
     expect(read(receiver.at(path)[0]!.body)).toEqual(expected[format])
-    const shown = (await call('GET', `/webhooks/${id}`)).body.webhook.url
-    expect(shown).toBe(`${receiver.url}/…${(receiver.url + path).slice(-4)}`)
+    const url = (await call('GET', `/webhooks/${id}`)).body.webhook.url
+    expect(url).toBe(`${receiver.url}/…${(receiver.url + path).slice(-4)}`)
   })
 
   it.runIf(onPostgres)('gets no event from before it was enabled, though an older transaction is open', async () => {
@@ -296,8 +296,8 @@ describe('A webhook', () => {
 
   it('of a chat service stays secret where its answer repeats the address', async () => {
     receiver.answer = (response, { path }) => {
-      const said = { error: `Cannot POST ${path}`, token: path.split('/').at(-1) }
-      response.writeHead(404).end(JSON.stringify(said).replaceAll('/', '\\/'))
+      const body = { error: `Cannot POST ${path}`, token: path.split('/').at(-1) }
+      response.writeHead(404).end(JSON.stringify(body).replaceAll('/', '\\/'))
     }
     const url = `${receiver.url}/services/T0001/a-secret-token`
     const { id } = await hook({ events: ['task.created'], format: 'slack', url })

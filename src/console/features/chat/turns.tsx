@@ -174,7 +174,7 @@ export function AnswerTurn({ agentName, text, busy, message, onAgain, children }
         <Avatar name={agentName} />
       </div>
       <div className="min-w-0 flex-1">
-        {children || (message && <Said message={message} />)}
+        {children || (message && <MessageText message={message} />)}
         {!busy && (
           <div className={cn(ACTIONS, 'mt-1')}>
             {text && <CopyButton text={text} />}
@@ -198,7 +198,7 @@ export function AnswerTurn({ agentName, text, busy, message, onAgain, children }
 }
 
 /** An answer that was not followed, as the chat lists it. */
-const Said = memo(function Said({ message }: { message: Message }) {
+const MessageText = memo(function MessageText({ message }: { message: Message }) {
   const hasFailed = message.code !== undefined
   return (
     <>
