@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { Client } from 'pg'
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import type { Bus } from '../src/bus/index.ts'
@@ -86,6 +87,18 @@ test.runIf(hasPostgres)(
     const [here, there] = [hear(one), hear(two)]
     const states = () => [one.state(), two.state()]
     await expect.poll(states).toEqual(['listening', 'listening'])
+    // Servers that hear each other for the first time answer.
+    for (const [index, [from, to]] of (
+      [
+        [two, here],
+        [one, there],
+        [two, here],
+      ] as const
+    ).entries()) {
+      from.publish('execution', [`met-${index}`])
+      await expect.poll(() => to.received).toContain(`met-${index}`)
+    }
+    for (const { received } of [here, there]) received.length = 0
 
     const looked = there.looked()
     statements.length = 0
@@ -108,6 +121,57 @@ test.runIf(hasPostgres)(
     one.publish('execution', ['heard-again'])
     await expect.poll(() => there.received.at(-1)).toBe('heard-again')
     expect(there.received).not.toContain('missed')
+  },
+)
+
+test.runIf(hasPostgres)(
+  'a server alone sends no notices, and a second one gets them and looks for those before',
+  async () => {
+    await using cleanup = new AsyncDisposableStack()
+    const { url } = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
+    const payloads: string[] = []
+    const ear = new Client({ connectionString: url })
+    cleanup.defer(() => ear.end())
+    await ear.connect()
+    ear.on('notification', ({ payload = '' }) => payloads.push(payload))
+    await ear.query('LISTEN muster')
+    const open = openDatabase({ DATA_DIR: '', DATABASE_URL: url, DATABASE_POOL_SIZE: 2 })
+    const { client: db } = cleanup.adopt(await open, ({ close }) => close())
+    const log = pino({ level: 'silent' })
+    const start = (pingInterval?: number) =>
+      cleanup.adopt(createPostgresBus({ url, db, log, ...(pingInterval && { pingInterval }) }), (bus) => bus.stop())
+    const one = start(300)
+    let count = 0
+    const pings = () => payloads.filter((payload) => payload.endsWith(' ping 1'))
+    /** Returns whether the first server sends a notice of a new id. */
+    async function sends(): Promise<boolean> {
+      const id = `run-${++count}`
+      const before = pings().length
+      one.publish('execution', [id])
+      // The second ping from now on was sent after the notice.
+      await expect.poll(() => pings().length).toBeGreaterThan(before + 1)
+      return payloads.some((payload) => payload.endsWith(` execution ${id}`))
+    }
+    expect(await sends()).toBe(true)
+    await expect.poll(sends).toBe(false)
+    const [mine = ''] = pings()[0]!.split(' ')
+
+    const two = start()
+    const there = hear(two)
+    const theirs = () =>
+      pings()
+        .find((payload) => !payload.startsWith(mine))
+        ?.split(' ')[0]
+    await expect.poll(() => payloads.some((payload) => payload.endsWith(` ping ${theirs()}`))).toBe(true)
+    one.publish('execution', ['together'])
+    await expect.poll(() => there.received).toEqual(['together'])
+    await expect.poll(two.state).toBe('listening')
+    const looked = there.looked()
+    await ear.query(`SELECT pg_notify('muster', '${mine} ping ${theirs()}')`)
+    await expect.poll(there.looked).toBe(looked + 1)
+
+    await two.stop()
+    await expect.poll(sends).toBe(false)
   },
 )
 

@@ -13,6 +13,8 @@ const CHANNEL = 'muster'
 const POLL_INTERVAL = 250
 /** Interval and deadline of the server's notifications to itself (ms). */
 const PING_INTERVAL = 5_000
+/** Number of intervals without a notification after which another server counts as gone. */
+const PATIENCE = 3
 const CONNECT_TIMEOUT = 5_000
 
 export type PostgresBus = Bus & {
@@ -26,19 +28,44 @@ export type PostgresBus = Bus & {
  * moment together, because a commit with NOTIFY takes a lock of the whole database server. They are received on a
  * dedicated connection to `url`, which must be a session. The bus verifies it with a notification to itself. Until that
  * arrives, and whenever the connection is lost, subscribers must poll.
+ *
+ * Only these pings are sent while no other server is heard. A server that hears a new one answers with a ping to it, at
+ * which the new one checks everything, because it has missed the notifications before.
  */
-export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: Logger }): PostgresBus {
+export function createPostgresBus({
+  url,
+  db,
+  log,
+  pingInterval = PING_INTERVAL,
+}: {
+  url: string
+  db: Db
+  log: Logger
+  pingInterval?: number
+}): PostgresBus {
   const local = createLocalBus()
   const me = newId()
   const stopped = new AbortController()
   const waiting = new Map<NotifyPayload['channel'], Set<string>>()
   let sending: Promise<void> | null = null
   let state: 'listening' | 'polling' = 'polling'
+  /** Times at which other servers were heard last (ms, monotonic). */
+  const others = new Map<string, number>()
+  /** Time of the last change to `listening`. */
+  let listeningSince = 0
   /** Whether the last ping has come back. */
   let isReceiving = true
   let advised = false
   /** Whether the log says that notifications arrive: a connection that is replaced at once is not reported. */
   let reported = false
+
+  /** Returns whether no other server listens: each would have been heard by now, or would poll. */
+  function isAlone(): boolean {
+    if (state !== 'listening') return false
+    const oldest = performance.now() - PATIENCE * pingInterval
+    for (const [id, at] of others) if (at < oldest) others.delete(id)
+    return !others.size && listeningSince < oldest
+  }
 
   function post(channel: NotifyPayload['channel'], ids: readonly string[]): void {
     const known = waiting.get(channel) ?? new Set()
@@ -71,14 +98,19 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
 
   function receive(payload: string): void {
     const { from, channel, ids } = unpack(payload)
-    if (channel !== 'ping') {
-      if (from !== me) local.publish(channel, ids)
+    if (from !== me) {
+      const isNew = !others.has(from)
+      others.set(from, performance.now())
+      if (isNew) post('ping', [from])
+      if (channel !== 'ping') local.publish(channel, ids)
+      else if (ids.includes(me)) local.tellAll()
       return
     }
-    if (from !== me) return
+    if (channel !== 'ping') return
     isReceiving = true
     if (state === 'listening') return
     state = 'listening'
+    listeningSince = performance.now()
     if (!reported) log.info('receiving notifications of other servers')
     reported = true
     local.tellAll()
@@ -105,7 +137,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
       do {
         isReceiving = false
         post('ping', ['1'])
-        await sleep(PING_INTERVAL, null, { signal }).catch(() => {})
+        await sleep(pingInterval, null, { signal }).catch(() => {})
       } while (isReceiving && !signal.aborted)
       if (!isReceiving && !signal.aborted) adviseOnPooler()
     } finally {
@@ -143,7 +175,7 @@ export function createPostgresBus({ url, db, log }: { url: string; db: Db; log: 
   return {
     publish(channel, ids) {
       local.publish(channel, ids)
-      post(channel, ids)
+      if (!isAlone()) post(channel, ids)
     },
     subscribe: local.subscribe,
     state: () => state,
