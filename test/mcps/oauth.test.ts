@@ -1,5 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto'
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createLocalBus } from '../../src/bus/local.ts'
 import { createEngine } from '../../src/executions/engine/engine.ts'
@@ -7,40 +7,21 @@ import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { ok } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
-import { type ModelServer, startModelServer } from '../support/model-server.ts'
-import { type OAuthMcp, signInTo, startOAuthMcp, visitPage } from '../support/oauth-mcp.ts'
+import { startModelServer } from '../support/model-server.ts'
+import { signInTo, startOAuthMcp, visitPage } from '../support/oauth-mcp.ts'
 import { request } from '../support/rest.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, startServer } from '../support/server.ts'
+import { use } from '../support/use.ts'
 
 // OAuth of MCP servers (contract-2.md section 2.13) against a real MCP server with an authorization server.
 
-let server: TestServer
-let model: ModelServer
-let oauth: OAuthMcp
-let ann: Member
-let bob: Member
-beforeAll(async () => {
-  model = await startModelServer()
-  oauth = await startOAuthMcp()
-  server = await startServer({
-    ...model.env,
-    ALLOW_PRIVATE_NETWORK: 'true',
-  })
-  ann = await server.member({ organization: 'Acme' })
-  bob = await server.member({ organization: 'Acme' })
-})
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await oauth[Symbol.asyncDispose]()
-  await model.close()
-})
+const model = await use(startModelServer())
+const oauth = await use(startOAuthMcp())
+const server = await use(startServer({ ...model.env, ALLOW_PRIVATE_NETWORK: 'true' }))
+const ann = await server.member({ organization: 'Acme' })
+const bob = await server.member({ organization: 'Acme' })
 const pristine = () => ({ answer: {}, broken: {}, account: 'ada@example.org', expiresIn: 3600, neededScope: '' })
-let metadata: OAuthMcp['metadata']
-let resource: OAuthMcp['resource']
-beforeAll(() => {
-  metadata = oauth.metadata
-  resource = oauth.resource
-})
+const { metadata, resource } = oauth
 afterEach(() => Object.assign(oauth, pristine(), { metadata, resource }))
 
 const call = (who: Member, method: string, path: string, body?: object) =>

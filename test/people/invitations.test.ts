@@ -1,41 +1,15 @@
-import { once } from 'node:events'
-import type { AddressInfo } from 'node:net'
-import { SMTPServer } from 'smtp-server'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { movableClock } from '../support/clock.ts'
+import { startMailServer } from '../support/mail-server.ts'
 import { ownPage, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const INVALID = 'Invalid or expired invitation'
-
-/** A real mail server on loopback that records its mails. */
-async function startMailServer() {
-  const mails: { to: string[]; text: string }[] = []
-  const server = new SMTPServer({
-    authOptional: true,
-    disabledCommands: ['STARTTLS'],
-    onData(stream, session, done) {
-      let text = ''
-      stream.on('data', (chunk: Buffer) => {
-        text += chunk
-      })
-      stream.on('end', () => {
-        mails.push({ to: session.envelope.rcptTo.map(({ address }) => address), text: text.replaceAll('=\r\n', '') })
-        done()
-      })
-    },
-  })
-  const listening = server.listen(0, '127.0.0.1')
-  await once(listening, 'listening')
-  const { port } = listening.address() as AddressInfo
-  const url = `smtp://127.0.0.1:${port}`
-  return { mails, url, [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(resolve)) }
-}
 
 const clock = movableClock()
 const mail = await use(startMailServer())

@@ -1,8 +1,6 @@
-import { once } from 'node:events'
-import type { AddressInfo } from 'node:net'
-import { SMTPServer } from 'smtp-server'
-import { afterAll, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
+import { startMailServer } from '../support/mail-server.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { startReceiver } from '../support/receiver.ts'
@@ -10,44 +8,27 @@ import { request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
-const mails: { to: string; text: string }[] = []
-const smtp = new SMTPServer({
-  authOptional: true,
-  disabledCommands: ['STARTTLS'],
-  onData(stream, session, done) {
-    let text = ''
-    stream.on('data', (chunk: Buffer) => {
-      text += chunk
-    })
-    stream.on('end', () => {
-      for (const { address } of session.envelope.rcptTo) mails.push({ to: address, text: text.replaceAll('=\r\n', '') })
-      done()
-    })
-  },
-})
-const listening = smtp.listen(0, '127.0.0.1')
-await once(listening, 'listening')
 const model = await use(startModelServer())
 const mcp = await use(startMcpServer())
 const receiver = await use(startReceiver())
+const mail = await use(startMailServer())
 const server = await use(
   startServer({
     OPENAI_BASE_URL: model.baseUrl,
     ALLOW_PRIVATE_NETWORK: 'true',
-    SMTP_URL: `smtp://127.0.0.1:${(listening.address() as AddressInfo).port}`,
+    SMTP_URL: mail.url,
   }),
 )
 const ann = await server.member({ organization: 'Acme', email: 'ann@example.com' })
 const bob = await server.member({ organization: 'Acme', email: 'bob@example.com', role: 'admin' })
 await server.member({ organization: 'Acme', email: 'carl@example.com' })
-afterAll(() => new Promise<void>((resolve) => smtp.close(resolve)))
 
 const call = async (method: string, path: string, { token }: Member, body?: object) =>
   (await request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })).body
 const receiversOf = (word: string) =>
-  mails
+  mail.mails
     .filter(({ text }) => text.includes(word))
-    .map(({ to }) => to)
+    .flatMap(({ to }) => to)
     .sort()
 
 it('members who want it get mail of approvals that they can decide, and of failed missions', async () => {
@@ -70,7 +51,7 @@ it('members who want it get mail of approvals that they can decide, and of faile
   const mission = await call('POST', '/missions', bob, { title: 'Morning news', goal: 'x', agentId })
   await call('POST', `/missions/${mission.id}/run`, bob)
   await expect.poll(() => receiversOf('The mission Morning news failed')).toEqual(['bob@example.com'])
-  expect(JSON.stringify(mails)).not.toContain('secret')
+  expect(JSON.stringify(mail.mails)).not.toContain('secret')
 })
 
 it('the owner of a webhook gets mail when it is disabled', async () => {
