@@ -3,10 +3,11 @@ import type { ModelFailure } from '../../src/executions/engine/models/model-fail
 import { createBreaker } from '../../src/executions/engine/run/breaker.ts'
 import { changePrompt, changesFor, isOfModel, isOfSession } from '../../src/executions/engine/run/request-changes.ts'
 import { shorten } from '../../src/executions/engine/run/shorten.ts'
+import { createAgent } from '../support/api.ts'
 import { type ModelRequest, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { createAgent, ended, followed, startLab } from './lab.ts'
+import { ended, followed, startLab } from './lab.ts'
 
 const anthropic = await use(startModelServer())
 const ANTHROPIC_BASE_URL = anthropic.baseUrl

@@ -1,10 +1,11 @@
 import { beforeAll, describe, expect, test } from 'vitest'
 import { decodeText } from '../../src/lib/file-type.ts'
+import { createAgent } from '../support/api.ts'
 import { startByteServer } from '../support/byte-server.ts'
 import { upload } from '../support/multipart.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { createAgent, ended, startLab } from './lab.ts'
+import { ended, startLab } from './lab.ts'
 
 let spaceId = ''
 // Attachments of messages (contract-2.md section 2.6).

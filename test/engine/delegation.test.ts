@@ -3,13 +3,14 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { openTools } from '../../src/executions/tools.ts'
+import { createAgent } from '../support/api.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
 import { call, offered, results, startEquipped } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
-import { createAgent, ended, followed, PLAIN } from './lab.ts'
+import { ended, followed, PLAIN } from './lab.ts'
 
 const equipped = await use(startEquipped())
 const lab = equipped.lab

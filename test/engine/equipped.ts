@@ -1,10 +1,10 @@
 import type { ExecutionEvent, ExecutionRow, MessageData } from '../../src/executions/engine/events/events.ts'
-import { ok } from '../support/api.ts'
+import { createAgent, ok } from '../support/api.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import type { ModelRequest } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import type { TestServer } from '../support/server.ts'
-import { createAgent, followed, type Lab, startLab } from './lab.ts'
+import { followed, type Lab, startLab } from './lab.ts'
 
 /** A lab with a real MCP server, and agents that may call its tools. */
 export type Equipped = AsyncDisposable & {

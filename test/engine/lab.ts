@@ -8,8 +8,8 @@ import { createMaintenance, type MaintenanceDeps } from '../../src/executions/en
 import type { Request } from '../../src/executions/engine/queue/accept.ts'
 import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
+import { createAgent } from '../support/api.ts'
 import { type ModelServer, questionOf, startModelServer } from '../support/model-server.ts'
-import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
 /** The real time, moved forward at will. */
@@ -169,14 +169,6 @@ export function maintenanceOf({ db, clock, server }: Lab, overrides: Partial<Mai
     ...{ rescue: none, expire: none, expireApproval: none, expireConnection: none, begin: none, compact: none },
     ...overrides,
   })
-}
-
-/** Creates an agent that all members may run. Returns its id. */
-export async function createAgent(server: Pick<TestServer, 'url' | 'token'>, fields: object = {}): Promise<string> {
-  const body = { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }
-  const answer = await request(server, 'POST', '/api/v1/agents', { body })
-  expect(answer.status).toBe(200)
-  return answer.body.id
 }
 
 /** Resolves with the run once it has ended. */

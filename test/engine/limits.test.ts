@@ -2,11 +2,12 @@ import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
+import { createAgent } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { call, startEquipped } from './equipped.ts'
 import { violations } from './invariants.ts'
-import { asked, createAgent, ended, gates, type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
+import { asked, ended, gates, type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
 
 const statuses = async ({ db }: Lab, rows: ExecutionRow[]) => {
   const found = await db.execution.findMany({ where: { id: { in: rows.map(({ id }) => id) } } })

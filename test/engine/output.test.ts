@@ -5,11 +5,12 @@ import { describe, expect, test } from 'vitest'
 import { createFenceFilter } from '../../src/executions/engine/models/code-fence.ts'
 import { sampleOf } from '../../src/executions/engine/models/sample.ts'
 import { isStrict, NewOutput, parseAnswer } from '../../src/lib/output.ts'
+import { createAgent } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
 import { createMcp } from './equipped.ts'
-import { createAgent, ended, followed, startLab } from './lab.ts'
+import { ended, followed, startLab } from './lab.ts'
 
 // Structured output (contract-2.md section 2.5).
 const lab = await use(startLab({ ALLOW_PRIVATE_NETWORK: 'true' }))

@@ -2,12 +2,13 @@ import { describe, expect, test } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import type { Engine } from '../../src/executions/engine/engine.ts'
 import type { ExecutionEvent, ExecutionRow } from '../../src/executions/engine/events/events.ts'
+import { createAgent } from '../support/api.ts'
 import { onPostgres, races } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { createTrigger } from '../support/trigger.ts'
 import { call, startEquipped } from './equipped.ts'
 import { storedEvents, textOf, violations, watchTransitions } from './invariants.ts'
-import { asked, createAgent, ended, followed, type Lab, PLAIN, startLab } from './lab.ts'
+import { asked, ended, followed, type Lab, PLAIN, startLab } from './lab.ts'
 
 const MANY = races(60)
 const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { subscribe } from '../graphql/support.ts'
+import { createAgent } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { event as chunk } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
-import { createAgent } from './lab.ts'
 
 // A surrogate pair, look-alikes of line ends and event ends, and spaces at both ends.
 const ODD = ['😀', '\n', '\r\n\r\n', '\u2028', 'data: x\n\n', '  ']

@@ -4,11 +4,12 @@ import type { ExecutionEvent, MessageData } from '../../src/executions/engine/ev
 import { summaryMessage } from '../../src/executions/engine/run/history.ts'
 import { shorten, sizeOf } from '../../src/executions/engine/run/shorten.ts'
 import { graphql } from '../graphql/support.ts'
+import { createAgent } from '../support/api.ts'
 import { type ModelRequest, questionOf } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
 import { call, messagesOf, offered, startEquipped } from './equipped.ts'
-import { addTurns, createAgent, ended, followed, startLab } from './lab.ts'
+import { addTurns, ended, followed, startLab } from './lab.ts'
 
 // Summaries of earlier turns that do not fit (contract-2.md section 2.7). The history has room for 2,400 bytes, which
 // is three turns of `turn`.

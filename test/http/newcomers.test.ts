@@ -7,6 +7,7 @@ import { expect, test } from 'vitest'
 import { createLog } from '../../src/lib/log.ts'
 import { readSettings } from '../../src/settings.ts'
 import { startService } from '../../src/start.ts'
+import { createAgent } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -15,9 +16,7 @@ import { use } from '../support/use.ts'
 /** Mistakes of a newcomer: the answer to each one is a sentence with the remedy. */
 
 const server = await use(startServer())
-const agentId: string = (
-  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })
-).body.id
+const agentId = await createAgent(server)
 
 const ada = { name: 'Ada', systemPrompt: 'You are Ada.' }
 type Options = Parameters<typeof request>[3]

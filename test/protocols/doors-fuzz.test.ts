@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
+import { createAgent } from '../support/api.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
@@ -11,9 +12,7 @@ const SEED = Number(process.env.FUZZ_SEED ?? 1)
 
 const server = await use(startServer())
 const ann = await server.member({ role: 'owner' })
-const agent: string = (
-  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'x' }, token: ann.token })
-).body.id
+const agent = await createAgent({ ...server, token: ann.token })
 
 const text = fc.oneof(
   fc.string(),

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { newId, newTimedId } from '../../src/lib/id.ts'
+import { createAgent } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -16,9 +17,7 @@ const server = await use(
     ...{ CLIENT_TOOL_TIMEOUT: '1', RATE_LIMIT: '9/3600' },
   }),
 )
-const agent: string = (
-  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })
-).body.id
+const agent = await createAgent(server)
 
 /** Ids of nothing. */
 const nothing = () => new Proxy({} as Things, { get: () => newId() })

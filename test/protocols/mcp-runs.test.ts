@@ -1,6 +1,7 @@
 import { Client, type ClientOptions, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/equipped.ts'
+import { createAgent } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -19,12 +20,7 @@ const server = await use(
 )
 const ann = await server.member({ organization: 'Acme' })
 const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
-const agent: string = (
-  await request(server, 'POST', '/api/v1/agents', {
-    body: { name: 'Ada', systemPrompt: 'You are Ada.', mcpInstanceIds: [mcpId] },
-    token: ann.token,
-  })
-).body.id
+const agent = await createAgent({ ...server, token: ann.token }, { mcpInstanceIds: [mcpId] })
 beforeEach(() => {
   mcp.calls.length = 0
   model.fallback = ({ body }) =>

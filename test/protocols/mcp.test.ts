@@ -2,6 +2,7 @@ import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/cli
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { describe, expect, it } from 'vitest'
 import { toolsByName } from '../../src/protocols/mcp/tools.ts'
+import { createAgent } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -10,12 +11,7 @@ import { use } from '../support/use.ts'
 const model = await use(startModelServer())
 const server = await use(startServer(model.env))
 const { ann, eve } = await server.people('ann', 'eve')
-const agent: string = (
-  await request(server, 'POST', '/api/v1/agents', {
-    body: { name: 'Ada', role: 'Mathematician', systemPrompt: 'You are Ada.' },
-    token: ann.token,
-  })
-).body.id
+const agent = await createAgent({ ...server, token: ann.token }, { role: 'Mathematician' })
 
 const ERAS = ['2025', '2026'] as const
 type Era = (typeof ERAS)[number]

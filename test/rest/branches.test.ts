@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { expectError } from '../support/api.ts'
+import { createAgent, expectError } from '../support/api.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -9,9 +9,7 @@ import { use } from '../support/use.ts'
 
 const model = await use(startModelServer())
 const server = await use(startServer(model.env))
-const agent: string = (
-  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })
-).body.id
+const agent = await createAgent(server)
 
 type Fields = Record<string, unknown>
 type Options = { token?: string; headers?: Record<string, string> }

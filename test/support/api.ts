@@ -92,6 +92,12 @@ export async function ok(answer: Promise<Answer>): Promise<any> {
   return body
 }
 
+/** Creates an agent that all members may run. Returns its id. */
+export async function createAgent(server: Target, fields: object = {}): Promise<string> {
+  const body = { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }
+  return (await ok(request(server, 'POST', '/api/v1/agents', { body }))).id
+}
+
 const BODY = ['error', 'message', 'code', 'detail', 'executionId', 'requestId', 'statusCode', 'statusMessage']
 const TRPC_DATA = [...BODY, 'errorCode', 'httpStatus', 'path']
 

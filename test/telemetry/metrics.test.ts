@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { request as send } from 'node:http'
 import { describe, expect, it } from 'vitest'
+import { createAgent } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -10,9 +11,7 @@ import { use } from '../support/use.ts'
 const model = await use(startModelServer())
 const env = { METRICS_PORT: '0', ...model.env }
 const server = await use(startServer(env))
-const agentId: string = (
-  await request(server, 'POST', '/api/v1/agents', { body: { name: 'Ada', systemPrompt: 'You are Ada.' } })
-).body.id
+const agentId = await createAgent(server)
 
 const scrape = async (): Promise<string> => (await fetch(server.service.metricsUrl ?? '')).text()
 
