@@ -9,8 +9,8 @@ import { DELAY, readTogether, TOKENS } from './rows/runs.ts'
 import { readStream, type StreamTarget } from './sse.ts'
 
 const SETTLE = 2_000
-/** Duration of the warm-up of each kind of request (s). A slow machine may need one for its first answer. */
-const WARM_UP = 3
+/** Warm-up of each kind of request: one after another, so that a busy machine answers in time, then together (s). */
+const WARM_UP = { requests: 20, seconds: 3 }
 
 type Row = 'list' | 'get' | 'run' | 'first' | 'streams' | 'start' | 'idle' | 'loaded'
 export type Measured = { name: string; version: string; rows: Partial<Record<Row, number>>; failed: string | null }
@@ -34,7 +34,10 @@ async function ready(contender: Contender, model: Program) {
   const requests = await contender.requests(server)
   const samples = new Map<Row, number[]>()
   const keep = (row: Row, value: number) => void samples.set(row, [...(samples.get(row) ?? []), value])
-  for (const each of ['list', 'get', 'run'] as const) await load({ ...requests[each], program: server }, WARM_UP)
+  for (const each of ['list', 'get', 'run'] as const) {
+    for (let left = WARM_UP.requests; left; left--) await ask(server, requests[each])
+    await load({ ...requests[each], program: server }, WARM_UP.seconds)
+  }
   return { contender, server, requests, samples, keep }
 }
 
