@@ -121,9 +121,9 @@ async function receiveReply(
     // Hidden reasoning and pings produce no parts, but they show that the model is not silent.
     const { stream } = await model.doStream({ ...options, abortSignal: call.signal, includeRawChunks: true })
     for await (const parts of stream) {
+      watchdog.refresh()
       for (const part of parts) {
         signal.throwIfAborted()
-        watchdog.refresh()
         if (part.type === 'stream-start') asking.readWarnings(part.warnings)
         const delta = receive(draft, part)
         if (!hasBegun && !isUnseen(draft)) {
