@@ -79,9 +79,11 @@ export async function accept(
   { idempotency, onAccepted }: Pick<ExecuteCall, 'idempotency' | 'onAccepted'>,
   options?: ExecuteOptions,
 ): Promise<ExecutionRow> {
+  // Together, they are one round trip to PostgreSQL.
+  const finding = options?.conversation ? null : findPlace(actor, deps, input)
   const agent = options?.agent ?? (await findCached(deps, input.id, executable(actor)))
   if (!agent) throw notFound('Agent')
-  const row = await acceptOnce(actor, deps, agent, input, idempotency, options)
+  const row = await acceptOnce(actor, deps, agent, input, idempotency, { ...options, finding })
   onAccepted?.(row, actor)
   return row
 }
@@ -152,7 +154,7 @@ async function acceptOnce(
   agent: AgentRow,
   input: z.output<typeof Execute>,
   header: IdempotencyKey | null,
-  options: ExecuteOptions | undefined,
+  options: Partial<ExecuteOptions> & { finding: Promise<Conversation> | null },
 ): Promise<ExecutionRow> {
   const { idempotencyKey, ...rest } = input
   const { parentExecutionId = null } = input
@@ -161,7 +163,8 @@ async function acceptOnce(
   const mediaIds = input.mediaIds ?? []
   if (mediaIds.length) requireScope(actor, 'media:read')
   await checkMedia(actor, deps, mediaIds)
-  const conversation = options?.conversation ?? (await findConversation(actor, deps, agent, input))
+  const conversation =
+    options.conversation ?? (await options.finding) ?? (await findConversation(actor, deps, agent, input))
   const files = input.files ?? []
   if (files.length) {
     requireScope(actor, 'spaces:read')
@@ -279,7 +282,22 @@ export async function findSession(
   return found && sessionId === null ? activeOf(actor, deps, found) : found
 }
 
-/** Finds the conversation of a run. An empty id is unknown; ignoring it would put the run where others can read it. */
+/** Finds the place of a new chat. Returns null for a run in an existing one. The promise may be abandoned. */
+function findPlace(
+  actor: Actor,
+  deps: Deps,
+  { spaceId = null, chatId = null, sessionId = null }: z.output<typeof Execute>,
+): Promise<Conversation> | null {
+  if (chatId !== null || sessionId !== null) return null
+  const found = findOrDefault(actor, deps, spaceId).then((id) => ({ spaceId: id }))
+  found.catch(() => {})
+  return found
+}
+
+/**
+ * Finds the existing conversation of a run. An empty id is unknown; ignoring it would put the run where others can read
+ * it.
+ */
 async function findConversation(
   actor: Actor,
   deps: Deps,
@@ -287,7 +305,6 @@ async function findConversation(
   { spaceId = null, chatId = null, sessionId = null }: z.output<typeof Execute>,
 ): Promise<Conversation> {
   const { db } = deps
-  if (chatId === null && sessionId === null) return { spaceId: await findOrDefault(actor, deps, spaceId) }
   const session = await findSession(actor, deps, { agentId: agent.id, sessionId, chatId })
   const chatBy = (id: string) =>
     db.chat.findFirst({ where: { AND: [{ id }, reachableChat(actor)] }, select: { id: true, spaceId: true } })
