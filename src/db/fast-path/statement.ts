@@ -5,6 +5,8 @@ export type Statement = {
   args: unknown[]
   /** Number of rows that an insert adds. */
   adds?: number
+  /** The beginning of an insert's text, before its rows. */
+  into?: string
   /** Whether the statement fails the transaction unless it changes a row, see {@link expectsOne}. */
   expectsOne?: boolean
   /**

@@ -21,7 +21,7 @@ export type Table = {
 }
 
 /** An INSERT of one row into some columns. */
-export type Insert = { columns: readonly Column[]; sql: string }
+export type Insert = { columns: readonly Column[]; into: string; sql: string }
 
 /** A column with its Prisma type. */
 export type Column = { name: string; type: string; isRequired: boolean }

@@ -61,14 +61,14 @@ function insertOf(
 ): Query {
   const names = assignedColumns(rows[0])
   if (rows.length * names.length > MAX_PARAMETERS) throw UNSUPPORTED
-  const { columns, sql } = insertInto(table, names)
+  const { columns, into, sql } = insertInto(table, names)
   const args: unknown[] = []
   for (const row of rows) {
     if (!isFilter(row) || (row !== rows[0] && assignedColumns(row).length !== names.length)) throw UNSUPPORTED
     for (const column of columns) args.push(storedValue(table, column, row[column.name]))
   }
   const more = rows.slice(1).map((_, index) => `, ${tupleOf(table, names, index + 1)}`)
-  return { sql: sql + more.join('') + onConflict(args) + returning(projection), args, table, projection }
+  return { sql: sql + more.join('') + onConflict(args) + returning(projection), into, args, table, projection }
 }
 
 /** Returns the INSERT of one row. It is compiled once, because a table's rows are created with few column sets. */
@@ -78,8 +78,8 @@ function insertInto(table: Table, names: readonly string[]): Insert {
   const known = table.inserts.find(isAlike)
   if (known) return known
   if (!table.needed.every((name) => names.includes(name))) throw UNSUPPORTED
-  const sql = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES ${tupleOf(table, names, 0)}`
-  const insert = { columns: names.map((name) => columnOf(table, name)), sql }
+  const into = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES `
+  const insert = { columns: names.map((name) => columnOf(table, name)), into, sql: into + tupleOf(table, names, 0) }
   table.inserts.push(insert)
   return insert
 }

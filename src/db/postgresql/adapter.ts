@@ -138,6 +138,7 @@ const preparing =
     values: statement.args.map(toParameter),
     name: nameOf(statement),
     returns,
+    ...(statement.into && statement.adds && { insert: { into: statement.into, count: statement.adds } }),
   })
 
 /**

@@ -1,4 +1,5 @@
 import type { Prepared } from './batch.ts'
+import { mergeInserts } from './merge-inserts.ts'
 import { type Connections, isOfStatement } from './pool.ts'
 import { BEGIN, COMMIT, type Prepare, sendCommit } from './transaction.ts'
 
@@ -45,7 +46,12 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare)
     const first = members.length > 1 ? [BEGIN, LOCK_TIMEOUT] : [BEGIN]
     const statements = [
       ...first.map((statement) => prepare(statement, false)),
-      ...members.flatMap((member) => member.statements),
+      ...(members.length > 1
+        ? mergeInserts(
+            members.map(({ statements }) => statements),
+            prepare,
+          )
+        : members[0]!.statements),
       prepare(COMMIT, false),
     ]
     return sendCommit(client, statements, give)
