@@ -359,7 +359,10 @@ function toOriginForm(req: IncomingMessage): void {
   if (!req.url?.startsWith('/')) req.url = req.url?.replace(/^https?:\/\/[^/?]*\/?/i, '/')
 }
 
-const pathOf = (req: IncomingMessage): string => (req.url ?? '/').split('?', 1)[0] ?? '/'
+function pathOf({ url = '/' }: IncomingMessage): string {
+  const end = url.indexOf('?')
+  return end === -1 ? url : url.slice(0, end)
+}
 
 const requestIdOf = (req: IncomingMessage): string => {
   const given = req.headers['x-request-id']
