@@ -158,7 +158,7 @@ async function acceptOnce(
 ): Promise<ExecutionRow> {
   const { idempotencyKey, ...rest } = input
   const { parentExecutionId = null } = input
-  const path = options?.path ?? `/api/v1/agents/${agent.id}/execute`
+  const path = options.path ?? `/api/v1/agents/${agent.id}/execute`
   const key = header ?? (idempotencyKey ? { key: idempotencyKey, method: 'POST', path, replayed: false } : null)
   const mediaIds = input.mediaIds ?? []
   if (mediaIds.length) requireScope(actor, 'media:read')
@@ -174,27 +174,27 @@ async function acceptOnce(
     actor,
     agent,
     message: input.message,
-    mediaIds: input.mediaIds ?? options?.attached?.mediaIds ?? [],
-    files: input.files ?? options?.attached?.files ?? [],
+    mediaIds: input.mediaIds ?? options.attached?.mediaIds ?? [],
+    files: input.files ?? options.attached?.files ?? [],
     model: input.model ?? null,
     overrides: {
       ...(input.modelSettings && { modelSettings: input.modelSettings }),
       ...(input.fallbackModels && { fallbackModels: input.fallbackModels }),
       ...(input.output && { output: input.output }),
-      ...options?.client,
+      ...options.client,
     },
     conversation,
     onBusy: input.onBusy ?? 'queue',
     parent: parentExecutionId === null ? null : await findParent(actor, deps, parentExecutionId),
-    taskId: options?.taskId ?? null,
+    taskId: options.taskId ?? null,
     mission: null,
-    also: options?.also ?? null,
+    also: options.also ?? null,
   } as const
   // Only a run in the background can wait for the end of a pause.
   if (deps.pause.isPaused() && !input.background) throw paused()
   if (!key) return deps.engine.accept({ ...request, key: null })
   for (;;) {
-    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, options?.request ?? rest)
+    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, options.request ?? rest)
     const bound = record?.executionId
       ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
       : null
