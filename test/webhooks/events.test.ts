@@ -177,6 +177,8 @@ it('Deliveries are sent once each and four at a time, however many servers claim
   // Beside that of the server.
   const deliverers = [1, 2].map(() => createDeliverer(server.service.deps, bodyOf))
   const tickAll = () => Promise.all(deliverers.map(({ tick }) => tick()))
+  // On SQLite the first look takes the claims of a killed server over.
+  await tickAll()
   try {
     const titles = Array.from({ length: 10 }, (_, index) => `Task ${index}`)
     await Promise.all(titles.map((title) => call('POST', '/tasks', { title })))
