@@ -37,7 +37,8 @@ async function openPostgresql(connectionString: string): Promise<Insert> {
 const { database = '' } = values
 const insert = await (database.startsWith('postgres') ? openPostgresql(database) : openSqlite(database))
 const kept = new Map<string, unknown>()
-const agent = new Agent({ keepAlive: true })
+// Gives idle connections up before the model's server closes them after 5 s.
+const agent = new Agent({ keepAlive: true, timeout: 3_000 })
 
 function relay(req: IncomingMessage, res: ServerResponse): void {
   const headers = { 'content-type': 'application/json' }
