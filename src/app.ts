@@ -359,10 +359,7 @@ function toOriginForm(req: IncomingMessage): void {
   if (!req.url?.startsWith('/')) req.url = req.url?.replace(/^https?:\/\/[^/?]*\/?/i, '/')
 }
 
-function pathOf({ url = '/' }: IncomingMessage): string {
-  const end = url.indexOf('?')
-  return end === -1 ? url : url.slice(0, end)
-}
+const pathOf = (req: IncomingMessage): string => (req.url ?? '/').split('?', 1)[0] ?? '/'
 
 const requestIdOf = (req: IncomingMessage): string => {
   const given = req.headers['x-request-id']

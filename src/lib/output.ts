@@ -64,23 +64,24 @@ function compile({ $schema: _, ...schema }: Fields): ValidateFunction {
   const key = JSON.stringify(schema)
   const known = compiled.get(key)
   if (known) return known
-  const copy = JSON.parse(key) as Fields
-  const within = validator()
-  const validate = (() => {
-    try {
-      return runWithTimeout(() => within.compile(copy))
-    } catch (error) {
-      // A validator that was interrupted may be broken for every later schema.
-      if (isOutOfTime(error)) ajv = undefined
-      throw error
-    } finally {
-      // The validator identifies schemas by object, and would keep the copy.
-      within.removeSchema(copy)
-    }
-  })()
+  const validate = compileCopy(JSON.parse(key) as Fields)
   if ('$async' in validate) throw new Error('$async is not a keyword of JSON Schema')
   compiled.set(key, validate)
   return validate
+}
+
+/** Compiles a copy of a schema, which the validator would otherwise keep, since it identifies schemas by object. */
+function compileCopy(copy: Fields): ValidateFunction {
+  const current = validator()
+  try {
+    return runWithTimeout(() => current.compile(copy))
+  } catch (error) {
+    // A validator that was interrupted may be broken for every later schema.
+    if (isOutOfTime(error)) ajv = undefined
+    throw error
+  } finally {
+    current.removeSchema(copy)
+  }
 }
 
 const isOutOfTime = (error: unknown): boolean => asObject(error).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'

@@ -40,16 +40,8 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
  */
 function indexOrder(table: Table, where: Values, { names, text }: { names: readonly string[]; text: string }): string {
   if (names[0] !== 'createdAt' || !table.columns.has('archivedAt') || !saysNull(where, 'archivedAt')) return text
-  let order = INDEX_ORDERS.get(text)
-  if (order === undefined) {
-    order = text.replace(/ ORDER BY ("createdAt" (ASC|DESC))/, ' ORDER BY "archivedAt" $2, $1')
-    INDEX_ORDERS.set(text, order)
-  }
-  return order
+  return text.replace(/ ORDER BY ("createdAt" (ASC|DESC))/, ' ORDER BY "archivedAt" $2, $1')
 }
-
-/** Cached orders. They are few, because they are written in the code. */
-const INDEX_ORDERS = new Map<string, string>()
 
 /** Maximum number of ranges worth splitting. */
 const MAX_RANGES = 3

@@ -5,7 +5,7 @@ import { isNoReason, unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning } from './inline-reasoning.ts'
 import { ModelError } from './model-errors.ts'
 import { laterUsage, NO_USAGE, usageIn } from './reported-usage.ts'
-import { createStreamedCalls, type StreamedCalls } from './streamed-calls.ts'
+import { createStreamedCalls } from './streamed-calls.ts'
 import type { Part } from './text-model.ts'
 
 export type ReplyOptions = {
@@ -31,8 +31,7 @@ export type ChatReply = {
 }
 
 export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions): ChatReply {
-  /** Created on demand, because most replies call no tools. */
-  let calls: StreamedCalls | null = null
+  const calls = createStreamedCalls(tools)
   const inline = createInlineReasoning()
   inline.isOver = !thinkTags
   let open: 'text' | 'reasoning' | null = null
@@ -133,8 +132,8 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   function readMessage(delta: Fields, isMessage: boolean, isLast: boolean, parts: Part[]): void {
     const { content } = delta
     // Fast path for nearly all chunks: checking a few more fields per token would cost as much as reading it.
-    if (!isMessage && typeof content === 'string' && hasContentAlone(delta)) {
-      sayText(content, parts)
+    if (!isMessage && inline.isOver && typeof content === 'string' && hasContentAlone(delta)) {
+      say('text', content, parts)
       return
     }
     if (!isMessage || !hasText || !isLast || messages) {
@@ -157,7 +156,6 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   }
 
   function addCall(piece: Fields, parts: Part[]): void {
-    calls ??= createStreamedCalls(tools)
     const { id, input } = calls.add(piece)
     if (input) parts.push({ type: 'tool-input-delta', id, delta: input })
   }
@@ -190,7 +188,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   }
 
   function endCalls(parts: Part[]): void {
-    for (const { id, name, input, extra, signature } of calls?.end() ?? []) {
+    for (const { id, name, input, extra, signature } of calls.end()) {
       const extras = { ...(signature && { thoughtSignature: signature }), ...(extra && { extraContent: extra }) }
       parts.push({
         ...{ type: 'tool-call', toolCallId: id, toolName: name, input },
@@ -205,8 +203,8 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       return unified === 'stop' && isRefusal ? 'content-filter' : unified
     }
     // The server signaled the end without a reason. Without that signal the answer counts as cut off.
-    if (isClosed) return hasText || calls?.size ? 'length' : 'error'
-    return calls?.size ? 'tool-calls' : 'stop'
+    if (isClosed) return hasText || calls.size ? 'length' : 'error'
+    return calls.size ? 'tool-calls' : 'stop'
   }
 
   return {

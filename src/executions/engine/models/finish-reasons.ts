@@ -45,14 +45,12 @@ const UNIFIED: ReadonlyMap<string, Unified> = new Map(
 
 /** Returns the meaning of a provider's finish reason in any spelling, or `otherwise` if it is unknown. */
 export const unifiedReason = (raw: string, otherwise: Unified = 'other'): Unified =>
-  UNIFIED.get(raw) ??
   UNIFIED.get(
     raw
       .toLowerCase()
       .replace(/^finish_?reason_/, '')
       .replaceAll('-', '_'),
-  ) ??
-  otherwise
+  ) ?? otherwise
 
 /** Returns whether a text stands for a missing finish reason (SGLang sends `None`, older Ollama an empty text). */
 export const isNoReason = (raw: string): boolean => raw === '' || /^(?:none|null|undefined)$/i.test(raw)

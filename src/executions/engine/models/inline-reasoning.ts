@@ -29,10 +29,6 @@ const HEADERS: readonly string[] = [
 const ENDS = ['</think>', '</thinking>', '◁/think▷', '[/THINK]']
 const SKIPPED = [...HEADERS, ...ENDS]
 const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
-/** First characters of all markers. */
-const STARTS = new Set(MARKS.map((mark) => mark[0]))
-/** Precedes the name in each closing tag, and occurs in few other answers. */
-const CLOSING = /<\/|\/think▷|\[\/|<\|END/
 
 type Say = (kind: 'text' | 'reasoning', text: string) => void
 
@@ -72,8 +68,6 @@ export function createInlineReasoning(): InlineReasoning {
   /** Reads the beginning: an opening tag, text, or too little to decide. Returns whether there is more to read. */
   function begin(reader: InlineReasoning, say: Say): boolean {
     const trimmed = held.trimStart()
-    // Fast path for nearly all answers.
-    if (trimmed && !STARTS.has(trimmed[0])) return beginText(reader, trimmed, say)
     const tag = TAGS.find(([open]) => trimmed.startsWith(open))
     const header = SKIPPED.find((header) => trimmed.startsWith(header))
     if (tag) {
@@ -86,11 +80,7 @@ export function createInlineReasoning(): InlineReasoning {
       held = trimmed.slice(header.length)
       return true
     }
-    return MARKS.some((mark) => mark.startsWith(trimmed)) ? false : beginText(reader, trimmed, say)
-  }
-
-  /** Emits the first text of the answer. Returns false, because nothing is left to read. */
-  function beginText(reader: InlineReasoning, trimmed: string, say: Say): false {
+    if (MARKS.some((mark) => mark.startsWith(trimmed))) return false
     reader.isOver = true
     say('text', hasThought ? trimmed : held)
     held = ''
@@ -126,7 +116,6 @@ function overlap(text: string, mark: string): number {
 export function splitUnopened(text: string): { reasoning: string; text: string } | null {
   const unread = /^analysis(?=[A-Z"'])([\s\S]*?)assistantfinal/.exec(text)
   if (unread) return { reasoning: unread[1] ?? '', text: text.slice(unread[0].length).trimStart() }
-  if (!CLOSING.test(text)) return null
   for (const [open, close] of TAGS.slice(0, 8)) {
     const at = text.indexOf(close)
     if (at === -1) continue

@@ -225,12 +225,11 @@ export async function createAsking(
 
     answered() {
       breaker.succeeded(chain.current.circuit)
-      if (done.shortened && room !== null) knowledge.learn(keyOf(), { room })
-      if (!untold.size) return
       const ofSession = [...untold].filter(changed.isOfSession)
       const ofModel = [...untold].filter(changed.isOfModel)
       if (ofModel.length) knowledge.learn(keyOf(), { changes: ofModel })
       if (ofSession.length) knowledge.learn(sessionKey(), { changes: ofSession })
+      if (done.shortened && room !== null) knowledge.learn(keyOf(), { room })
       untold = new Set()
     },
 
