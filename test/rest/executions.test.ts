@@ -253,6 +253,8 @@ describe('POST /executions/{id}/cancel', () => {
     await cancel(waits)
     expect(await audited(ids)).toEqual(of(ann, waits))
     await Promise.all([cancel(parentExecutionId, admin), cancel(parentExecutionId, admin)])
+    // A cancel waits for the end of the run that it names, and its descendants end by themselves.
+    await expect.poll(async () => (await get(child.executionId)).status).toBe('cancelled')
     for (const id of ids) expect((await cancel(id)).status).toBe(400)
     const expected = [...of(ann, waits), ...of(admin, parentExecutionId, child.executionId)].sort()
     expect(await audited(ids)).toEqual(expected)
