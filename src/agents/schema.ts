@@ -3,7 +3,6 @@ import { bool, image, int, ok, requiredText, text, textList, timestamp } from '.
 import { fallbackModels, ModelSettings, NewModelSettings } from '../lib/model-settings.ts'
 import { NewOutput, Output } from '../lib/output.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
-import { acceptPreserialized } from '../lib/preserialize.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
 import { AttachedSkill, attachedAt } from '../skills/schema.ts'
 
@@ -153,59 +152,57 @@ export const AgentSkillRef = z
   .meta({ id: 'AgentSkillRef', description: 'A skill of an agent, with its version' })
 
 /** An agent as its organization sees it (service.md, "Agent"; contract.md section 3). */
-export const Agent = acceptPreserialized(
-  z
-    .object({
-      id: z.string().describe('Id of the agent'),
-      name: z.string().describe('Name of the agent'),
-      slug: z.string().describe(SLUG),
-      role: z.string().describe("Short description of the agent's role"),
-      systemPrompt: z.string().describe('Instructions that the model gets before the conversation'),
-      visibility: Visibility.describe('Users who can see the agent'),
-      organizationId: z.string().describe('Id of the organization that the agent belongs to'),
-      userId: z.string().describe('The creator'),
-      model: z.string().nullable().describe("Model as `<provider>/<id>`; null for the service's default model"),
-      description: z.string().nullable().describe('Purpose of the agent, for people who choose one'),
-      tags: z.array(z.string()).describe('Words to find the agent by'),
-      category: z.string().nullable().describe('Topic of the agent, to group agents by'),
-      image: z
-        .string()
-        .nullable()
-        .describe('Picture of the agent: http(s) address, id of a media, or `data:image/…;base64,`'),
-      color: z.string().nullable().describe('Colour of the agent in user interfaces'),
-      initialGreeting: z.string().nullable().describe('Text that a chat with the agent begins with'),
-      skillIds: z.array(z.string()).describe('Ids of its skills that you can see'),
-      skillRefs: z.array(AgentSkillRef).describe('The same with their versions'),
-      mcpInstanceIds: z.array(z.string()).describe('Ids of its MCP servers that you can see'),
-      mcpTypes: z.array(z.string()).describe('Types of MCP servers that the agent is made for'),
-      subagentIds: z.array(z.string()).describe('Ids of the agents that it may delegate to and you can see'),
-      allowedTools: z.array(z.string()).describe('The only tools that it may call; empty for all attached tools'),
-      disallowedTools: z.array(z.string()).describe('Tools that it may not call'),
-      advanced_tools: z.array(z.string()).describe('Names that a client stores with the agent; runs do not use them'),
-      permissions: z.array(Permission).describe('Whether a call of a built-in tool needs a decision'),
-      maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
-      modelSettings: ModelSettings.describe('Settings of the model, such as its temperature'),
-      fallbackModels: z.array(z.string()).describe('Models to ask, in order, when the one before cannot answer'),
-      output: Output.nullable().describe('Form of the answers of its runs; null for plain text'),
-      contextWindow: z
-        .int()
-        .nullable()
-        .describe('Size of the context window of its model (tokens); null where the service learns it'),
-      history: History.describe(
-        'Earlier turns that do not fit the prompt: `cut` leaves them out, `summarize` has the model of the run summarize them',
-      ),
-      requireTools: z.boolean().describe('Whether a run fails if one of its tools or MCP servers is missing'),
-      version: z.int().describe('Version of the agent: 1 at creation, one more with each change'),
-      archived: z.boolean().describe('Whether the agent was deleted'),
-      createdAt: timestamp.describe('Time at which the agent was created'),
-      updatedAt: timestamp.describe('Time of the last change to the agent'),
-      truncated: z
-        .boolean()
-        .optional()
-        .describe('In long lists: texts are cut at 4,000 characters. GET the agent by id for its whole texts'),
-    })
-    .meta({ id: 'Agent', description: 'An AI agent' }),
-)
+export const Agent = z
+  .object({
+    id: z.string().describe('Id of the agent'),
+    name: z.string().describe('Name of the agent'),
+    slug: z.string().describe(SLUG),
+    role: z.string().describe("Short description of the agent's role"),
+    systemPrompt: z.string().describe('Instructions that the model gets before the conversation'),
+    visibility: Visibility.describe('Users who can see the agent'),
+    organizationId: z.string().describe('Id of the organization that the agent belongs to'),
+    userId: z.string().describe('The creator'),
+    model: z.string().nullable().describe("Model as `<provider>/<id>`; null for the service's default model"),
+    description: z.string().nullable().describe('Purpose of the agent, for people who choose one'),
+    tags: z.array(z.string()).describe('Words to find the agent by'),
+    category: z.string().nullable().describe('Topic of the agent, to group agents by'),
+    image: z
+      .string()
+      .nullable()
+      .describe('Picture of the agent: http(s) address, id of a media, or `data:image/…;base64,`'),
+    color: z.string().nullable().describe('Colour of the agent in user interfaces'),
+    initialGreeting: z.string().nullable().describe('Text that a chat with the agent begins with'),
+    skillIds: z.array(z.string()).describe('Ids of its skills that you can see'),
+    skillRefs: z.array(AgentSkillRef).describe('The same with their versions'),
+    mcpInstanceIds: z.array(z.string()).describe('Ids of its MCP servers that you can see'),
+    mcpTypes: z.array(z.string()).describe('Types of MCP servers that the agent is made for'),
+    subagentIds: z.array(z.string()).describe('Ids of the agents that it may delegate to and you can see'),
+    allowedTools: z.array(z.string()).describe('The only tools that it may call; empty for all attached tools'),
+    disallowedTools: z.array(z.string()).describe('Tools that it may not call'),
+    advanced_tools: z.array(z.string()).describe('Names that a client stores with the agent; runs do not use them'),
+    permissions: z.array(Permission).describe('Whether a call of a built-in tool needs a decision'),
+    maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
+    modelSettings: ModelSettings.describe('Settings of the model, such as its temperature'),
+    fallbackModels: z.array(z.string()).describe('Models to ask, in order, when the one before cannot answer'),
+    output: Output.nullable().describe('Form of the answers of its runs; null for plain text'),
+    contextWindow: z
+      .int()
+      .nullable()
+      .describe('Size of the context window of its model (tokens); null where the service learns it'),
+    history: History.describe(
+      'Earlier turns that do not fit the prompt: `cut` leaves them out, `summarize` has the model of the run summarize them',
+    ),
+    requireTools: z.boolean().describe('Whether a run fails if one of its tools or MCP servers is missing'),
+    version: z.int().describe('Version of the agent: 1 at creation, one more with each change'),
+    archived: z.boolean().describe('Whether the agent was deleted'),
+    createdAt: timestamp.describe('Time at which the agent was created'),
+    updatedAt: timestamp.describe('Time of the last change to the agent'),
+    truncated: z
+      .boolean()
+      .optional()
+      .describe('In long lists: texts are cut at 4,000 characters. GET the agent by id for its whole texts'),
+  })
+  .meta({ id: 'Agent', description: 'An AI agent' })
 
 /** Public information about a public agent, without its prompt (contract.md section 2). */
 export const AgentCard = z

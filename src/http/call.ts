@@ -1,5 +1,6 @@
 import { getTRPCErrorFromUnknown, TRPCError } from '@trpc/server'
 import type { z } from 'zod'
+import { parseOutput } from '../lib/preserialize.ts'
 import type { Context } from '../trpc.ts'
 
 type Result = { ok: true; data: unknown } | { ok: false; error: TRPCError }
@@ -56,13 +57,15 @@ export function callerOf({ _def }: Procedure, path: string) {
   }
 }
 
-/** tRPC's output check. */
+/** tRPC's output check, without constants. */
 const checking =
   (output: z.ZodType): Middleware =>
   async ({ next }) => {
     const result = await next()
     if (!result.ok) return result
-    const { success, data, error } = output.safeParse(result.data)
-    if (success) return { ok: true, data }
-    throw new TRPCError({ code: 'INTERNAL_SERVER_ERROR', message: 'Output validation failed', cause: error })
+    try {
+      return { ok: true, data: parseOutput(output, result.data) }
+    } catch (cause) {
+      throw new TRPCError({ code: 'INTERNAL_SERVER_ERROR', message: 'Output validation failed', cause })
+    }
   }

@@ -1,4 +1,5 @@
-import type { z } from 'zod'
+import { z } from 'zod'
+import { isObject } from './unknown.ts'
 
 // Validates and serializes values that are requested often and never change once instead of per request.
 
@@ -7,7 +8,7 @@ type Preserialized = { schema: z.ZodType; json: string }
 const preserialized = new WeakMap<object, Preserialized>()
 
 /**
- * Validates a value with its schema and deep-freezes the result. {@link acceptPreserialized} and {@link toJson} then skip
+ * Validates a value with its schema and deep-freezes the result. {@link parseOutput} and {@link toJson} then skip
  * validation and serialization. An invalid value is returned unchanged, so that the normal validation reports it.
  */
 export function preserialize<Schema extends z.ZodObject>(schema: Schema, value: z.output<Schema>): z.output<Schema> {
@@ -24,16 +25,28 @@ function freeze<T extends object>(value: T): T {
 }
 
 /**
- * Returns the schema with support for its constants, which it returns unchanged. Apply it last, because any change
- * copies the schema.
+ * Validates an output like its schema. Keeps constants of the schema that are its fields, or items of its lists, without
+ * validating them again. Throws a ZodError.
  */
-export function acceptPreserialized<Schema extends z.ZodObject>(schema: Schema): Schema {
-  const { run } = schema._zod
-  schema._zod.run = (payload, context) => (isPreserialized(payload.value, schema) ? payload : run(payload, context))
-  return schema
+export function parseOutput(schema: z.ZodType, output: unknown): unknown {
+  if (!(schema instanceof z.ZodObject) || !isObject(output) || !Object.values(output).some(holdsConstants)) {
+    return schema.parse(output)
+  }
+  const parsed: Record<string, unknown> = {}
+  for (const [name, field] of Object.entries<z.ZodType>(schema.shape)) {
+    const member = output[name]
+    const value = isConstant(member, field) || isListOfConstants(member, field) ? member : field.parse(member)
+    if (value !== undefined) parsed[name] = value
+  }
+  return parsed
 }
 
-const isPreserialized = (value: unknown, schema: z.ZodType): boolean => known(value)?.schema === schema
+const holdsConstants = (member: unknown): boolean => known(Array.isArray(member) ? member[0] : member) !== undefined
+
+const isConstant = (value: unknown, schema: unknown): boolean => known(value)?.schema === schema
+
+const isListOfConstants = (value: unknown, schema: z.ZodType): boolean =>
+  Array.isArray(value) && schema instanceof z.ZodArray && value.every((item) => isConstant(item, schema.element))
 
 const known = (value: unknown): Preserialized | undefined =>
   typeof value === 'object' && value !== null ? preserialized.get(value) : undefined
