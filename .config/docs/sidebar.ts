@@ -118,6 +118,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('14 Group commit on PostgreSQL', '/adr/0014-group-commit-on-postgresql'),
       item('15 Declared MCP servers', '/adr/0015-rows-for-declared-mcp-servers'),
       item('16 Shared connections', '/adr/0016-shared-connections-on-postgresql'),
+      item('17 Shortcuts', '/adr/0017-shortcuts-need-a-number'),
     ],
   },
   {
