@@ -84,7 +84,7 @@ function withoutService(declarations: string): string {
     .replaceAll('import("./executions/schema.ts").ExecutionNode', 'ExecutionNode')
     .replaceAll('import("./tasks/follow.ts").TaskChange', 'TaskChange')
     .replaceAll('import("./approvals/follow.ts").ApprovalChange', 'ApprovalChange')
-    .replaceAll('import("./events/show.ts").ShownEvent', 'OrganizationEvent')
+    .replaceAll('import("./events/show.ts").VisibleEvent', 'OrganizationEvent')
   return `${types.slice(types.indexOf('export declare const appRouter')).replace('export ', '')}
 type Execution = import('@trpc/server').inferRouterOutputs<AppRouter>['executions']['get']['execution'];
 /** An execution with those that it started. */

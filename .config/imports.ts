@@ -45,14 +45,14 @@ const isInside = (file: string) => file.startsWith(FAST_PATH)
 
 /** The modules of the engine, each with the modules it may import. `engine.ts` may import all of them. */
 const ENGINE = 'src/executions/engine/'
-const ROOMS: Record<string, readonly string[]> = {
+const ENGINE_FOLDERS: Record<string, readonly string[]> = {
   events: [],
   models: [],
   run: ['events', 'models', 'queue'],
   queue: ['events', 'run'],
   maintenance: ['events', 'queue', 'run'],
 }
-const roomOf = (file: string): string | undefined =>
+const folderOf = (file: string): string | undefined =>
   file.startsWith(ENGINE) ? file.slice(ENGINE.length).match(/^(\w+)\//)?.[1] : undefined
 
 /** The console runs in browsers and reaches the server only through the API. It shares types, and this list. */
@@ -70,8 +70,8 @@ for (const [file, targets] of imports) {
     if (isConsole(file) !== isConsole(target)) {
       problems.push(`${file} imports ${target}: the console and the server share types only`)
     }
-    const [from, to] = [roomOf(file), roomOf(target)]
-    if (from && to && from !== to && !ROOMS[from]?.includes(to)) {
+    const [from, to] = [folderOf(file), folderOf(target)]
+    if (from && to && from !== to && !ENGINE_FOLDERS[from]?.includes(to)) {
       problems.push(`${file} imports ${target}: the module ${from} of the engine may not import ${to}`)
     }
     if (rankOf(target) <= rankOf(file)) continue

@@ -12,10 +12,10 @@ process.env.NODE_COMPILE_CACHE ??= file('../node_modules/.cache/tests')
 
 // Databases are placed in memory if there is enough, because each commit waits for a disk otherwise. Data still
 // survives a killed process.
-if (roomAt('/dev/shm') > 4 * 2 ** 30) process.env.TMPDIR = '/dev/shm'
+if (freeSpaceOf('/dev/shm') > 4 * 2 ** 30) process.env.TMPDIR = '/dev/shm'
 
 /** Returns the free space of a folder (bytes), 0 if it does not exist. */
-function roomAt(folder: string): number {
+function freeSpaceOf(folder: string): number {
   if (!existsSync(folder)) return 0
   const { bavail, bsize } = statfsSync(folder)
   return bavail * bsize

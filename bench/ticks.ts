@@ -9,7 +9,7 @@ const now = () => performance.timeOrigin + performance.now()
 let begun = 0
 
 const read = () =>
-  new Promise<[said: number, took: number][] | null>((resolve, reject) => {
+  new Promise<[sentAt: number, took: number][] | null>((resolve, reject) => {
     const req = request(target.url, { method: 'POST', headers: target.headers, agent }, (res) => {
       const ticks: [number, number][] = []
       let [rest, whole] = ['', false]

@@ -16,7 +16,7 @@ const DURATION = 20
 const WARM = 40
 const MESSAGE = 'Tell me the time.'
 
-type Ticks = [said: number, took: number][]
+type Ticks = [sentAt: number, took: number][]
 type Found = { delivery: number; memory: number }
 
 /** The resident memory of a server after a forced collection (bytes). */
@@ -42,7 +42,7 @@ async function readMany(server: Program, target: StreamTarget, count: number): P
   const whole = streams.filter((ticks) => ticks !== null)
   if (whole.length < count) throw new Error(`${target.url}: ${count - whole.length} of ${count} streams were cut`)
   const to = Math.min(...whole.map((ticks) => ticks.at(-1)![0]))
-  const together = whole.flatMap((ticks) => ticks.filter(([said]) => said > from && said < to))
+  const together = whole.flatMap((ticks) => ticks.filter(([sentAt]) => sentAt > from && sentAt < to))
   return {
     delivery: percentile(
       99,
@@ -99,7 +99,7 @@ function rowsOf(count: number, names: Record<keyof Found, string>, goals: Partia
 }
 
 /** Each stream takes two sockets of the server: its client's and its model's. */
-const isRoomFor = (count: number): boolean => {
+const hasDescriptorsFor = (count: number): boolean => {
   const { userLimits } = process.report.getReport() as { userLimits?: { open_files: { soft: number | 'unlimited' } } }
   const files = userLimits?.open_files.soft
   return files === undefined || files === 'unlimited' || files > 2 * count + 500
@@ -111,5 +111,5 @@ const THREE_THOUSAND = { delivery: 'streams-3000', memory: 'streams-3000-memory'
 /** The larger ones run only if the limit of open files (`ulimit -n`) allows it. */
 export const manyStreamRows: Row[] = [
   ...rowsOf(1_000, THOUSAND, { delivery: 250, memory: 40 }),
-  ...(isRoomFor(3_000) ? rowsOf(3_000, THREE_THOUSAND, { memory: 40 }) : []),
+  ...(hasDescriptorsFor(3_000) ? rowsOf(3_000, THREE_THOUSAND, { memory: 40 }) : []),
 ]

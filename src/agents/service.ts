@@ -239,7 +239,7 @@ async function pageOfAgents<Row extends Head>(
 }
 
 /** Returns the filter for the kept totals of shared agents, of those with a tag if one is given. */
-const keptOf = (visibilities: readonly string[], tag: string | undefined): Prisma.TotalWhereInput =>
+const totalsOf = (visibilities: readonly string[], tag: string | undefined): Prisma.TotalWhereInput =>
   tag === undefined
     ? { list: 'agents', value: { in: [...visibilities] } }
     : { list: 'tagged agents', value: { in: visibilities.map((visibility) => `${visibility} ${tag}`) } }
@@ -260,7 +260,7 @@ export function countListed(
 ): Promise<number> {
   const { owner, visibility, tag, category, search } = input
   if (search || category !== undefined || (owner && tag !== undefined)) return db.agent.count({ where })
-  if (!owner) return totalOf(db, { organizationId, ...keptOf(sharedBy(input), tag) })
+  if (!owner) return totalOf(db, { organizationId, ...totalsOf(sharedBy(input), tag) })
   return totalOf(db, { organizationId, list: 'agents', userId, value: visibility ?? { in: Visibility.options } })
 }
 
@@ -329,7 +329,7 @@ export const countPubliclyVisible = (
   { search, tag }: z.output<typeof ListPublicAgents>,
   where: Prisma.AgentWhereInput,
 ): Promise<number> =>
-  search ? db.agent.count({ where }) : totalOf(db, { organizationId: '', ...keptOf(['public'], tag) })
+  search ? db.agent.count({ where }) : totalOf(db, { organizationId: '', ...totalsOf(['public'], tag) })
 
 /** GET /public/agents: all organizations' public agents, as cards. */
 export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {

@@ -14,7 +14,7 @@ import { actorOfUser, findSession, isNamed, type SessionRow } from './sessions.t
  * (revocations.ts): within 5 s (contract.md section 1).
  */
 const FRESH = 800
-const MAX_KNOWN = 10_000
+const MAX_CACHED = 10_000
 
 /** The credentials of a request. */
 export type Credentials = {
@@ -63,7 +63,7 @@ type ActorsDeps = Parameters<typeof authenticate>[0] &
 export function createActors(deps: ActorsDeps): Actors {
   const { accessTokens, bus, clock, db, idTokens } = deps
   // A resolution above 0 would set a timer at each use.
-  const known = new LRUCache<string, Actor>({ max: MAX_KNOWN, ttl: FRESH, ttlResolution: 0 })
+  const known = new LRUCache<string, Actor>({ max: MAX_CACHED, ttl: FRESH, ttlResolution: 0 })
   // Salts the cache keys, so that they are useless outside this process.
   const salt = randomBytes(16).toString('base64url')
   /** Number of revocations. An actor read before a revocation must not be cached after it. */

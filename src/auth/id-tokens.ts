@@ -53,15 +53,15 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
   if (!configured || !audience) return null
   const parties = [audience, ...settings.OIDC_CLIENT_IDS]
   let issuer = configured
-  let isTold = false
-  const tellSpelling = (spelling: string) => {
-    if (!isTold)
+  let hasWarned = false
+  const logSpelling = (spelling: string) => {
+    if (!hasWarned)
       log.warn({ configured, spelling }, `the identity provider spells its issuer ${spelling}: set OIDC_ISSUER to this`)
-    isTold = true
+    hasWarned = true
   }
   const findAddress = async () => {
     const found = await discover(configured, fetch)
-    if (found.issuer !== configured) tellSpelling(found.issuer)
+    if (found.issuer !== configured) logSpelling(found.issuer)
     issuer = found.issuer
     return found.jwks_uri
   }
@@ -76,7 +76,7 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
       const { iss, sub, exp = 0 } = payload
       // The issuer's spelling is known only after its keys were fetched.
       if (iss !== issuer) {
-        if (typeof iss === 'string' && isSameButSlash(iss, issuer)) tellSpelling(iss)
+        if (typeof iss === 'string' && isSameButSlash(iss, issuer)) logSpelling(iss)
         throw invalid()
       }
       // Tokens of the same issuer for other purposes declare a different type or party.

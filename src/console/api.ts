@@ -61,11 +61,14 @@ export const client = createTRPCUntypedClient<AppRouter>({
 })
 
 /** Calls a query. */
-export const ask = <Name extends Path>(name: Name, input: Input<Name>, signal?: AbortSignal): Promise<Output<Name>> =>
-  client.query(name, input, { signal }) as Promise<Output<Name>>
+export const callQuery = <Name extends Path>(
+  name: Name,
+  input: Input<Name>,
+  signal?: AbortSignal,
+): Promise<Output<Name>> => client.query(name, input, { signal }) as Promise<Output<Name>>
 
 /** Calls a mutation. */
-export const tell = <Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> =>
+export const callMutation = <Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> =>
   client.mutation(name, input) as Promise<Output<Name>>
 
 /** Describes a failure: the problem, the remedy, and the status (0 without a connection). */

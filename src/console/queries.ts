@@ -8,7 +8,7 @@ import {
   useMutation,
   useQueryClient,
 } from '@tanstack/react-query'
-import { ask, type Input, type Output, type Path, toFailure } from './api.ts'
+import { callQuery, type Input, type Output, type Path, toFailure } from './api.ts'
 import { toast } from './components/toast.tsx'
 import { signIn } from './session.ts'
 
@@ -33,7 +33,7 @@ export const queryClient = new QueryClient({
 export const query = <Name extends Path>(name: Name, input: Input<Name>) =>
   queryOptions({
     queryKey: [name, input],
-    queryFn: ({ signal }) => ask(name, input, signal),
+    queryFn: ({ signal }) => callQuery(name, input, signal),
   })
 
 /** Like {@link useQuery}, for a list in pages. */
@@ -47,7 +47,7 @@ export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit =
   >({
     queryKey: [name, input, 'pages', limit],
     queryFn: ({ pageParam, signal }) =>
-      ask(name, { ...(input as object), limit, ...(pageParam && { cursor: pageParam }) } as Input<Name>, signal),
+      callQuery(name, { ...(input as object), limit, ...(pageParam && { cursor: pageParam }) } as Input<Name>, signal),
     initialPageParam: null,
     getNextPageParam: (last) => (last as { nextCursor?: string | null }).nextCursor ?? null,
     placeholderData: keepPreviousData,

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path'
 import { isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
-import { tellStatistics } from './sqlite/statistics.ts'
+import { writeStatistics } from './sqlite/statistics.ts'
 
 /** Thrown if migrations failed. The tables are unchanged. The message states the reason. */
 export class MigrationError extends Error {
@@ -83,7 +83,7 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
   }
   try {
     if (missing().length) apply()
-    if (mayApply) tellStatistics(connection)
+    if (mayApply) writeStatistics(connection)
   } finally {
     // Closing rolls back an open transaction.
     connection.close()

@@ -5,7 +5,7 @@ import { procedureExtensions } from '../graphql/procedures.ts'
 import { trackedOf } from '../subscriptions.ts'
 import { events } from './router.ts'
 import * as schema from './schema.ts'
-import type { ShownEvent } from './show.ts'
+import type { VisibleEvent } from './show.ts'
 
 const OrganizationEvent = objectFromZod(
   'OrganizationEvent',
@@ -23,7 +23,7 @@ builder.queryField('events', (t) =>
   }),
 )
 
-const FeedEventType = builder.objectRef<{ id: string; data: ShownEvent }>('FollowedEvent').implement({
+const FeedEventType = builder.objectRef<{ id: string; data: VisibleEvent }>('FollowedEvent').implement({
   description: 'An event of the feed, as it happens',
   fields: (t) => ({
     id: t.exposeID('id', { description: 'Opaque. Pass the last one as `after` to resume' }),

@@ -5,7 +5,7 @@ import { type EventRow, endOfEvents, isBehind, type Place, readEvents } from '..
 import type { Deps } from '../deps.ts'
 import { gone, invalidField, throwRefusal, unavailable } from '../errors.ts'
 import { type ListEvents, matches } from './schema.ts'
-import { type ShownEvent, show } from './show.ts'
+import { show, type VisibleEvent } from './show.ts'
 
 /** How long events are stored (ms). */
 const EVENT_LIFETIME = 30 * 24 * 60 * 60 * 1000
@@ -41,7 +41,7 @@ async function checkStored(actor: Actor, { db, settings, clock }: Deps, since: C
   throw gone(encode({ ...cursorOf(oldest), sequence: oldest.sequence - 1 }))
 }
 
-type Page = { events: { event: ShownEvent; cursor: Cursor }[]; cursor: Cursor; hasMore: boolean }
+type Page = { events: { event: VisibleEvent; cursor: Cursor }[]; cursor: Cursor; hasMore: boolean }
 
 /** Reads the events behind a place that the caller can see. */
 async function read(
@@ -93,7 +93,7 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
 const INTERVAL = 1_000
 
 /** An event of the stream, with its cursor as id. */
-export type FeedEvent = { id: string; event: ShownEvent }
+export type FeedEvent = { id: string; event: VisibleEvent }
 
 /**
  * GET /events as a stream: yields batches of events behind a place, or from now on, until the signal aborts or the

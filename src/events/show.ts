@@ -12,7 +12,7 @@ import { findMany as findMissions } from '../missions/service.ts'
 import { findMany as findTasks } from '../tasks/service.ts'
 
 /** An event as a reader gets it. */
-export type ShownEvent = {
+export type VisibleEvent = {
   id: string
   type: string
   timestamp: string
@@ -79,7 +79,7 @@ export async function show(
   deps: Deps,
   rows: readonly EventRow[],
   { includeContent = false } = {},
-): Promise<(ShownEvent | null)[]> {
+): Promise<(VisibleEvent | null)[]> {
   const things = new Map<string, ReadonlyMap<string, Data>>()
   for (const [kind, some] of Map.groupBy(rows, ({ type }) => kindOf(type))) {
     const found = await KINDS[kind]?.find(actor, deps, [...new Set(some.map(({ subjectId }) => subjectId))], {
@@ -139,5 +139,5 @@ const without = (thing: Data, names: readonly string[]): Data =>
   Object.fromEntries(Object.entries(thing).filter(([name]) => !names.includes(name)))
 
 /** Returns the title of the thing of an event, empty if it has none. */
-export const titleOf = ({ data }: ShownEvent): string =>
+export const titleOf = ({ data }: VisibleEvent): string =>
   asText(data.title ?? data.name ?? data.agentName ?? data.tool ?? data.shownUrl)

@@ -115,7 +115,7 @@ const failureOf = ({ id: executionId, error, errorCode }: ExecutionRow) =>
   })
 
 /** Made once: without a reason each `abort()` makes an error with a stack. */
-const OVER = new Error('The wait is over')
+const WAIT_OVER = new Error('The wait is over')
 
 /**
  * Waits until the run has ended or the caller has disconnected. Throws 401 or 403 if the caller's access ends
@@ -135,7 +135,7 @@ async function waitForEnd(
       const found = await deps.engine.ended(row, left, lost)
       if (!lost.aborted) return found
     } finally {
-      access.abort(OVER)
+      access.abort(WAIT_OVER)
     }
     if (!caller.tokenId && !caller.sessionId)
       throw unauthorized(hasExpired(caller, deps.clock.now()) ? 'Token expired' : 'Invalid or expired token')

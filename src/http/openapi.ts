@@ -80,7 +80,7 @@ const BINARY: Described[] = [
     path: MEDIA_PATH,
     meta: {
       scopes: ['media:write'],
-      errors: { 413: 'The file is too large, or the organization has no room for it', 415: 'The body is no form' },
+      errors: { 413: 'The file is too large, or exceeds the storage of the organization', 415: 'The body is no form' },
     },
     inputs: [],
   },

@@ -3,7 +3,7 @@ import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { UploadFile } from '../client/schema.ts'
 import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
-import type { ShownEvent } from '../events/show.ts'
+import type { VisibleEvent } from '../events/show.ts'
 import { type ExecutionRow, isTerminal } from '../executions/engine/events/events.ts'
 import { isOver } from '../executions/router.ts'
 import type { Execute } from '../executions/schema.ts'
@@ -283,7 +283,7 @@ async function* numbered(batches: AsyncIterable<readonly ChatEvent[]>) {
   for await (const events of batches) yield events.map(({ id: seq, event, data }) => ({ seq, event, data }))
 }
 
-async function* named(events: AsyncIterable<{ id: string; data: ShownEvent }>) {
+async function* named(events: AsyncIterable<{ id: string; data: VisibleEvent }>) {
   for await (const { id: seq, data: message } of events) {
     const { type: event, ...data } = message
     yield [{ seq, event, data }]

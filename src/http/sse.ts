@@ -43,10 +43,10 @@ export async function writeEvents(
       if (!isInside && events.some(isLast)) res.socket?.cork()
       for (const text of isInside ? textsOf(events) : [textOf(events)]) {
         if (res.destroyed) return
-        const hasRoom = headers ? writeFirst(res, text) : res.write(text)
+        const mayContinue = headers ? writeFirst(res, text) : res.write(text)
         headers = null
         ping.refresh()
-        if (!hasRoom) {
+        if (!mayContinue) {
           res.socket?.uncork()
           await drained(res)
         } else if (isInside) await nextTurn()
@@ -78,10 +78,10 @@ export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
 function writeFirst(res: ServerResponse, text: string): boolean {
   res.cork()
   res.flushHeaders()
-  const room = res.write(text)
+  const isFlowing = res.write(text)
   res.uncork()
   // While corked, `write` reports a full buffer early. Only the socket's own buffer counts.
-  return res.socket ? !res.socket.writableNeedDrain : room
+  return res.socket ? !res.socket.writableNeedDrain : isFlowing
 }
 
 const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText).join('')

@@ -49,7 +49,7 @@ export const requiredText = (max: number) =>
 /**
  * Creates a required choice of words. A blank value counts as missing. `otherwise` is the message for any other value.
  */
-export const requiredEnum = <const Words extends readonly string[]>(words: Words, otherwise?: string) =>
+export const requiredEnum = <const Values extends readonly string[]>(words: Values, otherwise?: string) =>
   z.enum(words, { error: (issue) => (isMissing(issue.input) ? missing(issue) : otherwise) })
 
 export const text = (max: number) => z.string().max(max)

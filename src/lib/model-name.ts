@@ -14,7 +14,7 @@ const VALID_IDS: Readonly<Record<string, RegExp>> = {
   offline: /^echo$/,
 }
 
-const TOLD_BY_NAME: readonly (readonly [RegExp, BuiltInName])[] = [
+const PATTERNS: readonly (readonly [RegExp, BuiltInName])[] = [
   [/^claude-/, 'anthropic'],
   [/^(gpt-|chatgpt-|o\d)/, 'openai'],
   [/^gemini-/, 'google'],
@@ -28,14 +28,14 @@ export const isModelId = (provider: string, id: string): boolean => (VALID_IDS[p
 
 /**
  * Parses a model's name (contract.md section 8, contract-2.md section 2.9). The first segment is the provider if
- * `knows` accepts it (`compatible:<name>/…` means `<name>/…`); otherwise the shape of a bare id decides. Returns null
+ * `isProvider` accepts it (`compatible:<name>/…` means `<name>/…`); otherwise the shape of a bare id decides. Returns null
  * if the provider is undetermined or the id is invalid for it.
  */
-export function readModelName(name: string, knows: (provider: string) => boolean): ModelName | null {
+export function readModelName(name: string, isProvider: (provider: string) => boolean): ModelName | null {
   const slash = name.indexOf('/')
   const prefix = name.slice(0, Math.max(0, slash)).replace(/^compatible:/, '')
-  const isNamed = slash > 0 && knows(prefix)
-  const provider = isNamed ? prefix : TOLD_BY_NAME.find(([pattern]) => pattern.test(name))?.[1]
+  const isNamed = slash > 0 && isProvider(prefix)
+  const provider = isNamed ? prefix : PATTERNS.find(([pattern]) => pattern.test(name))?.[1]
   const id = isNamed ? name.slice(slash + 1) : name
   return provider !== undefined && isModelId(provider, id) ? { provider, id, isNamed } : null
 }

@@ -139,7 +139,7 @@ function allowedBy<Tool extends NamedTool>(
 
 /** Yields the servers whose name the entry begins with, most trusted first. */
 function* ranks(entry: string, servers: readonly Prefixed[]): Generator<ReadonlyMap<string, string>> {
-  const fitting = (isOwn: boolean, namesOf: (server: Prefixed) => readonly string[]) =>
+  const beginningOf = (isOwn: boolean, namesOf: (server: Prefixed) => readonly string[]) =>
     new Map(
       servers
         .filter((server) => server.isOwn === isOwn)
@@ -151,7 +151,7 @@ function* ranks(entry: string, servers: readonly Prefixed[]): Generator<Readonly
         }),
     )
   for (const isOwn of [true, false]) {
-    yield fitting(isOwn, ({ name }) => [name])
-    yield fitting(isOwn, (server) => prefixesOf(server))
+    yield beginningOf(isOwn, ({ name }) => [name])
+    yield beginningOf(isOwn, (server) => prefixesOf(server))
   }
 }

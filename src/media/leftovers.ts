@@ -41,7 +41,7 @@ async function findRecorded({ db, storage, clock }: Parts): Promise<string[]> {
     take: MAX_LOOKED_AT,
   })
   const ids = recorded.map(({ id }) => id)
-  const known = await findKnown({ db }, ids)
+  const known = await findExisting({ db }, ids)
   const found: string[] = []
   const settled: string[] = []
   for (const id of ids) {
@@ -52,7 +52,7 @@ async function findRecorded({ db, storage, clock }: Parts): Promise<string[]> {
   return found
 }
 
-async function findKnown({ db }: Pick<Parts, 'db'>, ids: string[]): Promise<Set<string>> {
+async function findExisting({ db }: Pick<Parts, 'db'>, ids: string[]): Promise<Set<string>> {
   if (!ids.length) return new Set()
   const rows = await db.media.findMany({ where: { id: { in: ids } }, select: { id: true } })
   return new Set(rows.map(({ id }) => id))
@@ -72,7 +72,7 @@ async function emptyTrash({ db, storage, clock, log }: Parts): Promise<void> {
   const oldest = dayOf(new Date(clock.now().getTime() - TRASH_DAYS * DAY))
   for await (const some of storage.listTrash()) {
     const old = some.filter(({ day }) => day < oldest)
-    const known = await findKnown(
+    const known = await findExisting(
       { db },
       old.map(({ id }) => id),
     )
@@ -92,7 +92,7 @@ async function emptyTrash({ db, storage, clock, log }: Parts): Promise<void> {
 export async function findLeftovers(deps: Parts): Promise<string[]> {
   const found = new Set(await findRecorded(deps))
   for await (const ids of deps.storage.list()) {
-    const known = await findKnown(deps, ids)
+    const known = await findExisting(deps, ids)
     for (const id of ids) if (!known.has(id)) found.add(id)
   }
   return [...found]
@@ -110,7 +110,7 @@ export async function restoreMedia({ db, storage }: Parts, id: string | null): P
   if (id !== null) return (await storage.restore(id)) ? [id] : []
   const trashed: Trashed[] = []
   for await (const some of storage.listTrash()) trashed.push(...some)
-  const known = await findKnown(
+  const known = await findExisting(
     { db },
     trashed.map((one) => one.id),
   )

@@ -122,7 +122,7 @@ export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>
 })
 
 /** Statuses with kept totals. Running missions count as pending, because runs change that often. */
-const KEPT = ['pending', 'completed', 'paused', 'failed'] as const
+const COUNTED_STATUSES = ['pending', 'completed', 'paused', 'failed'] as const
 
 /** Counts the missions that {@link listedBy} finds. The few running ones are counted and subtracted from the others. */
 export async function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
@@ -131,7 +131,7 @@ export async function countListed(actor: Actor, db: Db, { status }: z.output<typ
     organizationId: actor.organizationId,
     list: isAdmin(actor) ? 'missions for admins' : 'missions',
     userId: { in: ['', actor.userId] },
-    value: status ?? { in: [...KEPT] },
+    value: status ?? { in: [...COUNTED_STATUSES] },
   })
   // A mission may have completed between the two statements.
   return status === 'pending' ? Math.max(0, total - (await countListed(actor, db, { status: 'running' }))) : total

@@ -13,7 +13,7 @@ import { MAX_PROVIDERS, type Provider, type SetProvider } from './schema.ts'
 
 type Row = Omit<Prisma.ProviderGetPayload<object>, 'ciphertext'>
 
-const SHOWN = {
+const PUBLIC_COLUMNS = {
   organizationId: true,
   name: true,
   baseUrl: true,
@@ -52,7 +52,11 @@ export async function findWritable(
  */
 export async function list(actor: Actor, { db, models }: Deps, { orgId }: { orgId: string }) {
   const organizationId = ownOrganization(actor, orgId)
-  const rows = await db.provider.findMany({ where: { organizationId }, select: SHOWN, orderBy: { name: 'asc' } })
+  const rows = await db.provider.findMany({
+    where: { organizationId },
+    select: PUBLIC_COLUMNS,
+    orderBy: { name: 'asc' },
+  })
   const own = new Set(rows.map(({ name }) => readName(name).segment))
   const ofServer = models
     .ofServer()
@@ -132,7 +136,7 @@ export async function store(
       where: { organizationId_name: { organizationId, name } },
       create: { organizationId, ...data },
       update: data,
-      select: SHOWN,
+      select: PUBLIC_COLUMNS,
     })
     await audit(tx, actor, 'provider.update', `${organizationId}/${name}`, now)
     return stored

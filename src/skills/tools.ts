@@ -13,7 +13,7 @@ export type OpenedSkills = Pick<Toolbox, 'tools' | 'instructions'> & {
 }
 
 /** Maximum length of the instructions of all skills together (characters). */
-const MAX_TOLD = 200_000
+const MAX_INSTRUCTIONS = 200_000
 
 /**
  * Opens the skills of a run's agent and space that are currently reachable, so without deleted skills and those made
@@ -91,10 +91,10 @@ function loader(
 }
 
 function instructionsOf(skills: readonly SkillOutput[]): string[] {
-  let room = MAX_TOLD
+  let left = MAX_INSTRUCTIONS
   return skills.flatMap(({ displayName, description, prompt }) => {
-    room -= prompt.length
-    return room < 0
+    left -= prompt.length
+    return left < 0
       ? []
       : [`For this kind of work – ${displayName}: ${description} – follow these instructions:\n\n${prompt}`]
   })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
-import { defineTool, shownWhole, type Tool, type ToolUser } from '../executions/engine/run/tools.ts'
+import { defineTool, type Tool, type ToolUser, takeForResult } from '../executions/engine/run/tools.ts'
 import { encodeCursor } from '../lib/page.ts'
 import { cut } from '../lib/text.ts'
 import { CreateTask, TaskId, TaskPriority, TaskStatus } from './schema.ts'
@@ -84,7 +84,7 @@ export function taskTools(deps: Deps, { row, agent, actor }: ToolUser): Tool[] {
         ...input,
         assignedTo: assignedTo === 'me' ? me : assignedTo,
       })
-      const page = shownWhole(tasks.map(show))
+      const page = takeForResult(tasks.map(show))
       const last = page.length < tasks.length && page.at(-1)
       return {
         tasks: page,

@@ -52,7 +52,7 @@ export async function fetchPage(
   if (!url || !/^https?:$/.test(url.protocol)) throw badRequest('Invalid url. Expected an http or https address')
   if (url.username || url.password) throw badRequest('Invalid url. An address with a password is not fetched')
   const limit = AbortSignal.timeout(TIMEOUT)
-  const either = AbortSignal.any([signal, limit])
+  const anySignal = AbortSignal.any([signal, limit])
   const safe = createSafeFetch({
     ...options,
     proxyFor: createProxyFor(settings),
@@ -63,12 +63,12 @@ export async function fetchPage(
   })
   try {
     const accept = 'text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1'
-    const request = { headers: { accept, 'user-agent': 'Muster web_fetch', ...headers }, signal: either }
+    const request = { headers: { accept, 'user-agent': 'Muster web_fetch', ...headers }, signal: anySignal }
     const response = await safe.fetch(url, request)
     if (!response.ok) throw badRequest(`The server answered HTTP ${response.status}`)
     const { bytes, isCut } = await readBody(response)
     const type = response.headers.get('content-type') ?? ''
-    const convert = (html: string) => toMarkdown(html, response.url || url.href, either, maxConversion)
+    const convert = (html: string) => toMarkdown(html, response.url || url.href, anySignal, maxConversion)
     const page = await toText(type, bytes, convert)
     return { url: response.url || url.href, isCut, ...page }
   } catch (error) {

@@ -55,9 +55,9 @@ export async function searchWeb(
   const limit = AbortSignal.timeout(TIMEOUT)
   const network = openNetwork({ proxyFor: createProxyFor(settings), headersTimeout: TIMEOUT, bodyTimeout: TIMEOUT })
   try {
-    const either = AbortSignal.any([signal, limit])
+    const anySignal = AbortSignal.any([signal, limit])
     // A redirect would take the key elsewhere.
-    const response = await network.fetch(url.href, { ...init, redirect: 'manual', signal: either })
+    const response = await network.fetch(url.href, { ...init, redirect: 'manual', signal: anySignal })
     if (!response.ok) throw badRequest(`The search provider answered HTTP ${response.status}`)
     const body = await readJson(response)
     return rows(body)

@@ -48,7 +48,7 @@ const webSearch = defineTool(
 export function webTools(deps: Deps, user: ToolUser, hasForeignSkills: () => boolean): Tool[] {
   const { settings, clock } = deps
   return [
-    currentTime(async ({ timezone = 'UTC' }) => tellTime(clock.now(), timezone)),
+    currentTime(async ({ timezone = 'UTC' }) => describeTime(clock.now(), timezone)),
     webFetch(async ({ url, headers = {}, offset }, { signal }) => {
       await user.actor()
       const page = await fetchFor(deps, user, { url, headers, signal }, hasForeignSkills)
@@ -67,7 +67,7 @@ export function webTools(deps: Deps, user: ToolUser, hasForeignSkills: () => boo
   ]
 }
 
-function tellTime(now: Date, timeZone: string): object {
+function describeTime(now: Date, timeZone: string): object {
   if (!isTimezone(timeZone)) throw badRequest('Invalid timezone. Expected an IANA time zone such as Europe/Berlin')
   const local = new Intl.DateTimeFormat('en-GB', { timeZone, dateStyle: 'full', timeStyle: 'long' }).format(now)
   return { utc: now.toISOString(), timezone: timeZone, local }

@@ -1,7 +1,7 @@
 import { freeRowLock, Prisma } from '../db/client.ts'
 import { findEvents, placeOf } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
-import { type ShownEvent, show } from '../events/show.ts'
+import { show, type VisibleEvent } from '../events/show.ts'
 import { cutTexts } from '../lib/page.ts'
 import { scrubber } from '../lib/scrub.ts'
 import { publicAddress } from '../settings.ts'
@@ -135,7 +135,7 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
     url: string
     secrets: string[]
     push: Push | null
-    events: ReadonlyMap<string, ShownEvent>
+    events: ReadonlyMap<string, VisibleEvent>
   }
 
   /** Reads what attempts of one webhook need. Returns null if it is disabled. */
@@ -171,7 +171,7 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
     await record(row, webhook, at, { ...sent, response: withoutAddress(sent.response, url, webhook.shownUrl) })
   }
 
-  async function requestOf({ webhook, secrets, push }: Prepared, event: ShownEvent, at: Date) {
+  async function requestOf({ webhook, secrets, push }: Prepared, event: VisibleEvent, at: Date) {
     if (push) {
       const { body, contentType } = await pushBody(settings, event, push.protocol)
       return { body, headers: { 'webhook-id': event.id, ...push.headers, 'content-type': contentType } }
@@ -233,7 +233,7 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
 }
 
 /** Returns the event of a test. */
-const testOf = (row: DeliveryRow, { id, organizationId, description }: WebhookRow): ShownEvent => ({
+const testOf = (row: DeliveryRow, { id, organizationId, description }: WebhookRow): VisibleEvent => ({
   id: eventIdOf(row),
   type: TEST_EVENT,
   timestamp: row.createdAt.toISOString(),
@@ -250,7 +250,7 @@ function withoutAddress(response: string, url: string, shownUrl: string): string
 }
 
 /** Cuts the long texts of an event that is too long to be sent whole. */
-function shortened(event: ShownEvent): ShownEvent {
+function shortened(event: VisibleEvent): VisibleEvent {
   if (JSON.stringify(event.data).length <= MAX_BODY) return event
   return { ...event, data: cutTexts(event.data, Object.keys(event.data)) }
 }

@@ -3,7 +3,7 @@ import { audit, OPERATOR } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { announce, type EventRow, type Place, placeOf } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
-import { type ShownEvent, show } from '../events/show.ts'
+import { show, type VisibleEvent } from '../events/show.ts'
 import { newSortableId } from '../lib/id.ts'
 import type { Reader, Taken } from './readers.ts'
 import { eventsOf, type WebhookRow } from './service.ts'
@@ -132,7 +132,7 @@ async function queueFor(
 }
 
 /** A member with the events for a mail. */
-export type Notified = { userId: string; events: ShownEvent[] }
+export type Notified = { userId: string; events: VisibleEvent[] }
 
 type MailRow = Prisma.MailNotificationsGetPayload<object>
 
@@ -184,7 +184,7 @@ async function notificationOf(deps: Deps, row: MailRow, events: readonly EventRo
 }
 
 /** Removes approvals of others' runs, and others' missions, unless the member is an admin. */
-async function withoutForeign(db: Tx, actor: Actor, events: readonly ShownEvent[]): Promise<ShownEvent[]> {
+async function withoutForeign(db: Tx, actor: Actor, events: readonly VisibleEvent[]): Promise<VisibleEvent[]> {
   if (isAdmin(actor)) return [...events]
   const ids = events.flatMap(({ data }) => (typeof data.executionId === 'string' ? [data.executionId] : []))
   const own = await db.execution.findMany({ where: { id: { in: ids }, userId: actor.userId }, select: { id: true } })

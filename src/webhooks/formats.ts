@@ -1,4 +1,4 @@
-import { type ShownEvent, titleOf } from '../events/show.ts'
+import { titleOf, type VisibleEvent } from '../events/show.ts'
 import { beginning } from '../lib/text.ts'
 import { asText } from '../lib/unknown.ts'
 
@@ -46,12 +46,12 @@ const PAGES: Readonly<Record<string, (id: string) => string>> = {
 type Message = { headline: string; title: string; lines: string[]; link: string }
 
 /** Returns the page of the console that shows the thing of an event. */
-export function linkOf(base: string, { type, data }: ShownEvent): string {
+export function linkOf(base: string, { type, data }: VisibleEvent): string {
   const page = PAGES[type.split('.', 1)[0] ?? '']?.(encodeURIComponent(asText(data.id)))
   return `${base}/app/${page ?? 'settings/webhooks'}`
 }
 
-function messageOf(base: string, event: ShownEvent): Message {
+function messageOf(base: string, event: VisibleEvent): Message {
   const { data } = event
   const facts = [
     ['Status', data.status],
@@ -78,7 +78,7 @@ const forSlack = (text: string): string => text.replace(/&/g, '&amp;').replace(/
 const forMarkdown = (text: string): string => text.replace(/[\\`*_{}[\]()<>#|~@]/g, '\\$&')
 
 /** Returns the body that is sent for an event. */
-export function bodyOf(format: Format, base: string, event: ShownEvent): object {
+export function bodyOf(format: Format, base: string, event: VisibleEvent): object {
   if (format === 'standard') return event
   const { headline, title, lines, link } = messageOf(base, event)
   switch (format) {

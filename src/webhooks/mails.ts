@@ -1,4 +1,4 @@
-import { type ShownEvent, titleOf } from '../events/show.ts'
+import { titleOf, type VisibleEvent } from '../events/show.ts'
 import { beginning } from '../lib/text.ts'
 import { asText } from '../lib/unknown.ts'
 import { linkOf } from './formats.ts'
@@ -27,7 +27,7 @@ ${base}/app/settings/webhooks
 }
 
 /** Writes the mail about approvals and failed missions. The inputs of approvals are in the console alone. */
-export function notificationMail(base: string, events: readonly ShownEvent[]): Text {
+export function notificationMail(base: string, events: readonly VisibleEvent[]): Text {
   const lines = events.slice(0, MAX_LISTED).map((event) => `- ${inLine(sentenceOf(event))}\n  ${linkOf(base, event)}`)
   const more = events.length > MAX_LISTED ? `\nAnd ${events.length - MAX_LISTED} more.\n` : ''
   const [first] = events
@@ -41,7 +41,7 @@ ${base}/app/settings/profile
   }
 }
 
-function sentenceOf(event: ShownEvent): string {
+function sentenceOf(event: VisibleEvent): string {
   const { data, type } = event
   if (type === 'mission.run_failed') return `The mission ${titleOf(event)} failed`
   const agent = asText(data.agentName) || 'An agent'

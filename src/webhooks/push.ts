@@ -5,7 +5,7 @@ import type { Prisma } from '../db/client.ts'
 import type { Place } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
-import type { ShownEvent } from '../events/show.ts'
+import type { VisibleEvent } from '../events/show.ts'
 import type { Settings } from '../settings.ts'
 import { newSecret, openWebhook, sealPush, sealSecret, sealUrl } from './secrets.ts'
 import { checkAddress } from './service.ts'
@@ -25,7 +25,7 @@ export type Push = {
 /** Returns the body of a push notification for an event, and its content type. */
 export type PushBody = (
   settings: Settings,
-  event: ShownEvent,
+  event: VisibleEvent,
   protocol: Push['protocol'],
 ) => Promise<{ body: string; contentType: string }>
 

@@ -63,7 +63,7 @@ export const Webhook = z
 export const ListWebhooks = z.object(pageInput)
 export const WebhookId = z.object({ id: z.string().describe('Id of the webhook') })
 
-const SAID = {
+const DESCRIPTIONS = {
   url: 'Where events are sent: http or https',
   description: 'Purpose of the webhook',
   events: 'Patterns of events: `task.completed`, `task.*` or `*`',
@@ -75,12 +75,12 @@ const SAID = {
 /** POST /webhooks. */
 export const CreateWebhook = z
   .object({
-    url: address.describe(SAID.url),
-    events: patterns.describe(SAID.events),
-    description: text(1_000).nullish().describe(SAID.description),
-    enabled: bool().nullish().describe(SAID.enabled),
-    format: WebhookFormat.nullish().describe(SAID.format),
-    includeContent: bool().nullish().describe(SAID.includeContent),
+    url: address.describe(DESCRIPTIONS.url),
+    events: patterns.describe(DESCRIPTIONS.events),
+    description: text(1_000).nullish().describe(DESCRIPTIONS.description),
+    enabled: bool().nullish().describe(DESCRIPTIONS.enabled),
+    format: WebhookFormat.nullish().describe(DESCRIPTIONS.format),
+    includeContent: bool().nullish().describe(DESCRIPTIONS.includeContent),
   })
   .meta({ examples: [{ url: 'https://example.com/hooks/muster', events: ['task.*', 'execution.failed'] }] })
 
@@ -88,12 +88,12 @@ export const CreateWebhook = z
 export const UpdateWebhook = z
   .object({
     ...WebhookId.shape,
-    url: address.optional().describe(SAID.url),
-    events: patterns.optional().describe(SAID.events),
-    description: text(1_000).nullish().describe(SAID.description),
-    enabled: bool().optional().describe(SAID.enabled),
-    format: WebhookFormat.optional().describe(`${SAID.format}. A change needs the url again`),
-    includeContent: bool().optional().describe(SAID.includeContent),
+    url: address.optional().describe(DESCRIPTIONS.url),
+    events: patterns.optional().describe(DESCRIPTIONS.events),
+    description: text(1_000).nullish().describe(DESCRIPTIONS.description),
+    enabled: bool().optional().describe(DESCRIPTIONS.enabled),
+    format: WebhookFormat.optional().describe(`${DESCRIPTIONS.format}. A change needs the url again`),
+    includeContent: bool().optional().describe(DESCRIPTIONS.includeContent),
   })
   .meta({ examples: [{ description: 'Tells the team of failures' }] })
 

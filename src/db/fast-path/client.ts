@@ -108,10 +108,10 @@ function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
 }
 
 /** Wraps a runner to report each statement when it is done, as Prisma does. */
-const withQueryLog = ({ rows, typedRows, changes }: Runner, tell: (sql: string) => void): Runner => ({
-  rows: (statement, exact) => rows(statement, exact).finally(() => tell(statement.sql)),
-  typedRows: (statement) => typedRows(statement).finally(() => tell(statement.sql)),
-  changes: (statement) => changes(statement).finally(() => tell(statement.sql)),
+const withQueryLog = ({ rows, typedRows, changes }: Runner, record: (sql: string) => void): Runner => ({
+  rows: (statement, exact) => rows(statement, exact).finally(() => record(statement.sql)),
+  typedRows: (statement) => typedRows(statement).finally(() => record(statement.sql)),
+  changes: (statement) => changes(statement).finally(() => record(statement.sql)),
 })
 
 /** Executes raw statements and read-only raw queries. */

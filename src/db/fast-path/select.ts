@@ -2,7 +2,7 @@ import { orderOf } from './order.ts'
 import { PROJECTION, plainProjection, projectionOf } from './projection.ts'
 import { knownArgs, type Query, type Statement } from './statement.ts'
 import { columnsOf, isFilter, listOf, quote, type Table, UNSUPPORTED, type Values } from './tables.ts'
-import { saysNull, whereOf } from './where.ts'
+import { requiresNull, whereOf } from './where.ts'
 
 const SELECT = [...PROJECTION, 'where', 'orderBy', 'take', 'skip', 'byteBudget'] as const
 
@@ -39,7 +39,7 @@ export function toSelect(table: Table, call: unknown, limit?: number): Query {
  * (prisma/schema.prisma). For rows that are not archived the order is the same.
  */
 function indexOrder(table: Table, where: Values, { names, text }: { names: readonly string[]; text: string }): string {
-  if (names[0] !== 'createdAt' || !table.columns.has('archivedAt') || !saysNull(where, 'archivedAt')) return text
+  if (names[0] !== 'createdAt' || !table.columns.has('archivedAt') || !requiresNull(where, 'archivedAt')) return text
   return text.replace(/ ORDER BY ("createdAt" (ASC|DESC))/, ' ORDER BY "archivedAt" $2, $1')
 }
 

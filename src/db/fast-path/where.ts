@@ -13,8 +13,8 @@ export function whereOf(table: Table, where: Values | undefined, args: unknown[]
 }
 
 /** Returns whether a filter requires a column to be NULL. */
-export const saysNull = (where: Values | undefined, name: string): boolean =>
-  where?.[name] === null || [where?.AND ?? []].flat().some((part) => saysNull(part as Values | undefined, name))
+export const requiresNull = (where: Values | undefined, name: string): boolean =>
+  where?.[name] === null || [where?.AND ?? []].flat().some((part) => requiresNull(part as Values | undefined, name))
 
 /** Context of a filter: the statement's own table or a related one, with its alias. */
 type Scope = {

@@ -22,7 +22,7 @@ export async function openDatabaseClock(
 ): Promise<Clock & { stop: () => void }> {
   /** Offset of the database's clock (ms). */
   let ahead = 0
-  let isTold = false
+  let hasWarned = false
   let looking = false
   /** Time of the last measurement, by the machine's clock and by the monotonic clock (ms). */
   let at = { machine: 0, steady: 0 }
@@ -37,8 +37,8 @@ export async function openDatabaseClock(
     const seen = Math.round(begun.machine + half - (row?.now ?? 0))
     if (Math.abs(seen - ahead) > half + ROUNDING) ahead = seen
     at = begun
-    if (isTold || Math.abs(ahead) <= TOLERANCE) return
-    isTold = true
+    if (hasWarned || Math.abs(ahead) <= TOLERANCE) return
+    hasWarned = true
     log.warn({ aheadMs: ahead }, 'the clock of this machine differs from the database clock, which servers use')
   }
 

@@ -27,16 +27,16 @@ function of(rows: number, ...columns: string[]): Record<string, number> {
 }
 
 type Part = { table: string; index: string; isUnique: 0 | 1; column: string }
-type Told = { tbl: string; idx: string; stat: string }
+type StatRow = { tbl: string; idx: string; stat: string }
 
 const PARTS = `SELECT t."name" AS "table", l."name" AS "index", l."unique" AS "isUnique", i."name" AS "column"
   FROM pragma_table_list t JOIN pragma_index_list(t."name") l JOIN pragma_index_info(l."name") i
   WHERE t."schema" = 'main' AND t."type" = 'table' ORDER BY 1, 2, i."seqno"`
 
-const TOLD = 'sqlite_stat1'
+const STAT_TABLE = 'sqlite_stat1'
 
 /** Tables that hold statistics, and the row samples that ANALYZE takes. */
-const KEPT = `SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table' AND "name" GLOB 'sqlite_stat?' ORDER BY 1`
+const STAT_TABLES = `SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table' AND "name" GLOB 'sqlite_stat?' ORDER BY 1`
 
 /**
  * Gives SQLite fixed statistics of a grown database instead of running ANALYZE. Without statistics it assumes that a
@@ -44,19 +44,22 @@ const KEPT = `SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table' AND "nam
  * for twenty named by id. The statistics do not depend on the data, so each statement has one plan that tests can
  * check. Open connections do not see the change.
  */
-export function tellStatistics(connection: Database): void {
+export function writeStatistics(connection: Database): void {
   const parts = connection.prepare<[], Part>(PARTS).all()
-  const wanted = [...Map.groupBy(parts, ({ index }) => index).values()].map(toldOf)
-  const tables = connection.prepare<[], string>(KEPT).pluck().all()
+  const wanted = [...Map.groupBy(parts, ({ index }) => index).values()].map(statisticsOf)
+  const tables = connection.prepare<[], string>(STAT_TABLES).pluck().all()
   const rowsOf = (table: string) => connection.prepare(`SELECT * FROM "${table}" ORDER BY 1, 2`).all()
-  const isTold = tables.includes(TOLD) && JSON.stringify(tables.flatMap(rowsOf)) === JSON.stringify(wanted)
-  if (isTold) return
+  const isCurrent = tables.includes(STAT_TABLE) && JSON.stringify(tables.flatMap(rowsOf)) === JSON.stringify(wanted)
+  if (isCurrent) return
   connection.transaction(() => {
     // ANALYZE is the only way to create the table.
-    if (!tables.includes(TOLD)) connection.exec('ANALYZE "_prisma_migrations"')
-    for (const table of connection.prepare<[], string>(KEPT).pluck().all()) connection.exec(`DELETE FROM "${table}"`)
-    const tell = connection.prepare<Told>(`INSERT INTO "${TOLD}" ("tbl", "idx", "stat") VALUES (@tbl, @idx, @stat)`)
-    for (const each of wanted) tell.run(each)
+    if (!tables.includes(STAT_TABLE)) connection.exec('ANALYZE "_prisma_migrations"')
+    for (const table of connection.prepare<[], string>(STAT_TABLES).pluck().all())
+      connection.exec(`DELETE FROM "${table}"`)
+    const insert = connection.prepare<StatRow>(
+      `INSERT INTO "${STAT_TABLE}" ("tbl", "idx", "stat") VALUES (@tbl, @idx, @stat)`,
+    )
+    for (const each of wanted) insert.run(each)
   })()
 }
 
@@ -64,7 +67,7 @@ export function tellStatistics(connection: Database): void {
  * Returns the statistics of an index (https://sqlite.org/fileformat2.html#stat1tab): its rows, and the rows per value
  * of its first columns.
  */
-function toldOf(parts: readonly Part[]): Told {
+function statisticsOf(parts: readonly Part[]): StatRow {
   const [{ table: tbl, index: idx, isUnique } = { table: '', index: '', isUnique: 0 }] = parts
   const all = SMALL[idx] ?? ROWS
   const found: number[] = []

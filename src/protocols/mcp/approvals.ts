@@ -9,7 +9,7 @@ import { type Context, fromTRPCError } from '../../trpc.ts'
 type Pending = z.input<typeof Approval>
 
 /** Maximum length of a call's arguments in a question (characters). */
-const MAX_SHOWN = 4_000
+const MAX_INPUT = 4_000
 
 /** Prefix of the keys of questions, before the id of the approval. */
 const PREFIX = 'approval_'
@@ -42,7 +42,7 @@ export const questionsFor = (approvals: readonly Pending[]): Record<string, Inpu
 function describe({ agentName, tool, mcpName, origin, description, input }: Pending): string {
   const place = [mcpName, origin].filter(Boolean).join(', ')
   const json = JSON.stringify(input, null, 2)
-  const text = json.length > MAX_SHOWN ? `${json.slice(0, MAX_SHOWN)}… (cut)` : json
+  const text = json.length > MAX_INPUT ? `${json.slice(0, MAX_INPUT)}… (cut)` : json
   return [
     `${agentName ?? 'The agent'} wants to call ${tool}${place && ` (${place})`}.`,
     ...(description ? [description] : []),

@@ -12,7 +12,7 @@ import { createNotices } from './notices.ts'
 import { createServer, type Door } from './server.ts'
 import { agentTools, mayUse, toolsByName } from './tools.ts'
 
-/** Maximum size of a request (bytes): a file of 1 MiB in base64, and room beside it. */
+/** Maximum size of a request (bytes): a file of 1 MiB in base64, and its fields. */
 const MAX_BODY = 4 * 1024 * 1024
 
 /**

@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useBlocker, useNavigate, useParams } from '@tanstack/react-router'
 import { Archive, Ellipsis, MessageSquare } from 'lucide-react'
 import { useState } from 'react'
-import { tell, toFailure } from '../../api.ts'
+import { callMutation, toFailure } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, buttonClass, IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
@@ -29,7 +29,7 @@ export function NewAgent() {
   const [draft, setDraft] = useState(emptyDraft)
   const [isDone, setIsDone] = useState(false)
   useGuard(!isDone && draft !== emptyDraft)
-  const create = useAction((given: Draft) => tell('agents.create', toInput(given)), {
+  const create = useAction((given: Draft) => callMutation('agents.create', toInput(given)), {
     changes: ['agents.', 'chats.list'],
     done: t.created,
     quiet: true,
@@ -92,7 +92,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
   }
 
   const save = useAction(
-    (given: Draft) => tell('agents.update', { id: agent.id, version: base.version, ...toInput(given) }),
+    (given: Draft) => callMutation('agents.update', { id: agent.id, version: base.version, ...toInput(given) }),
     {
       changes: ['agents.'],
       done: texts.saved,
@@ -102,7 +102,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
       },
     },
   )
-  const archive = useAction(() => tell('agents.delete', { id: agent.id }), {
+  const archive = useAction(() => callMutation('agents.delete', { id: agent.id }), {
     changes: ['agents.', 'chats.list'],
     done: t.archived,
     onDone: () => void navigate({ to: '/agents' }),

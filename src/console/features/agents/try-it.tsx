@@ -1,6 +1,6 @@
 import { RotateCcw } from 'lucide-react'
 import { useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Problem } from '../../components/page.tsx'
 import { useAction } from '../../queries.ts'
@@ -16,7 +16,7 @@ export function TryIt({ agentId, isChanged }: { agentId: string; isChanged: bool
   const [chatId, setChatId] = useState<string | null>(null)
   const begin = useAction(
     ({ text, mediaIds }: { text: string; mediaIds: string[] }) =>
-      tell('agents.execute', {
+      callMutation('agents.execute', {
         id: agentId,
         message: text,
         mediaIds,

@@ -1,5 +1,5 @@
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Field, TextField } from '../../components/field.tsx'
@@ -20,13 +20,16 @@ export function Decision({ approval }: { approval: Approval }) {
   const options = { changes: ['approvals.', 'executions.', 'chats.messages'] }
   const approve = useAction(
     (input: Record<string, unknown> | undefined) =>
-      tell('approvals.approve', { id: approval.id, ...(input && { input }) }),
+      callMutation('approvals.approve', { id: approval.id, ...(input && { input }) }),
     { ...options, done: t.approved },
   )
-  const deny = useAction((why: string) => tell('approvals.deny', { id: approval.id, ...(why && { reason: why }) }), {
-    ...options,
-    done: t.denied,
-  })
+  const deny = useAction(
+    (why: string) => callMutation('approvals.deny', { id: approval.id, ...(why && { reason: why }) }),
+    {
+      ...options,
+      done: t.denied,
+    },
+  )
   const busy = approve.isPending || deny.isPending
 
   const approveEdited = () => {

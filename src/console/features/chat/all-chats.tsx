@@ -8,7 +8,7 @@ export function AllChats() {
   return (
     <div className="mx-auto flex h-full max-w-2xl">
       <h1 className="sr-only">{texts.chat.chats}</h1>
-      <ChatList alone />
+      <ChatList isWholePage />
     </div>
   )
 }

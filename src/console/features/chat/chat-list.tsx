@@ -21,17 +21,17 @@ const DOTS: Readonly<Record<string, string>> = {
 }
 
 /** The chats, newest first. On narrow screens it is a separate page. */
-export function ChatList({ current, alone }: { current?: string; alone?: boolean }) {
+export function ChatList({ current, isWholePage }: { current?: string; isWholePage?: boolean }) {
   const chats = useInfiniteQuery({ ...pages('chats.list', {}, 40), refetchInterval: 15_000 })
   return (
     <aside
       aria-label={t.chats}
       className={cn(
         'shrink-0 flex-col overflow-y-auto border-line',
-        alone ? 'flex w-full' : 'hidden w-64 border-r bg-panel lg:flex',
+        isWholePage ? 'flex w-full' : 'hidden w-64 border-r bg-panel lg:flex',
       )}
     >
-      <div className={cn('p-3', !alone && 'sticky top-0 bg-panel')}>
+      <div className={cn('p-3', !isWholePage && 'sticky top-0 bg-panel')}>
         <Link to="/" className={cn(buttonClass(), 'w-full')}>
           <SquarePen size={15} aria-hidden />
           {t.newChat}

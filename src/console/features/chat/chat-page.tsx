@@ -1,7 +1,7 @@
 import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { Ellipsis, MessagesSquare, Pencil, Trash2 } from 'lucide-react'
 import { useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -30,7 +30,7 @@ function ChatHeader({ chatId, title, agentId, agentName, status }: About & { cha
   useTitle(title)
   const navigate = useNavigate()
   const [open, setOpen] = useState<'rename' | 'delete' | null>(null)
-  const remove = useAction(() => tell('chats.delete', { id: chatId }), {
+  const remove = useAction(() => callMutation('chats.delete', { id: chatId }), {
     changes: ['chats.list'],
     done: t.deleted,
     onDone: () => void navigate({ to: '/' }),
@@ -83,7 +83,7 @@ function ChatHeader({ chatId, title, agentId, agentName, status }: About & { cha
 
 function Rename({ chatId, title, onClose }: { chatId: string; title: string; onClose: () => void }) {
   const [name, setName] = useState(title)
-  const rename = useAction(() => tell('chats.update', { id: chatId, title: name }), {
+  const rename = useAction(() => callMutation('chats.update', { id: chatId, title: name }), {
     changes: ['chats.'],
     onDone: onClose,
   })

@@ -1,7 +1,7 @@
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useReducer, useState } from 'react'
 import type { ChatEvent, ChatStatus } from '../../../wire.ts'
-import { ask } from '../../api.ts'
+import { callQuery } from '../../api.ts'
 import { follow } from '../../follow.ts'
 import { apply, type Live } from './live.ts'
 import type { Message } from './tree.ts'
@@ -11,7 +11,7 @@ export async function readMessages(id: string, signal?: AbortSignal): Promise<{ 
   const messages: Message[] = []
   let title = ''
   for (let cursor: string | null | undefined; cursor !== null; ) {
-    const page = await ask('chats.messages', { id, branch: 'all', ...(cursor && { cursor }) }, signal)
+    const page = await callQuery('chats.messages', { id, branch: 'all', ...(cursor && { cursor }) }, signal)
     messages.push(...page.messages)
     title = page.title
     cursor = page.nextCursor

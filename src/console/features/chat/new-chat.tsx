@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { ChevronDown, MessagesSquare } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
@@ -42,7 +42,9 @@ export function NewChat() {
     ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
       const input = { message: text, background: true, mediaIds, idempotencyKey: crypto.randomUUID() }
       // Without any agent the service creates one for the person.
-      return agent ? tell('agents.execute', { id: agent.id, ...input }) : tell('executions.create', input)
+      return agent
+        ? callMutation('agents.execute', { id: agent.id, ...input })
+        : callMutation('executions.create', input)
     },
     {
       changes: ['chats.list', 'agents.list'],

@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { ArrowDown, Bot, WifiOff } from 'lucide-react'
 import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Empty, Loading, Problem } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
@@ -57,13 +57,13 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   )
   const title = info?.title ?? history.data?.title ?? t.title
 
-  const cancel = useAction((id: string) => tell('executions.cancel', { id }))
+  const cancel = useAction((id: string) => callMutation('executions.cancel', { id }))
   const leaf = way.at(-1)?.message
 
   const say = (text: string, mediaIds: string[], where: { replaces?: string } = {}) => {
     const sessionId = where.replaces ? undefined : leaf?.branch
     add(text, (idempotencyKey) =>
-      tell('chats.send', {
+      callMutation('chats.send', {
         ...{ id: chatId, message: text, background: true, idempotencyKey },
         ...(mediaIds.length > 0 && { mediaIds }),
         ...(sessionId && { sessionId }),
@@ -74,7 +74,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     return null
   }
   const regenerate = useAction(
-    (replaces: string) => tell('chats.send', { id: chatId, regenerate: true, replaces, background: true }),
+    (replaces: string) => callMutation('chats.send', { id: chatId, regenerate: true, replaces, background: true }),
     { changes: ['chats.messages'], onDone: () => setChosen({}) },
   )
 

@@ -1,5 +1,5 @@
 import { Link2, Unlink } from 'lucide-react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Problem, Section } from '../../components/page.tsx'
@@ -12,7 +12,7 @@ type Mcp = Output<'mcps.get'>['mcp']
 
 /** Leads to the authorization server of an MCP server, which returns the browser to the server's page. */
 export function ConnectButton({ mcpId, again = false }: { mcpId: string; again?: boolean }) {
-  const connect = useAction(() => tell('mcps.connect', { id: mcpId }), {
+  const connect = useAction(() => callMutation('mcps.connect', { id: mcpId }), {
     onDone: ({ url }) => location.assign(url),
     quiet: true,
   })
@@ -29,7 +29,7 @@ export function ConnectButton({ mcpId, again = false }: { mcpId: string; again?:
 /** The person's own connection to a server with OAuth. `outcome`: of the sign-in from which the browser has returned. */
 export function Connection({ mcp, outcome }: { mcp: Mcp; outcome: string | undefined }) {
   const { connection, connectedAs } = mcp
-  const disconnect = useAction(() => tell('mcps.disconnect', { id: mcp.id }), {
+  const disconnect = useAction(() => callMutation('mcps.disconnect', { id: mcp.id }), {
     changes: ['mcps.'],
     done: t.disconnected,
   })

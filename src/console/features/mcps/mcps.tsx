@@ -2,7 +2,7 @@ import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Plug, Plus } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
@@ -114,7 +114,7 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
   const permit = useAction(
     ({ tool, mode }: { tool: string; mode: Mode | '' }) => {
       const rest = mcp.permissions.filter((each) => each.tool !== tool)
-      return tell('mcps.update', { id: mcp.id, permissions: mode ? [...rest, { tool, mode }] : rest })
+      return callMutation('mcps.update', { id: mcp.id, permissions: mode ? [...rest, { tool, mode }] : rest })
     },
     { changes: ['mcps.get', 'mcps.list'], done: texts.saved },
   )
@@ -224,7 +224,7 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
         headers: Object.fromEntries(toPairs(headers, ':')),
         ...(Object.keys(credentials).length > 0 && { credentials }),
       }
-      return mcp ? tell('mcps.update', { id: mcp.id, ...input }) : tell('mcps.create', input)
+      return mcp ? callMutation('mcps.update', { id: mcp.id, ...input }) : callMutation('mcps.create', input)
     },
     { changes: ['mcps.'], done: mcp ? texts.saved : t.created, onDone: onClose, quiet: true },
   )
@@ -369,7 +369,7 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
 /** A button that deletes a server after a confirmation. */
 function Delete({ mcp, onClose }: { mcp: Mcp; onClose: () => void }) {
   const [isOpen, setIsOpen] = useState(false)
-  const remove = useAction(() => tell('mcps.delete', { id: mcp.id }), {
+  const remove = useAction(() => callMutation('mcps.delete', { id: mcp.id }), {
     changes: ['mcps.'],
     done: texts.deleted,
     onDone: onClose,

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
@@ -26,8 +26,8 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
   const save = useAction(
     async () => {
       const input = { ...draft, schedule: toSchedule(draft.schedule) }
-      if (!mission) return (await tell('missions.create', input)).id
-      await tell('missions.update', { id: mission.id, ...input })
+      if (!mission) return (await callMutation('missions.create', input)).id
+      await callMutation('missions.update', { id: mission.id, ...input })
       return null
     },
     { changes: ['missions.'], done: texts.saved, onDone: onClose, quiet: true },

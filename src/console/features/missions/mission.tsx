@@ -2,7 +2,7 @@ import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { Ellipsis, Pause, Pencil, Play, Trash2, Zap } from 'lucide-react'
 import { useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
@@ -17,7 +17,7 @@ import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import { MissionForm } from './mission-form.tsx'
 import { Health } from './missions.tsx'
-import { type Mission as MissionShape, sayOf } from './schedule.tsx'
+import { describeSchedule, type Mission as MissionShape } from './schedule.tsx'
 
 const t = texts.missions
 
@@ -41,10 +41,10 @@ function Shown({ mission }: { mission: MissionShape }) {
   const [open, setOpen] = useState<'edit' | 'delete' | null>(null)
   const { id } = mission
   const changes = ['missions.', 'executions.']
-  const run = useAction(() => tell('missions.run', { id }), { changes, done: t.started })
-  const pause = useAction(() => tell('missions.pause', { id }), { changes })
-  const resume = useAction(() => tell('missions.resume', { id }), { changes })
-  const remove = useAction(() => tell('missions.delete', { id }), {
+  const run = useAction(() => callMutation('missions.run', { id }), { changes, done: t.started })
+  const pause = useAction(() => callMutation('missions.pause', { id }), { changes })
+  const resume = useAction(() => callMutation('missions.resume', { id }), { changes })
+  const remove = useAction(() => callMutation('missions.delete', { id }), {
     changes,
     done: t.deleted,
     onDone: () => void navigate({ to: '/missions' }),
@@ -54,7 +54,7 @@ function Shown({ mission }: { mission: MissionShape }) {
   return (
     <Page
       title={mission.title}
-      lead={`${nameOf(mission.agentId)} · ${sayOf(mission.schedule)}`}
+      lead={`${nameOf(mission.agentId)} · ${describeSchedule(mission.schedule)}`}
       actions={
         <>
           <Health mission={mission} />

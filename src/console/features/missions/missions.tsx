@@ -12,7 +12,7 @@ import { pages } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import { MissionForm } from './mission-form.tsx'
-import { type Mission, sayOf } from './schedule.tsx'
+import { describeSchedule, type Mission } from './schedule.tsx'
 
 const t = texts.missions
 
@@ -56,7 +56,7 @@ export function Missions() {
                       {mission.title}
                     </Link>
                     <p className="truncate text-soft">
-                      <bdi>{nameOf(mission.agentId)}</bdi> · {sayOf(mission.schedule)}
+                      <bdi>{nameOf(mission.agentId)}</bdi> · {describeSchedule(mission.schedule)}
                     </p>
                   </div>
                   <Health mission={mission} />

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useDeferredValue } from 'react'
-import { ask, type Output, toFailure } from '../../api.ts'
+import { callQuery, type Output, toFailure } from '../../api.ts'
 import { Select, TextField } from '../../components/field.tsx'
 import { moment } from '../../lib/format.ts'
 import { texts } from '../../texts.ts'
@@ -48,7 +48,7 @@ export const toSchedule = ({ type, value, timezone, overlap, maxRuns }: Schedule
 })
 
 /** Describes a schedule in words. */
-export function sayOf({ type, value, timezone }: Schedule): string {
+export function describeSchedule({ type, value, timezone }: Schedule): string {
   if (type === 'none') return t.types.none
   if (type === 'once') return value ? `${t.types.once} · ${moment(value)}` : t.types.once
   if (type === 'continuous') return `${t.types.continuous} · ${value ?? 0} s`
@@ -155,7 +155,7 @@ function Preview({ draft }: { draft: ScheduleDraft }) {
   const schedule = useDeferredValue(draft)
   const { data, error } = useQuery({
     queryKey: ['missions.preview', schedule.value, schedule.timezone],
-    queryFn: () => ask('missions.preview', { schedule: toSchedule(schedule) }),
+    queryFn: () => callQuery('missions.preview', { schedule: toSchedule(schedule) }),
     retry: false,
   })
   if (error) return <p className="text-danger">{toFailure(error).message}</p>

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { CircleStop, MessageSquare, RotateCcw } from 'lucide-react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Loaded, Page } from '../../components/page.tsx'
@@ -44,11 +44,11 @@ function Shown({ run }: { run: Execution }) {
   const tree = useQuery(query('executions.tree', { id: run.id }))
   const isOn = run.status === 'pending' || run.status === 'running'
   const isWaiting = run.waitingFor === 'approval'
-  const cancel = useAction(() => tell('executions.cancel', { id: run.id }), {
+  const cancel = useAction(() => callMutation('executions.cancel', { id: run.id }), {
     changes: ['executions.'],
     done: t.cancelled,
   })
-  const rerun = useAction(() => tell('executions.rerun', { id: run.id, background: true }), {
+  const rerun = useAction(() => callMutation('executions.rerun', { id: run.id, background: true }), {
     changes: ['executions.', 'chats.'],
     onDone: ({ executionId }) => void navigate({ to: '/runs/$runId', params: { runId: executionId } }),
   })

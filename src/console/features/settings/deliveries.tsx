@@ -1,7 +1,7 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { RotateCcw } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge, type BadgeKind } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
@@ -30,11 +30,11 @@ export function Deliveries({ webhook, onClose }: { webhook: Webhook; onClose: ()
   })
   const options = { changes: ['webhooks.deliveries'], done: t.replayed }
   const replay = useAction(
-    (deliveryId: string) => tell('webhooks.replayDelivery', { id: webhook.id, deliveryId }),
+    (deliveryId: string) => callMutation('webhooks.replayDelivery', { id: webhook.id, deliveryId }),
     options,
   )
   const replayAll = useAction(
-    () => tell('webhooks.replay', { id: webhook.id, since: new Date(Date.now() - DAY).toISOString() }),
+    () => callMutation('webhooks.replay', { id: webhook.id, since: new Date(Date.now() - DAY).toISOString() }),
     options,
   )
   return (

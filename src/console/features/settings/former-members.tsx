@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
@@ -22,7 +22,7 @@ export function FormerMembers() {
   const id = organization?.id ?? ''
   const former = useQuery(query('organizations.listFormer', { id }))
   const [chosen, setChosen] = useState<Former | null>(null)
-  const takeOver = useAction((userId: string) => tell('organizations.takeOver', { id, userId }), {
+  const takeOver = useAction((userId: string) => callMutation('organizations.takeOver', { id, userId }), {
     changes: ['organizations.', 'agents.', 'chats.', 'mcps.', 'missions.', 'skills.', 'spaces.'],
     done: t.done,
   })

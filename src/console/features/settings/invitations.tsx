@@ -1,7 +1,7 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { Plus, Trash2 } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -27,10 +27,13 @@ export function Invitations() {
   const [isNew, setIsNew] = useState(false)
   const [doomed, setDoomed] = useState<Invitation | null>(null)
   const list = useInfiniteQuery(pages('organizations.listInvitations', { id }))
-  const withdraw = useAction((invitationId: string) => tell('organizations.deleteInvitation', { id, invitationId }), {
-    changes: ['organizations.listInvitations'],
-    done: t.withdrawn,
-  })
+  const withdraw = useAction(
+    (invitationId: string) => callMutation('organizations.deleteInvitation', { id, invitationId }),
+    {
+      changes: ['organizations.listInvitations'],
+      done: t.withdrawn,
+    },
+  )
   return (
     <Section
       title={t.title}
@@ -82,7 +85,7 @@ function Invite({ onClose }: { onClose: () => void }) {
   const [email, setEmail] = useState('')
   const [role, setRole] = useState<Role>('member')
   const create = useAction(
-    () => tell('organizations.createInvitation', { id: organization?.id ?? '', email: email.trim(), role }),
+    () => callMutation('organizations.createInvitation', { id: organization?.id ?? '', email: email.trim(), role }),
     { changes: ['organizations.listInvitations'], quiet: true },
   )
   if (create.data) {

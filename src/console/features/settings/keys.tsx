@@ -1,7 +1,7 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { KeyRound, Trash2 } from 'lucide-react'
 import { useState } from 'react'
-import { type Input, type Output, tell } from '../../api.ts'
+import { callMutation, type Input, type Output } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Check, Select, TextField, Ticks } from '../../components/field.tsx'
@@ -43,7 +43,7 @@ export function Keys() {
   const [doomed, setDoomed] = useState<Key | null>(null)
   const [cascade, setCascade] = useState(false)
   const list = useInfiniteQuery(pages('keys.list', {}))
-  const revoke = useAction((id: string) => tell('keys.delete', { id, ...(cascade && { cascade }) }), {
+  const revoke = useAction((id: string) => callMutation('keys.delete', { id, ...(cascade && { cascade }) }), {
     changes: ['keys.'],
     done: t.revoked,
   })
@@ -59,7 +59,11 @@ export function Keys() {
       </Loaded>
       <More query={list} />
       {isNew && (
-        <NewKey changes="keys." onClose={() => setIsNew(false)} create={(input) => tell('keys.create', input)} />
+        <NewKey
+          changes="keys."
+          onClose={() => setIsNew(false)}
+          create={(input) => callMutation('keys.create', input)}
+        />
       )}
       <Confirm
         open={doomed !== null}

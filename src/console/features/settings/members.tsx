@@ -1,6 +1,6 @@
 import { Trash2 } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Avatar, Badge } from '../../components/badge.tsx'
 import { IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
@@ -26,10 +26,11 @@ export function Members() {
   const members = useMembers()
   const [doomed, setDoomed] = useState<Member | null>(null)
   const update = useAction(
-    ({ userId, role }: { userId: string; role: Role }) => tell('organizations.updateMember', { id, userId, role }),
+    ({ userId, role }: { userId: string; role: Role }) =>
+      callMutation('organizations.updateMember', { id, userId, role }),
     { changes: ['organizations.'], done: texts.saved },
   )
-  const remove = useAction((userId: string) => tell('organizations.removeMember', { id, userId }), {
+  const remove = useAction((userId: string) => callMutation('organizations.removeMember', { id, userId }), {
     changes: ['organizations.'],
     done: t.removed,
   })

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { TextField } from '../../components/field.tsx'
@@ -18,7 +18,7 @@ export function OrganizationSettings() {
   const id = organization?.id ?? ''
   const found = useQuery(query('organizations.get', { id }))
   const [isLeaving, setIsLeaving] = useState(false)
-  const leave = useAction(() => tell('organizations.removeMember', { id, userId: 'me' }), {
+  const leave = useAction(() => callMutation('organizations.removeMember', { id, userId: 'me' }), {
     onDone: () => location.reload(),
   })
   return (
@@ -50,7 +50,7 @@ function Names({ id, ...before }: Details & { id: string }) {
   const isAdmin = useIsAdmin()
   const [name, setName] = useState(before.name)
   const [slug, setSlug] = useState(before.slug)
-  const save = useAction(() => tell('organizations.update', { id, name: name.trim(), slug: slug.trim() }), {
+  const save = useAction(() => callMutation('organizations.update', { id, name: name.trim(), slug: slug.trim() }), {
     changes: ['organizations.', 'session'],
     done: texts.saved,
     quiet: true,

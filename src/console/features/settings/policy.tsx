@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
-import { type Input, tell } from '../../api.ts'
+import { callMutation, type Input } from '../../api.ts'
 import { Select } from '../../components/field.tsx'
 import { Loaded } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
@@ -16,7 +16,7 @@ export function Policy() {
   const policy = useQuery(query('organizations.getPolicy', { id }))
   const save = useAction(
     (changes: Omit<Input<'organizations.updatePolicy'>, 'id'>) =>
-      tell('organizations.updatePolicy', { id, ...changes }),
+      callMutation('organizations.updatePolicy', { id, ...changes }),
     { changes: ['organizations.'], done: texts.saved },
   )
   const options = (labels: Readonly<Record<string, string>>) =>

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Loaded } from '../../components/page.tsx'
@@ -24,7 +24,7 @@ export function Profile() {
 
 function Person({ profile }: { profile: Output<'profile.get'>['profile'] }) {
   const [name, setName] = useState(profile.name)
-  const save = useAction(() => tell('profile.update', { name }), {
+  const save = useAction(() => callMutation('profile.update', { name }), {
     changes: ['profile.', 'session', 'organizations.'],
     done: texts.saved,
     quiet: true,

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Plus, ServerCog, Trash2 } from 'lucide-react'
 import { useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -24,7 +24,7 @@ export function Providers() {
   const [doomed, setDoomed] = useState<string | null>(null)
   const orgId = organization?.id ?? ''
   const list = useQuery(query('providers.list', { orgId }))
-  const remove = useAction((name: string) => tell('providers.delete', { orgId, name }), {
+  const remove = useAction((name: string) => callMutation('providers.delete', { orgId, name }), {
     changes: ['providers.', 'models.'],
     done: texts.deleted,
   })
@@ -89,7 +89,7 @@ function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void })
   const name = kind === 'custom' ? `compatible:${own.trim()}` : kind
   const isCompatible = kind === 'custom' || kind === 'compatible'
   const save = useAction(
-    () => tell('providers.set', { orgId, name, apiKey, ...(baseUrl.trim() && { baseUrl: baseUrl.trim() }) }),
+    () => callMutation('providers.set', { orgId, name, apiKey, ...(baseUrl.trim() && { baseUrl: baseUrl.trim() }) }),
     { changes: ['providers.', 'models.'], done: t.saved, quiet: true, onDone: onClose },
   )
   const isReady = apiKey !== '' && (kind !== 'custom' || own.trim() !== '') && (!isCompatible || baseUrl.trim() !== '')

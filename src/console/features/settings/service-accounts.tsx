@@ -1,7 +1,7 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Bot, KeyRound, Pencil, Plus, Trash2 } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -27,7 +27,7 @@ export function ServiceAccounts() {
   const id = organization?.id ?? ''
   const [open, setOpen] = useState<{ of: Account | null; what: 'form' | 'keys' | 'delete' } | null>(null)
   const list = useQuery({ ...query('organizations.listServiceAccounts', { id }), enabled: isAdmin })
-  const remove = useAction((userId: string) => tell('organizations.deleteServiceAccount', { id, userId }), {
+  const remove = useAction((userId: string) => callMutation('organizations.deleteServiceAccount', { id, userId }), {
     changes: ['organizations.'],
     done: texts.deleted,
   })
@@ -89,8 +89,8 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
   const save = useAction<void, unknown>(
     () =>
       account
-        ? tell('organizations.updateServiceAccount', { id, userId: account.id, name, role })
-        : tell('organizations.createServiceAccount', { id, name, role }),
+        ? callMutation('organizations.updateServiceAccount', { id, userId: account.id, name, role })
+        : callMutation('organizations.createServiceAccount', { id, name, role }),
     { changes: ['organizations.'], done: texts.saved, quiet: true, onDone: onClose },
   )
   return (
@@ -123,7 +123,7 @@ function AccountKeys({ account, onClose }: { account: Account; onClose: () => vo
   const [isNew, setIsNew] = useState(false)
   const [doomed, setDoomed] = useState<Key | null>(null)
   const list = useInfiniteQuery(pages('organizations.listServiceKeys', place))
-  const revoke = useAction((keyId: string) => tell('organizations.deleteServiceKey', { ...place, keyId }), {
+  const revoke = useAction((keyId: string) => callMutation('organizations.deleteServiceKey', { ...place, keyId }), {
     changes: ['organizations.listServiceKeys'],
     done: texts.settings.keys.revoked,
   })
@@ -132,7 +132,7 @@ function AccountKeys({ account, onClose }: { account: Account; onClose: () => vo
       <NewKey
         changes="organizations.listServiceKeys"
         onClose={() => setIsNew(false)}
-        create={(input) => tell('organizations.createServiceKey', { ...place, ...input })}
+        create={(input) => callMutation('organizations.createServiceKey', { ...place, ...input })}
       />
     )
   }

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { TextField } from '../../components/field.tsx'
@@ -38,7 +38,7 @@ function browserOf(agent: string | null): string | null {
 /** The browsers in which the person is signed in. */
 export function Sessions() {
   const list = useQuery(query('sessions.list', undefined))
-  const end = useAction((id: string) => tell('sessions.end', { id }), { changes: ['sessions.'], done: t.ended })
+  const end = useAction((id: string) => callMutation('sessions.end', { id }), { changes: ['sessions.'], done: t.ended })
   return (
     <Section title={t.sessions}>
       <p className="mb-2 text-soft">{t.sessionsHelp}</p>
@@ -76,7 +76,7 @@ export function Password() {
   const session = useQuery(query('sessions.current', undefined))
   const [current, setCurrent] = useState('')
   const [next, setNext] = useState('')
-  const change = useAction(() => tell('sessions.changePassword', { ...(current && { current }), new: next }), {
+  const change = useAction(() => callMutation('sessions.changePassword', { ...(current && { current }), new: next }), {
     changes: ['sessions.'],
     done: t.passwordChanged,
     quiet: true,

@@ -1,7 +1,7 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { Ellipsis, KeyRound, Pencil, Send, Trash2, Webhook as WebhookIcon } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -30,12 +30,12 @@ export function Webhooks() {
   const [secret, setSecret] = useState<string | null>(null)
   const list = useInfiniteQuery({ ...pages('webhooks.list', {}), enabled: isAdmin })
   const changes = ['webhooks.']
-  const remove = useAction((id: string) => tell('webhooks.delete', { id }), { changes, done: texts.deleted })
-  const rotate = useAction((id: string) => tell('webhooks.rotate', { id }), {
+  const remove = useAction((id: string) => callMutation('webhooks.delete', { id }), { changes, done: texts.deleted })
+  const rotate = useAction((id: string) => callMutation('webhooks.rotate', { id }), {
     changes,
     onDone: (answer) => setSecret(answer.secret),
   })
-  const test = useAction((webhook: Webhook) => tell('webhooks.test', { id: webhook.id }), {
+  const test = useAction((webhook: Webhook) => callMutation('webhooks.test', { id: webhook.id }), {
     changes,
     done: t.tested,
     onDone: (_, webhook) => setOpen({ of: webhook, what: 'deliveries' }),
@@ -142,8 +142,8 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
     async (): Promise<string | null> => {
       const input = { description, events: toEvents(events), enabled, includeContent }
       const address = url.trim() && { url: url.trim() }
-      if (!webhook) return (await tell('webhooks.create', { ...input, format, url: url.trim() })).secret
-      await tell('webhooks.update', {
+      if (!webhook) return (await callMutation('webhooks.create', { ...input, format, url: url.trim() })).secret
+      await callMutation('webhooks.update', {
         id: webhook.id,
         ...input,
         ...address,

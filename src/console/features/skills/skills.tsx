@@ -3,7 +3,7 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Boxes, Plus } from 'lucide-react'
 import { useState } from 'react'
 import { BUILT_IN_TOOLS } from '../../../lib/built-in-tools.ts'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -136,11 +136,11 @@ function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) 
   const save = useAction(
     () => {
       const input = { ...draft, displayName: draft.displayName.trim() || null }
-      return skill ? tell('skills.update', { id: skill.id, ...input }) : tell('skills.create', input)
+      return skill ? callMutation('skills.update', { id: skill.id, ...input }) : callMutation('skills.create', input)
     },
     { changes: ['skills.'], done: skill ? texts.saved : t.created, onDone: onClose, quiet: true },
   )
-  const remove = useAction(() => tell('skills.delete', { id: skill?.id ?? '' }), {
+  const remove = useAction(() => callMutation('skills.delete', { id: skill?.id ?? '' }), {
     changes: ['skills.'],
     done: texts.deleted,
     onDone: onClose,

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Ticks } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Loading, Problem } from '../../components/page.tsx'
@@ -22,7 +22,7 @@ export function Attached({ space }: { space: SpaceShape }) {
   const [chosen, setChosen] = useState(before)
   const save = useAction(
     () =>
-      tell('spaces.update', {
+      callMutation('spaces.update', {
         id: space.id,
         addAgents: without(chosen.agents, before.agents),
         removeAgents: without(before.agents, chosen.agents),

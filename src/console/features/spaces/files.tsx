@@ -1,7 +1,7 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Download, FilePlus, FileText, Trash2, Upload } from 'lucide-react'
 import { useRef, useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -30,7 +30,7 @@ export function Files({ spaceId, path, onOpen }: Props) {
     async (files: readonly File[]) => {
       for (const file of files) {
         const content = await toBase64(file)
-        await tell('files.write', { id: spaceId, path: file.name, content, encoding: 'base64' })
+        await callMutation('files.write', { id: spaceId, path: file.name, content, encoding: 'base64' })
       }
     },
     { changes: ['files.', 'spaces.'], done: t.fileSaved },
@@ -138,7 +138,7 @@ async function toBase64(file: Blob): Promise<string> {
 
 function NewFile({ spaceId, onClose }: { spaceId: string; onClose: (path: string | null) => void }) {
   const [path, setPath] = useState('')
-  const create = useAction(() => tell('files.write', { id: spaceId, path, content: '' }), {
+  const create = useAction(() => callMutation('files.write', { id: spaceId, path, content: '' }), {
     changes: ['files.'],
     quiet: true,
     onDone: () => onClose(path),
@@ -157,7 +157,7 @@ type Content = Output<'files.get'>
 function File({ spaceId, path, onDeleted }: { spaceId: string; path: string; onDeleted: () => void }) {
   const file = useQuery(query('files.get', { id: spaceId, path }))
   const [isDeleting, setIsDeleting] = useState(false)
-  const remove = useAction(() => tell('files.delete', { id: spaceId, path }), {
+  const remove = useAction(() => callMutation('files.delete', { id: spaceId, path }), {
     changes: ['files.', 'spaces.'],
     done: texts.deleted,
     onDone: onDeleted,
@@ -195,7 +195,7 @@ function File({ spaceId, path, onDeleted }: { spaceId: string; path: string; onD
 function TextFile({ spaceId, path, content }: { spaceId: string; path: string; content: Content }) {
   const [text, setText] = useState(content.content)
   const [tab, setTab] = useState<'preview' | 'source'>('preview')
-  const save = useAction(() => tell('files.write', { id: spaceId, path, content: text }), {
+  const save = useAction(() => callMutation('files.write', { id: spaceId, path, content: text }), {
     changes: ['files.'],
     done: t.fileSaved,
     quiet: true,

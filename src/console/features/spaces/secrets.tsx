@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Pencil, Trash2 } from 'lucide-react'
 import { useRef, useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
@@ -40,8 +40,8 @@ export function Secrets({ place }: { place: Place }) {
     () => {
       const secrets = { [name.trim()]: { value, hosts: hosts.split(/[\s,]+/).filter(Boolean) } }
       return isSpace
-        ? tell('secrets.set', { id: place.spaceId, secrets })
-        : tell('secrets.setEnv', { ...place, secrets })
+        ? callMutation('secrets.set', { id: place.spaceId, secrets })
+        : callMutation('secrets.setEnv', { ...place, secrets })
     },
     {
       changes: ['secrets.'],
@@ -57,8 +57,8 @@ export function Secrets({ place }: { place: Place }) {
   const remove = useAction<string, unknown>(
     (secret) =>
       isSpace
-        ? tell('secrets.deleteOne', { id: place.spaceId, name: secret })
-        : tell('secrets.deleteOneEnv', { ...place, name: secret }),
+        ? callMutation('secrets.deleteOne', { id: place.spaceId, name: secret })
+        : callMutation('secrets.deleteOneEnv', { ...place, name: secret }),
     { changes: ['secrets.'], done: texts.deleted },
   )
   return (

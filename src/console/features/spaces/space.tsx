@@ -2,7 +2,7 @@ import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { Ellipsis, Pencil, Trash2 } from 'lucide-react'
 import { useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { TextArea } from '../../components/field.tsx'
@@ -45,7 +45,7 @@ function Shown({ space }: { space: SpaceShape }) {
   const current: Tab = tab && Object.hasOwn(TABS, tab) ? (tab as Tab) : 'files'
   const go = (search: { tab?: string; file?: string }) =>
     void navigate({ to: '/spaces/$spaceId', params: { spaceId: space.id }, search, replace: true })
-  const remove = useAction(() => tell('spaces.delete', { id: space.id }), {
+  const remove = useAction(() => callMutation('spaces.delete', { id: space.id }), {
     changes: ['spaces.', 'chats.'],
     done: t.deleted,
     onDone: () => void navigate({ to: '/spaces' }),
@@ -90,7 +90,7 @@ function Shown({ space }: { space: SpaceShape }) {
 
 function Instructions({ space }: { space: SpaceShape }) {
   const [text, setText] = useState(space.instructions ?? '')
-  const save = useAction(() => tell('spaces.update', { id: space.id, instructions: text }), {
+  const save = useAction(() => callMutation('spaces.update', { id: space.id, instructions: text }), {
     changes: ['spaces.'],
     done: texts.saved,
     quiet: true,

@@ -2,7 +2,7 @@ import { useInfiniteQuery } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { FolderOpen, Plus } from 'lucide-react'
 import { useState } from 'react'
-import { type Output, tell } from '../../api.ts'
+import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
@@ -93,8 +93,8 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
   })
   const save = useAction(
     async () => {
-      if (!space) return (await tell('spaces.create', draft)).id
-      await tell('spaces.update', { id: space.id, ...draft })
+      if (!space) return (await callMutation('spaces.create', draft)).id
+      await callMutation('spaces.update', { id: space.id, ...draft })
       return null
     },
     { changes: ['spaces.'], done: space ? texts.saved : t.created, onDone: onClose, quiet: true },

@@ -3,7 +3,7 @@ import { useInfiniteQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Ellipsis, Play, Plus, Trash2, UserCheck } from 'lucide-react'
 import { useEffect, useRef, useState } from 'react'
-import { type Input, tell } from '../../api.ts'
+import { callMutation, type Input } from '../../api.ts'
 import { Avatar, Badge, type BadgeKind } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Menu, MenuItem, MenuLabel, MenuLine } from '../../components/menu.tsx'
@@ -44,7 +44,7 @@ export function Board() {
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: true })
 
   const move = useAction(
-    ({ task, status }: { task: Task; status: Status }) => tell('tasks.update', { id: task.id, status }),
+    ({ task, status }: { task: Task; status: Status }) => callMutation('tasks.update', { id: task.id, status }),
     {
       changes: ['tasks.'],
       onDone: (_, { task, status }) => toast(t.moved(task.title, t.states[status])),
@@ -192,12 +192,15 @@ function Card({ task, nameOf, isAgent, onMove, onOpen }: CardProps) {
       onDrop: () => setIsDragged(false),
     })
   }, [task])
-  const claim = useAction(() => tell('tasks.claim', { id: task.id }), { changes: ['tasks.'] })
-  const run = useAction(() => tell('tasks.execute', { id: task.id, background: true }), {
+  const claim = useAction(() => callMutation('tasks.claim', { id: task.id }), { changes: ['tasks.'] })
+  const run = useAction(() => callMutation('tasks.execute', { id: task.id, background: true }), {
     changes: ['tasks.', 'executions.'],
     done: t.runs,
   })
-  const remove = useAction(() => tell('tasks.delete', { id: task.id }), { changes: ['tasks.'], done: t.deleted })
+  const remove = useAction(() => callMutation('tasks.delete', { id: task.id }), {
+    changes: ['tasks.'],
+    done: t.deleted,
+  })
   const { assignedTo } = task
   const isPending = task.status === 'pending'
   return (

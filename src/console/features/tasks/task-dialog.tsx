@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { Play } from 'lucide-react'
 import { type ReactNode, useState } from 'react'
-import { tell } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
@@ -79,7 +79,7 @@ function Form({ draft, onChange, onSubmit, children }: FormProps) {
 export function NewTask({ onClose }: { onClose: () => void }) {
   const [draft, setDraft] = useState<Draft>({ title: '', description: '', priority: 'medium', assignedTo: '' })
   const create = useAction(
-    () => tell('tasks.create', { ...draft, assignedTo: null, assignTo: draft.assignedTo || null }),
+    () => callMutation('tasks.create', { ...draft, assignedTo: null, assignTo: draft.assignedTo || null }),
     { changes: ['tasks.'], done: t.created, onDone: onClose, quiet: true },
   )
   return (
@@ -119,14 +119,16 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
   const isChanged = JSON.stringify(draft) !== JSON.stringify(own)
   const save = useAction(
     () =>
-      tell('tasks.update', {
+      callMutation('tasks.update', {
         ...{ id: task.id, title: draft.title, description: draft.description, priority: draft.priority },
         assignTo: draft.assignedTo || null,
       }),
     { changes: ['tasks.'], done: texts.saved, quiet: true, onDone: onClose },
   )
-  const move = useAction((status: Status) => tell('tasks.update', { id: task.id, status }), { changes: ['tasks.'] })
-  const run = useAction(() => tell('tasks.execute', { id: task.id, background: true }), {
+  const move = useAction((status: Status) => callMutation('tasks.update', { id: task.id, status }), {
+    changes: ['tasks.'],
+  })
+  const run = useAction(() => callMutation('tasks.execute', { id: task.id, background: true }), {
     changes: ['tasks.', 'executions.'],
     done: t.runs,
   })

@@ -67,7 +67,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     open = kind
   }
 
-  function say(kind: 'text' | 'reasoning', delta: string, parts: Part[]): void {
+  function emit(kind: 'text' | 'reasoning', delta: string, parts: Part[]): void {
     if (!delta) return
     if (open !== kind) turnTo(kind, parts)
     if (kind === 'text') hasText = true
@@ -78,37 +78,37 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     if (!delta) return
     if (open === 'reasoning' && field !== from) turnTo(null, parts)
     field = from
-    say('reasoning', delta, parts)
+    emit('reasoning', delta, parts)
   }
 
-  const sayInline = (parts: Part[]) => (kind: 'text' | 'reasoning', text: string) =>
-    kind === 'text' ? say('text', text, parts) : think('content', text, parts)
+  const emitInline = (parts: Part[]) => (kind: 'text' | 'reasoning', text: string) =>
+    kind === 'text' ? emit('text', text, parts) : think('content', text, parts)
 
-  function sayText(text: string, parts: Part[]): void {
-    if (inline.isOver) say('text', text, parts)
-    else if (text) inline.read(text, sayInline(parts))
+  function emitText(text: string, parts: Part[]): void {
+    if (inline.isOver) emit('text', text, parts)
+    else if (text) inline.read(text, emitInline(parts))
   }
 
   /** Some servers send a list of parts where others send text. */
-  function sayContent(content: unknown, parts: Part[]): void {
-    if (typeof content === 'string') sayText(content, parts)
-    else for (const part of isObject(content) ? [content] : asList(content)) sayPart(part, parts)
+  function emitContent(content: unknown, parts: Part[]): void {
+    if (typeof content === 'string') emitText(content, parts)
+    else for (const part of isObject(content) ? [content] : asList(content)) emitPart(part, parts)
   }
 
-  function sayPart(part: unknown, parts: Part[]): void {
+  function emitPart(part: unknown, parts: Part[]): void {
     const { type, text, thinking, reasoning, refusal } = asObject(part)
     if (type === 'thinking' || type === 'reasoning') think('content', wordsOf(thinking ?? text ?? reasoning), parts)
-    else if (type === 'refusal') sayRefusal(asText(refusal), parts)
-    else sayText(asText(part) || wordsOf(text), parts)
+    else if (type === 'refusal') emitRefusal(asText(refusal), parts)
+    else emitText(asText(part) || wordsOf(text), parts)
   }
 
-  function sayRefusal(text: string, parts: Part[]): void {
+  function emitRefusal(text: string, parts: Part[]): void {
     if (!text) return
     isRefusal = true
-    say('text', text, parts)
+    emit('text', text, parts)
   }
 
-  function sayReasoning(delta: Fields, parts: Part[]): void {
+  function emitReasoning(delta: Fields, parts: Part[]): void {
     for (const key of REASONING) {
       const text = wordsOf(delta[key])
       if (!text) continue
@@ -133,7 +133,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     const { content } = delta
     // Fast path for nearly all chunks: checking a few more fields per token would cost as much as reading it.
     if (!isMessage && inline.isOver && typeof content === 'string' && hasContentAlone(delta)) {
-      say('text', content, parts)
+      emit('text', content, parts)
       return
     }
     if (!isMessage || !hasText || !isLast || messages) {
@@ -145,9 +145,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
         (isLast || content.length > messages.length)
       const text = isRepeated ? content.slice(messages.length) : content
       if (isMessage && typeof text === 'string') messages += text
-      if (!isRepeated) sayReasoning(delta, parts)
-      if (content) sayContent(text, parts)
-      sayRefusal(asText(delta.refusal), parts)
+      if (!isRepeated) emitReasoning(delta, parts)
+      if (content) emitContent(text, parts)
+      emitRefusal(asText(delta.refusal), parts)
     }
     const { tool_calls: listed, function_call: legacy, extra_content: extra } = delta
     for (const call of isObject(listed) ? [listed] : asList(listed)) addCall(asObject(call), parts)
@@ -179,7 +179,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     const { delta, message, text } = choice
     if (isObject(delta)) readMessage(delta, false, isLast, parts)
     if (isObject(message) && !(isObject(delta) && Object.keys(delta).length)) readMessage(message, true, isLast, parts)
-    if (typeof text === 'string') sayText(text, parts)
+    if (typeof text === 'string') emitText(text, parts)
     if (isLast) reason = raw
     const reported = usageIn(chunk, choice)
     if (!reported) return
@@ -212,7 +212,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     end(isClosed, parts) {
       if (isOver) return
       isOver = true
-      inline.end(sayInline(parts))
+      inline.end(emitInline(parts))
       if (details && Object.keys(details).length && open !== 'reasoning') {
         field = Object.keys(details)[0] ?? ''
         turnTo('reasoning', parts)

@@ -30,7 +30,7 @@ const ENDS = ['</think>', '</thinking>', '◁/think▷', '[/THINK]']
 const SKIPPED = [...HEADERS, ...ENDS]
 const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
 
-type Say = (kind: 'text' | 'reasoning', text: string) => void
+type Emit = (kind: 'text' | 'reasoning', text: string) => void
 
 /**
  * Splits the text of an answer that begins with reasoning into reasoning and text, in chunks of any size. Ignores
@@ -39,9 +39,9 @@ type Say = (kind: 'text' | 'reasoning', text: string) => void
 export type InlineReasoning = {
   /** Whether the answer has begun, so that everything that follows is text. */
   isOver: boolean
-  read(delta: string, say: Say): void
+  read(delta: string, emit: Emit): void
   /** Emits the rest at the end of the answer. */
-  end(say: Say): void
+  end(emit: Emit): void
 }
 
 export function createInlineReasoning(): InlineReasoning {
@@ -50,15 +50,15 @@ export function createInlineReasoning(): InlineReasoning {
   let close: string | null = null
   let hasThought = false
 
-  function think(end: string, say: Say): boolean {
+  function think(end: string, emit: Emit): boolean {
     const at = held.indexOf(end)
     if (at === -1) {
       const kept = overlap(held, end)
-      say('reasoning', held.slice(0, held.length - kept))
+      emit('reasoning', held.slice(0, held.length - kept))
       held = kept ? held.slice(-kept) : ''
       return false
     }
-    say('reasoning', held.slice(0, at))
+    emit('reasoning', held.slice(0, at))
     held = held.slice(at + end.length)
     close = null
     hasThought = true
@@ -66,7 +66,7 @@ export function createInlineReasoning(): InlineReasoning {
   }
 
   /** Reads the beginning: an opening tag, text, or too little to decide. Returns whether there is more to read. */
-  function begin(reader: InlineReasoning, say: Say): boolean {
+  function begin(reader: InlineReasoning, emit: Emit): boolean {
     const trimmed = held.trimStart()
     const tag = TAGS.find(([open]) => trimmed.startsWith(open))
     const header = SKIPPED.find((header) => trimmed.startsWith(header))
@@ -82,20 +82,20 @@ export function createInlineReasoning(): InlineReasoning {
     }
     if (MARKS.some((mark) => mark.startsWith(trimmed))) return false
     reader.isOver = true
-    say('text', hasThought ? trimmed : held)
+    emit('text', hasThought ? trimmed : held)
     held = ''
     return false
   }
 
   return {
     isOver: false,
-    read(delta, say) {
+    read(delta, emit) {
       held += delta
-      while (close === null ? begin(this, say) : think(close, say));
+      while (close === null ? begin(this, emit) : think(close, emit));
     },
-    end(say) {
-      if (close !== null) say('reasoning', held)
-      else if (!this.isOver && !(hasThought && !held.trim())) say('text', hasThought ? held.trimStart() : held)
+    end(emit) {
+      if (close !== null) emit('reasoning', held)
+      else if (!this.isOver && !(hasThought && !held.trim())) emit('text', hasThought ? held.trimStart() : held)
       held = ''
     },
   }

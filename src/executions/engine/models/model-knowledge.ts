@@ -2,19 +2,19 @@ import { LRUCache } from 'lru-cache'
 import type { Clock } from '../../../lib/clock.ts'
 import type { Change } from '../run/request-changes.ts'
 
-/** Lessons from a model's rejections. `room` is a prompt size that the model accepts (bytes). */
-export type Lessons = { readonly changes: ReadonlySet<Change>; readonly room: number | null }
+/** Lessons from a model's rejections. `maxSize` is a prompt size that the model accepts (bytes). */
+export type Lessons = { readonly changes: ReadonlySet<Change>; readonly maxSize: number | null }
 
 /** Remembers lessons from rejections, so that later runs avoid them. Each process learns separately. */
 export type ModelKnowledge = {
   of(key: string): Lessons
-  learn(key: string, lessons: { changes?: Iterable<Change>; room?: number }): void
+  learn(key: string, lessons: { changes?: Iterable<Change>; maxSize?: number }): void
 }
 
 const MAX_MODELS = 1_000
 /** Lifetime of a lesson (ms). The server may have reloaded the model with other settings. */
 const LIFETIME = 60 * 60 * 1000
-const NOTHING: Lessons = { changes: new Set(), room: null }
+const NOTHING: Lessons = { changes: new Set(), maxSize: null }
 
 /** Creates an empty store of lessons. */
 export function createModelKnowledge(clock: Clock): ModelKnowledge {
@@ -25,11 +25,11 @@ export function createModelKnowledge(clock: Clock): ModelKnowledge {
   }
   return {
     of,
-    learn(key, { changes = [], room }) {
+    learn(key, { changes = [], maxSize }) {
       const before = of(key)
       known.set(key, {
         changes: new Set([...before.changes, ...changes]),
-        room: room ?? before.room,
+        maxSize: maxSize ?? before.maxSize,
         since: before.since ?? clock.now().getTime(),
       })
     },

@@ -18,7 +18,7 @@ export type ReadProviders = (organizationId: string) => Promise<readonly OwnProv
  * effect after this time, within 5 s (contract-2.md section 2.9).
  */
 const FRESH = 4_000
-const MAX_KNOWN = 10_000
+const MAX_CACHED = 10_000
 
 type Known = {
   readAt: number
@@ -34,7 +34,7 @@ export function createOwnProviders(
   deps: ProviderDeps,
   read: ReadProviders = async () => [],
 ) {
-  const known = new LRUCache<string, Known>({ max: MAX_KNOWN })
+  const known = new LRUCache<string, Known>({ max: MAX_CACHED })
   let changes = 0
 
   async function load(organizationId: string, before: Known | undefined): Promise<Known> {

@@ -17,16 +17,16 @@ export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 export type Asked = Ask & { id: string; step: number }
 
 /** Partial result of a run that resumes later. */
-export type Kept = Pick<
+export type PartialState = Pick<
   FinalState,
   'model' | 'modelsTried' | 'usage' | 'warnings' | 'events' | 'mayBeStored' | 'terminalSeq'
 >
 
 /** Returns the partial result with messages for subscribers appended. */
-export function withMessages(kept: Kept, messages: readonly MessageData[], at: Date): Kept {
-  const first = kept.terminalSeq
+export function withMessages(partial: PartialState, messages: readonly MessageData[], at: Date): PartialState {
+  const first = partial.terminalSeq
   const added = messages.map((data, index) => ({ seq: first + index, at, event: 'message' as const, data }))
-  return { ...kept, events: [...kept.events, ...added], terminalSeq: first + added.length }
+  return { ...partial, events: [...partial.events, ...added], terminalSeq: first + added.length }
 }
 
 /**
@@ -37,23 +37,23 @@ export async function letGo(
   tx: Tx,
   row: ExecutionRow,
   waitingFor: ExecutionRow['waitingFor'],
-  kept: Kept,
+  partial: PartialState,
   now: Date,
 ): Promise<boolean> {
   const { count } = await tx.execution.updateMany({
     where: { id: row.id, attempt: row.attempt, status: 'running', wantsCancel: false },
     data: {
       ...{ status: 'pending', waitingFor, waitingSince: now, leaseOwner: null, leaseUntil: null },
-      ...kept.usage,
-      model: kept.model,
-      warnings: toColumn(kept.warnings),
-      modelsTried: [...kept.modelsTried],
+      ...partial.usage,
+      model: partial.model,
+      warnings: toColumn(partial.warnings),
+      modelsTried: [...partial.modelsTried],
       // The next attempt numbers its events after these.
-      seqReserved: kept.terminalSeq,
+      seqReserved: partial.terminalSeq,
       updatedAt: now,
     },
   })
-  if (count) await storeLast(tx, row.id, now, kept)
+  if (count) await storeLast(tx, row.id, now, partial)
   return count > 0
 }
 
@@ -73,9 +73,9 @@ export async function suspend(
   const messages = asked.map(
     ({ id, call }): MessageData => ({ messageType: 'approval', approvalId: id, toolUseId: call.id, name: call.name }),
   )
-  const kept = withMessages(final, messages, now)
+  const partial = withMessages(final, messages, now)
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, 'approval', kept, now))) return false
+    if (!(await letGo(tx, row, 'approval', partial, now))) return false
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
     const before = await tx.approval.findMany({ where: { executionId }, select: { step: true, position: true } })
     await tx.approval.createMany({
@@ -121,9 +121,9 @@ export async function waitForCapacity(
     mayBeStored: false,
     terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
   }
-  const kept = withMessages(begun, opening, now)
+  const partial = withMessages(begun, opening, now)
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, null, kept, now))) return false
+    if (!(await letGo(tx, row, null, partial, now))) return false
     await giveSlotBack(tx, deps, row.organizationId)
     return true
   })

@@ -33,10 +33,10 @@ export function createCapacity({ db, log, limits, taken, begin }: CapacityDeps) 
     const ready = await findReady(db, limits.organization)
     const full = new Set<string>()
     let begun = 0
-    let keptOut = false
+    let postponed = false
     for (const { id, organizationId, delegated } of ready) {
       if (isFull() && !delegated) {
-        keptOut = true
+        postponed = true
         continue
       }
       if (full.has(organizationId) && !delegated) continue
@@ -44,8 +44,8 @@ export function createCapacity({ db, log, limits, taken, begin }: CapacityDeps) 
       if (hasBegun) begun++
       else if (hasBegun === false) full.add(organizationId)
     }
-    isSaturated = keptOut || ready.length === READY_AT_ONCE
-    if (keptOut) return
+    isSaturated = postponed || ready.length === READY_AT_ONCE
+    if (postponed) return
     saturatedOrganizations = new Set(limits.organization === undefined ? [] : await findSaturatedOrganizations(db))
     again ||= isSaturated && begun > 0
   }

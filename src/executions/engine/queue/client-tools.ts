@@ -5,7 +5,7 @@ import type { ExecutionRow } from '../events/events.ts'
 import type { Call } from '../run/steps.ts'
 import type { Tool, ToolResult } from '../run/tools.ts'
 import type { ClientTool } from './accept.ts'
-import { type Kept, letGo, withMessages } from './approvals.ts'
+import { letGo, type PartialState, withMessages } from './approvals.ts'
 import type { ClaimDeps } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
 
@@ -42,16 +42,16 @@ export async function waitForClient(
   deps: ClaimDeps,
   row: ExecutionRow,
   calls: readonly Call[],
-  final: Kept,
+  final: PartialState,
 ): Promise<boolean> {
   const now = deps.clock.now()
-  const kept = withMessages(
+  const partial = withMessages(
     final,
     [{ messageType: 'client_tool', calls: calls.map(({ id, name }) => ({ id, name })) }],
     now,
   )
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, 'client_tool', kept, now))) return false
+    if (!(await letGo(tx, row, 'client_tool', partial, now))) return false
     await giveSlotBack(tx, deps, row.organizationId)
     return true
   })

@@ -1,7 +1,7 @@
 import type { Tx } from '../../../db/client.ts'
 import type { ExecutionRow, MessageData } from '../events/events.ts'
 import type { SignIn } from '../run/run.ts'
-import { type Kept, letGo, withMessages } from './approvals.ts'
+import { letGo, type PartialState, withMessages } from './approvals.ts'
 import { chatStatus } from './chat-status.ts'
 import type { ClaimDeps } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
@@ -18,7 +18,7 @@ export async function waitForConnection(
   row: ExecutionRow,
   step: number,
   needed: readonly SignIn[],
-  final: Kept,
+  final: PartialState,
 ): Promise<boolean> {
   const now = deps.clock.now()
   const messages = needed.map(
@@ -27,10 +27,10 @@ export async function waitForConnection(
       ...{ toolUseId: call.id, name: call.name },
     }),
   )
-  const kept = withMessages(final, messages, now)
+  const partial = withMessages(final, messages, now)
   const { id: executionId, organizationId, chatId } = row
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, 'authorization', kept, now))) return false
+    if (!(await letGo(tx, row, 'authorization', partial, now))) return false
     for (const { call, server } of needed) {
       const where = { executionId, step, position: call.position }
       await tx.toolCall.updateMany({ where, data: { waitsForMcpId: server.id } })

@@ -290,8 +290,10 @@ async function release(
   // Most chats have one session. The subquery sees other sessions as they were before this statement waited for the
   // chat's row. If a run has started in one of them meanwhile, the chat belongs to that run.
   const others = { none: { id: { not: id }, activeExecutionId: { not: null } } }
-  const alone = await tx.chat.updateMany(expecting({ where: { ...where, sessionId: id, sessions: others }, data }))
-  if (!alone.count) {
+  const withSession = await tx.chat.updateMany(
+    expecting({ where: { ...where, sessionId: id, sessions: others }, data }),
+  )
+  if (!withSession.count) {
     const status = await chatStatus(tx, ended, data.status, now)
     await tx.chat.updateMany({ where, data: { ...data, status } })
   }

@@ -14,7 +14,7 @@ import type { Breaker } from './breaker.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
 import { offersOf } from './offers.ts'
 import * as changed from './request-changes.ts'
-import { roomIn, shorten, shorterRoom } from './shorten.ts'
+import { maxPromptSize, shorten, shorterSize } from './shorten.ts'
 import type { Tool } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
@@ -107,7 +107,7 @@ export async function createAsking(
   /** Changes of the requests to the current model, and those among them that are not remembered yet. */
   let changes = known()
   let untold = new Set<changed.Change>()
-  let { room } = lessons
+  let { maxSize } = lessons
   let done = unasked(0)
   let last: LastRequest | null = null
   /** Index of the first message whose reasoning belongs to the current model. */
@@ -142,14 +142,15 @@ export async function createAsking(
 
   function shortenFurther(failure: ModelFailure): boolean {
     if (!last) return false
-    const next = shorterRoom(failure, last, ++done.shortened)
-    room = next ?? room
+    const next = shorterSize(failure, last, ++done.shortened)
+    maxSize = next ?? maxSize
     return next !== null
   }
 
   function capacity(tools: readonly Tool[]): number {
-    const stated = contextWindow === null ? null : roomIn(contextWindow, settings.maxOutputTokens, offersOf(tools))
-    return Math.min(room ?? Number.POSITIVE_INFINITY, stated ?? Number.POSITIVE_INFINITY)
+    const stated =
+      contextWindow === null ? null : maxPromptSize(contextWindow, settings.maxOutputTokens, offersOf(tools))
+    return Math.min(maxSize ?? Number.POSITIVE_INFINITY, stated ?? Number.POSITIVE_INFINITY)
   }
 
   async function fallBack(reason: string): Promise<Again | null> {
@@ -159,7 +160,7 @@ export async function createAsking(
     lessons = knowledge.of(keyOf())
     changes = known()
     untold = new Set()
-    room = lessons.room
+    maxSize = lessons.maxSize
     done = unasked(done.step)
     ownFrom = last?.messages ?? 0
     return AT_ONCE
@@ -229,7 +230,7 @@ export async function createAsking(
       const ofModel = [...untold].filter(changed.isOfModel)
       if (ofModel.length) knowledge.learn(keyOf(), { changes: ofModel })
       if (ofSession.length) knowledge.learn(sessionKey(), { changes: ofSession })
-      if (done.shortened && room !== null) knowledge.learn(keyOf(), { room })
+      if (done.shortened && maxSize !== null) knowledge.learn(keyOf(), { maxSize })
       untold = new Set()
     },
 

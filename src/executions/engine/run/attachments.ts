@@ -42,15 +42,15 @@ export async function readAttachments(deps: Deps, messages: readonly Attached[])
   const parts: Part[][] = messages.map(() => [])
   if (!messages.some(({ mediaIds, files }) => mediaIds.length || files.length)) return parts
   const sources = await findSources(deps, messages)
-  const room = { files: MAX_FILES, texts: deps.maxHistory }
+  const remaining = { files: MAX_FILES, texts: deps.maxHistory }
   for (const [index, found] of [...sources.entries()].reverse()) {
     const isLast = index === messages.length - 1
     const warn: Warn = isLast ? deps.warn : () => {}
-    const texts = isLast ? MAX_TEXT : Math.min(MAX_TEXT, room.texts)
-    const left = { files: room.files, texts }
+    const texts = isLast ? MAX_TEXT : Math.min(MAX_TEXT, remaining.texts)
+    const left = { files: remaining.files, texts }
     for (const source of found) parts[index]?.push(await read(source, left, warn))
-    room.files = left.files
-    if (!isLast) room.texts -= texts - left.texts
+    remaining.files = left.files
+    if (!isLast) remaining.texts -= texts - left.texts
   }
   return parts
 }
@@ -98,7 +98,7 @@ const text = (content: string): LanguageModelV4TextPart => ({ type: 'text', text
 /** Maximum number of bytes that are read to find out the type of a file. */
 const HEAD = 64 * 1024
 
-/** Reads a file as a part of a message, and reduces the room that is left. */
+/** Reads a file as a part of a message, and reduces what remains for further ones. */
 async function read(source: Source, left: { files: number; texts: number }, warn: Warn): Promise<Part> {
   const { name, size } = source
   const label = name.replace(/["<>\r\n]/g, '_')

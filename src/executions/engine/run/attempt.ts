@@ -84,8 +84,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       if (data.messageType === 'warning') return void state.warnings.warn(data.code, data.text)
       state.answer = textSoFar(state.answer, data)
       runBytes.add(state.bytes, data)
-      const room = eventLog.append(stream, data)
-      return room && raceAbort(room, signal).then(() => signal.throwIfAborted())
+      const capacity = eventLog.append(stream, data)
+      return capacity && raceAbort(capacity, signal).then(() => signal.throwIfAborted())
     }
   }
 
@@ -105,7 +105,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     let toolbox: Toolbox | null = null
     try {
       for (const data of opening) await eventLog.append(stream, data)
-      state.warnings.show((warning) => publishWarning(stream, warning))
+      state.warnings.publishTo((warning) => publishWarning(stream, warning))
       const prepared = await preparing
       state.asking = prepared.input.asking
       toolbox = prepared.toolbox
@@ -145,7 +145,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const theirs = outcome.status === 'completed' ? progress.theirs : []
     const signIns = outcome.status === 'completed' ? progress.signIns : []
     const { usage, steps } = progress
-    state.warnings.show(null)
+    state.warnings.publishTo(null)
     const by = askedOf(state)
     const isKept = steps.length > 0 && steps.at(-1)?.parts === progress.last
     const left = {

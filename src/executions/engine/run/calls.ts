@@ -187,9 +187,9 @@ async function answerOf(input: RunInput, step: number, call: Call, tool: Tool): 
   // A tool that ignores the signal must not block the run.
   const result = await raceAbort(answer, combined).finally(() => patience?.end())
   signal.throwIfAborted()
-  if (result && !patience?.signal.aborted) return tellEdited(result, edited)
+  if (result && !patience?.signal.aborted) return withEditNote(result, edited)
   input.onToolError(tool.name, patience?.signal.reason)
-  return tellEdited(failure('Tool call timed out'), edited)
+  return withEditNote(failure('Tool call timed out'), edited)
 }
 
 /** Creates a signal that aborts after `timeout` without progress (ms). The run's own time limit is the upper bound. */
@@ -205,7 +205,7 @@ function createPatience(timeout: number) {
 }
 
 /** Adds the input that a person has changed to the result, for the model (contract-2.md section 1.13). */
-const tellEdited = (result: ToolResult, edited: unknown): ToolResult =>
+const withEditNote = (result: ToolResult, edited: unknown): ToolResult =>
   edited === undefined ? result : { ...result, content: `${EDITED}${JSON.stringify(edited)}\n\n${result.content}` }
 
 const EDITED = 'A person approved this call with a different input, which was used: '

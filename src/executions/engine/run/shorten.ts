@@ -52,26 +52,26 @@ export const sizeOf = (prompt: readonly LanguageModelV4Message[]): number =>
   prompt.reduce((sum, message) => sum + sizeOfMessage(message), 0)
 
 /**
- * Shortens a prompt to `room` (bytes, as {@link sizeOf} measures). Removes the oldest whole turns before the message at
+ * Shortens a prompt to `maxSize` (bytes, as {@link sizeOf} measures). Removes the oldest whole turns before the message at
  * index `question`, so that calls keep their results, and a summary of earlier turns last. If that is not enough, cuts
  * the longest tool results after the question. Returns the prompt itself if it fits, and the shortest possible prompt if none does.
  */
-export function shorten(prompt: LanguageModelV4Prompt, question: number, room: number): LanguageModelV4Prompt {
+export function shorten(prompt: LanguageModelV4Prompt, question: number, maxSize: number): LanguageModelV4Prompt {
   let size = sizeOf(prompt)
-  if (size <= room) return prompt
+  if (size <= maxSize) return prompt
   const first = prompt.findIndex(({ role }) => role !== 'system')
   const head = isSummary(prompt[first]!) ? first + 1 : first
   let from = head
-  while (from < question && size > room) {
+  while (from < question && size > maxSize) {
     const next = prompt.findIndex(({ role }, index) => index > from && role === 'user')
     const end = next === -1 || next > question ? question : next
     size -= sizeOf(prompt.slice(from, end))
     from = end
   }
-  const isWithout = head > first && size > room
+  const isWithout = head > first && size > maxSize
   if (isWithout) size -= sizeOf(prompt.slice(first, head))
   const kept = [...prompt.slice(0, isWithout ? first : head), ...prompt.slice(from)]
-  return size <= room ? kept : cutResults(kept, size - room)
+  return size <= maxSize ? kept : cutResults(kept, size - maxSize)
 }
 
 /** Returns the size of a prompt without the messages before its question. */
@@ -135,7 +135,11 @@ const ANSWER = 4_096
 const MAX_SHORTENED = 4
 
 /** Returns the prompt size that fits a context window (tokens) beside the answer and the tools (bytes). */
-export function roomIn(contextWindow: number, maxOutputTokens: number | undefined, tools: readonly object[]): number {
+export function maxPromptSize(
+  contextWindow: number,
+  maxOutputTokens: number | undefined,
+  tools: readonly object[],
+): number {
   const answer = Math.min(maxOutputTokens ?? ANSWER, contextWindow / 4)
   return Math.floor(
     (contextWindow - answer) * BYTES_PER_TOKEN * MARGIN - (tools.length && JSON.stringify(tools).length),
@@ -150,15 +154,15 @@ type Request = { prompt: LanguageModelV4Prompt; question: number; sent: Language
  * in the rejection, otherwise halves the size. The third attempt omits all history, the fourth also half of the tool
  * results. Returns null if nothing is left to omit.
  */
-export function shorterRoom({ detail, contextWindow }: TooLong, request: Request, attempt: number): number | null {
+export function shorterSize({ detail, contextWindow }: TooLong, request: Request, attempt: number): number | null {
   const { prompt, question, sent } = request
   if (attempt > MAX_SHORTENED) return null
   const size = sizeOf(sent)
-  const alone = sizeWithoutHistory(prompt, question)
-  let room = Math.floor(size * ratioOf(detail, contextWindow, size))
-  if (attempt === MAX_SHORTENED - 1) room = Math.min(room, alone)
-  if (attempt === MAX_SHORTENED) room = Math.min(room, Math.floor(alone / 2))
-  return sizeOf(shorten(prompt, question, room)) < size ? room : null
+  const fixed = sizeWithoutHistory(prompt, question)
+  let maxSize = Math.floor(size * ratioOf(detail, contextWindow, size))
+  if (attempt === MAX_SHORTENED - 1) maxSize = Math.min(maxSize, fixed)
+  if (attempt === MAX_SHORTENED) maxSize = Math.min(maxSize, Math.floor(fixed / 2))
+  return sizeOf(shorten(prompt, question, maxSize)) < size ? maxSize : null
 }
 
 function ratioOf(detail: string, limit: number | null, size: number): number {

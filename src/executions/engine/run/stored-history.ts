@@ -53,7 +53,7 @@ export async function readHistory(deps: HistoryDeps, execution: ExecutionRow): P
   let rows = await readLatest(deps, execution, LATEST_MESSAGES)
   if (rows.length === LATEST_MESSAGES) rows = await readLatest(deps, execution, MAX_MESSAGES)
   if (rows.length < MAX_MESSAGES && Number(rows[0]?.position) !== 1 && (await isBranch(deps, execution))) {
-    rows = await readPath(deps, execution, { after: 0, room: maxHistoryOf(deps.settings) })
+    rows = await readPath(deps, execution, { after: 0, maxSize: maxHistoryOf(deps.settings) })
   }
   return fromQuestion(rows)
 }
@@ -70,7 +70,7 @@ export async function readSummarized(
   if (execution.queueSeq === 1 || max === 0) return { summary: null, rows: [] }
   const found = await findSummary(deps, execution)
   const after = Number(found?.position ?? 0)
-  const rows = await readPath(deps, execution, { after, room: max + MAX_SUMMARIZED })
+  const rows = await readPath(deps, execution, { after, maxSize: max + MAX_SUMMARIZED })
   return { summary: found?.summary ?? null, rows: fromQuestion(rows) }
 }
 
@@ -127,12 +127,12 @@ async function findSummary({ db }: HistoryDeps, execution: ExecutionRow) {
 }
 
 /**
- * Reads the latest messages on the path of a run that fit in `room` (bytes), behind a position, in one statement.
+ * Reads the latest messages on the path of a run that fit in `maxSize` (bytes), behind a position, in one statement.
  */
 function readPath(
   { db }: HistoryDeps,
   execution: ExecutionRow,
-  { after, room }: { after: number; room: number },
+  { after, maxSize }: { after: number; maxSize: number },
 ): Promise<HistoryRow[]> {
   return db.$queryRaw(Prisma.sql`
     WITH RECURSIVE ${pathOf(execution)}, "latest" AS (
@@ -145,6 +145,6 @@ function readPath(
     )
     SELECT ${MESSAGE}
     FROM "sized" s JOIN "Message" m ON m."id" = s."id" JOIN "Execution" e ON e."id" = m."executionId"
-    WHERE s."total" <= CAST(${room} AS BIGINT)
+    WHERE s."total" <= CAST(${maxSize} AS BIGINT)
     ORDER BY m."position"`)
 }

@@ -13,7 +13,7 @@ import type { Warn } from './warnings.ts'
 
 // Summaries of earlier turns that do not fit (contract-2.md section 2.7).
 
-/** Share of the room for the history that a summary may take, and the limits of its size (bytes). */
+/** Share of the history's maximum size that a summary may take, and the limits of its size (bytes). */
 const SUMMARY_SHARE = 1 / 8
 const MAX_SUMMARY = 8_000
 const MIN_SUMMARY = 150
@@ -63,11 +63,11 @@ export function createSummarizer(
     ...past.flatMap(({ messages }) => messages),
   ]
 
-  const fits = (room: number): boolean =>
-    sizeOf(history()) <= room && past.reduce((sum, { rows }) => sum + rows.length, 0) <= MAX_MESSAGES
+  const fits = (maxSize: number): boolean =>
+    sizeOf(history()) <= maxSize && past.reduce((sum, { rows }) => sum + rows.length, 0) <= MAX_MESSAGES
 
-  /** Returns the room for the history beside the system prompt, the question and what follows it. */
-  const roomIn = ({ asking, tools, prompt, question }: RunInput): number =>
+  /** Returns the maximum size of the history beside the system prompt, the question and what follows it. */
+  const maxHistorySize = ({ asking, tools, prompt, question }: RunInput): number =>
     Math.min(maxHistory, asking.capacity(tools) - sizeOf([...prompt.slice(0, 1), ...prompt.slice(question)]))
 
   /** Changes the history, in the prompt too. */
@@ -81,21 +81,21 @@ export function createSummarizer(
   }
 
   function leaveOut(input: RunInput): void {
-    const room = roomIn(input)
-    if (sizeOf(history()) <= room) return
-    replace(input, latest(past, room - (summary === null ? 0 : sizeOf([summaryMessage(summary)]))), summary)
+    const maxSize = maxHistorySize(input)
+    if (sizeOf(history()) <= maxSize) return
+    replace(input, latest(past, maxSize - (summary === null ? 0 : sizeOf([summaryMessage(summary)]))), summary)
   }
 
   /** Asks for a summary of some turns, again with half of their text if the model finds the request too long. */
   async function askFor(input: RunInput, turns: readonly PastTurn[], budget: number, usage: RunUsage, emit: Emit) {
     const capacity = input.asking.capacity(input.tools) - FRAME - Buffer.byteLength(summary ?? '')
-    const room = Math.max(Math.min(maxHistory, capacity), MIN_TRANSCRIPT)
+    const maxSize = Math.max(Math.min(maxHistory, capacity), MIN_TRANSCRIPT)
     const request = (size: number) => requestFor(summary, transcriptOf(turns, size), budget)
     try {
-      return await askOnce(input, request(room), usage, emit)
+      return await askOnce(input, request(maxSize), usage, emit)
     } catch (error) {
       if (classifyModelError(error).kind !== 'context_too_long') throw error
-      return askOnce(input, request(room / 2), usage, emit)
+      return askOnce(input, request(maxSize / 2), usage, emit)
     }
   }
 
@@ -125,11 +125,11 @@ export function createSummarizer(
   return {
     cut: leaveOut,
     async summarize(input, usage, emit) {
-      const room = roomIn(input)
-      if (fits(room)) return
-      const budget = Math.min(MAX_SUMMARY, Math.floor(room * SUMMARY_SHARE))
+      const maxSize = maxHistorySize(input)
+      if (fits(maxSize)) return
+      const budget = Math.min(MAX_SUMMARY, Math.floor(maxSize * SUMMARY_SHARE))
       const few = lastWithin(past, KEPT_MESSAGES, ({ rows }) => rows.length)
-      const kept = latest(few, (room - budget) * KEPT_SHARE)
+      const kept = latest(few, (maxSize - budget) * KEPT_SHARE)
       const covered = past.slice(0, past.length - kept.length)
       const messageId = covered.at(-1)?.rows.at(-1)?.id
       if (!messageId || budget < MIN_SUMMARY) return leaveOut(input)
@@ -152,18 +152,19 @@ export function createSummarizer(
   }
 }
 
-/** Returns the last items that fit in `room` together. */
-function lastWithin<T>(items: readonly T[], room: number, size: (item: T) => number): readonly T[] {
+/** Returns the last items that fit in `maxSize` together. */
+function lastWithin<T>(items: readonly T[], maxSize: number, size: (item: T) => number): readonly T[] {
   let from = items.length
-  for (let left = room; from > 0; from--) {
+  for (let left = maxSize; from > 0; from--) {
     left -= size(items[from - 1]!)
     if (left < 0) break
   }
   return items.slice(from)
 }
 
-/** Returns the latest whole turns that fit in `room` (bytes). */
-const latest = (turns: readonly PastTurn[], room: number) => lastWithin(turns, room, ({ messages }) => sizeOf(messages))
+/** Returns the latest whole turns that fit in `maxSize` (bytes). */
+const latest = (turns: readonly PastTurn[], maxSize: number) =>
+  lastWithin(turns, maxSize, ({ messages }) => sizeOf(messages))
 
 /** Cuts a text at about `limit` bytes. */
 function limitBytes(text: string, limit: number): string {
@@ -190,10 +191,10 @@ function requestFor(summary: string | null, transcript: string, budget: number):
   ]
 }
 
-/** Returns turns as a text of at most `room` bytes: cuts the longest messages, then leaves out the oldest ones. */
-function transcriptOf(turns: readonly PastTurn[], room: number): string {
+/** Returns turns as a text of at most `maxSize` bytes: cuts the longest messages, then leaves out the oldest ones. */
+function transcriptOf(turns: readonly PastTurn[], maxSize: number): string {
   const entries = turns.flatMap(({ messages }) => messages.flatMap(entryOf))
-  const excess = entries.reduce((sum, entry) => sum + lengthOf(entry), -room)
+  const excess = entries.reduce((sum, entry) => sum + lengthOf(entry), -maxSize)
   if (excess <= 0) return entries.join('\n\n')
   const limit = commonLimit(
     entries.map(({ length }) => length),
@@ -201,7 +202,7 @@ function transcriptOf(turns: readonly PastTurn[], room: number): string {
     MIN_ENTRY,
   )
   const shortened = entries.map((entry) => cut(entry, limit))
-  return lastWithin(shortened, room, lengthOf).join('\n\n')
+  return lastWithin(shortened, maxSize, lengthOf).join('\n\n')
 }
 
 /** Size of a message in the transcript, with the empty line after it (bytes). */

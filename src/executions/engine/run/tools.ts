@@ -146,5 +146,5 @@ export const MAX_RESULT = 512 * 1024
 const MAX_FRAME = 1024
 
 /** Returns the first rows of a page that fit in a result without being cut, at least one. */
-export const shownWhole = <Row>(rows: readonly Row[]): Row[] =>
+export const takeForResult = <Row>(rows: readonly Row[]): Row[] =>
   takeWithinBudget(rows, rows.length, MAX_RESULT - MAX_FRAME)

@@ -17,29 +17,29 @@ export type Warnings = {
   /** All warnings of the run, including those of earlier attempts. */
   readonly all: readonly Warning[]
   /** Publishes the warnings so far and every later one, until called with `null`. */
-  show(tell: ((warning: Warning) => void) | null): void
+  publishTo(publish: ((warning: Warning) => void) | null): void
 }
 
 /** Creates the warnings of an attempt. `known`: those that an earlier attempt has published. */
 export function createWarnings(known: readonly Warning[]): Warnings {
   const all = [...known]
   let published = all.length
-  let tell: ((warning: Warning) => void) | null = null
-  const showRest = () => {
-    while (tell && published < all.length) tell(all[published++]!)
+  let publish: ((warning: Warning) => void) | null = null
+  const publishRest = () => {
+    while (publish && published < all.length) publish(all[published++]!)
   }
   return {
     all,
     warn(code, given) {
       const text = cut(given.replace(/[\s\0]+/g, ' ').trim(), MAX_LENGTH).toWellFormed()
-      const isKnown = all.some((warning) => warning.code === code && warning.text === text)
-      if (isKnown || all.length >= MAX_WARNINGS) return
+      const isDuplicate = all.some((warning) => warning.code === code && warning.text === text)
+      if (isDuplicate || all.length >= MAX_WARNINGS) return
       all.push({ code, text })
-      showRest()
+      publishRest()
     },
-    show(given) {
-      tell = given
-      showRest()
+    publishTo(given) {
+      publish = given
+      publishRest()
     },
   }
 }
