@@ -34,6 +34,7 @@ import { createBreaker } from './run/breaker.ts'
 import { BEGIN, loadCheckpoint } from './run/checkpoint.ts'
 import { failedWith } from './run/failures.ts'
 import { createLive, type Launch } from './run/live.ts'
+import { readSpace } from './run/prepare.ts'
 import type { OpenTools } from './run/tools.ts'
 
 export type EngineDeps = {
@@ -309,8 +310,10 @@ export function createEngine(deps: EngineDeps): Engine {
           return await live.claim(async (launch) => {
             // The claim already counts as accepted here, so shutdown waits for it.
             const modelName = await deps.models.nameOf(model ?? agent.model, actor.organizationId)
+            // Meanwhile, so that the model is asked as soon as the run is accepted.
+            const space = hasCapacity ? readSpace(db, request.conversation.spaceId).catch(() => null) : undefined
             const row = await accept(claimDeps, { ...request, modelName }, hasCapacity)
-            if (row.status === 'running') launch(row, agent, BEGIN)
+            if (row.status === 'running') launch(row, agent, BEGIN, space)
             publishOwnerChanges(row)
             const isHeldUp = row.status === 'pending' && (!hasCapacity || limits.running !== undefined)
             if (isHeldUp) bus.publish('pending', [actor.organizationId])

@@ -17,7 +17,7 @@ import { AbortReason, TimeoutError } from './abort.ts'
 import type { Asking } from './asking.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { failedBy } from './failures.ts'
-import { close, type PrepareDeps, prepareRun } from './prepare.ts'
+import { close, type PrepareDeps, prepareRun, type ReadSpace } from './prepare.ts'
 import { retryWhileUnavailable } from './retry.ts'
 import { type Emit, type Progress, runSteps } from './run.ts'
 import { createRunBytes, type RunText } from './run-bytes.ts'
@@ -43,6 +43,7 @@ export type RunAttempt = (
   from: Checkpoint,
   stream: RunStream,
   controller: AbortController,
+  space?: ReadSpace,
 ) => Promise<ExecutionRow | null>
 
 type Prepared = Awaited<ReturnType<typeof prepareRun>>
@@ -65,11 +66,15 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   const runBytes = createRunBytes(settings.MAX_RUN_BYTES)
 
   /** Opens the model, tools and prompt of the attempt. */
-  async function prepare({ row, controller, warnings, progress }: State, agent: claims.AgentRow): Promise<Prepared> {
+  async function prepare(
+    { row, controller, warnings, progress }: State,
+    agent: claims.AgentRow,
+    space?: ReadSpace,
+  ): Promise<Prepared> {
     const { warn } = warnings
     const answered = progress.steps.at(-1)?.model ?? null
     const equipment = await retryWhileUnavailable(
-      () => prepareRun(deps, { row, agent, controller, warn }, answered),
+      () => prepareRun(deps, { row, agent, controller, warn, space }, answered),
       controller.signal,
     )
     return { ...equipment, input: deps.telemetry.begin(row, agent, equipment) }
@@ -234,7 +239,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
-  return (row, agent, from, stream, controller) => {
+  return (row, agent, from, stream, controller, space) => {
     const { usage, steps, answer: lastAnswer, opening, warnings } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], signIns: [], last: [] }
     const state: State = {
@@ -244,7 +249,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       asking: null,
       bytes: runBytes.open(controller),
     }
-    const preparing = prepare(state, agent)
+    const preparing = prepare(state, agent, space)
     preparing.catch(() => {})
     return execute(state, opening, preparing)
       .then((outcome) => finalize(state, outcome))

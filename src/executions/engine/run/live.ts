@@ -7,6 +7,7 @@ import type { AgentRow } from '../queue/claims.ts'
 import { AbortReason } from './abort.ts'
 import type { RunAttempt } from './attempt.ts'
 import type { Checkpoint } from './checkpoint.ts'
+import type { ReadSpace } from './prepare.ts'
 
 /** A run that executes in this process. */
 type Run = {
@@ -15,8 +16,8 @@ type Run = {
   ended: Promise<ExecutionRow | null>
 }
 
-/** Starts a run in this process, which has claimed it. */
-export type Launch = (row: ExecutionRow, agent: AgentRow, from: Checkpoint) => void
+/** Starts a run in this process, which has claimed it. `space`: its space, if it is being read already. */
+export type Launch = (row: ExecutionRow, agent: AgentRow, from: Checkpoint, space?: ReadSpace) => void
 
 export type LiveDeps = {
   eventLog: EventLog
@@ -43,10 +44,10 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
 
   const abort = (id: string, why: AbortReason['reason']) => runs.get(id)?.controller.abort(new AbortReason(why))
 
-  function startAttempt(row: ExecutionRow, agent: AgentRow, from: Checkpoint): void {
+  function startAttempt(...[row, agent, from, space]: Parameters<Launch>): void {
     const controller = new AbortController()
     const stream = eventLog.open(row, () => controller.abort(new AbortReason('lost')))
-    const ended = attempt(row, agent, from, stream, controller)
+    const ended = attempt(row, agent, from, stream, controller, space)
       .catch((error) => {
         log.error({ err: error, executionId: row.id }, 'failed to end a run')
         eventLog.close(stream, null)
@@ -93,9 +94,9 @@ export function createLive({ eventLog, log, attempt, stopped, onLeft }: LiveDeps
       claiming++
       places += kept
       try {
-        return await task((row, agent, from) => {
+        return await task((...run) => {
           give()
-          startAttempt(row, agent, from)
+          startAttempt(...run)
         })
       } finally {
         claiming--

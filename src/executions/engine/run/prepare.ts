@@ -47,7 +47,12 @@ export type Attempt = {
   agent: AgentRow
   controller: AbortController
   warn: Warn
+  /** Its space, if it is being read already. */
+  space?: ReadSpace | undefined
 }
+
+/** The result of {@link readSpace}, or null if it failed. */
+export type ReadSpace = Promise<Awaited<ReturnType<typeof readSpace>> | null>
 
 const DEFAULT_MAX_TURNS = 50
 const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
@@ -65,7 +70,7 @@ export async function prepareRun(
   const { row, agent, controller, warn } = attempt
   const output = (row.overrides as Overrides).output ?? outputOf(agent.output)
   const asking = await choose(deps, attempt, answered, output)
-  const space = await readSpace(db, row.spaceId)
+  const space = (await attempt.space) ?? (await readSpace(db, row.spaceId))
   const isEquipped = hasTools(agent) || space.isEquipped
   const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
   const { clientTools = [] } = row.overrides as Overrides
@@ -147,7 +152,7 @@ function choose(
 }
 
 /** Reads the instructions of a space and whether it has skills or MCP servers. */
-async function readSpace(db: Db, id: string) {
+export async function readSpace(db: Db, id: string) {
   const [space] = await db.$queryRaw<{ instructions: string | null; isEquipped: boolean | bigint }[]>(Prisma.sql`
     SELECT s."instructions", (
       EXISTS (SELECT 1 FROM "SpaceSkill" k WHERE k."spaceId" = s."id") OR
