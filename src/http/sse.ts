@@ -76,12 +76,13 @@ export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
  * memory for the duration of the stream.
  */
 function writeFirst(res: ServerResponse, text: string): boolean {
-  res.cork()
+  const { socket } = res
+  socket?.cork()
   res.flushHeaders()
   const isFlowing = res.write(text)
-  res.uncork()
+  socket?.uncork()
   // While corked, `write` reports a full buffer early. Only the socket's own buffer counts.
-  return res.socket ? !res.socket.writableNeedDrain : isFlowing
+  return socket ? !socket.writableNeedDrain : isFlowing
 }
 
 const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText).join('')

@@ -109,3 +109,30 @@ test('no heartbeat stands within an event that its reader takes slowly', async (
   expect(body.replace(/: ping\n\n/g, '') === event).toBe(true)
   expect(body.includes(event)).toBe(true)
 })
+
+test('headers and the first events of a stream leave in one write', async () => {
+  const rest = Promise.withResolvers<void>()
+  const batches = async function* (): AsyncGenerator<ServerSentEvent[]> {
+    yield [{ seq: 1, event: 'meta', data: { executionId: 'exec-1' } }]
+    await rest.promise
+  }
+  let writes = 0
+  await using server = createServer((_, res) => {
+    // A socket writes one chunk with the first method, and several with the second.
+    for (const name of ['_write', '_writev'] as const) {
+      const write = res.socket![name]
+      res.socket![name] = function (this: Socket, ...given: unknown[]) {
+        writes++
+        return Reflect.apply(write!, this, given)
+      }
+    }
+    void writeEvents(res, batches())
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`)
+  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
+  expect((await reader.read()).value).toBe('id: 1\nevent: meta\ndata: {"type":"meta","executionId":"exec-1"}\n\n')
+  expect(writes).toBe(1)
+  rest.resolve()
+  expect((await reader.read()).done).toBe(true)
+})
