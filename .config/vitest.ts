@@ -29,11 +29,11 @@ const common = {
 }
 
 // Generous time limits, which only broken tests reach, because a machine may be slow, and whole matrices are long.
-const patience = process.env.NIGHTLY === '1' ? 300_000 : 60_000
-const timeouts = { testTimeout: patience, hookTimeout: patience, expect: { poll: { timeout: 30_000 } } }
+const patience = process.env.NIGHTLY === '1' ? 300_000 : 180_000
+const timeouts = { testTimeout: patience, hookTimeout: patience, expect: { poll: { timeout: 90_000 } } }
 
 // A browser needs several processes, beside the other workers' tests.
-const browserTimeouts = { testTimeout: 120_000, hookTimeout: 120_000, expect: { poll: { timeout: 60_000 } } }
+const browserTimeouts = { testTimeout: 240_000, hookTimeout: 240_000, expect: { poll: { timeout: 120_000 } } }
 
 /**
  * Tests that also run on PostgreSQL: those whose database behavior may differ, such as concurrent transactions (the

@@ -555,7 +555,7 @@ test(`50 parallel POSTs with one key have one effect and equal answers, in ${ROU
       expect(await count()).toBe(before + 1)
     }
   }
-}, 60_000)
+})
 
 describe('a key belongs to', () => {
   const body = { title: 'Mine' }
@@ -816,7 +816,7 @@ describe('execute with a key', () => {
       expect(answers[0]!.status).toBe(200)
       expect((await lab.row(busy.body.executionId)).status).toBe('cancelled')
     }
-  }, 60_000)
+  })
 
   test('and onBusy reject, 20 times at once, runs once, and every repetition joins the run', async () => {
     const { sessionId } = await conversation()

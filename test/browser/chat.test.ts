@@ -241,5 +241,5 @@ describe.skipIf(!hasBrowser)('a chat while the server is killed', () => {
       await first.stop('SIGKILL')
       await rm(folder, { recursive: true, force: true })
     }
-  }, 60_000)
+  })
 })

@@ -107,5 +107,5 @@ describe.skipIf(!hasBrowser)('a page with useChat', () => {
     await page.reload()
     await expect.poll(() => answer(page).textContent()).toBe(`${words(0, 40).join('')}|The end.`)
     await page.close()
-  }, 90_000)
+  })
 })

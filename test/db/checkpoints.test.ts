@@ -26,11 +26,12 @@ test('under writes every second, the database file is never more than two minute
     }
     // Copies the file without its log, as a careless backup does.
     const copy = join(folder.path, 'copy.db')
-    await vi.waitFor(() => {
+    const copied = () => {
       copyFileSync(file, copy)
       using opened = { db: new Sqlite(copy), [Symbol.dispose]: () => opened.db.close() }
-      expect(opened.db.prepare('SELECT max(second) FROM written').pluck().get()).toBeGreaterThan(9)
-    })
+      return opened.db.prepare('SELECT max(second) FROM written').pluck().get()
+    }
+    await expect.poll(copied).toBeGreaterThan(9)
   } finally {
     await stop()
     db.close()

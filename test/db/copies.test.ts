@@ -256,7 +256,7 @@ describe('a plain copy of the database', () => {
     await using again = await crashed.start()
     expect(await titlesOf(again, first.token)).toEqual(['early'])
     expect(await readiness(again)).toBe('paused')
-  }, 60_000)
+  })
 })
 
 describe('a server that is killed', () => {
@@ -287,7 +287,7 @@ describe('a server that is killed', () => {
       expect([name, mode & 0o077]).toEqual([name, 0])
     }
     await server.stop('SIGKILL')
-  }, 60_000)
+  })
 })
 
 describe('a new installation', () => {

@@ -9,9 +9,6 @@ import { hasPostgres } from '../support/postgres-shared.ts'
 
 it.runIf(hasPostgres)(
   'writes and notices continue on the standby that is promoted, and no commit is lost',
-  {
-    timeout: 60_000,
-  },
   async () => {
     await using postgres = await startPostgres()
     await using standby = await postgres.addStandby()

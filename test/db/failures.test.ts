@@ -231,10 +231,9 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     const data = (id: string) => ({ id, name: id, slug: id, createdAt: new Date() })
     let attempts = 0
     await db.$transaction(async (tx) => {
-      await tx.$executeRaw(Prisma.sql`SET LOCAL idle_in_transaction_session_timeout = '20ms'`)
       await tx.organization.create({ data: data('idle one') })
-      if (attempts++) await tx.$executeRaw(Prisma.sql`SET LOCAL idle_in_transaction_session_timeout = 0`)
-      else {
+      if (attempts++ === 0) {
+        await tx.$executeRaw(Prisma.sql`SET LOCAL idle_in_transaction_session_timeout = '20ms'`)
         const open = `SELECT 1 FROM pg_stat_activity WHERE usename = '${role}' AND state LIKE 'idle in transaction%'`
         await expect.poll(() => runSql(admin, open)).toEqual([])
       }

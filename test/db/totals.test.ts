@@ -309,7 +309,7 @@ it("every total equals its list's length after concurrent writes", async () => {
 const waiting = () => db.$queryRaw<object[]>`
   SELECT 1 FROM pg_locks JOIN pg_database d ON d.oid = database AND d.datname = current_database()
   WHERE locktype = 'advisory' AND NOT granted`
-const oneWaits = () => expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+const oneWaits = () => expect.poll(waiting, { interval: 5 }).toHaveLength(1)
 
 const SHARED: Values = {
   ...NOTHING,

@@ -39,7 +39,7 @@ beforeAll(async () => {
   const quiet = ['--ignore-scripts', '--legacy-peer-deps', '--no-audit', '--no-fund', '--no-package-lock']
   await npm(['install', '--offline', ...quiet], folder)
   return () => made[Symbol.asyncDispose]()
-}, 120_000)
+})
 
 describe('the package of the typed client', () => {
   it('installs neither the service nor a database, but only itself, tRPC and an EventSource', async () => {
@@ -131,7 +131,7 @@ describe('the package of the typed client', () => {
     expect(events.map(({ event }) => event)).toEqual(['meta', 'message', 'message', 'error'])
     const numbers = events.map(({ seq }) => seq)
     expect(numbers).toEqual([...new Set(numbers)].sort((a, b) => a - b))
-  }, 60_000)
+  })
 })
 
 const PROGRAM = `

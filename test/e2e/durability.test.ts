@@ -23,12 +23,12 @@ const subject: Subject = await use(createSubject({ ...CROWDED, DRAIN_TIMEOUT: '1
 test('kill -9 with 8 runs in flight, twice, loses no accepted run, and each ends once', async () => {
   const { accepted } = await crash(subject, 2)
   expect(accepted).toBeGreaterThan(8)
-}, 120_000)
+})
 
 test('a retry after kill -9 between effect and answer gets the same id, for a row and for a run', async () => {
   expect(await killedKeys(subject, 2)).toMatchObject({ replayed: 4 })
   await settled(subject.db)
-}, 60_000)
+})
 
 test('a stream cut by kill -9 resumes after the restart without a gap, to a later end', async () => {
   subject.model.script({ tokens: Array.from({ length: 300 }, (_, index) => `t${index} `), end: 'hang' })
@@ -44,7 +44,7 @@ test('a stream cut by kill -9 resumes after the restart without a gap, to a late
   for (const { id } of rest) expect(id).toBeGreaterThan(seen.at(-1)!.id)
   expect(await execution(subject, executionId)).toMatchObject({ status: 'failed', error: 'interrupted', attempt: 2 })
   expect(await violations(subject.db)).toEqual([])
-}, 60_000)
+})
 
 test('a subscriber of a chat gets each word once, though the server is killed twice with kill -9', async () => {
   const before = subject.model.requests.length
@@ -86,7 +86,7 @@ test('a subscriber of a chat gets each word once, though the server is killed tw
   expect(textOf(queued.body.executionId)).toBe('Second answer.')
   const ids = seen.map(({ lastEventId, event, data }) => `${lastEventId} ${event} ${data.status ?? ''}`)
   expect(ids).toEqual([...new Set(ids)])
-}, 60_000)
+})
 
 test("after kill -9 the organization's count is right again, and pending runs start", async () => {
   const before = subject.model.requests.length
@@ -110,7 +110,7 @@ test("after kill -9 the organization's count is right again, and pending runs st
   await settled(subject.db)
   expect(await subject.db.execution.count({ where: { id: { in: ids }, status: 'completed' } })).toBe(9)
   expect(await violations(subject.db)).toEqual([])
-}, 60_000)
+})
 
 test('a process that is paused beyond its lease continues its runs without duplicates', async () => {
   await using subject = await createSubject({ LEASE_DURATION: '1' })
@@ -129,7 +129,7 @@ test('a process that is paused beyond its lease continues its runs without dupli
   expect(await execution(subject, seen[0]!.data.executionId)).toMatchObject({ result: 'one two', attempt: 1 })
   expect(await transitions()).toEqual([])
   expect(await violations(subject.db)).toEqual([])
-}, 60_000)
+})
 
 describe('SIGTERM', () => {
   test('ends live runs, hands the rest back with resumable streams, and exits with 0', async () => {
@@ -184,7 +184,7 @@ describe('SIGTERM', () => {
       ['completed', 1],
     ])
     expect(await violations(subject.db)).toEqual([])
-  }, 60_000)
+  })
 
   test('without work ends at once, even if clients hold idle connections', async () => {
     await execute(subject, { message: 'Hello' })

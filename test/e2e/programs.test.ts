@@ -38,5 +38,5 @@ test.each<[NodeJS.Signals, string]>([
   expect(exists(pid)).toBe(true)
   const { code } = await server.stop(signal)
   expect(code).toBe(signal === 'SIGTERM' ? 0 : null)
-  await expect.poll(() => exists(pid), { timeout: 5000 }).toBe(false)
+  await expect.poll(() => exists(pid)).toBe(false)
 })

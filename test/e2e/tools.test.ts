@@ -88,7 +88,7 @@ test('a run that is killed at every step completes, and makes each of its calls 
   const lasting = seen.filter(({ data }) => data.messageType !== 'stream_event')
   expect(whole.filter(({ data }) => data.messageType !== 'stream_event')).toEqual(lasting)
   expect(await violations(subject.db)).toEqual([])
-}, 60_000)
+})
 
 test('an approval and a run that waits for a child survive kill -9', async () => {
   await using mcp = await startMcpServer()
@@ -131,7 +131,7 @@ test('an approval and a run that waits for a child survive kill -9', async () =>
   expect(mcp.calls).toHaveLength(1)
   expect(await subject.db.execution.count({ where: { createdAt: { gte: began } } })).toBe(2)
   expect(await violations(subject.db)).toEqual([])
-}, 60_000)
+})
 
 test('after kill -9 all of 6 delegating runs complete, with each call and event once', async () => {
   await using mcp = await startMcpServer()
@@ -186,4 +186,4 @@ test('after kill -9 all of 6 delegating runs complete, with each call and event 
   expect(made.length).toBe(new Set(made).size)
   expect(await subject.db.execution.count({ where: { createdAt: { gte: began } } })).toBe(12)
   expect(await transitions()).toEqual([])
-}, 60_000)
+})

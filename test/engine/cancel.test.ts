@@ -62,7 +62,7 @@ test(`${RACES} cancels raced against completion agree with the one terminal stat
   expect(Math.min(outcomes.completed, outcomes.cancelled)).toBeGreaterThan(RACES / 25)
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])
-}, 60_000)
+})
 
 test(`${BEGINS} cancels raced against the start of a pending run leave none running`, async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })
@@ -84,7 +84,7 @@ test(`${BEGINS} cancels raced against the start of a pending run leave none runn
   await expect.poll(() => lab.model.active).toBe(0)
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])
-}, 60_000)
+})
 
 test('a run that is cancelled while its calls are stored keeps none of them', async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })
@@ -238,7 +238,7 @@ test('a run that joins a tree during its cancel is refused or cancelled, at any 
   expect(runs.filter(({ status }) => status !== 'cancelled')).toEqual([])
   expect(await lab.db.auditEvent.count({ where: { action: 'execution.cancel' } })).toBe(runs.length)
   expect(await violations(lab.db)).toEqual([])
-}, 60_000)
+})
 
 test('the text of a cancelled run stays in its events and, marked as partial, in the history', async () => {
   await using lab = await startLab()

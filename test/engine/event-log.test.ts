@@ -180,7 +180,7 @@ test('a subscriber that joins at any time and pace gets exactly the events after
     expect(run.eventLog.find(run.row.id)).toBeUndefined()
   }
   await fc.assert(fc.asyncProperty(fc.array(step, { maxLength: 50 }), check), { numRuns: times(60) })
-}, 120_000)
+})
 
 test('numbers are reserved before a subscriber sees them, whatever their count', async () => {
   await using lab = await startLab()
@@ -451,7 +451,7 @@ test('the eventLog buffers only a small part of a large reply, in any portions',
   }
   // 64 KiB, and two segments of 32 KiB, each with a token that exceeds the limit.
   expect(Math.max(...sizes)).toBeLessThan(64 * 1024 + 2 * (32 * 1024 + 100_000))
-}, 60_000)
+})
 
 test('megabytes at the end of a run are stored in several transactions before the end', async () => {
   await using lab = await startLab()

@@ -8,6 +8,7 @@ import { createMaintenance, type MaintenanceDeps } from '../../src/executions/en
 import type { Request } from '../../src/executions/engine/queue/accept.ts'
 import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
+import type { Settings } from '../../src/settings.ts'
 import { createAgent } from '../support/api.ts'
 import { type ModelServer, questionOf, startModelServer } from '../support/model-server.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -43,7 +44,15 @@ export type Lab = AsyncDisposable & {
   another(overrides?: Partial<EngineDeps>): Engine
   row(id: string): Promise<ExecutionRow>
   /** Waits until nothing is pending or running. */
-  idle(timeout?: number): Promise<void>
+  idle(): Promise<void>
+}
+
+/** Changes the time limits (ms) of runs that start from now on. */
+export function setTimeLimits(
+  { server }: Pick<Lab, 'server'>,
+  limits: Partial<Pick<Settings, 'EXECUTION_TIMEOUT' | 'MODEL_IDLE_TIMEOUT'>>,
+): void {
+  Object.assign(server.service.deps.settings, limits)
 }
 
 /** A request without options. */
@@ -115,7 +124,7 @@ export async function startLab(env: Record<string, string> = {}): Promise<Lab> {
         ...overrides,
       }),
     row: (id) => db.execution.findUniqueOrThrow({ where: { id } }),
-    idle: (timeout = 25_000) => idle(db, timeout),
+    idle: () => idle(db),
     async [Symbol.asyncDispose]() {
       await model.close()
       await server[Symbol.asyncDispose]()
@@ -176,10 +185,8 @@ export const ended = (engine: Engine, row: ExecutionRow): Promise<ExecutionRow> 
   engine.ended(row, new AbortController().signal)
 
 /** Waits until nothing is pending or running. */
-const idle = (db: Db, timeout: number): Promise<void> =>
-  expect
-    .poll(() => db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), { timeout, interval: 20 })
-    .toBe(0)
+const idle = (db: Db): Promise<void> =>
+  expect.poll(() => db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), { interval: 20 }).toBe(0)
 
 /** Returns all events after a number, to the end of the stream. */
 export async function followed(engine: Engine, row: ExecutionRow, after = 0): Promise<ExecutionEvent[]> {

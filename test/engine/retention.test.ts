@@ -35,7 +35,7 @@ const forgotten = (count: () => Promise<number>) =>
         vi.advanceTimersByTime(MINUTE)
         return count()
       },
-      { interval: 2, timeout: 20_000 },
+      { interval: 2 },
     )
     .toBe(0)
 

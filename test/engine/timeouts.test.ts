@@ -9,10 +9,12 @@ import type { RunInput } from '../../src/executions/engine/run/run.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { textOf, violations } from './invariants.ts'
-import { ended, followed, gates, type Lab, PLAIN, startLab } from './lab.ts'
+import { ended, followed, gates, type Lab, PLAIN, setTimeLimits, startLab } from './lab.ts'
 
 /** Checks that the session continues: its next message is answered, with the earlier ones in its history. */
 async function expectToGoOn(lab: Lab, { spaceId, chatId, sessionId }: ExecutionRow): Promise<void> {
+  // A slow machine takes longer than the limit of the run before.
+  setTimeLimits(lab, { MODEL_IDLE_TIMEOUT: 60_000, EXECUTION_TIMEOUT: 60_000 })
   lab.model.script({ tokens: 'Here I am.' })
   const next = await lab.run({ message: 'Are you there?', conversation: { spaceId, chatId, sessionId } })
   expect(await ended(lab.engine, next)).toMatchObject({ status: 'completed', result: 'Here I am.' })
@@ -33,7 +35,7 @@ test('a model that never answers ends its run as timeout and closes its connecti
 })
 
 test('a model that stops in mid-token ends its run as timeout with the text so far', async () => {
-  await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '0.4' })
+  await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '1' })
   lab.model.script({ tokens: ['one ', 'two '], end: 'hang' })
   const row = await lab.run()
   const { aborted } = await lab.model.request(0)
@@ -67,13 +69,13 @@ test('a model that stops and ignores its signal ends its run as timeout, without
 })
 
 test('a model that is slow but not silent does not time out', async () => {
-  await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '1' })
+  await using lab = await startLab({ MODEL_IDLE_TIMEOUT: '1.5' })
   lab.model.script({ tokens: Array.from({ length: 12 }, () => 'slow '), delay: 150 })
   expect(await ended(lab.engine, await lab.run())).toMatchObject({ status: 'completed' })
 })
 
 test('a model that never stops talking ends its run as timeout after EXECUTION_TIMEOUT', async () => {
-  await using lab = await startLab({ EXECUTION_TIMEOUT: '0.5' })
+  await using lab = await startLab({ EXECUTION_TIMEOUT: '1' })
   lab.model.script({ tokens: Array.from({ length: 10_000 }, () => 'more '), delay: 5 })
   const row = await lab.run()
   const { aborted } = await lab.model.request(0)

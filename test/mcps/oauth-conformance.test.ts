@@ -86,5 +86,5 @@ describe('the conformance tests of authorization', () => {
       control.closeAllConnections()
       control.close()
     }
-  }, 120_000)
+  })
 })

@@ -48,7 +48,7 @@ function exists(pid: string | number): boolean {
     return false
   }
 }
-const ends = (pid: string | number) => expect.poll(() => exists(pid), { timeout: 8000 }).toBe(false)
+const ends = (pid: string | number) => expect.poll(() => exists(pid)).toBe(false)
 
 describe('a program', () => {
   it('is shared by the runs of a space, and each space has its own', async () => {

@@ -5,9 +5,7 @@ import { startModelServer } from '../support/model-server.ts'
 import { type ServerProcess, spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 
-it('a server killed at random during fire times starts each of them once after its restart', {
-  timeout: 60_000,
-}, async () => {
+it('a server killed at random during fire times starts each of them once after its restart', async () => {
   await using folder = await createFolder()
   await using model = await startModelServer()
   model.fallback = { tokens: 'One word after the other, as slowly as it gets.', delay: 20 }

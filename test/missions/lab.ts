@@ -54,10 +54,7 @@ export async function startLab(env: Record<string, string> = {}, start = '2026-0
     (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'S', ...fields }, token))).id
   const idle = () =>
     expect
-      .poll(() => db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), {
-        timeout: 15_000,
-        interval: 10,
-      })
+      .poll(() => db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), { interval: 10 })
       .toBe(0)
   let agentId: string | undefined
   const create: MissionLab['create'] = async (fields = {}, token) => {

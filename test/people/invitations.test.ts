@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
@@ -104,7 +104,7 @@ describe('creating invitations', () => {
     const { admin, organization, path, email } = await people()
     const { body } = await invite(path, admin, { email: ` ${email.toUpperCase()} `, role: 'admin' })
     const mine = () => mail.mails.find(({ to }) => to.includes(email))
-    await vi.waitFor(() => expect(mine()).toBeDefined())
+    await expect.poll(mine).toBeDefined()
     expect(mine()!.text).toContain(body.url)
     expect(mine()!.text).toContain(`Subject: Invitation to ${organization}`)
     expect(mine()!.text).toContain('From: Muster <muster@example.com>')
@@ -115,7 +115,7 @@ describe('creating invitations', () => {
     const { body } = await invite(path, admin, { email, role: 'member', mailOnly: true })
     expect(body).toMatchObject({ url: null, mailed: true })
     const mine = () => mail.mails.find(({ to }) => to.includes(email))
-    await vi.waitFor(() => expect(mine()).toBeDefined())
+    await expect.poll(mine).toBeDefined()
     const [, code] = /accept#([0-9A-Za-z]{43})/.exec(mine()!.text) ?? []
     expect((await accept({ code, name: 'Guest' })).body.user.emailVerified).toBe(true)
   })
@@ -260,10 +260,10 @@ describe('a forgotten password', () => {
     expect(body.message).toBe('If there is an account with this address, a link to a new password is on its way.')
     expect((await forgot('unknown@example.com')).body).toEqual(body)
     const mine = () => mail.mails.filter(({ to }) => to.includes(email))
-    await vi.waitFor(() => expect(mine()).toHaveLength(1))
+    await expect.poll(mine).toHaveLength(1)
     const [, code] = /\/app\/password#([0-9A-Za-z]{43})/.exec(mine()[0]!.text) ?? []
     for (let i = 0; i < 4; i++) await forgot(email)
-    await vi.waitFor(() => expect(mine()).toHaveLength(3))
+    await expect.poll(mine).toHaveLength(3)
     const signedIn = await request(server, 'POST', '/api/auth/link', { body: { code }, token: null })
     expect(signedIn.body.user).toMatchObject({ email, hasPassword: false })
     expect(mail.mails.some(({ to }) => to.includes('unknown@example.com'))).toBe(false)

@@ -64,8 +64,8 @@ test('kill -9 loses no event of a background response, and no push notification 
   expect(last.response.output).toEqual(output)
   expect(output.map(({ type }) => type as string)).toEqual(['message', 'muster:tool_call', 'message'])
   expect(JSON.stringify(output.at(-1))).toContain('"Anew."')
-  await expect.poll(() => pushed, { timeout: 30_000 }).toContain('TASK_STATE_COMPLETED')
-}, 60_000)
+  await expect.poll(() => pushed).toContain('TASK_STATE_COMPLETED')
+})
 
 test("an answer of the AI SDK's chat is the same after kill -9 in its middle", async () => {
   const goOn = Promise.withResolvers<void>()
@@ -85,4 +85,4 @@ test("an answer of the AI SDK's chat is the same after kill -9 in its middle", a
   goOn.resolve()
   const seen = replay ? (await Array.fromAsync(readUIMessageStream({ stream: replay }))).at(-1) : null
   expect(seen?.parts.flatMap((part) => (part.type === 'text' ? part.text : []))).toEqual(['Wait. ', 'Anew.'])
-}, 60_000)
+})

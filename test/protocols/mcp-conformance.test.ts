@@ -150,18 +150,18 @@ describe('the conformance tests', () => {
     const failures = await conform(fixtures, '2026-07-28')
     expect(Object.keys(failures).length).toBeGreaterThan(36)
     expect(failed(failures, (name) => LEFT_OUT.test(name))).toEqual({})
-  }, 120_000)
+  })
 
   it('of 2026-07-28 pass at /mcp if they need no fixtures or are about tasks', async () => {
     await addTaskTools()
     const failures = await conform(real, '2026-07-28')
     for (const scenario of WITHOUT_FIXTURES) expect(failures[scenario], scenario).toEqual([])
     for (const [scenario, others] of Object.entries(OF_TASKS)) expect(failures[scenario], scenario).toEqual(others)
-  }, 120_000)
+  })
 
   it('of 2025-11-25 pass if they need no session', async () => {
     const failures = await conform(fixtures, '2025-11-25')
     expect(Object.keys(failures).length).toBeGreaterThan(30)
     expect(failed(failures, (name) => LEFT_OUT.test(name) || OF_SESSIONS.includes(name))).toEqual({})
-  }, 120_000)
+  })
 })

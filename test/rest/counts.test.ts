@@ -49,7 +49,7 @@ beforeAll(async () => {
     await call(who, 'DELETE', `spaces/${gone}`)
   }
   const live = { status: { in: ['pending' as const, 'running' as const] } }
-  await vi.waitUntil(async () => !(await server.service.deps.db.execution.count({ where: live })), 15_000)
+  await vi.waitUntil(async () => !(await server.service.deps.db.execution.count({ where: live })), 60_000)
 })
 
 describe.each<Who>(['ann', 'ben', 'olga'])('totals for %s', (who) => {

@@ -51,7 +51,6 @@ const runsOf = async (id: string, query = '') => ok(call('GET', `/missions/${id}
 const idle = () =>
   expect
     .poll(() => server.service.deps.db.execution.count({ where: { status: { in: ['pending', 'running'] } } }), {
-      timeout: 10_000,
       interval: 10,
     })
     .toBe(0)
@@ -409,7 +408,7 @@ describe('PATCH /missions/{id}', () => {
       await db.$transaction(async (tx) => {
         await tx.mission.update({ where: { id }, data: news })
         letGo()
-        await expect.poll(waiting, { timeout: 5_000, interval: 5 }).toHaveLength(1)
+        await expect.poll(waiting, { interval: 5 }).toHaveLength(1)
       })
       await idle()
       expect(await db.mission.findUnique({ where: { id } })).toMatchObject({ ...news, status: 'pending' })

@@ -3,11 +3,9 @@ import { killedWebhooks, sharedWebhooks } from '../soak/webhooks.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 
-/** The full lengths are in `npm run test:soak`. */
-const options = { timeout: 150_000 }
-
+// The full lengths are in `npm run test:soak`.
 describe('Deliveries of servers that are killed', () => {
-  it('are of every committed change, and of no other', options, async () => {
+  it('are of every committed change, and of no other', async () => {
     await using postgres = onPostgres ? await startPostgres() : null
     const report = await killedWebhooks(3, (await postgres?.createDatabase()) ?? null)
     expect(report).toMatchObject({ missing: [], invented: [] })
@@ -15,7 +13,7 @@ describe('Deliveries of servers that are killed', () => {
   })
 })
 
-it.runIf(onPostgres)('two servers deliver an event once', options, async () => {
+it.runIf(onPostgres)('two servers deliver an event once', async () => {
   await using postgres = await startPostgres()
   expect(new Set(await sharedWebhooks(60, await postgres.createDatabase()))).toEqual(new Set([1]))
 })
