@@ -15,7 +15,7 @@ import { hasPostgres, shareDatabase } from './support/postgres-shared.ts'
 const someIds = (count: number) => Array.from({ length: count }, () => newTimedId('exec', new Date()))
 
 /** Collects a bus's notices of executions: ids, and null for each notice to check everything. */
-function hear(bus: Bus) {
+function collectFrom(bus: Bus) {
   const received: string[] = []
   let looked = 0
   bus.subscribe('execution', (ids) => {
@@ -36,7 +36,7 @@ test("payloads are shorter than PostgreSQL's limit, and contain every id once", 
 
 test('within a process, subscribers get notices before publish returns, of known channels only', () => {
   const bus = createLocalBus()
-  const { received } = hear(bus)
+  const { received } = collectFrom(bus)
   bus.publish('execution', ['a', 'b'])
   bus.publish('unknown' as 'token', ['c'])
   expect(received).toEqual(['a', 'b'])
@@ -84,7 +84,7 @@ test.runIf(hasPostgres)(
     const log = pino({ level: 'silent' })
     const start = (url: string) => cleanup.adopt(createPostgresBus({ url, db, log }), (bus) => bus.stop())
     const [one, two] = [start(shared.url), start(way.url)]
-    const [here, there] = [hear(one), hear(two)]
+    const [here, there] = [collectFrom(one), collectFrom(two)]
     const states = () => [one.state(), two.state()]
     await expect.poll(states).toEqual(['listening', 'listening'])
     // Servers that hear each other for the first time answer.
@@ -157,7 +157,7 @@ test.runIf(hasPostgres)(
     const [mine = ''] = pings()[0]!.split(' ')
 
     const two = start()
-    const there = hear(two)
+    const there = collectFrom(two)
     const theirs = () =>
       pings()
         .find((payload) => !payload.startsWith(mine))

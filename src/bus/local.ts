@@ -2,7 +2,7 @@ import type { Bus, Handler, Notices } from './index.ts'
 
 export type LocalBus = Bus & {
   /** Makes all subscribers check everything. */
-  tellAll(): void
+  notifyAll(): void
 }
 
 /** Creates a bus within one process: handlers run before `publish` returns. */
@@ -29,7 +29,7 @@ export function createLocalBus(): LocalBus {
       handlers[channel].add(handler)
       return () => handlers[channel].delete(handler)
     },
-    tellAll() {
+    notifyAll() {
       for (const channel of Object.values(handlers)) for (const handler of channel) handler(null)
     },
   }

@@ -103,7 +103,7 @@ export function createPostgresBus({
       others.set(from, performance.now())
       if (isNew) post('ping', [from])
       if (channel !== 'ping') local.publish(channel, ids)
-      else if (ids.includes(me)) local.tellAll()
+      else if (ids.includes(me)) local.notifyAll()
       return
     }
     if (channel !== 'ping') return
@@ -113,7 +113,7 @@ export function createPostgresBus({
     listeningSince = performance.now()
     if (!reported) log.info('receiving notifications of other servers')
     reported = true
-    local.tellAll()
+    local.notifyAll()
   }
 
   /** Resolves when the connection is lost or the bus stops. */
@@ -169,7 +169,7 @@ export function createPostgresBus({
     }
   }
 
-  const polling = setInterval(() => state === 'polling' && local.tellAll(), POLL_INTERVAL)
+  const polling = setInterval(() => state === 'polling' && local.notifyAll(), POLL_INTERVAL)
   const listening = keepListening()
 
   return {

@@ -34,8 +34,8 @@ export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Prom
   })
   const ofSpace = refs.map(({ skillId }) => skillId)
   const ofAgent = agent.skillIds as string[]
-  const isEquipped = refs.length + ofAgent.length > 0
-  const latest = await followLatest(db, isEquipped ? [organizationId, row.organizationId] : [])
+  const hasTools = refs.length + ofAgent.length > 0
+  const latest = await followLatest(db, hasTools ? [organizationId, row.organizationId] : [])
   const agentPins = latest.has(organizationId) ? [] : (agent.skillRefs as Pin[])
   const spacePins = latest.has(row.organizationId) ? [] : refs
   // A skill attached to both has the agent's version.

@@ -2,7 +2,7 @@ import { createServer, request as forward } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Page } from 'playwright-core'
 import { describe, expect, it } from 'vitest'
-import { expectEachOnce, hasBrowser, lastAnswer, launch, ownerOf, say, visit } from '../support/browser.ts'
+import { expectEachOnce, hasBrowser, lastAnswer, launch, ownerOf, sendMessage, visit } from '../support/browser.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { startOAuthMcp } from '../support/oauth-mcp.ts'
 import { freePort } from '../support/postgres.ts'
@@ -67,7 +67,7 @@ describe.skipIf(!hasBrowser)('the console under a path of another host', () => {
       const { cookie } = await ownerOf(server)
       const { page, complaints } = await visit(browser, { url: proxy.origin, cookie }, `${PREFIX}/app`)
       model.script({ tokens: ['w0 ', 'w1 ', 'w2'] })
-      await say(page, 'Count')
+      await sendMessage(page, 'Count')
       await page.waitForURL(`**${PREFIX}/app/chats/*`)
       await expect.poll(() => lastAnswer(page)).toContain('w2')
       await page.reload()

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createMcp } from '../engine/equipped.ts'
+import { createMcp } from '../engine/tool-lab.ts'
 import {
   composer,
   type Door,
@@ -13,7 +13,7 @@ import {
   launch,
   leave,
   ownerOf,
-  say,
+  sendMessage,
   visit,
   watchWords,
 } from '../support/browser.ts'
@@ -49,7 +49,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
 
   it('accepts a message on its first page, and shows the answer and the next steps', async () => {
     const { page, complaints } = await visit(browser, owner)
-    await say(page, 'Hello')
+    await sendMessage(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     await page.getByText('Next steps').waitFor()
@@ -66,7 +66,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const drops = await watchWords(page)
     await page.reload()
     model.script({ tokens: [...words(0, 20), promise, ...words(20, 40), second.promise, ...words(40, 60)] })
-    await say(page, 'Count')
+    await sendMessage(page, 'Count')
     await expect.poll(() => lastAnswer(page)).toContain('w19')
     await page.reload()
     await expect.poll(() => lastAnswer(page)).toContain('w19')
@@ -96,7 +96,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     model.script({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }, { tokens: 'All done.' })
     const { page, complaints } = await visit(browser, owner, `/app?agent=${id}`)
     await page.getByRole('button', { name: 'Talk to Asker' }).waitFor()
-    await say(page, 'Go')
+    await sendMessage(page, 'Go')
     const card = page.getByRole('group', { name: 'Approval of echo' })
     await card.getByRole('button', { name: 'Edit' }).click()
     await card.getByLabel('Input (JSON)').fill('{"text": "Edited"}')
@@ -119,7 +119,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.dispatchEvent('form', 'drop', { dataTransfer: data })
     await page.getByText('plan.md').waitFor()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
-    await say(page, 'Read it')
+    await sendMessage(page, 'Read it')
     await page.waitForURL('**/app/chats/*')
     const chatId = page.url().split('/').at(-1)
     await expect
@@ -139,7 +139,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const asked = model.requests.length
     const { page } = await visit(browser, owner, `/app?agent=${id}`)
     await page.getByRole('button', { name: 'Talk to Denied' }).waitFor()
-    await say(page, 'Go')
+    await sendMessage(page, 'Go')
     const card = page.getByRole('group', { name: 'Approval of echo' })
     await card.getByRole('button', { name: 'Deny' }).click()
     await card.getByLabel('Reason').fill('Not today')
@@ -153,7 +153,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   it('keeps the words of a stopped answer, with a note', async () => {
     const { page } = await visit(browser, owner)
     model.script({ tokens: words(0, 10), end: 'hang' })
-    await say(page, 'Count')
+    await sendMessage(page, 'Count')
     await expect.poll(() => lastAnswer(page)).toContain('w9')
     await page.getByRole('button', { name: 'Stop' }).click()
     await page.getByText('Stopped.').waitFor()
@@ -176,7 +176,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.getByText('dot.png').waitFor()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
     model.script({ tokens: ['<think>It is ', 'a dot.</think>', 'I see a dot.'] })
-    await say(page, 'What is this?')
+    await sendMessage(page, 'What is this?')
     await expect.poll(() => lastAnswer(page)).toContain('I see a dot.')
     await page.reload()
     await expect.poll(() => lastAnswer(page)).toContain('I see a dot.')
@@ -192,7 +192,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   it('starts a branch with an edited message, and both branches can be read', async () => {
     const { page } = await visit(browser, owner)
     model.script({ tokens: 'First answer.' }, { tokens: 'Second answer.' })
-    await say(page, 'One')
+    await sendMessage(page, 'One')
     await expect.poll(() => lastAnswer(page)).toContain('First answer.')
     await page.locator('[data-turn=user]').hover()
     await page.getByRole('button', { name: 'Edit the message' }).click()
@@ -227,14 +227,14 @@ describe.skipIf(!hasBrowser)('a chat while the server is killed', () => {
       await page.getByRole('link', { name: 'Continue without a password' }).click()
       await composer(page).waitFor()
       model.script({ tokens: words(0, 30), end: 'hang' }, { tokens: ['Back ', 'again.'] })
-      await say(page, 'Count')
+      await sendMessage(page, 'Count')
       await expect.poll(() => lastAnswer(page)).toContain('w29')
       await first.stop('SIGKILL')
       await page.getByText('Reconnecting').waitFor()
       await using _second = await spawnServer(folder, env)
       await page.getByText('The run failed.').waitFor()
       await expectEachOnce(page, 30)
-      await say(page, 'And now?')
+      await sendMessage(page, 'And now?')
       await expect.poll(() => lastAnswer(page)).toContain('Back again.')
     } finally {
       await browser.close()

@@ -1,7 +1,16 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createMcp } from '../engine/equipped.ts'
-import { type Door, hasBrowser, lastAnswer, launch, ownerOf, say, type Visitor, visit } from '../support/browser.ts'
+import { createMcp } from '../engine/tool-lab.ts'
+import {
+  type Door,
+  hasBrowser,
+  lastAnswer,
+  launch,
+  ownerOf,
+  sendMessage,
+  type Visitor,
+  visit,
+} from '../support/browser.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -59,7 +68,7 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
     await page.goto(`/app?agent=${id}`)
     await page.getByText(END).first().waitFor()
     model.script({ tokens: [HOSTILE] })
-    await say(page, HOSTILE)
+    await sendMessage(page, HOSTILE)
     await expect.poll(() => lastAnswer(page)).toContain(END)
     await expectHarmless(page, '#main')
     const links = page.locator('[data-turn=assistant] .prose a')
@@ -77,7 +86,7 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
     model.script({ toolCalls: [{ id: 'call', name: 'echo', input: { text: HOSTILE } }] }, { tokens: 'Called.' })
     await page.goto(`/app?agent=${id}`)
     await page.getByRole('button', { name: 'Talk to Caller' }).waitFor()
-    await say(page, 'Call it')
+    await sendMessage(page, 'Call it')
     await expect.poll(() => lastAnswer(page)).toContain('Called.')
     await page.getByText('echo', { exact: true }).click()
     await expect.poll(() => page.locator('[data-turn=assistant] pre').last().textContent()).toContain(END)
@@ -109,9 +118,9 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
     const { page, complaints } = visitor
     await page.goto('/app')
     model.script({ tokens: ['*a*'.repeat(350_000)] }, { tokens: 'Still here.' })
-    await say(page, 'Much')
+    await sendMessage(page, 'Much')
     await expect.poll(() => page.locator('[data-turn=assistant] pre').count()).toBeGreaterThan(0)
-    await say(page, 'And now?')
+    await sendMessage(page, 'And now?')
     await expect.poll(() => lastAnswer(page)).toContain('Still here.')
     expect(complaints).toEqual([])
   })

@@ -159,8 +159,8 @@ describe('the webhooks and push notifications of a copy', () => {
     const { id } = await post('/api/v1/agents', { name: 'Ada', systemPrompt: 'You are Ada.' })
     await post('/api/v1/webhooks', { url: `${receiver.url}/hook`, events: ['task.created'] })
 
-    const goOn = Promise.withResolvers<void>()
-    model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const resume = Promise.withResolvers<void>()
+    model.script({ tokens: ['one ', resume.promise, 'two'] })
     const { result } = await post(`/a2a/agents/${id}`, {
       ...{ jsonrpc: '2.0', id: 1, method: 'SendMessage' },
       params: {
@@ -179,7 +179,7 @@ describe('the webhooks and push notifications of a copy', () => {
     await place.admin('backup', copy.database)
     receiver.answer = null
     held[0]?.writeHead(204).end()
-    goOn.resolve()
+    resume.resolve()
     await expect.poll(states).toEqual(['TASK_STATE_WORKING', 'TASK_STATE_COMPLETED'])
     await original.service.stop()
     const sent = receiver.received.length

@@ -267,13 +267,13 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
   })
 
   it('keeps runs waiting while the disk is full, says so in readiness, and serves reads', async () => {
-    const goOn = Promise.withResolvers<void>()
-    model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const resume = Promise.withResolvers<void>()
+    model.script({ tokens: ['one ', resume.promise, 'two'] })
     const before = model.requests.length
     const id = await accepted({ message: 'M', background: true })
     await model.request(before)
     await runSql(admin, 'INSERT INTO disk VALUES (true)')
-    goOn.resolve()
+    resume.resolve()
     const body = { name: 'Eve', systemPrompt: 'You are Eve.' }
     const refused = await request(first, 'POST', '/api/v1/agents', { body })
     expect(refused).toMatchObject({ status: 503, body: { detail: expect.stringContaining('make space') } })

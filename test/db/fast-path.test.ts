@@ -167,13 +167,13 @@ describe('a call that concerns one table', () => {
         .reduce((sum, text) => sum + (onPostgres ? Buffer.byteLength(text) : text.length), 0)
     let bounded = 0
     await fc.assert(
-      fc.asyncProperty(call, fc.integer({ min: 0, max: 60 }), async ({ take, ...args }, room) => {
+      fc.asyncProperty(call, fc.integer({ min: 0, max: 60 }), async ({ take, ...args }, maxLength) => {
         const page = take === undefined ? args : { ...args, take }
         const all = await prisma.media.findMany(page)
         let [length, count] = [0, 0]
-        for (; count < all.length && length <= room; count++) length += lengthOf(all[count]!)
+        for (; count < all.length && length <= maxLength; count++) length += lengthOf(all[count]!)
         statements.length = 0
-        const found = await db.media.findMany(withByteBudget({ ...page }, room))
+        const found = await db.media.findMany(withByteBudget({ ...page }, maxLength))
         expect(found).toEqual(statements.length ? all.slice(0, count + 1) : all)
         bounded += statements.length
       }),

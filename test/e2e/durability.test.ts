@@ -115,14 +115,14 @@ test("after kill -9 the organization's count is right again, and pending runs st
 test('a process that is paused beyond its lease continues its runs without duplicates', async () => {
   await using subject = await createSubject({ LEASE_DURATION: '1' })
   const transitions = await watchTransitions(subject.db)
-  const goOn = Promise.withResolvers<void>()
-  subject.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+  const gate = Promise.withResolvers<void>()
+  subject.model.script({ tokens: ['one ', gate.promise, 'two'] })
   const open = await stream(subject)
   const seen = [(await open.next())!, (await open.next())!]
   const pid = subject.process.child.pid!
   process.kill(pid, 'SIGSTOP')
   await sleep(2_500)
-  goOn.resolve()
+  gate.resolve()
   process.kill(pid, 'SIGCONT')
   const events = [...seen, ...(await open.rest())]
   expect(events.map(({ event }) => event)).toEqual(['meta', 'message', 'message', 'message', 'result'])
@@ -135,8 +135,8 @@ describe('SIGTERM', () => {
   test('ends live runs, hands the rest back with resumable streams, and exits with 0', async () => {
     const before = subject.model.requests.length
     const began = new Date()
-    const goOn = Promise.withResolvers<void>()
-    subject.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const gate = Promise.withResolvers<void>()
+    subject.model.script({ tokens: ['one ', gate.promise, 'two'] })
     const ending = await stream(subject)
     const ended = [(await ending.next())!, (await ending.next())!]
     subject.model.script({ tokens: ['three '], end: 'hang' })
@@ -156,7 +156,7 @@ describe('SIGTERM', () => {
     expect(refused.headers.get('retry-after')).toMatch(/^\d+$/)
     // Stored events can be read until the end.
     expect((await execution(subject, meta.data.executionId)).status).toBe('running')
-    goOn.resolve()
+    gate.resolve()
     expect([...ended, ...(await ending.rest())].at(-1)).toMatchObject({ event: 'result' })
     for (const open of [staying, silent, waiting]) {
       const rest = await open.rest().catch(() => [])

@@ -72,10 +72,10 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   }
 
   async function beginOnFirst() {
-    const goOn = Promise.withResolvers<void>()
-    cluster.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const resume = Promise.withResolvers<void>()
+    cluster.model.script({ tokens: ['one ', resume.promise, 'two'] })
     const { executionId, sessionId } = (await executeOn(0, { background: true })).body
-    return { executionId, sessionId, goOn }
+    return { executionId, sessionId, resume }
   }
 
   test('that started at once with two more on an empty database made one organization and token', async () => {
@@ -94,13 +94,13 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   })
 
   test('let a client follow a run on the other server, cut and resumed without gap or duplicate', async () => {
-    const { executionId, goOn } = await beginOnFirst()
+    const { executionId, resume } = await beginOnFirst()
     await using stream = await followOn(1, executionId)
     const seen = [(await stream.next())!, (await stream.next())!]
     expect(seen[1]!.data.delta.text).toBe('one ')
     await stream.close()
     await using resumed = await followOn(1, executionId, seen[1]!.id)
-    goOn.resolve()
+    resume.resolve()
     const rest = await resumed.rest()
     expect(kinds([...seen, ...rest])).toEqual(['meta', 'message', 'message', 'message', 'result'])
     await using whole = await followOn(0, executionId)
@@ -120,7 +120,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   })
 
   test('queue messages of one session in the order of their arrival, on either server', async () => {
-    const { sessionId, goOn } = await beginOnFirst()
+    const { sessionId, resume } = await beginOnFirst()
     const before = cluster.model.requests.length
     const ids: string[] = []
     for (let index = 0; index < 10; index++) {
@@ -128,7 +128,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
       expect(body.status).toBe('pending')
       ids.push(body.executionId)
     }
-    goOn.resolve()
+    resume.resolve()
     await settled()
     const asked = cluster.model.requests.slice(before).map(questionOf)
     expect(asked.filter((message) => /^m\d/.test(String(message)))).toEqual(ids.map((_, index) => `m${index}`))
@@ -136,8 +136,8 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   })
 
   test('answer each of 20 concurrent messages to a session once', async () => {
-    const { sessionId, goOn } = await beginOnFirst()
-    goOn.resolve()
+    const { sessionId, resume } = await beginOnFirst()
+    resume.resolve()
     const sent = Array.from({ length: 20 }, (_, index) =>
       executeOn(index % 2, { message: `at once ${index}`, sessionId }),
     )
@@ -169,7 +169,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   test('refuse a key within 5 s that the other server revoked, and end its streams', async () => {
     const { body: key } = await request(cluster.at(0), 'POST', '/api/v1/keys', { body: { name: 'k' } })
     const other = { url: cluster.at(1).url, token: key.token }
-    const { executionId, goOn } = await beginOnFirst()
+    const { executionId, resume } = await beginOnFirst()
     await using stream = await openStream(other, `/api/v1/executions/${executionId}/events`)
     expect((await stream.next())?.event).toBe('meta')
     expect((await request(cluster.at(0), 'DELETE', `/api/v1/keys/${key.id}`)).status).toBe(200)
@@ -177,7 +177,7 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
       .poll(async () => (await request(other, 'GET', '/api/v1/agents')).status, { timeout: 5_000, interval: 20 })
       .toBe(401)
     expect(kinds(await stream.rest())).not.toContain('result')
-    goOn.resolve()
+    resume.resolve()
     await sound()
   })
 
@@ -194,13 +194,13 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     expect(new Set(done.map(({ body }) => body.id)).size).toBe(1)
     expect(await cluster.db.task.count({ where: { title: 'Once' } })).toBe(1)
 
-    const goOn = Promise.withResolvers<void>()
-    cluster.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const resume = Promise.withResolvers<void>()
+    cluster.model.script({ tokens: ['one ', resume.promise, 'two'] })
     const before = cluster.model.requests.length
     const first = executeOn(0, {}, { 'Idempotency-Key': `${key}-run` })
     await cluster.model.request(before)
     const second = executeOn(1, {}, { 'Idempotency-Key': `${key}-run` })
-    goOn.resolve()
+    resume.resolve()
     expect((await second).body.executionId).toBe((await first).body.executionId)
     expect(cluster.model.requests.length).toBe(before + 1)
     await sound()
@@ -209,10 +209,10 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
   test('look for changes without notices, report it, and recover once notices arrive again', async () => {
     way.cut()
     await expect.poll(() => notices(cluster.at(1))).toBe('polling')
-    const { executionId, goOn } = await beginOnFirst()
+    const { executionId, resume } = await beginOnFirst()
     await using stream = await followOn(1, executionId)
     const seen = [(await stream.next())!, (await stream.next())!]
-    goOn.resolve()
+    resume.resolve()
     expect(kinds([...seen, ...(await stream.rest())]).at(-1)).toBe('result')
     const hanging = await beginOnFirst()
     const { status } = await request(cluster.at(1), 'POST', `/api/v1/executions/${hanging.executionId}/cancel`)

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { createMcp } from '../engine/equipped.ts'
 import { violations, watchTransitions } from '../engine/invariants.ts'
+import { createMcp } from '../engine/tool-lab.ts'
 import { createSubject, executePath, type Subject, settled, until } from '../soak/service.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import type { Reply } from '../support/model-replies.ts'

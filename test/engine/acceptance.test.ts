@@ -24,7 +24,7 @@ function gated(lab: Lab, { begin = open, end = open }: { begin?: Gate; end?: Gat
 }
 
 /** Resolves after a request to the model that was sent earlier would have arrived. */
-async function untilHeard({ model }: Lab): Promise<void> {
+async function untilAsked({ model }: Lab): Promise<void> {
   for (let time = 0; time < 5; time++) await (await fetch(`${model.baseUrl}/models`)).text()
 }
 
@@ -43,7 +43,7 @@ test.for([
   const gate = Promise.withResolvers<void>()
   const engine = gated(lab, { [moment]: () => gate.promise })
   const accepting = engine.accept(await requestOf(lab))
-  await untilHeard(lab)
+  await untilAsked(lab)
   expect(lab.model.requests).toHaveLength(0)
   gate.resolve()
   const { id } = await accepting
@@ -70,7 +70,7 @@ test('a run whose acceptance fails asks no model, and leaves no row and no used 
   let end: Gate = () => Promise.reject(new Error('The disk is full'))
   const engine = gated(lab, { end: () => end() })
   await expect(engine.accept(await requestOf(lab))).rejects.toThrow('The disk is full')
-  await untilHeard(lab)
+  await untilAsked(lab)
   expect(lab.model.requests).toHaveLength(0)
   expect([await lab.db.execution.count(), await lab.db.session.count(), await lab.db.message.count()]).toEqual([
     0, 0, 0,

@@ -8,22 +8,22 @@ import { races } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { use } from '../support/use.ts'
-import { call, createMcp, type Equipped, messagesOf, offered, results, startEquipped } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, PLAIN } from './lab.ts'
+import { call, createMcp, messagesOf, offered, results, startToolLab, type ToolLab } from './tool-lab.ts'
 
 const RACES = races(50)
 const WAITING = races(100)
 
 const ASK = [{ tool: 'echo', mode: 'ask' }]
 
-const equipped = await use(startEquipped({ APPROVAL_TIMEOUT: '3600', QUEUE_TIMEOUT: '60', EXECUTION_TIMEOUT: '600' }))
-const lab = equipped.lab
+const toolLab = await use(startToolLab({ APPROVAL_TIMEOUT: '3600', QUEUE_TIMEOUT: '60', EXECUTION_TIMEOUT: '600' }))
+const lab = toolLab.lab
 const transitions = await watchTransitions(lab.db)
 
 const echo = (text: string, id = `echo-${text}`) => call('echo', { text }, id)
 const made = (text: string) =>
-  equipped.mcp.calls.filter(({ input }) => (input as { text?: string }).text === text).length
+  toolLab.mcp.calls.filter(({ input }) => (input as { text?: string }).text === text).length
 
 const waiting = async (row: ExecutionRow) => {
   const waits = { status: 'pending', waitingFor: 'approval' }
@@ -32,9 +32,9 @@ const waiting = async (row: ExecutionRow) => {
 }
 
 /** Starts a run that waits for decisions about these calls. */
-async function asking(texts: readonly string[], agent?: Awaited<ReturnType<Equipped['agent']>>): Promise<ExecutionRow> {
+async function asking(texts: readonly string[], agent?: Awaited<ReturnType<ToolLab['agent']>>): Promise<ExecutionRow> {
   lab.model.script({ tokens: 'May I?', toolCalls: texts.map((text) => echo(text)) })
-  return waiting(await lab.run({ agent: agent ?? (await equipped.agent({}, ASK)) }))
+  return waiting(await lab.run({ agent: agent ?? (await toolLab.agent({}, ASK)) }))
 }
 
 const approvalsOf = async ({ id }: ExecutionRow) =>
@@ -111,7 +111,7 @@ describe('a run whose tool wants an approval', () => {
   })
 
   test('makes its other calls first, and continues when all have been decided', async () => {
-    const agent = await equipped.agent({}, ASK)
+    const agent = await toolLab.agent({}, ASK)
     lab.model.script({ toolCalls: [echo('c'), call('add', { a: 1, b: 2 }), echo('d')] })
     const row = await waiting(await lab.run({ agent }))
     expect(messagesOf(await storedMessages(row)).map((data) => data.messageType)).toEqual([
@@ -161,7 +161,7 @@ describe('a run whose tool wants an approval', () => {
   })
 
   test('resumes with its full time after a wait beyond a 32-bit timer', async () => {
-    await using patient = await startEquipped({ APPROVAL_TIMEOUT: '315360000' })
+    await using patient = await startToolLab({ APPROVAL_TIMEOUT: '315360000' })
     const { lab } = patient
     const agent = await patient.agent({}, ASK)
     const isWaiting = { status: 'pending', waitingFor: 'approval' }
@@ -194,7 +194,7 @@ describe('a run whose tool wants an approval', () => {
   test('fails with the reason if its space is gone by then', async () => {
     const body = { name: 'Mine', visibility: 'private' }
     const { id: spaceId } = (await request(lab.server, 'POST', '/api/v1/spaces', { body })).body
-    const agent = await equipped.agent({}, ASK)
+    const agent = await toolLab.agent({}, ASK)
     lab.model.script({ toolCalls: [echo('gone')] })
     const row = await waiting(await lab.run({ agent, conversation: { spaceId } }))
     const [approval] = await approvalsOf(row)
@@ -283,17 +283,17 @@ describe('a run whose tool wants an approval', () => {
     await ended(lab.engine, await lab.run({ conversation: { spaceId, chatId } }))
     await waits()
     lab.model.script({ tokens: 'May I?', toolCalls: [echo('o')] })
-    const asks = await equipped.agent({}, ASK)
+    const asks = await toolLab.agent({}, ASK)
     const other = await waiting(await lab.run({ agent: asks, conversation: { spaceId, chatId } }))
-    let goOn = () => {}
-    const thanks = () => ({ tokens: [new Promise<void>((resolve) => (goOn = resolve)), 'Thank you.'] })
+    let resume = () => {}
+    const thanks = () => ({ tokens: [new Promise<void>((resolve) => (resume = resolve)), 'Thank you.'] })
     lab.model.script(thanks())
     await decide(row, 'approve')
     await waits()
     await expect.poll(() => lab.row(row.id)).toMatchObject({ status: 'running' })
     await lab.engine.cancel(other, lab.actor)
     expect(await chatOf(row)).toMatchObject({ status: 'working' })
-    goOn()
+    resume()
     await ended(lab.engine, row)
     expect(await chatOf(row)).toMatchObject({ status: 'done' })
   })
@@ -302,7 +302,7 @@ describe('a run whose tool wants an approval', () => {
     const gate = Promise.withResolvers<void>()
     lab.model.script({ tokens: [gate.promise, 'May I?'], toolCalls: [echo('never')] })
     const asked = lab.model.request(lab.model.requests.length)
-    const row = await lab.run({ agent: await equipped.agent({}, ASK) })
+    const row = await lab.run({ agent: await toolLab.agent({}, ASK) })
     await asked
     // Another server cancels, whose notice is late.
     await lab.db.execution.update({ where: { id: row.id }, data: { wantsCancel: true } })
@@ -324,7 +324,7 @@ describe('a run whose tool wants an approval', () => {
   })
 
   test(`${RACES} races of a decision against a cancel: each run ends once, as the cancel reports`, async () => {
-    const agent = await equipped.agent({}, ASK)
+    const agent = await toolLab.agent({}, ASK)
     lab.model.fallback = ({ body }) =>
       body.messages.at(-1)?.role === 'tool' ? { tokens: 'Done.' } : { toolCalls: [echo('race')] }
     for (let round = 0; round < RACES / 10; round++) {
@@ -356,7 +356,7 @@ describe('an approved call', () => {
    * Approves a call after its agent or server has changed. Returns the call's result and the requests to the servers.
    */
   async function approved(text: string, changing: (agentId: string, mcpId: string) => Promise<unknown>) {
-    const agent = await equipped.agent({}, ASK)
+    const agent = await toolLab.agent({}, ASK)
     const [mcpId] = agent.mcpInstanceIds as string[]
     const row = await asking([text], agent)
     await changing(agent.id, mcpId!)
@@ -414,7 +414,7 @@ const storedMessages = async (row: ExecutionRow) => {
 }
 
 test('a waiting run frees the capacity of its process and its organization', async () => {
-  await using small = await startEquipped({
+  await using small = await startToolLab({
     MAX_RUNNING: '1',
     MAX_RUNNING_PER_ORGANIZATION: '1',
     MAX_PENDING_RUNS: '1',
@@ -432,7 +432,7 @@ test('a waiting run frees the capacity of its process and its organization', asy
 })
 
 test(`${WAITING} waiting runs do not delay other runs`, async () => {
-  const agent = await equipped.agent({}, ASK)
+  const agent = await toolLab.agent({}, ASK)
   lab.model.fallback = { toolCalls: [echo('many')] }
   const rows = await Promise.all(Array.from({ length: WAITING }, () => lab.run({ agent })))
   const waits = { waitingFor: 'approval' as const }

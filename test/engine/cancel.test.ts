@@ -6,9 +6,9 @@ import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { questionOf } from '../support/model-server.ts'
 import { onPostgres, races } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
-import { call } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { asked, ended, gates, type Lab, nextTurn, PLAIN, slowToAnswer, startLab } from './lab.ts'
+import { call } from './tool-lab.ts'
 
 const cancel = ({ server }: Lab, { id }: { id: string }): Promise<Answer> =>
   request(server, 'POST', `/api/v1/executions/${id}/cancel`)
@@ -89,11 +89,11 @@ test(`${BEGINS} cancels raced against the start of a pending run leave none runn
 test('a run that is cancelled while its calls are stored keeps none of them', async () => {
   await using lab = await startLab({ LEASE_DURATION: '60' })
   const kept = Promise.withResolvers<void>()
-  const goOn = Promise.withResolvers<void>()
+  const resume = Promise.withResolvers<void>()
   const db = slowToAnswer(lab.db, async () => {
     if (!(await lab.db.executionStep.count())) return
     kept.resolve()
-    await goOn.promise
+    await resume.promise
   })
   const other = lab.another({ db, bus: lab.server.service.deps.bus })
   lab.model.script({ tokens: 'Well.', toolCalls: [call('nothing', {})] })
@@ -103,7 +103,7 @@ test('a run that is cancelled while its calls are stored keeps none of them', as
   await kept.promise
   const answer = lab.engine.cancel(row, actor)
   await expect.poll(async () => (await lab.row(row.id)).wantsCancel).toBe(true)
-  goOn.resolve()
+  resume.resolve()
   expect((await answer).status).toBe('cancelled')
   await expect.poll(() => lab.db.executionStep.count()).toBe(0)
   expect(await violations(lab.db)).toEqual([])
@@ -114,10 +114,10 @@ test('a cancel between the claim of a pending run and its start takes effect', a
   await using lab = await startLab({ LEASE_DURATION: '60' })
   gates(lab)
   const claimed = Promise.withResolvers<void>()
-  const goOn = Promise.withResolvers<void>()
+  const resume = Promise.withResolvers<void>()
   const pause = () => {
     claimed.resolve()
-    return goOn.promise
+    return resume.promise
   }
   const first = await lab.run({ message: 'first' })
   const { chatId, sessionId, spaceId } = first
@@ -131,7 +131,7 @@ test('a cancel between the claim of a pending run and its start takes effect', a
   const answer = lab.engine.cancel(await lab.row(second.id), lab.actor)
   await nextTurn()
   await expect.poll(async () => (await lab.row(second.id)).wantsCancel).toBe(true)
-  goOn.resolve()
+  resume.resolve()
   expect((await answer).status).toBe('cancelled')
   await lab.engine.cancel(first, lab.actor)
   await other.drain()
@@ -141,10 +141,10 @@ test('a cancel of an accepted run that its process has not started yet takes eff
   await using lab = await startLab({ LEASE_DURATION: '60' })
   gates(lab)
   const committed = Promise.withResolvers<void>()
-  const goOn = Promise.withResolvers<void>()
+  const resume = Promise.withResolvers<void>()
   const db = slowToAnswer(lab.db, () => {
     committed.resolve()
-    return goOn.promise
+    return resume.promise
   })
   const other = lab.another({ db, bus: lab.server.service.deps.bus })
   const [agent] = await lab.db.agent.findMany()
@@ -158,7 +158,7 @@ test('a cancel of an accepted run that its process has not started yet takes eff
   const [row] = await lab.db.execution.findMany()
   const answer = lab.engine.cancel(row!, lab.actor)
   await expect.poll(async () => (await lab.row(row!.id)).wantsCancel).toBe(true)
-  goOn.resolve()
+  resume.resolve()
   await accepting
   expect((await answer).status).toBe('cancelled')
   await other.drain()
@@ -274,7 +274,7 @@ test('a process without a notice finds and stops its own cancelled runs, and no 
     where: { id: { in: [shall.id, elsewhere.id] } },
     data: { wantsCancel: true },
   })
-  bus.tellAll()
+  bus.notifyAll()
   expect(await ended(other, shall)).toMatchObject({ status: 'cancelled' })
   expect(await statusOf(lab, goesOn)).toBe('running')
   expect(await statusOf(lab, elsewhere)).toBe('running')

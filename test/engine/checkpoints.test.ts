@@ -8,14 +8,14 @@ import { createStepStore, loadSteps } from '../../src/executions/engine/run/step
 import { request } from '../support/rest.ts'
 import { openStream } from '../support/sse.ts'
 import { use } from '../support/use.ts'
-import { call, messagesOf, results, startEquipped } from './equipped.ts'
 import { storedEvents, violations } from './invariants.ts'
 import { ended, followed, type Lab, PLAIN } from './lab.ts'
+import { call, messagesOf, results, startToolLab } from './tool-lab.ts'
 
 const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
 
-const equipped = await use(startEquipped(LEASE))
-const lab = equipped.lab
+const toolLab = await use(startToolLab(LEASE))
+const lab = toolLab.lab
 
 /** Starts another process, which finds a lab's runs dead. */
 async function takeOver(overrides: Parameters<Lab['another']>[0] = {}, of = lab): Promise<Engine> {
@@ -27,7 +27,7 @@ async function takeOver(overrides: Parameters<Lab['another']>[0] = {}, of = lab)
 
 /** Starts a run that has made one call and waits at its second step without any text. */
 async function atSecondStep({ fields = {}, actor = lab.actor } = {}): Promise<ExecutionRow> {
-  const agent = await equipped.agent(fields)
+  const agent = await toolLab.agent(fields)
   const index = lab.model.requests.length
   lab.model.script({ toolCalls: [call('add', { a: 1, b: 2 })] }, { end: 'hang' })
   const row = await lab.run({ agent, actor })
@@ -38,12 +38,12 @@ async function atSecondStep({ fields = {}, actor = lab.actor } = {}): Promise<Ex
 }
 
 test('a two-step run reads the same wherever its stream is cut, for every one of its events', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   lab.model.script(
     { tokens: ['Let me ', 'see.'], toolCalls: [call('add', { a: 1, b: 2 }), call('fail')] },
     { tokens: ['It ', 'is ', '3.'] },
   )
-  const { row, events } = await equipped.run(agent)
+  const { row, events } = await toolLab.run(agent)
   expect(events.length).toBeGreaterThan(8)
   for (const { seq } of events) {
     const expected = events
@@ -180,7 +180,7 @@ test('a provider gets back its own metadata of earlier steps, also after a resta
     ...lab.server.service.deps.models,
     resolve: async () => ({ id: 'test/signed', model: textModel(model(hangs)) }),
   })
-  await using own = await startEquipped(LEASE)
+  await using own = await startToolLab(LEASE)
   const { actor, engine, spaceId } = own.lab
   const agent = await own.agent()
   // The other processes that could take it over have other models.
@@ -212,7 +212,7 @@ test('a provider gets back its own metadata of earlier steps, also after a resta
 })
 
 test('during a database outage a run waits, and makes no call that is not stored', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const { db } = lab
   let away = 0
   const failing = new Proxy(db, {
@@ -225,7 +225,7 @@ test('during a database outage a run waits, and makes no call that is not stored
     },
   })
   const other = lab.another({ db: failing })
-  const before = equipped.mcp.calls.length
+  const before = toolLab.mcp.calls.length
   lab.model.script(
     () => {
       away = 2
@@ -238,7 +238,7 @@ test('during a database outage a run waits, and makes no call that is not stored
     ...{ actor: lab.actor, agent, conversation: { spaceId: lab.spaceId } },
   })
   expect(await ended(other, row)).toMatchObject({ status: 'completed', result: 'Four.' })
-  expect(equipped.mcp.calls.length - before).toBe(1)
+  expect(toolLab.mcp.calls.length - before).toBe(1)
   await other.drain()
 })
 

@@ -116,8 +116,8 @@ function withExecutions({ db }: Lab, methods: Record<string, unknown>): Db {
 
 test('a live server still owns its runs after an outage longer than their leases', async () => {
   await using lab = await startLab({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' })
-  const goOn = Promise.withResolvers<void>()
-  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two'] }
+  const resume = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', resume.promise, 'two'] }
   const row = await lab.run()
   await expect.poll(() => lab.db.executionEvent.count()).toBe(1)
   let away = true
@@ -140,7 +140,7 @@ test('a live server still owns its runs after an outage longer than their leases
   // The other process gives no sign of life and is still taken over a lease later.
   lab.clock.advance(700_000)
   await expect.poll(async () => (await lab.row(row.id)).attempt).toBe(2)
-  goOn.resolve()
+  resume.resolve()
   await other.drain()
 })
 

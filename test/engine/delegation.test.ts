@@ -8,12 +8,12 @@ import type { ModelRequest } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { call, offered, results, startEquipped } from './equipped.ts'
 import { violations, watchTransitions } from './invariants.ts'
 import { ended, followed, PLAIN, setTimeLimits } from './lab.ts'
+import { call, offered, results, startToolLab } from './tool-lab.ts'
 
-const equipped = await use(startEquipped())
-const lab = equipped.lab
+const toolLab = await use(startToolLab())
+const lab = toolLab.lab
 const transitions = await watchTransitions(lab.db)
 beforeEach(() => {
   lab.model.fallback = { tokens: 'Done.' }
@@ -286,7 +286,7 @@ test('cancelling a tree of 1 + 3 + 9 runs ends all of them and their connections
 
 test('a run that times out ends the runs that it waits for', async () => {
   // Long enough to delegate, also on a slow machine.
-  await using short = await startEquipped({ EXECUTION_TIMEOUT: '2' })
+  await using short = await startToolLab({ EXECUTION_TIMEOUT: '2' })
   const sub = await createAgent(short.lab.server, { name: 'Slow' })
   const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub] })
   const delegates = () => {
@@ -307,7 +307,7 @@ test('a run that times out ends the runs that it waits for', async () => {
 
 test('a run that fails ends the runs that it waits for, even if its process dies', async () => {
   // The lab's engine executes the child, and looks for cancelled runs every 2 s.
-  await using short = await startEquipped({ LEASE_DURATION: '6' })
+  await using short = await startToolLab({ LEASE_DURATION: '6' })
   const { lab } = short
   const { settings } = lab.server.service.deps
   const sub = await createAgent(lab.server, { name: 'Slow' })
@@ -344,7 +344,7 @@ test('a run that fails ends the runs that it waits for, even if its process dies
 })
 
 test('children that wait for an approval end with their parent, each audited once', async () => {
-  const sub = await equipped.agent({ name: 'Asks' }, [{ tool: 'echo', mode: 'ask' }])
+  const sub = await toolLab.agent({ name: 'Asks' }, [{ tool: 'echo', mode: 'ask' }])
   const boss = await make('Boss', [sub.id])
   lab.model.fallback = (asked) => {
     if (speaker(asked) !== 'Boss') return { toolCalls: [call('echo', { text: 'a' })] }
@@ -366,7 +366,7 @@ test.each([
   ['for longer than its time limit', 3_200, 0],
   ['and then for a run that exceeds the limit in total', 2_700, 300],
 ])("a run's time stands still while its child waits for an approval: %s", async (_, waits, delay) => {
-  await using short = await startEquipped({ EXECUTION_TIMEOUT: '3' })
+  await using short = await startToolLab({ EXECUTION_TIMEOUT: '3' })
   const sub = await short.agent({ name: 'Sub' }, [{ tool: 'echo', mode: 'ask' }])
   const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub.id] })
   short.lab.model.script(
@@ -385,7 +385,7 @@ test.each([
 })
 
 test('a run that waits for a child holds its capacity, and the child gets its own', async () => {
-  await using small = await startEquipped({
+  await using small = await startToolLab({
     MAX_RUNNING: '1',
     MAX_RUNNING_PER_ORGANIZATION: '1',
     MAX_PENDING_RUNS: '0',

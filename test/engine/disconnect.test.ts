@@ -98,8 +98,8 @@ describe('with onDisconnect=cancel the end of a connection cancels the run and t
   })
 
   test('unless another reader follows the run', async () => {
-    const goOn = Promise.withResolvers<void>()
-    lab.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+    const resume = Promise.withResolvers<void>()
+    lab.model.script({ tokens: ['one ', resume.promise, 'two'] })
     const body = { message: 'Hello', stream: true }
     const first = await openStream(lab.server, execute('?onDisconnect=cancel'), { method: 'POST', body })
     const meta = await first.next()
@@ -107,32 +107,32 @@ describe('with onDisconnect=cancel the end of a connection cancels the run and t
     const second = await openStream(lab.server, events)
     await second.next()
     await second.close()
-    goOn.resolve()
+    resume.resolve()
     expect((await first.rest()).at(-1)).toMatchObject({ event: 'result' })
   })
 })
 
 describe('without onDisconnect the end of a connection leaves the run alone', () => {
   test('if it is a stream', async () => {
-    const goOn = Promise.withResolvers<void>()
-    const asked = script({ tokens: ['one ', goOn.promise, 'two'] })
+    const resume = Promise.withResolvers<void>()
+    const asked = script({ tokens: ['one ', resume.promise, 'two'] })
     const body = { message: 'Hello', stream: true }
     const stream = await openStream(lab.server, execute(), { method: 'POST', body })
     await stream.next()
     await asked
     await stream.close()
-    goOn.resolve()
+    resume.resolve()
     await lab.idle()
     expect(await latestRun()).toMatchObject({ status: 'completed', result: 'one two' })
   })
 
   test('if it waits for the answer', async () => {
-    const goOn = Promise.withResolvers<void>()
-    const asked = script({ tokens: ['one ', goOn.promise, 'two'] })
+    const resume = Promise.withResolvers<void>()
+    const asked = script({ tokens: ['one ', resume.promise, 'two'] })
     const leave = giveUp(execute(), { message: 'Hello' })
     await asked
     await leave()
-    goOn.resolve()
+    resume.resolve()
     await lab.idle()
     expect(await latestRun()).toMatchObject({ status: 'completed', result: 'one two' })
   })
@@ -147,14 +147,14 @@ describe('open streams end within 5 s', () => {
   }
   for (const [title, end] of Object.entries(endings)) {
     test(`${title}, without a terminal event, and the run continues`, async () => {
-      const { goOn, member, closed, other, id } = await watched()
+      const { resume, member, closed, other, id } = await watched()
       await end(lab, member)
       for (const rest of await closed()) {
         expect(rest).not.toContainEqual(expect.objectContaining({ event: 'result' }))
         expect(rest).not.toContainEqual(expect.objectContaining({ event: 'error' }))
       }
       await expectLetInNoMore(id, member)
-      goOn()
+      resume()
       expect((await other.rest()).at(-1)).toMatchObject({ event: 'result' })
       expect(await lab.row(id)).toMatchObject({ status: 'completed' })
     })
@@ -173,7 +173,7 @@ describe('open streams end within 5 s', () => {
 
   /** Starts a member's runs of two tokens, each with two streams, and another member's stream, which stays open. */
   async function watched() {
-    const { promise, resolve: goOn } = Promise.withResolvers<void>()
+    const { promise, resolve: resume } = Promise.withResolvers<void>()
     lab.model.script({ tokens: ['one ', promise, 'two'] })
     const expiresAt = new Date(lab.clock.now().getTime() + 30_000)
     const member = await lab.server.member({ expiresAt })
@@ -193,7 +193,7 @@ describe('open streams end within 5 s', () => {
       await expect.poll(() => over.length).toBe(2)
       return over
     }
-    return { goOn, member, closed, other, id }
+    return { resume, member, closed, other, id }
   }
 
   async function expectLetInNoMore(id: string, { token }: Member) {

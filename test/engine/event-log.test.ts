@@ -487,11 +487,11 @@ test('merging text preserves steps and tools between them, and concurrent reader
   }
   const before = await lab.db.executionEvent.count()
   // Readers that started before the merge, each at another place, and continue after it.
-  const goOn = Promise.withResolvers<void>()
-  const readers = [0, 1, 17, 100].map((after) => ({ after, events: run.follow(after, () => goOn.promise) }))
+  const resume = Promise.withResolvers<void>()
+  const readers = [0, 1, 17, 100].map((after) => ({ after, events: run.follow(after, () => resume.promise) }))
   for (let turn = 0; turn < 20; turn++) await nextTurn()
   const ended = await run.complete('done')
-  goOn.resolve()
+  resume.resolve()
   expect(await lab.db.executionEvent.count()).toBeLessThan(before / 8)
   const whole = [...emitted.map((data, index) => ({ seq: index + 2, data })), { seq: ended.terminalSeq }]
   for (const { after, events } of readers) {

@@ -54,8 +54,8 @@ const undone = (db: Db): Db =>
 test(`a worker paused beyond its lease writes nothing more for ${COUNT} of ${COUNT} runs`, async () => {
   await using lab = await startLab(LEASE)
   const transitions = await watchTransitions(lab.db)
-  const goOn = Promise.withResolvers<void>()
-  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two ', 'three'] }
+  const resume = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', resume.promise, 'two ', 'three'] }
   const rows = await runAll(lab)
   await expect.poll(() => lab.db.executionEvent.count()).toBe(COUNT)
   const follower = followed(lab.engine, rows[0]!)
@@ -67,7 +67,7 @@ test(`a worker paused beyond its lease writes nothing more for ${COUNT} of ${COU
   expect(new Set(before.executions.map(({ status, error, attempt }) => `${status} ${error} ${attempt}`))).toEqual(
     new Set(['failed interrupted 2']),
   )
-  goOn.resolve()
+  resume.resolve()
   // Followers at the paused worker get the end that the other one wrote.
   const events = await follower
   expect(events.at(-1)).toMatchObject({ event: 'error', seq: (await lab.row(rows[0]!.id)).terminalSeq })
@@ -83,9 +83,9 @@ test('the fence keeps the first worker from ending a run that restarted elsewher
   await using lab = await startLab(LEASE)
   const transitions = await watchTransitions(lab.db)
   const late = Promise.withResolvers<void>()
-  const goOn = Promise.withResolvers<void>()
+  const resume = Promise.withResolvers<void>()
   lab.model.fallback = () => ({
-    tokens: lab.model.requests.length <= COUNT ? [late.promise, 'Too late.'] : [goOn.promise, 'In time.'],
+    tokens: lab.model.requests.length <= COUNT ? [late.promise, 'Too late.'] : [resume.promise, 'In time.'],
   })
   const rows = await runAll(lab)
   await lab.model.request(COUNT - 1)
@@ -144,7 +144,7 @@ test('the fence keeps the first worker from ending a run that restarted elsewher
   }
   expect({ refused, accepted }).toEqual({ refused: COUNT, accepted: COUNT })
 
-  goOn.resolve()
+  resume.resolve()
   const results = await Promise.all(rows.map((row) => ended(other, row)))
   expect(new Set(results.map(({ status, result, attempt }) => `${status} ${result} ${attempt}`))).toEqual(
     new Set(['completed In time. 2']),
@@ -156,14 +156,14 @@ test('the fence keeps the first worker from ending a run that restarted elsewher
 
 test('a flush of a replaced worker stores nothing, and its numbers are never used again', async () => {
   await using lab = await startLab(LEASE)
-  const goOn = Promise.withResolvers<void>()
-  lab.model.fallback = { tokens: ['one ', goOn.promise, ...Array.from({ length: 300 }, () => 'more ')] }
+  const resume = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', resume.promise, ...Array.from({ length: 300 }, () => 'more ')] }
   const row = await lab.run()
   await expect.poll(() => lab.db.executionEvent.count()).toBe(1)
   const other = lab.another()
   lab.clock.advance(BEYOND_LEASE)
   await other.start(false)
-  goOn.resolve()
+  resume.resolve()
   await expect.poll(() => lab.model.active).toBe(0)
   await lab.engine.drain()
   const [segment, ...more] = await lab.db.executionEvent.findMany()
@@ -176,14 +176,14 @@ test('a flush of a replaced worker stores nothing, and its numbers are never use
 
 test('a flush that finds one run replaced stores the events of the others', async () => {
   await using lab = await startLab(LEASE)
-  const goOn = Promise.withResolvers<void>()
+  const resume = Promise.withResolvers<void>()
   const end = Promise.withResolvers<void>()
-  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two ', end.promise] }
+  lab.model.fallback = { tokens: ['one ', resume.promise, 'two ', end.promise] }
   const [lost, kept] = [await lab.run(), await lab.run()]
   const segments = ({ id: executionId }: { id: string }) => lab.db.executionEvent.count({ where: { executionId } })
   await expect.poll(async () => [await segments(lost), await segments(kept)]).toEqual([1, 1])
   await lab.db.execution.updateMany({ where: { id: lost.id }, data: { attempt: 2, leaseOwner: 'another' } })
-  goOn.resolve()
+  resume.resolve()
   await expect.poll(() => segments(kept)).toBe(2)
   end.resolve()
   expect(await ended(lab.engine, kept)).toMatchObject({ status: 'completed', attempt: 1 })
@@ -210,13 +210,13 @@ test('only one of two workers that find the same dead runs takes each over', asy
 
 test('only one of two workers that find the same pending runs starts each', async () => {
   await using lab = await startLab({ ...LEASE, MAX_RUNNING: '1' })
-  const goOn = Promise.withResolvers<void>()
-  lab.model.fallback = { tokens: [goOn.promise, 'Done.'] }
+  const resume = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: [resume.promise, 'Done.'] }
   const rows = await runAll(lab)
   const settings = { ...lab.server.service.deps.settings, MAX_RUNNING: 1_000 }
   const others = [lab.another({ settings }), lab.another({ settings })]
   await Promise.all(others.map((engine) => engine.start(false)))
-  goOn.resolve()
+  resume.resolve()
   await lab.idle()
   const found = await lab.db.execution.findMany()
   expect(new Set(found.map(({ status, attempt }) => `${status} ${attempt}`))).toEqual(new Set(['completed 1']))
@@ -227,11 +227,11 @@ test('only one of two workers that find the same pending runs starts each', asyn
 
 test('a worker that returns before a takeover still owns its runs', async () => {
   await using lab = await startLab(LEASE)
-  const goOn = Promise.withResolvers<void>()
-  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two'] }
+  const resume = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', resume.promise, 'two'] }
   const row = await lab.run()
   await expect.poll(() => lab.db.executionEvent.count()).toBe(1)
   lab.clock.advance(BEYOND_LEASE)
-  goOn.resolve()
+  resume.resolve()
   expect(await ended(lab.engine, row)).toMatchObject({ status: 'completed', result: 'one two', attempt: 1 })
 })

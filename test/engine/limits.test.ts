@@ -5,9 +5,9 @@ import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { createAgent } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
-import { call, startEquipped } from './equipped.ts'
 import { violations } from './invariants.ts'
 import { asked, ended, gates, type Lab, nextTurn, PLAIN, startLab } from './lab.ts'
+import { call, startToolLab } from './tool-lab.ts'
 
 const statuses = async ({ db }: Lab, rows: ExecutionRow[]) => {
   const found = await db.execution.findMany({ where: { id: { in: rows.map(({ id }) => id) } } })
@@ -156,9 +156,9 @@ test("a run locks its own row before its organization's, at its start and at its
   await expect.poll(() => statuses(lab, [second])).toEqual(['running'])
   const { queries } = lab.server
   const claims = queries.findLastIndex((sql) => /^UPDATE "Execution" SET .*"agentVersion"/.test(sql))
-  const takesRoom = queries.findLastIndex((sql) => /^UPDATE "Organization" SET /.test(sql))
+  const takesCapacity = queries.findLastIndex((sql) => /^UPDATE "Organization" SET /.test(sql))
   expect(claims).toBeGreaterThan(-1)
-  expect(takesRoom).toBeGreaterThan(claims)
+  expect(takesCapacity).toBeGreaterThan(claims)
   open('second')
   await lab.idle()
 })
@@ -270,9 +270,9 @@ test('a limit that is set later counts the runs that are active already', async 
 })
 
 test('runs with decided approvals start in their turn, also those with a parent', async () => {
-  await using equipped = await startEquipped({ MAX_RUNNING: '1' })
-  const { lab } = equipped
-  const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
+  await using toolLab = await startToolLab({ MAX_RUNNING: '1' })
+  const { lab } = toolLab
+  const agent = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
   lab.model.script({ tokens: 'Hello.' })
   const parent = await ended(lab.engine, await lab.run({ agent }))
   const rows: ExecutionRow[] = []

@@ -8,8 +8,8 @@ const COUNT = 600
 
 test(`each of ${COUNT} concurrent runs renews its lease, and stops once its row is cancelled`, async () => {
   await using lab = await startLab({ LEASE_DURATION: '3', MAX_RUNNING: '1000' })
-  const goOn = Promise.withResolvers<void>()
-  lab.model.fallback = { tokens: ['one ', goOn.promise, 'two ', new Promise<void>(() => {})] }
+  const resume = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', resume.promise, 'two ', new Promise<void>(() => {})] }
   const rows = await Promise.all(Array.from({ length: COUNT }, () => lab.run()))
 
   const until = Math.max(...rows.map(({ leaseUntil }) => leaseUntil!.getTime()))
@@ -18,7 +18,7 @@ test(`each of ${COUNT} concurrent runs renews its lease, and stops once its row 
   await expect.poll(() => lab.db.execution.count({ where: kept })).toBe(COUNT)
 
   const followers = [rows[0]!, rows[COUNT - 1]!].map((row) => followed(lab.engine, row))
-  goOn.resolve()
+  resume.resolve()
   await expect.poll(() => lab.db.executionEvent.count({ where: { events: { contains: 'two' } } })).toBe(COUNT)
 
   await lab.db.execution.updateMany({ where: {}, data: { wantsCancel: true } })

@@ -2,17 +2,17 @@ import { expect, test } from 'vitest'
 import { event } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { call, results, startEquipped } from './equipped.ts'
 import { ended, followed, PLAIN } from './lab.ts'
+import { call, results, startToolLab } from './tool-lab.ts'
 
-const equipped = await use(startEquipped({ MODEL_RETRIES: '0', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }))
-const lab = equipped.lab
+const toolLab = await use(startToolLab({ MODEL_RETRIES: '0', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }))
+const lab = toolLab.lab
 
 const graphql = async (query: string) => (await request(lab.server, 'POST', '/graphql', { body: { query } })).body.data
 
 test('a chat shows why the run of its last message failed, on REST and GraphQL', async () => {
   lab.model.script({ error: { status: 400, message: 'The request is wrong' } })
-  const { row } = await equipped.run(await equipped.agent())
+  const { row } = await toolLab.run(await toolLab.agent())
   const end = { stopReason: 'error', code: 'provider_error', detail: 'HTTP 400: The request is wrong' }
   expect(row).toMatchObject({ status: 'failed', stopReason: 'error' })
   const { body } = await request(lab.server, 'GET', `/api/v1/chats/${row.chatId}/messages`)
@@ -23,7 +23,7 @@ test('a chat shows why the run of its last message failed, on REST and GraphQL',
 
 test('only the last message of a run shows its end', async () => {
   lab.model.script({ tokens: 'Hi.' })
-  const { row } = await equipped.run(await equipped.agent())
+  const { row } = await toolLab.run(await toolLab.agent())
   const { chat } = await graphql(`{ chat(id: "${row.chatId}") { messages { nodes { stopReason code } } } }`)
   const none = { stopReason: null, code: null }
   expect(chat.messages.nodes).toEqual([none, { ...none, stopReason: 'end_turn' }])
@@ -32,7 +32,7 @@ test('only the last message of a run shows its end', async () => {
 })
 
 test('a run that waited continues with the model that answered last', async () => {
-  const agent = await equipped.agent({ model: 'compatible/first', fallbackModels: ['compatible/second'] }, [
+  const agent = await toolLab.agent({ model: 'compatible/first', fallbackModels: ['compatible/second'] }, [
     { tool: 'echo', mode: 'ask' },
   ])
   const busy = { error: { status: 503, message: 'busy' } }
@@ -49,14 +49,14 @@ test('a run that waited continues with the model that answered last', async () =
 
 test('a tool name that the model invented is sent back in a form that providers accept', async () => {
   lab.model.script({ toolCalls: [call('do something!', {}, 'x')] }, { tokens: 'I see.' })
-  const { events } = await equipped.run(await equipped.agent())
+  const { events } = await toolLab.run(await toolLab.agent())
   expect(results(events)).toMatchObject([{ content: expect.stringMatching(/^There is no tool named do something!/) }])
   expect(JSON.stringify(lab.model.requests.at(-1)!.body.messages)).toContain('"name":"_do_something_"')
 })
 
 test('a run has the name of its model from its acceptance on', async () => {
   const accepted = async (fields: object) => {
-    const agent = await equipped.agent(fields)
+    const agent = await toolLab.agent(fields)
     const row = await lab.run({ agent })
     await followed(lab.engine, row)
     return row.model
@@ -73,7 +73,7 @@ const reply = (delta: object, finish_reason: string) => ({
 })
 
 test('a run that is taken over keeps its cut text, and reports its end', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const pieces = ['{"text":"whole"}', '{"text":"ha'].map((input, index) => ({
     ...{ index, id: `call_${index}` },
     function: { name: 'echo', arguments: input },
@@ -102,12 +102,12 @@ test('a run that is taken over keeps its cut text, and reports its end', async (
 
 test('runs with a fallback model skip a failing provider until its pause is over', async () => {
   const model = `compatible/busy-${index()}`
-  const agent = await equipped.agent({ model, fallbackModels: ['openai/other'] })
-  const plain = await equipped.agent({ model })
+  const agent = await toolLab.agent({ model, fallbackModels: ['openai/other'] })
+  const plain = await toolLab.agent({ model })
   const busy = { error: { status: 503, message: 'busy' } }
   const asked = async (from: { id: string }) => {
     const before = lab.model.requests.length
-    const { row } = await equipped.run(from)
+    const { row } = await toolLab.run(from)
     return [row.model, ...lab.model.requests.slice(before).map(({ body }) => body.model)]
   }
   const [, id] = model.split('/')
@@ -125,7 +125,7 @@ test('runs with a fallback model skip a failing provider until its pause is over
 })
 
 test('a task shows why its last run failed, and its later success, on REST and GraphQL', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const body = { title: 'Try', description: 'Try it', assignTo: agent.id }
   const { id } = (await request(lab.server, 'POST', '/api/v1/tasks', { body })).body
   const outcome = async () => {

@@ -9,8 +9,8 @@ import { createAgent } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { createMcp } from './equipped.ts'
 import { ended, followed, startLab } from './lab.ts'
+import { createMcp } from './tool-lab.ts'
 
 // Structured output (contract-2.md section 2.5).
 const lab = await use(startLab({ ALLOW_PRIVATE_NETWORK: 'true' }))

@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest'
 import { startModelServer } from '../support/model-server.ts'
 import { use } from '../support/use.ts'
-import { call, results, startEquipped } from './equipped.ts'
+import { call, results, startToolLab } from './tool-lab.ts'
 
 const other = await use(startModelServer())
 /** Images in tool results, in the form of each API (the MCP server's tool `show` answers with a png). */
-const equipped = await use(
-  startEquipped({
+const toolLab = await use(
+  startToolLab({
     ...{ OPENAI_RESPONSES_BASE_URL: other.baseUrl, OPENAI_API_KEY: 'test-key' },
     ...{ ANTHROPIC_BASE_URL: other.baseUrl, ANTHROPIC_API_KEY: 'test-key' },
     ...{ GOOGLE_BASE_URL: other.baseUrl, GOOGLE_GENERATIVE_AI_API_KEY: 'test-key' },
@@ -97,7 +97,7 @@ const objectsIn = (value: unknown): object[] =>
 test.each(PLACES)('%s gets an image in the result of the tool', async (model, key, place) => {
   const before = other.requests.length
   other.script(...(REPLIES[model] ?? []))
-  const { row, events } = await equipped.run(await equipped.agent({ model }))
+  const { row, events } = await toolLab.run(await toolLab.agent({ model }))
   expect(row).toMatchObject({ error: null, status: 'completed', result: 'Seen' })
   const [, second] = other.requests.slice(before)
   expect(objectsIn(second?.body).find((one) => key in one)).toMatchObject(place)
@@ -105,10 +105,10 @@ test.each(PLACES)('%s gets an image in the result of the tool', async (model, ke
 })
 
 test('a model of chat completions gets an image in the message after the result', async () => {
-  equipped.lab.model.script({ toolCalls: [call('show')] }, { tokens: 'Seen' })
-  const { row } = await equipped.run(await equipped.agent())
+  toolLab.lab.model.script({ toolCalls: [call('show')] }, { tokens: 'Seen' })
+  const { row } = await toolLab.run(await toolLab.agent())
   expect(row).toMatchObject({ status: 'completed', result: 'Seen' })
-  const messages = equipped.lab.model.requests.at(-1)?.body.messages ?? []
+  const messages = toolLab.lab.model.requests.at(-1)?.body.messages ?? []
   const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
   expect(messages.at(-1)).toMatchObject({ role: 'user', content: [{ type: 'text' }, image] })
   expect(messages.find(({ role }) => role === 'tool')?.content).toContain('[image 1: image/png, 3 bytes]')

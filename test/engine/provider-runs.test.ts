@@ -2,15 +2,15 @@ import { describe, expect, it } from 'vitest'
 import { type Bytes, startByteServer } from '../support/byte-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { messagesOf, results, startEquipped } from './equipped.ts'
 import { followed } from './lab.ts'
+import { messagesOf, results, startToolLab } from './tool-lab.ts'
 
 // Whole runs with the three APIs that provider packages read, against a server that writes exact bytes.
 
 const server = await use(startByteServer())
 const { origin } = server
-const equipped = await use(
-  startEquipped({
+const toolLab = await use(
+  startToolLab({
     ...{
       MODEL_RETRIES: '2',
       ANTHROPIC_API_KEY: 'key-a',
@@ -229,8 +229,8 @@ const google: Api = (() => {
 async function run(answers: (Bytes | string)[], model: string, fields: object = {}) {
   const before = server.requests.length
   server.script(...answers)
-  const { lab } = equipped
-  const agent = await equipped.agent({ model, ...fields })
+  const { lab } = toolLab
+  const agent = await toolLab.agent({ model, ...fields })
   const row = await lab.run({ agent, message: 'Hello' })
   const events = await followed(lab.engine, row)
   const { body } = await request(lab.server, 'GET', `/api/v1/executions/${row.id}`)

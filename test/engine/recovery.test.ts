@@ -6,9 +6,9 @@ import { createAgent } from '../support/api.ts'
 import { onPostgres, races } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { createTrigger } from '../support/trigger.ts'
-import { call, startEquipped } from './equipped.ts'
 import { storedEvents, textOf, violations, watchTransitions } from './invariants.ts'
 import { asked, ended, followed, type Lab, PLAIN, startLab } from './lab.ts'
+import { call, startToolLab } from './tool-lab.ts'
 
 const MANY = races(60)
 const LEASE = { LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }
@@ -48,7 +48,7 @@ async function afterCall(lab: Lab): Promise<ExecutionRow> {
   return row
 }
 
-const toldTo = async (engine: Engine, row: ExecutionRow) =>
+const promptOf = async (engine: Engine, row: ExecutionRow) =>
   (await followed(engine, row)).flatMap(({ event, data }) => (event === 'message' ? data : []))
 
 describe('a run with a write that the database refuses', () => {
@@ -88,12 +88,12 @@ describe('a run with a write that the database refuses', () => {
   })
 
   test('fails even if it would have waited for an approval', async () => {
-    await using equipped = await startEquipped()
-    const { lab } = equipped
+    await using toolLab = await startToolLab()
+    const { lab } = toolLab
     await refuse(lab, 'Approval', 'input', 'poison')
-    const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    const agent = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
     lab.model.script({ tokens: 'May I?', toolCalls: [call('echo', { text: 'poison' })] })
-    const { row } = await equipped.run(agent)
+    const { row } = await toolLab.run(agent)
     expect(row).toMatchObject(REFUSED)
     expect(await violations(lab.db)).toEqual([])
   })
@@ -154,7 +154,7 @@ describe('a run whose process died', () => {
     const row = await afterCall(lab)
     lab.model.script({ tokens: 'There is none.' })
     const other = await takeOver(lab)
-    const messages = await toldTo(other, row)
+    const messages = await promptOf(other, row)
     expect(messages.map((data) => data.messageType)).toEqual([
       ...['assistant', 'tool_result', 'resumed'],
       ...['stream_event', 'stream_event', 'stream_event', 'assistant'],
@@ -266,8 +266,8 @@ describe('a run whose process died, without capacity for it', () => {
     const waiting = await hanging(lab)
     const interrupted = await hanging(lab, ['one '])
     const other = await next(lab, 1)
-    const goOn = Promise.withResolvers<void>()
-    lab.model.script({ tokens: [goOn.promise, 'Mine.'] }, { tokens: 'At last.' })
+    const resume = Promise.withResolvers<void>()
+    lab.model.script({ tokens: [resume.promise, 'Mine.'] }, { tokens: 'At last.' })
     const { actor, spaceId } = lab
     const agent = await lab.db.agent.findUniqueOrThrow({ where: { id: lab.agentId } })
     const mine = await other.accept({ ...PLAIN, actor, agent, conversation: { spaceId } })
@@ -280,7 +280,7 @@ describe('a run whose process died, without capacity for it', () => {
     // Longer than QUEUE_TIMEOUT, which does not count because the run has begun before.
     const HOURS = 10_000_000
     lab.clock.advance(HOURS)
-    goOn.resolve()
+    resume.resolve()
     await ended(other, mine)
     expect(await ended(other, waiting)).toMatchObject({ status: 'completed', result: 'At last.' })
     expect((await lab.row(waiting.id)).waitedMs).toBeGreaterThanOrEqual(HOURS)
@@ -298,7 +298,7 @@ describe('a run whose process died, without capacity for it', () => {
     expect(await lab.row(row.id)).toMatchObject({ status: 'pending', usageEstimated: true })
     lab.model.script({ tokens: 'There is none.' })
     const other = await takeOver(lab)
-    const messages = await toldTo(other, row)
+    const messages = await promptOf(other, row)
     expect(messages.map((data) => data.messageType)).toEqual([
       ...['assistant', 'tool_result', 'resumed'],
       ...['stream_event', 'stream_event', 'stream_event', 'assistant'],
@@ -408,8 +408,8 @@ describe('a process that shuts down', () => {
 
   test('starts no more runs, and the next process starts the pending ones', async () => {
     await using lab = await startLab({ MAX_RUNNING: '1', DRAIN_TIMEOUT: '60' })
-    const goOn = Promise.withResolvers<void>()
-    lab.model.script({ tokens: [goOn.promise, 'First.'] })
+    const resume = Promise.withResolvers<void>()
+    lab.model.script({ tokens: [resume.promise, 'First.'] })
     const first = await lab.run({ message: 'first' })
     const { spaceId, chatId, sessionId } = first
     const waiting = [
@@ -418,7 +418,7 @@ describe('a process that shuts down', () => {
     ]
     await lab.model.request(0)
     const drained = lab.engine.drain()
-    goOn.resolve()
+    resume.resolve()
     await drained
     expect((await lab.row(first.id)).status).toBe('completed')
     for (const { id } of waiting) expect((await lab.row(id)).status).toBe('pending')

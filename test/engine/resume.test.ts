@@ -165,8 +165,8 @@ describe('a stream cut at any of 40 tokens and resumed equals the uncut one', ()
 })
 
 test('20 clients that cut and resume one live stream at random each get exactly the whole', async () => {
-  const goOn = Promise.withResolvers<void>()
-  model.script({ tokens: [goOn.promise, ...TOKENS], delay: 4 })
+  const resume = Promise.withResolvers<void>()
+  model.script({ tokens: [resume.promise, ...TOKENS], delay: 4 })
   const { body } = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
   const api = APIS['REST, Last-Event-ID']!
   const client = async (patience: number): Promise<Seen[]> => {
@@ -181,7 +181,7 @@ test('20 clients that cut and resume one live stream at random each get exactly 
     return seen
   }
   const clients = Promise.all(Array.from({ length: 20 }, (_, index) => client(index + 1)))
-  goOn.resolve()
+  resume.resolve()
   const seen = await clients
   const whole = await all(api, body.executionId)
   expect(whole).toHaveLength(COUNT)
@@ -200,24 +200,24 @@ test('a client that claims a number beyond the end still gets the terminal event
     expect(await all(api, executionId, last.seq + 1_000)).toEqual(expected)
   }
 
-  const goOn = Promise.withResolvers<void>()
-  model.script({ tokens: ['one ', goOn.promise, 'two'] })
+  const resume = Promise.withResolvers<void>()
+  model.script({ tokens: ['one ', resume.promise, 'two'] })
   const { body } = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
   const rest = all(APIS['REST, Last-Event-ID']!, body.executionId, 1_000_000)
-  goOn.resolve()
+  resume.resolve()
   expect((await rest).map(({ what }) => (what as any).event)).toEqual(['result'])
 })
 
 test('a pending run can be followed from its meta event through its start to its end', async () => {
-  const goOn = Promise.withResolvers<void>()
-  model.script({ tokens: [goOn.promise, 'First.'] }, { tokens: 'Second.' })
+  const resume = Promise.withResolvers<void>()
+  model.script({ tokens: [resume.promise, 'First.'] }, { tokens: 'Second.' })
   const first = await request(server, 'POST', executePath(), { body: { message: 'Hello', background: true } })
   const { sessionId } = first.body
   await using stream = await openStream(server, executePath(), execute({ sessionId }))
   expect(await stream.next()).toMatchObject({ id: 1, event: 'meta' })
   const { executionId } = (await request(server, 'GET', '/api/v1/executions?status=pending')).body.executions[0]
   const follower = all(APIS['REST, Last-Event-ID']!, executionId)
-  goOn.resolve()
+  resume.resolve()
   const rest = await stream.rest()
   expect(rest.map(({ event }) => event)).toEqual(['message', 'message', 'result'])
   expect((await follower).slice(1).map(({ seq }) => seq)).toEqual(rest.map(({ id }) => id))
@@ -240,16 +240,16 @@ function thoughts(seen: readonly Seen[]): string[] {
 }
 
 test.each(Object.entries(APIS))('thinking is streamed as it comes, and replayed later, over %s', async (_, follow) => {
-  const goOn = Promise.withResolvers<void>()
+  const resume = Promise.withResolvers<void>()
   const think = (reasoning_content: string) => chunk({ choices: [{ index: 0, delta: { reasoning_content } }] })
-  model.script({ tokens: [think('First '), goOn.promise, think('this.'), 'Then ', 'that.'] })
+  model.script({ tokens: [think('First '), resume.promise, think('this.'), 'Then ', 'that.'] })
   const body = { message: 'Hello', background: true }
   const { executionId } = (await request(server, 'POST', executePath(), { body })).body
   const live: Seen[] = []
   for await (const seen of follow(executionId, 0)) {
     live.push(seen)
     // The model waits until a reader has seen this.
-    if (thoughts(live)[0] === 'thinking: First ') goOn.resolve()
+    if (thoughts(live)[0] === 'thinking: First ') resume.resolve()
   }
   const expected = [
     'thinking: First this.',

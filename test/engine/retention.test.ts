@@ -120,8 +120,8 @@ test('the stream of a run with expired events has its meta and its end, from any
 
 test('an active run whose first events expire still ends its streams in order', async () => {
   await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
-  const goOn = Promise.withResolvers<void>()
-  lab.model.script({ tokens: ['one ', goOn.promise, 'two'] })
+  const resume = Promise.withResolvers<void>()
+  lab.model.script({ tokens: ['one ', resume.promise, 'two'] })
   const row = await lab.run()
   await expect.poll(() => lab.db.executionEvent.count()).toBe(1)
   const events: ExecutionEvent[] = []
@@ -132,7 +132,7 @@ test('an active run whose first events expire still ends its streams in order', 
   await expect.poll(() => events.length).toBe(2)
   lab.clock.advance(11 * DAY)
   await forgotten(() => lab.db.executionEvent.count())
-  goOn.resolve()
+  resume.resolve()
   await following
   expect(events.map(({ event }) => event)).toEqual(['meta', 'message', 'message', 'message', 'result'])
   const late = await followed(lab.engine, row)

@@ -86,11 +86,11 @@ test("messages keep the conversation's order in lists after the clock is set bac
 
 test('a run during which the clock is set back has no negative duration', async () => {
   await using lab = await startLab()
-  const goOn = Promise.withResolvers<string>()
-  lab.model.script({ tokens: [goOn.promise] })
+  const resume = Promise.withResolvers<string>()
+  lab.model.script({ tokens: [resume.promise] })
   const { id } = await lab.run()
   lab.clock.advance(-60_000)
-  goOn.resolve('Done.')
+  resume.resolve('Done.')
   await ended(lab.engine, await lab.row(id))
   const { execution } = (await request(lab.server, 'GET', `/api/v1/executions/${id}`, {})).body
   expect(execution.executionTime).toBe(0)

@@ -8,16 +8,16 @@ import { createAgent } from '../support/api.ts'
 import { type ModelRequest, questionOf } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { call, messagesOf, offered, startEquipped } from './equipped.ts'
 import { addTurns, ended, followed, startLab } from './lab.ts'
+import { call, messagesOf, offered, startToolLab } from './tool-lab.ts'
 
 // Summaries of earlier turns that do not fit (contract-2.md section 2.7). The history has room for 2,400 bytes, which
 // is three turns of `turn`.
 
 const ENV = { MAX_HISTORY_TOKENS: '600', LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1', MODEL_RETRIES: '0' }
 
-const equipped = await use(startEquipped(ENV))
-const lab = equipped.lab
+const toolLab = await use(startToolLab(ENV))
+const lab = toolLab.lab
 
 const FILL = 'x'.repeat(300)
 const question = (number: number) => `Question ${number} ${FILL}`
@@ -149,7 +149,7 @@ describe('a history that does not fit', () => {
   })
 
   test('keeps each tool call with its result, and the summary reads both', async () => {
-    const { id: agentId } = await equipped.agent({ history: 'summarize' })
+    const { id: agentId } = await toolLab.agent({ history: 'summarize' })
     const { id } = (await api('POST', '/chats', { agentId })).body
     const say = async (message: string) => {
       const sent = await api('POST', `/chats/${id}/messages`, { message })
@@ -330,7 +330,7 @@ describe('a summary', () => {
   })
 
   test('counts its tokens in a run that another process resumes after a tool call', async () => {
-    const agent = await equipped.agent({ history: 'summarize' })
+    const agent = await toolLab.agent({ history: 'summarize' })
     const { id } = (await api('POST', '/chats', { agentId: agent.id })).body
     const say = (message: string) => api('POST', `/chats/${id}/messages`, { message, background: true })
     for (let number = 1; number <= 4; number++) {

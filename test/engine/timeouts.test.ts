@@ -12,7 +12,7 @@ import { textOf, violations } from './invariants.ts'
 import { ended, followed, gates, type Lab, PLAIN, setTimeLimits, startLab } from './lab.ts'
 
 /** Checks that the session continues: its next message is answered, with the earlier ones in its history. */
-async function expectToGoOn(lab: Lab, { spaceId, chatId, sessionId }: ExecutionRow): Promise<void> {
+async function expectToContinue(lab: Lab, { spaceId, chatId, sessionId }: ExecutionRow): Promise<void> {
   // A slow machine takes longer than the limit of the run before.
   setTimeLimits(lab, { MODEL_IDLE_TIMEOUT: 60_000, EXECUTION_TIMEOUT: 60_000 })
   lab.model.script({ tokens: 'Here I am.' })
@@ -31,7 +31,7 @@ test('a model that never answers ends its run as timeout and closes its connecti
   await aborted
   expect((await followed(lab.engine, row)).map(({ event }) => event)).toEqual(['meta', 'error'])
   expect((await lab.db.chat.findFirstOrThrow({ where: { id: row.chatId } })).status).toBe('error')
-  await expectToGoOn(lab, row)
+  await expectToContinue(lab, row)
 })
 
 test('a model that stops in mid-token ends its run as timeout with the text so far', async () => {
@@ -46,7 +46,7 @@ test('a model that stops in mid-token ends its run as timeout with the text so f
   expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'timeout' })
   const answer = await lab.db.message.findFirst({ where: { executionId: row.id, role: 'assistant' } })
   expect(answer).toMatchObject({ content: 'one two ', interrupted: true })
-  await expectToGoOn(lab, row)
+  await expectToContinue(lab, row)
 })
 
 test('a model that stops and ignores its signal ends its run as timeout, without an answer', async () => {
@@ -83,7 +83,7 @@ test('a model that never stops talking ends its run as timeout after EXECUTION_T
   await aborted
   expect(await lab.row(row.id)).toMatchObject({ status: 'failed', error: 'timeout' })
   expect(textOf(events)).toMatch(/^(more )+$/)
-  await expectToGoOn(lab, row)
+  await expectToContinue(lab, row)
 })
 
 test('EXECUTION_TIMEOUT continues to count when another process takes the run over', async () => {

@@ -2,14 +2,14 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { event, type Reply } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { call, createMcp, messagesOf, offered, results, startEquipped } from './equipped.ts'
 import { violations } from './invariants.ts'
 import { ended } from './lab.ts'
+import { call, createMcp, messagesOf, offered, results, startToolLab } from './tool-lab.ts'
 
-const equipped = await use(startEquipped())
-const lab = equipped.lab
+const toolLab = await use(startToolLab())
+const lab = toolLab.lab
 beforeEach(() => {
-  equipped.mcp.hold = Promise.resolve()
+  toolLab.mcp.hold = Promise.resolve()
 })
 
 const NOT_AN_OBJECT =
@@ -19,12 +19,12 @@ const lastRequest = () => lab.model.requests.at(-1)!
 
 describe('a run whose model calls a tool of an MCP server', () => {
   test('streams the call, its result and the answer, and counts the usage of both steps', async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     lab.model.script(
       { tokens: ['Let me add.'], toolCalls: [call('add', { a: 2, b: 3 })], usage: { input: 10, output: 4 } },
       { tokens: ['It is ', '5.'], usage: { input: 20, output: 2 } },
     )
-    const { row, events } = await equipped.run(agent)
+    const { row, events } = await toolLab.run(agent)
     expect(messagesOf(events)).toEqual([
       {
         messageType: 'assistant',
@@ -48,22 +48,22 @@ describe('a run whose model calls a tool of an MCP server', () => {
       },
       { role: 'tool', tool_call_id: expect.stringMatching(NINE), content: '5' },
     ])
-    expect(equipped.mcp.calls.at(-1)).toEqual({ tool: 'add', input: { a: 2, b: 3 } })
-    await expect.poll(() => equipped.mcp.sessions).toBe(0)
+    expect(toolLab.mcp.calls.at(-1)).toEqual({ tool: 'add', input: { a: 2, b: 3 } })
+    await expect.poll(() => toolLab.mcp.sessions).toBe(0)
   })
 
   test('counts at most as many tokens as its row can hold, with a warning', async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     const usage = { input: 2 ** 31 - 1, output: 1 }
     lab.model.script({ toolCalls: [call('add', { a: 2, b: 3 })], usage }, { tokens: ['5'], usage })
-    const { row } = await equipped.run(agent)
+    const { row } = await toolLab.run(agent)
     expect(row).toMatchObject({ status: 'completed', inputTokens: 2 ** 31 - 1, outputTokens: 2, usageEstimated: true })
   })
 
   test("has the call in its chat's messages, and sends it to the next run of the session", async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     lab.model.script({ toolCalls: [call('add', { a: 1, b: 1 }), call('fail')] }, { tokens: 'Two.' }, { tokens: 'Yes.' })
-    const { row } = await equipped.run(agent)
+    const { row } = await toolLab.run(agent)
     const { chatId, sessionId, spaceId } = row
     const { body } = await request(lab.server, 'GET', `/api/v1/chats/${chatId}/messages`)
     expect(body.messages[1]).toMatchObject({
@@ -83,12 +83,12 @@ describe('a run whose model calls a tool of an MCP server', () => {
   })
 
   test('continues if the tool fails, gets no object, or is missing', async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     lab.model.script(
       { toolCalls: [call('fail'), call('add', 'two'), call('add', { a: 'x' }, 'add-2'), call('nothing')] },
       { tokens: 'I see.' },
     )
-    const { row, events } = await equipped.run(agent)
+    const { row, events } = await toolLab.run(agent)
     expect(row.result).toBe('I see.')
     expect(results(events).map(({ toolUseId, isError }) => [toolUseId, isError])).toEqual([
       ['fail-1', true],
@@ -103,9 +103,9 @@ describe('a run whose model calls a tool of an MCP server', () => {
   })
 
   test('returns the syntax error of arguments that are no JSON, so that the model can call again', async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     lab.model.script(calling('add', '{"a": 2,'), { tokens: 'I see.' })
-    const { events } = await equipped.run(agent)
+    const { events } = await toolLab.run(agent)
     expect(results(events)).toMatchObject([
       {
         content: expect.stringMatching(
@@ -133,18 +133,18 @@ describe('a run whose model calls a tool of an MCP server', () => {
     ['a list', [2, 3], { content: NOT_AN_OBJECT, isError: true }],
     ['a number', 5, { content: NOT_AN_OBJECT, isError: true }],
   ])('accepts %s as an input', async (_, input, result) => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     lab.model.script(calling('add', input), { tokens: 'I see.' })
-    const { events } = await equipped.run(agent)
+    const { events } = await toolLab.run(agent)
     expect(results(events)).toMatchObject([result])
   })
 
   test.each(['', null, undefined])('calls it without an input if the model gives %j', async (input) => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     lab.model.script(calling('headers', input), { tokens: 'I see.' })
-    const { events } = await equipped.run(agent)
+    const { events } = await toolLab.run(agent)
     expect(results(events)).toMatchObject([{ isError: false }])
-    expect(equipped.mcp.calls.at(-1)).toEqual({ tool: 'headers', input: {} })
+    expect(toolLab.mcp.calls.at(-1)).toEqual({ tool: 'headers', input: {} })
   })
 
   test.each([
@@ -153,19 +153,19 @@ describe('a run whose model calls a tool of an MCP server', () => {
     ['length', '{"text":'],
     ['content_filter', '{"text":"a"}'],
   ])('does not call it or ask for approval when its reply was cut off (%s, %j)', async (reason, input) => {
-    const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
-    const before = equipped.mcp.calls.length
+    const agent = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    const before = toolLab.mcp.calls.length
     lab.model.script(calling('echo', input, reason), calling('headers', input, reason), { tokens: 'I see.' })
-    const { row, events } = await equipped.run(agent)
+    const { row, events } = await toolLab.run(agent)
     const result = { content: expect.stringMatching(/^Not called: the reply was cut off by /), isError: true }
     expect(results(events)).toMatchObject([result, result])
     expect(row.result).toBe('I see.')
     expect(lastRequest().body.messages.at(-1)).toMatchObject({ role: 'tool', content: result.content })
-    expect(equipped.mcp.calls.length).toBe(before)
+    expect(toolLab.mcp.calls.length).toBe(before)
   })
 
   test('calls it if its input was finished before the token limit cut the reply', async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     const tool_calls = [
       { index: 0, id: 'a', function: { name: 'add', arguments: '{"a":1,"b":2}' } },
       { index: 1, id: 'b', function: { name: 'echo', arguments: '{"text":"Hel' } },
@@ -175,7 +175,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
       event({ choices: [{ delta: {}, finish_reason: 'length' }] }),
     ]
     lab.model.script({ tokens, end: 'cut' }, { tokens: 'I see.' })
-    const { row, events } = await equipped.run(agent)
+    const { row, events } = await toolLab.run(agent)
     expect(results(events)).toMatchObject([
       { toolUseId: 'a', content: '3', isError: false },
       { toolUseId: 'b', content: expect.stringContaining('before the input of this call was finished'), isError: true },
@@ -184,14 +184,14 @@ describe('a run whose model calls a tool of an MCP server', () => {
   })
 
   test('distinguishes calls that the model gave one id, and limits the depth of their input', async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     let deep: object = {}
     for (let level = 0; level < 100; level++) deep = { deep }
     lab.model.script(
       { toolCalls: [call('add', { a: 1, b: 1 }, 'same'), call('add', { a: 2, b: 2 }, 'same'), call('echo', deep)] },
       { tokens: 'I see.' },
     )
-    const { events } = await equipped.run(agent)
+    const { events } = await toolLab.run(agent)
     expect(results(events)).toMatchObject([
       { toolUseId: 'same', content: '2' },
       { toolUseId: expect.not.stringMatching(/^same$/), content: '4' },
@@ -204,10 +204,10 @@ describe('a run whose model calls a tool of an MCP server', () => {
   })
 
   test('gives each call its own id, even if the model repeats an earlier one', async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     const given = ['x', 'x_3', 'x', 'x', '']
     lab.model.script({ toolCalls: given.map((id) => call('add', { a: 1, b: 1 }, id)) }, { tokens: 'I see.' })
-    const { events } = await equipped.run(agent)
+    const { events } = await toolLab.run(agent)
     const ids = results(events).map(({ toolUseId }) => toolUseId)
     expect(ids.slice(0, 2)).toEqual(['x', 'x_3'])
     expect(new Set(ids).size).toBe(given.length)
@@ -215,7 +215,7 @@ describe('a run whose model calls a tool of an MCP server', () => {
 
   test('continues if the tool exceeds its time limit', async () => {
     // Long enough to ask the server for its tools, also on a slow machine.
-    await using hasty = await startEquipped({ TOOL_TIMEOUT: '2' })
+    await using hasty = await startToolLab({ TOOL_TIMEOUT: '2' })
     const agent = await hasty.agent()
     hasty.mcp.hold = new Promise(() => {})
     hasty.lab.model.script({ toolCalls: [call('wait')] }, { tokens: 'Too bad.' })
@@ -226,12 +226,12 @@ describe('a run whose model calls a tool of an MCP server', () => {
   })
 
   test('reads at most 512 KiB of a result, without characters that a database refuses', async () => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     lab.model.script(
       { toolCalls: [call('much', { characters: 1_000_000 }), call('echo', { text: 'a\0b\ud800' })] },
       { tokens: 'Much.' },
     )
-    const { events } = await equipped.run(agent)
+    const { events } = await toolLab.run(agent)
     const [much, echo] = results(events)
     expect(Buffer.byteLength(much!.content)).toBeLessThanOrEqual(512 * 1024)
     expect(much!.content.length).toBeGreaterThan(50_000)
@@ -239,14 +239,14 @@ describe('a run whose model calls a tool of an MCP server', () => {
   })
 
   test('can be cancelled during a call, which ends and stands in the history without a result', async () => {
-    const agent = await equipped.agent()
-    equipped.mcp.hold = new Promise(() => {})
-    const before = equipped.mcp.calls.length
+    const agent = await toolLab.agent()
+    toolLab.mcp.hold = new Promise(() => {})
+    const before = toolLab.mcp.calls.length
     lab.model.script({ tokens: 'Well.', toolCalls: [call('wait')] })
     const row = await lab.run({ agent })
-    await expect.poll(() => equipped.mcp.calls.length, { interval: 5 }).toBe(before + 1)
+    await expect.poll(() => toolLab.mcp.calls.length, { interval: 5 }).toBe(before + 1)
     expect((await lab.engine.cancel(row, lab.actor)).status).toBe('cancelled')
-    await expect.poll(() => equipped.mcp.sessions).toBe(0)
+    await expect.poll(() => toolLab.mcp.sessions).toBe(0)
     const answer = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
     expect(answer).toMatchObject({ content: 'Well.', interrupted: true })
     expect(answer.toolCalls).toMatchObject([{ name: 'wait', result: null }])
@@ -255,24 +255,24 @@ describe('a run whose model calls a tool of an MCP server', () => {
 
 describe('maxTurns', () => {
   test('ends a run that would continue calling tools with its text so far, without the calls', async () => {
-    const agent = await equipped.agent({ maxTurns: 2 })
-    const before = equipped.mcp.calls.length
+    const agent = await toolLab.agent({ maxTurns: 2 })
+    const before = toolLab.mcp.calls.length
     const again = (id: string) => ({ tokens: [`Call ${id}.`], toolCalls: [call('echo', { text: id }, id)] })
     lab.model.script(again('a'), again('b'))
-    const { row, events } = await equipped.run(agent)
+    const { row, events } = await toolLab.run(agent)
     expect(row).toMatchObject({ status: 'completed', result: 'Call b.' })
     expect(results(events)).toMatchObject([
       { toolUseId: 'a', content: 'a', isError: false },
       { toolUseId: 'b', content: 'Not called: the run has reached its limit of 2 turns', isError: true },
     ])
-    expect(equipped.mcp.calls.length - before).toBe(1)
+    expect(toolLab.mcp.calls.length - before).toBe(1)
   })
 })
 
 describe('the tools that a model gets', () => {
   const offers = async (fields: object) => {
     lab.model.script({ tokens: 'Hi.' })
-    await equipped.run(await equipped.agent(fields))
+    await toolLab.run(await toolLab.agent(fields))
     return offered(lastRequest())
   }
 
@@ -284,7 +284,7 @@ describe('the tools that a model gets', () => {
   })
 
   test('never include one forbidden by its agent, whatever server a member adds to the space', async () => {
-    const id = await createMcp(lab.server, equipped.mcp.url)
+    const id = await createMcp(lab.server, toolLab.mcp.url)
     await request(lab.server, 'PATCH', `/api/v1/spaces/${lab.spaceId}`, { body: { addMcps: [id] } })
     const both = await offers({})
     expect(both).toContain('Test_2__add')
@@ -305,9 +305,9 @@ describe('the tools that a model gets', () => {
   })
 
   test('work within the rights of the run’s user', async () => {
-    const agent = await equipped.agent({ mcpInstanceIds: [], allowedTools: ['create_task'] })
+    const agent = await toolLab.agent({ mcpInstanceIds: [], allowedTools: ['create_task'] })
     lab.model.script({ toolCalls: [call('create_task', { title: 'Water the plants' })] }, { tokens: 'Noted.' })
-    const { events } = await equipped.run(agent)
+    const { events } = await toolLab.run(agent)
     expect(results(events)).toMatchObject([{ isError: false }])
     expect(await lab.db.task.findFirstOrThrow()).toMatchObject({ title: 'Water the plants', createdBy: agent.id })
   })

@@ -3,12 +3,12 @@ import type { EngineDeps } from '../../src/executions/engine/engine.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
-import { call, type Equipped, messagesOf, startEquipped } from './equipped.ts'
 import { storedEvents, violations } from './invariants.ts'
 import { ended, followed, PLAIN } from './lab.ts'
+import { call, messagesOf, startToolLab, type ToolLab } from './tool-lab.ts'
 
-const equipped = await use(startEquipped({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }))
-const lab = equipped.lab
+const toolLab = await use(startToolLab({ LEASE_DURATION: '600', DRAIN_TIMEOUT: '0.1' }))
+const lab = toolLab.lab
 
 /** Opens the tools of a run, and adds a number of warnings. */
 const warning =
@@ -21,7 +21,7 @@ const warning =
 const warnings = async (id: string) => JSON.parse((await lab.row(id)).warnings ?? '[]')
 
 test('a warning is an event of the run, and stands in its execution on all three APIs', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const engine = lab.another({ openTools: warning(1) })
   const row = await engine.accept(requestOf(agent))
   const seen = await followed(engine, row)
@@ -41,7 +41,7 @@ test('a warning is an event of the run, and stands in its execution on all three
 })
 
 test('a run has at most 50 warnings, each of them once and on one line', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const engine = lab.another({ openTools: warning(200, (index) => `Server\n${index >> 1} \0cannot be reached`) })
   const row = await engine.accept(requestOf(agent))
   const seen = messagesOf(await followed(engine, row)).filter(({ messageType }) => messageType === 'warning')
@@ -54,7 +54,7 @@ test('a run has at most 50 warnings, each of them once and on one line', async (
 })
 
 test('a run that is taken over keeps its warnings, without a duplicate event', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const index = lab.model.requests.length
   lab.model.script({ toolCalls: [call('add', { a: 1, b: 2 })] }, { end: 'hang' })
   const dying = lab.another({ openTools: warning(2) })
@@ -79,7 +79,7 @@ test('a run that is taken over keeps its warnings, without a duplicate event', a
 })
 
 test('a run with only warnings when its process dies starts again', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const index = lab.model.requests.length
   lab.model.script({ end: 'hang' })
   const dying = lab.another({ openTools: warning(1) })
@@ -96,7 +96,7 @@ test('a run with only warnings when its process dies starts again', async () => 
   await heir.drain()
 })
 
-type Agent = Awaited<ReturnType<Equipped['agent']>>
+type Agent = Awaited<ReturnType<ToolLab['agent']>>
 
 const requestOf = (agent: Agent) => ({
   ...PLAIN,

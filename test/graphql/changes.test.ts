@@ -190,7 +190,7 @@ describe('change subscriptions', () => {
     const { id } = await callerOf(server, ann.token).tasks.create({ title: 'First' })
     expect((await events.next()).data.taskChanges.id).toBe(id)
     await db.task.update({ where: { id }, data: { title: 'Elsewhere', updatedAt: new Date() } })
-    ;(bus as unknown as { tellAll(): void }).tellAll()
+    ;(bus as unknown as { notifyAll(): void }).notifyAll()
     let title: string
     do title = (await events.next()).data.taskChanges.title
     while (title !== 'Elsewhere')
@@ -202,7 +202,7 @@ describe('change subscriptions', () => {
     const ids = await makeTasks(reader, 1500)
     using events = await follow('subscription { taskChanges { id } }', {}, reader.token)
     if (how === 'told') bus.publish('task', ids)
-    else (bus as unknown as { tellAll(): void }).tellAll()
+    else (bus as unknown as { notifyAll(): void }).notifyAll()
     const seen = new Set<string>()
     while (seen.size < ids.length) seen.add((await events.next()).data.taskChanges.id)
     expect([...seen].sort()).toEqual(ids.sort())

@@ -153,10 +153,10 @@ describe('a connection', () => {
     ]) {
       const [plain, aliased] = [
         await ask(text.replace('NAME', 'plain'), {}),
-        await ask(text.replace('NAME', 'told'), {}),
+        await ask(text.replace('NAME', 'aliased'), {}),
       ]
       expect([plain.errors, aliased.errors]).toEqual([undefined, undefined])
-      const expected = plain.data.list.nodes.map(({ plain, ...rest }: any) => ({ ...rest, told: plain }))
+      const expected = plain.data.list.nodes.map(({ plain, ...rest }: any) => ({ ...rest, aliased: plain }))
       expect(aliased.data.list.nodes).toEqual(expected)
     }
   })

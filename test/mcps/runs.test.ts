@@ -13,7 +13,7 @@ const hostile = await use(hostileMcp.startHostileMcp())
 const env = { OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' }
 const server = await use(startServer({ ...env, ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' }))
 const { id: mcpId } = await post('/mcps', { name: 'Hostile', url: hostile.url })
-const equipped: string = (await post('/agents', { name: 'A', systemPrompt: 'x', mcpInstanceIds: [mcpId] })).id
+const agentWithTools: string = (await post('/agents', { name: 'A', systemPrompt: 'x', mcpInstanceIds: [mcpId] })).id
 const plain: string = (await post('/agents', { name: 'B', systemPrompt: 'x' })).id
 // Calls the tool once if there is one, then says that it is done.
 model.fallback = ({ body }) => {
@@ -37,7 +37,7 @@ const logged = () =>
 async function run(answer: hostileMcp.Answer): Promise<any[]> {
   hostile.answer = answer
   hostile.sent = 0
-  const [{ result, executionId }, other] = await Promise.all([execute(equipped), execute(plain)])
+  const [{ result, executionId }, other] = await Promise.all([execute(agentWithTools), execute(plain)])
   expect([result, other.result]).toEqual(['Done', 'Done'])
   await expect.poll(() => hostile.connections).toBe(0)
   expect(hostile.sent).toBeLessThan(64 * MEBIBYTE)

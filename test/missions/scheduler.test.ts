@@ -410,18 +410,18 @@ describe('a fire time during the previous run', () => {
     lab.clock.advance(schedule && 'type' in schedule && schedule.type === 'continuous' ? 0 : MINUTE)
     await lab.scheduler.tick()
     await expect.poll(async () => (await lab.get(id)).status).toBe('running')
-    return { id, letGo: resolve }
+    return { id, release: resolve }
   }
 
   it('passes (skip)', async () => {
-    const { id, letGo } = await begin({ ...everyMinute, overlap: 'skip' })
+    const { id, release } = await begin({ ...everyMinute, overlap: 'skip' })
     for (let minute = 2; minute <= 4; minute++) {
       lab.clock.advance(MINUTE)
       await lab.scheduler.tick()
     }
     const mission = await lab.get(id)
     expect(mission).toMatchObject({ skippedCount: 3, schedule: { runCount: 1, nextRun: '2026-06-01T12:05:00.000Z' } })
-    letGo()
+    release()
     await lab.idle()
     await lab.tick()
     expect(await lab.get(id)).toMatchObject({
@@ -435,13 +435,13 @@ describe('a fire time during the previous run', () => {
   })
 
   it('waits for its end with all later ones, which run one after another (queue)', async () => {
-    const { id, letGo } = await begin({ ...everyMinute, overlap: 'queue', catchUp: 'skip' })
+    const { id, release } = await begin({ ...everyMinute, overlap: 'queue', catchUp: 'skip' })
     for (let minute = 2; minute <= 4; minute++) {
       lab.clock.advance(MINUTE)
       await lab.scheduler.tick()
     }
     expect((await lab.get(id)).schedule).toMatchObject({ runCount: 1, nextRun: '2026-06-01T12:02:00.000Z' })
-    letGo()
+    release()
     await lab.idle()
     // The server looks for due missions, too, so fewer may be left.
     for (const _ of [2, 3, 4, 5]) await lab.tick()
@@ -453,9 +453,9 @@ describe('a fire time during the previous run', () => {
   })
 
   it('waits for its end, but only while a server is running', async () => {
-    const { id, letGo } = await begin({ ...everyMinute, overlap: 'queue', catchUp: 'skip' })
+    const { id, release } = await begin({ ...everyMinute, overlap: 'queue', catchUp: 'skip' })
     lab.clock.advance(MINUTE)
-    letGo()
+    release()
     await lab.idle()
     lab.clock.advance(HOUR)
     await lab.tick()
@@ -467,11 +467,11 @@ describe('a fire time during the previous run', () => {
   })
 
   it('of a continuous mission comes when the run has ended', async () => {
-    const { id, letGo } = await begin({ type: 'continuous', value: '30' })
+    const { id, release } = await begin({ type: 'continuous', value: '30' })
     expect((await lab.get(id)).schedule.nextRun).toBeNull()
     lab.clock.advance(HOUR)
     await lab.scheduler.tick()
-    letGo()
+    release()
     await lab.idle()
     expect(await lab.get(id)).toMatchObject({
       status: 'pending',
@@ -488,7 +488,7 @@ describe('a fire time during the previous run', () => {
 
   it('runs once if the mission was paused and resumed meanwhile', async () => {
     for (const overlap of ['skip', 'queue']) {
-      const { id, letGo } = await begin({ ...everyMinute, overlap })
+      const { id, release } = await begin({ ...everyMinute, overlap })
       expect((await lab.call('POST', `/missions/${id}/pause`)).body.mission).toMatchObject({
         status: 'paused',
         schedule: { nextRun: null },
@@ -500,7 +500,7 @@ describe('a fire time during the previous run', () => {
       lab.clock.advance(MINUTE)
       await lab.scheduler.tick()
       expect((await lab.get(id)).schedule.runCount).toBe(1)
-      letGo()
+      release()
       await lab.idle()
       await lab.tick()
       expect(await lab.get(id)).toMatchObject({
@@ -512,9 +512,9 @@ describe('a fire time during the previous run', () => {
   })
 
   it('waits for the next one if the mission was paused until its run had ended', async () => {
-    const { id, letGo } = await begin(everyMinute)
+    const { id, release } = await begin(everyMinute)
     await lab.call('POST', `/missions/${id}/pause`)
-    letGo()
+    release()
     await lab.idle()
     expect((await lab.get(id)).status).toBe('paused')
     lab.clock.advance(HOUR)

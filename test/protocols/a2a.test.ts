@@ -8,7 +8,7 @@ import {
 } from '@a2a-js/sdk/client'
 import { LegacyJsonRpcTransport } from '@a2a-js/sdk/compat/v0_3/client'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { createMcp } from '../engine/equipped.ts'
+import { createMcp } from '../engine/tool-lab.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { startReceiver } from '../support/receiver.ts'

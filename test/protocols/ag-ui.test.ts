@@ -3,14 +3,14 @@ import { EventSchema } from '@ag-ui/core/schemas'
 import { describe, expect, it } from 'vitest'
 import { createAgUiWriter } from '../../src/protocols/ag-ui/writer.ts'
 import { createPartReader, type Part } from '../../src/protocols/shared/run-parts.ts'
-import { call, startEquipped } from '../engine/equipped.ts'
+import { call, startToolLab } from '../engine/tool-lab.ts'
 import { use } from '../support/use.ts'
 
-const equipped = await use(startEquipped())
-const agent: string = (await equipped.agent()).id
+const toolLab = await use(startToolLab())
+const agent: string = (await toolLab.agent()).id
 
-const server = () => equipped.lab.server
-const model = () => equipped.lab.model
+const server = () => toolLab.lab.server
+const model = () => toolLab.lab.model
 
 const connect = (id = agent, token = server().token) =>
   new HttpAgent({
@@ -65,7 +65,7 @@ describe('a client of AG-UI', () => {
   it.each([true, false])(
     'is interrupted by an approval, and continues with the decision (approved: %s)',
     async (approved) => {
-      const client = connect((await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])).id)
+      const client = connect((await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])).id)
       model().script({ tokens: 'May I?', toolCalls: [call('echo', { text: 'x' })] }, { tokens: 'Done.' })
       const events = await run(client, 'Hello')
       const { outcome } = events.at(-1) as unknown as { outcome: { type: string; interrupts: { id: string }[] } }

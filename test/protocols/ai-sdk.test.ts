@@ -13,15 +13,15 @@ import { describe, expect, it } from 'vitest'
 import { createChunkWriter } from '../../src/protocols/ai-sdk/writer.ts'
 import { createPartReader } from '../../src/protocols/shared/run-parts.ts'
 import type { MessageData } from '../../src/wire.ts'
-import { call, startEquipped } from '../engine/equipped.ts'
+import { call, startToolLab } from '../engine/tool-lab.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
 
-const equipped = await use(startEquipped())
-const agent: string = (await equipped.agent()).id
+const toolLab = await use(startToolLab())
+const agent: string = (await toolLab.agent()).id
 
-const server = () => equipped.lab.server
-const model = () => equipped.lab.model
+const server = () => toolLab.lab.server
+const model = () => toolLab.lab.model
 
 const transportTo = (id = agent, body: object = {}, token = server().token) =>
   new DefaultChatTransport({
@@ -145,7 +145,7 @@ describe('a chat of the AI SDK', () => {
     [true, 'output-available', 'Done.'],
     [false, 'output-denied', 'Without.'],
   ])('waits for an approval and continues with the decision (approved: %s)', async (approved, state, end) => {
-    const asking = (await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])).id
+    const asking = (await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])).id
     const sendAutomaticallyWhen = lastAssistantMessageIsCompleteWithApprovalResponses
     const id = crypto.randomUUID()
     const chat = startChat(id, { sendAutomaticallyWhen }, asking)

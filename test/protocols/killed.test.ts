@@ -68,8 +68,8 @@ test('kill -9 loses no event of a background response, and no push notification 
 })
 
 test("an answer of the AI SDK's chat is the same after kill -9 in its middle", async () => {
-  const goOn = Promise.withResolvers<void>()
-  subject.model.script(STEP, many('hang'), { tokens: ['A', goOn.promise, 'new', '.'] })
+  const resume = Promise.withResolvers<void>()
+  subject.model.script(STEP, many('hang'), { tokens: ['A', resume.promise, 'new', '.'] })
   const api = () => `${subject.url}/api/v1/agents/${subject.agentId}/chat`
   const connect = () => new DefaultChatTransport({ api: api(), headers: { authorization: `Bearer ${subject.token}` } })
   const messages: UIMessage[] = [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'Hello' }] }]
@@ -82,7 +82,7 @@ test("an answer of the AI SDK's chat is the same after kill -9 in its middle", a
   await reader.cancel().catch(() => {})
   await subject.start()
   const replay = await connect().reconnectToStream({ chatId: 'chat' })
-  goOn.resolve()
+  resume.resolve()
   const seen = replay ? (await Array.fromAsync(readUIMessageStream({ stream: replay }))).at(-1) : null
   expect(seen?.parts.flatMap((part) => (part.type === 'text' ? part.text : []))).toEqual(['Wait. ', 'Anew.'])
 })

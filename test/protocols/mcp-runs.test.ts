@@ -1,6 +1,6 @@
 import { Client, type ClientOptions, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { createMcp } from '../engine/equipped.ts'
+import { createMcp } from '../engine/tool-lab.ts'
 import { createAgent } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { startModelServer } from '../support/model-server.ts'

@@ -2,18 +2,18 @@ import { createOpenResponses } from '@ai-sdk/open-responses'
 import { generateText, streamText } from 'ai'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
-import { call, startEquipped } from '../engine/equipped.ts'
+import { call, startToolLab } from '../engine/tool-lab.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
 import { use } from '../support/use.ts'
 import { misfit, misfits } from './open-responses.ts'
 
-const equipped = await use(startEquipped())
-const agent: string = (await equipped.agent()).id
+const toolLab = await use(startToolLab())
+const agent: string = (await toolLab.agent()).id
 
-const server = () => equipped.lab.server
+const server = () => toolLab.lab.server
 const eve: Member = await server().member({ organization: 'Other' })
-const model = () => equipped.lab.model
+const model = () => toolLab.lab.model
 
 const clientOf = (token = server().token) =>
   new OpenAI({ baseURL: `${server().url}/openai/v1`, apiKey: token, maxRetries: 0 })

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { removeMember } from '../../src/organizations/service.ts'
-import { createMcp } from '../engine/equipped.ts'
 import { violations } from '../engine/invariants.ts'
+import { createMcp } from '../engine/tool-lab.ts'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { createClient } from '../../src/sdk/index.ts'
-import { createMcp } from '../engine/equipped.ts'
+import { createMcp } from '../engine/tool-lab.ts'
 import { subscribe } from '../graphql/support.ts'
 import { expectError } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
@@ -102,7 +102,7 @@ describe('GET /tasks/events', () => {
   it.skipIf(onPostgres)('finds changes and deletions without notices, and sends nothing twice', async () => {
     using events = await follow('/tasks/events', ann)
     const { db, bus } = server.service.deps
-    const tellAll = () => (bus as unknown as { tellAll(): void }).tellAll()
+    const notifyAll = () => (bus as unknown as { notifyAll(): void }).notifyAll()
     const [kept, gone] = [
       await call('POST', '/tasks', ann, { title: '1' }),
       await call('POST', '/tasks', ann, { title: '2' }),
@@ -114,13 +114,13 @@ describe('GET /tasks/events', () => {
     await db.task.deleteMany({ where: { id: gone.id } })
     const row = { id: 'a', organizationId, actor: userId, action: 'task.delete', target: gone.id, at }
     await db.auditEvent.createMany({ data: row })
-    tellAll()
+    notifyAll()
     const seen: Event[] = []
     while (seen.at(-1)?.data.id !== gone.id) seen.push((await events.next())!)
     expect(seen.filter(({ data }) => data.task?.id === kept.id).map(({ data }) => data.task.title)).toEqual([
       'Elsewhere',
     ])
-    tellAll()
+    notifyAll()
     const { id } = await call('POST', '/tasks', ann, { title: 'Last' })
     expect((await events.next())?.data.task.id).toBe(id)
   })

@@ -50,7 +50,7 @@ async function working(agentId: string, fields: Fields = {}) {
   const status = async () => (await done('executions.get', { id: run.executionId })).execution.status
   return {
     ...run,
-    letGo: gate.resolve,
+    release: gate.resolve,
     async end() {
       gate.resolve()
       await expect.poll(status).toBe('completed')
@@ -223,7 +223,7 @@ describe('the status of a chat', () => {
     const run = await working(agentId, { chatId: id })
     await done('executions.cancel', { id: run.executionId })
     expect((await get(id)).status).toBe('standby')
-    run.letGo()
+    run.release()
   })
 
   it('stays working until the last session has ended, and then shows that end', async () => {
@@ -334,7 +334,7 @@ describe('GET /chats/{id}/messages', () => {
       { role: 'user', content: 'Hi', interrupted: false },
       { role: 'assistant', content: 'Half ', interrupted: true },
     ])
-    run.letGo()
+    run.release()
   })
 })
 

@@ -202,10 +202,10 @@ describe('a body', () => {
     ['/api/v1/agents', 8 * 1024 * 1024, false],
     ['/trpc/agents.create', 1, true],
     ['/trpc/agents.create', 1, false],
-  ])('at %s with %i bytes more than 1 MiB, its length given: %s, gives a 413', async (path, more, toldLength) => {
+  ])('at %s with %i bytes more than 1 MiB, its length given: %s, gives a 413', async (path, more, hasLength) => {
     const body = Buffer.alloc(1024 * 1024 + more, ' ')
     body.write(JSON.stringify(valid))
-    const headers = toldLength ? { 'Content-Length': String(body.length) } : {}
+    const headers = hasLength ? { 'Content-Length': String(body.length) } : {}
     const half = body.length / 2
     const answer = await send('POST', path, [body.subarray(0, half), body.subarray(half)], headers)
     const data = answer.body.error?.data ?? answer.body

@@ -47,7 +47,7 @@ describe('a run that fails', () => {
   })
   afterAll(() => server[Symbol.asyncDispose]())
 
-  type Case = [what: string, reply: Reply, error: string | RegExp, said?: string]
+  type Case = [what: string, reply: Reply, error: string | RegExp, detail?: string]
   const causes: Case[] = [
     ['an error', { error: { status: 500, message: 'The model is on fire' } }, 'HTTP 500: The model is on fire'],
     ['a refusal', { error: { status: 429, message: 'Slow down' } }, 'HTTP 429: Slow down'],

@@ -393,7 +393,7 @@ describe('PATCH /missions/{id}', () => {
 
     it.runIf(onPostgres)('and the end of its run makes it wait for the new time', async () => {
       clock.set(START)
-      const letGo = hold()
+      const release = hold()
       const { id } = await create({ schedule: { type: 'continuous' } })
       await scheduler.tick()
       await expect.poll(async () => (await get(id)).status).toBe('running')
@@ -407,7 +407,7 @@ describe('PATCH /missions/{id}', () => {
         SELECT 1 FROM pg_stat_activity WHERE "wait_event_type" = 'Lock' AND "datname" = current_database()`
       await db.$transaction(async (tx) => {
         await tx.mission.update({ where: { id }, data: news })
-        letGo()
+        release()
         await expect.poll(waiting, { interval: 5 }).toHaveLength(1)
       })
       await idle()
@@ -448,7 +448,7 @@ describe('PATCH /missions/{id}', () => {
 
   it('with a status runs, pauses and resumes it, and the present status changes nothing', async () => {
     const { id } = await create()
-    const letGo = hold()
+    const release = hold()
     expect(await patched(id, { title: 'Go', status: 'running' })).toMatchObject({
       title: 'Go',
       status: 'running',
@@ -461,7 +461,7 @@ describe('PATCH /missions/{id}', () => {
     expect((await patched(id, { status: 'paused' })).status).toBe('paused')
     expect((await patched(id, { status: 'paused', icon: 'x' })).icon).toBe('x')
     expect((await patched(id, { status: 'pending' })).status).toBe('running')
-    letGo()
+    release()
     await idle()
     expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 1 } })
     expect((await patched(id, { status: 'completed', icon: 'y' })).icon).toBe('y')
@@ -489,14 +489,14 @@ describe('PATCH /missions/{id}', () => {
     const { id } = await create()
     const changes = { title: 'New', goal: 'Look closer', agentId: await createAgent(), spaceId: await createSpace() }
     const schedule = { type: 'cron', value: '0 9 * * *' }
-    const letGo = hold()
+    const release = hold()
     const mission = await patched(id, { ...changes, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
     expect(mission).toMatchObject({ ...changes, maxTurns: 3, visibility: 'private', schedule, status: 'running' })
     const { goal: message, agentId, spaceId } = changes
     const [run] = (await runsOf(id)).runs
     expect(run).toMatchObject({ message, agentId, spaceId })
     expect((await ok(call('GET', `/chats/${run.chatId}`))).chat).toMatchObject({ title: 'New', missionTitle: 'New' })
-    letGo()
+    release()
     await idle()
     expect(await get(id)).toMatchObject({ ...changes, status: 'pending', schedule: { ...schedule, runCount: 1 } })
   })
@@ -586,7 +586,7 @@ describe('PATCH /missions/{id}', () => {
 describe('POST /missions/{id}/run', () => {
   it('runs it now, in its own titled chat, and completes it then', async () => {
     const mission = await create({ title: 'Rounds', goal: 'Do your rounds' })
-    const letGo = hold()
+    const release = hold()
     const answer = await run(mission.id)
     expect(answer).toEqual({
       success: true,
@@ -601,7 +601,7 @@ describe('POST /missions/{id}/run', () => {
         schedule: { ...mission.schedule, runCount: 1, lastRun: clock.now().toISOString() },
       },
     })
-    letGo()
+    release()
     await idle()
     expect((await get(mission.id)).status).toBe('completed')
     const { execution } = await ok(call('GET', `/executions/${answer.executionId}`))
@@ -745,7 +745,7 @@ describe('POST /missions/{id}/run', () => {
 
   it('succeeds for one of ten concurrent requests', async () => {
     const { id } = await create()
-    const letGo = hold()
+    const release = hold()
     const answers = await together(
       server,
       'Mission',
@@ -755,19 +755,19 @@ describe('POST /missions/{id}/run', () => {
     expect(tally).toEqual([200, ...Array(9).fill(409)])
     for (const answer of answers) if (answer.status === 409) expectError(answer, 409, 'Mission is already running')
     expectError(await act(id, 'run'), 409, 'Mission is already running')
-    letGo()
+    release()
     await idle()
     expect((await runsOf(id)).runs).toHaveLength(1)
   })
 
   it('runs once per Idempotency-Key, and repeats the answer afterwards', async () => {
     const { id } = await create()
-    const letGo = hold()
+    const release = hold()
     const calls = Array.from({ length: 5 }, () => () => act(id, 'run', { key: `run-${id}` }))
     const answers = await together(server, 'Mission', calls)
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200])
     expect(answers.filter(({ headers }) => headers.get('idempotent-replayed')).length).toBe(4)
-    letGo()
+    release()
     await idle()
     const late = await act(id, 'run', { key: `run-${id}` })
     for (const { body } of [...answers, late]) expect(body).toEqual(answers[0]?.body)
@@ -826,10 +826,10 @@ describe('POST /missions/{id}/pause and resume', () => {
 
   it('lets an active run continue', async () => {
     const { id } = await create()
-    const letGo = hold()
+    const release = hold()
     const { executionId } = await run(id)
     await ok(act(id, 'pause'))
-    letGo()
+    release()
     await idle()
     expect((await ok(call('GET', `/executions/${executionId}`))).execution.status).toBe('completed')
     expect((await get(id)).status).toBe('paused')

@@ -170,8 +170,8 @@ describe('a provider of an organization', () => {
   it.each(['replaced', 'deleted'])('that is %s lets its active runs end', async (change) => {
     const before = { apiKey: 'own-key-3', baseUrl: `${model.baseUrl}/before` }
     await call(owner, 'PUT', path('compatible:moving'), before)
-    const goOn = Promise.withResolvers<void>()
-    model.script({ tokens: ['One ', goOn.promise, 'whole answer'] })
+    const resume = Promise.withResolvers<void>()
+    model.script({ tokens: ['One ', resume.promise, 'whole answer'] })
     const count = model.requests.length
     const running = run(owner, 'moving/m')
     await model.request(count)
@@ -180,7 +180,7 @@ describe('a provider of an organization', () => {
         ? await call(owner, 'DELETE', path('compatible:moving'))
         : await call(owner, 'PUT', path('compatible:moving'), { apiKey: 'new-key', baseUrl: `${model.baseUrl}/after` })
     expect(changed.status).toBe(200)
-    goOn.resolve()
+    resume.resolve()
     const { answer } = await running
     expect([answer.status, answer.body.result]).toEqual([200, 'One whole answer'])
     const next = await run(owner, 'moving/m')

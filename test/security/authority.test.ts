@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
-import { call, results, startEquipped } from '../engine/equipped.ts'
 import { ended, followed } from '../engine/lab.ts'
+import { call, results, startToolLab } from '../engine/tool-lab.ts'
 import { type Api, apis, onEachApi } from '../support/api.ts'
 import { callRoot, rootsOf } from '../support/graphql-api.ts'
 import { reply, startHostileMcp, tool } from '../support/hostile-mcp.ts'
@@ -10,8 +10,8 @@ import type { Member } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
 /** Authority within runs (contract-2.md sections 1.13 and 8.2 to 8.4): permissions that end while a run is active. */
-const equipped = await use(startEquipped())
-const lab = equipped.lab
+const toolLab = await use(startToolLab())
+const lab = toolLab.lab
 const starter = await lab.server.member({})
 const admin = await lab.server.member({ role: 'admin' })
 
@@ -20,7 +20,7 @@ const does = async (method: string, path: string, body?: object, token?: string)
   return answer
 }
 const made = (text: string) =>
-  equipped.mcp.calls.filter(({ input }) => (input as { text?: string }).text === text).length
+  toolLab.mcp.calls.filter(({ input }) => (input as { text?: string }).text === text).length
 const waiting = (id: string) =>
   expect.poll(() => lab.row(id)).toMatchObject({ status: 'pending', waitingFor: 'approval' })
 const approvalsOf = async ({ id }: Pick<ExecutionRow, 'id'>) =>
@@ -28,7 +28,7 @@ const approvalsOf = async ({ id }: Pick<ExecutionRow, 'id'>) =>
 
 describe('a tool call does not happen once', () => {
   type Place = { agentId: string; mcpId: string }
-  const FLIPS: [what: string, flip: (place: Place) => Promise<unknown>, told: RegExp][] = [
+  const FLIPS: [what: string, flip: (place: Place) => Promise<unknown>, message: RegExp][] = [
     [
       'the tool is denied',
       ({ mcpId }) => does('PATCH', `/mcps/${mcpId}`, { permissions: [{ tool: 'echo', mode: 'deny' }] }),
@@ -38,7 +38,7 @@ describe('a tool call does not happen once', () => {
     ['the server is deleted', ({ mcpId }) => does('DELETE', `/mcps/${mcpId}`), /gone by now/],
     [
       'the server has another address',
-      ({ mcpId }) => does('PATCH', `/mcps/${mcpId}`, { url: equipped.mcp.sseUrl }),
+      ({ mcpId }) => does('PATCH', `/mcps/${mcpId}`, { url: toolLab.mcp.sseUrl }),
       /gone by now/,
     ],
     [
@@ -48,19 +48,19 @@ describe('a tool call does not happen once', () => {
     ],
   ]
   test.each(FLIPS)('%s while the run is active', async (what, flip, reason) => {
-    const agent = await equipped.agent()
+    const agent = await toolLab.agent()
     const place = { agentId: agent.id, mcpId: (agent.mcpInstanceIds as string[])[0]! }
     lab.model.script(() => ({ tokens: [flip(place).then(() => '')], toolCalls: [call('echo', { text: what })] }), {
       tokens: 'I see.',
     })
-    const { events } = await equipped.run(agent)
+    const { events } = await toolLab.run(agent)
     expect(results(events)).toMatchObject([{ isError: true, content: expect.stringMatching(reason) }])
     expect(made(what)).toBe(0)
   })
 
   test('the space is closed to the user of the run', async () => {
     const { id: spaceId } = (await does('POST', '/spaces', { name: 'Open' })).body
-    const agent = await equipped.agent({ allowedTools: ['echo', 'list_files'] })
+    const agent = await toolLab.agent({ allowedTools: ['echo', 'list_files'] })
     lab.model.script(
       () => ({
         tokens: [does('PATCH', `/spaces/${spaceId}`, { visibility: 'private' }).then(() => '')],
@@ -78,7 +78,7 @@ describe('a tool call does not happen once', () => {
 
 test('a run whose user lost the membership makes no further call', async () => {
   const gone = await lab.server.member({})
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const { organizationId, userId } = gone
   const leave = () => lab.db.membership.deleteMany({ where: { organizationId, userId } })
   lab.model.script(() => ({ tokens: [leave().then(() => '')], toolCalls: [call('echo', { text: 'left' })] }), {
@@ -91,14 +91,14 @@ test('a run whose user lost the membership makes no further call', async () => {
 })
 
 test('a tool that is set to ask during the run asks', async () => {
-  const agent = await equipped.agent()
+  const agent = await toolLab.agent()
   const [mcpId] = agent.mcpInstanceIds as string[]
   const asking = () => does('PATCH', `/mcps/${mcpId}`, { permissions: [{ tool: 'echo', mode: 'ask' }] })
   lab.model.script(() => ({ tokens: [asking().then(() => '')], toolCalls: [call('echo', { text: 'asks' })] }))
   const row = await lab.run({ agent })
   await waiting(row.id)
   const [approval] = await approvalsOf(row)
-  const origin = new URL(equipped.mcp.url).origin
+  const origin = new URL(toolLab.mcp.url).origin
   const details = { agentName: 'Ada', mcpId, mcpName: 'Test', origin, description: 'The tool echo' }
   expect([approval, made('asks')]).toMatchObject([details, 0])
   lab.model.script({ tokens: 'Done.' })
@@ -108,7 +108,7 @@ test('a tool that is set to ask during the run asks', async () => {
 })
 
 test('an approved edited input is checked, goes to the tool, and is reported to the model', async () => {
-  const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
+  const agent = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
   lab.model.script({ toolCalls: [call('echo', { text: 'original' })] })
   const row = await lab.run({ agent })
   await waiting(row.id)
@@ -140,7 +140,7 @@ test.each([
   }
   const permissions = [{ tool: '*', mode: 'ask' }]
   const { id: mcpId } = (await does('POST', '/mcps', { name: 'Mail', url: hostile.url, permissions })).body
-  const agent = await equipped.agent({ mcpInstanceIds: [mcpId] })
+  const agent = await toolLab.agent({ mcpInstanceIds: [mcpId] })
   lab.model.script({ toolCalls: [call('act', { text: 'changed' })] })
   const row = await lab.run({ agent })
   await waiting(row.id)
@@ -160,7 +160,7 @@ test.each([
 describe('once the agent of a run is private', () => {
   /** A run that waits for an approval, whose agent became private to the lab's owner. */
   async function closed() {
-    const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    const agent = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
     lab.model.script({ tokens: 'canary', toolCalls: [call('echo', { text: 'private' })] })
     const body = { message: 'canary', background: true }
     const { executionId } = (await does('POST', `/agents/${agent.id}/execute`, body, starter.token)).body
@@ -208,7 +208,7 @@ describe('once the agent of a run is private', () => {
 describe.each([['mission'], ['space']] as const)('once the %s of a run is private', (what) => {
   /** A run that waits for an approval, started by an admin who can no longer see its mission or space. */
   async function closed() {
-    const agent = await equipped.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    const agent = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
     const who = what === 'mission' ? admin : starter
     const { id: spaceId } = (await does('POST', '/spaces', { name: 'Open' })).body
     const mission = { title: 'Watch', goal: 'canary', agentId: agent.id, spaceId }

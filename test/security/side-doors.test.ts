@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Scope } from '../../src/auth/scopes.ts'
-import { call } from '../engine/equipped.ts'
 import { startLab } from '../engine/lab.ts'
+import { call } from '../engine/tool-lab.ts'
 import { APIS, apis } from '../support/api.ts'
 import type { Input } from '../support/inputs.ts'
 import { request } from '../support/rest.ts'

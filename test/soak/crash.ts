@@ -85,8 +85,8 @@ async function check(subject: Subject, { executionId, seen, error }: Client): Pr
   assert.equal(ends[0]!.data.status, row.status)
   for (const [index, { id }] of whole.entries())
     assert(index === 0 || id > whole[index - 1]!.id, `${executionId}: ${id}`)
-  const shownBefore = seen.some(({ event }) => event === 'message') && !seen.includes(ends[0]!)
-  if (shownBefore && row.attempt > 1) assert.notEqual(row.status, 'completed', `${executionId} was shown twice`)
+  const seenBefore = seen.some(({ event }) => event === 'message') && !seen.includes(ends[0]!)
+  if (seenBefore && row.attempt > 1) assert.notEqual(row.status, 'completed', `${executionId} was shown twice`)
 
   const replayed = await openStream(subject, `/api/v1/executions/${executionId}/events`)
   const stored = new Map((await replayed.rest()).map((event) => [event.id, event.text]))

@@ -39,8 +39,8 @@ export async function fullDisk(runs: number): Promise<{ stored: number; refused:
     return request(at, 'POST', '/api/v1/tasks', { body: { title, description } })
   }
   const readiness = async () => (await request(at, 'GET', '/readyz')).body
-  const goOn = Promise.withResolvers<void>()
-  model.fallback = () => ({ tokens: ['one ', goOn.promise, randomBytes(100_000).toString('base64')] })
+  const resume = Promise.withResolvers<void>()
+  model.fallback = () => ({ tokens: ['one ', resume.promise, randomBytes(100_000).toString('base64')] })
 
   const answers: Answer[] = []
   for (let count = 0; count < runs; count++) answers.push(await execute(`before ${count}`))
@@ -55,7 +55,7 @@ export async function fullDisk(runs: number): Promise<{ stored: number; refused:
   assert.equal(refused.status, 503)
   assert.match(refused.body.detail, /disk of the database is full/)
   assert.equal((await readiness()).writes, 'disk_full')
-  goOn.resolve()
+  resume.resolve()
   for (let count = 0; count < runs; count++) answers.push(await execute(`during ${count}`))
   assert.equal((await request(at, 'GET', '/api/v1/tasks?limit=1')).status, 200)
 

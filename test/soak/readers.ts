@@ -69,11 +69,11 @@ export async function readers(count: number, each: number, untilDropped: boolean
   await using subject = await createSubject({ NODE_OPTIONS: `--expose-gc --import ${PROBE}` })
   const { db, model } = subject
   const tokens = Math.ceil((each * MIB) / TOKEN.length)
-  let goOn = Promise.withResolvers<void>()
+  let resume = Promise.withResolvers<void>()
   model.fallback = ({ body }) =>
     body.messages.at(-1)?.content === LITTLE
       ? { tokens: Array.from({ length: 100 }, (_, index) => `t${index} `), delay: 10 }
-      : { tokens: [...Array.from({ length: tokens }, () => TOKEN), goOn.promise, 'Done.'] }
+      : { tokens: [...Array.from({ length: tokens }, () => TOKEN), resume.promise, 'Done.'] }
 
   /** Waits until all but the last token of every run is stored. Returns the memory of the server. */
   async function heldByRuns(): Promise<number> {
@@ -93,9 +93,9 @@ export async function readers(count: number, each: number, untilDropped: boolean
   }
 
   async function finish(): Promise<void> {
-    goOn.resolve()
+    resume.resolve()
     await settled(db, 300_000)
-    goOn = Promise.withResolvers()
+    resume = Promise.withResolvers()
   }
 
   const inBackground = () =>

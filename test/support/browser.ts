@@ -102,7 +102,7 @@ export async function leave(page: Page): Promise<void> {
 export const composer = (page: Page) => page.locator('[data-composer]')
 
 /** Types and sends a message, as a person does. */
-export async function say(page: Page, text: string): Promise<void> {
+export async function sendMessage(page: Page, text: string): Promise<void> {
   await composer(page).fill(text)
   await page.keyboard.press('Enter')
 }

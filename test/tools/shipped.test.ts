@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
-import { call, offered } from '../engine/equipped.ts'
+import { call, offered } from '../engine/tool-lab.ts'
 import { ok } from '../support/api.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { type ModelRequest, startModelServer } from '../support/model-server.ts'

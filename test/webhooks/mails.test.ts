@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { createMcp } from '../engine/equipped.ts'
+import { createMcp } from '../engine/tool-lab.ts'
 import { startMailServer } from '../support/mail-server.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { startModelServer } from '../support/model-server.ts'

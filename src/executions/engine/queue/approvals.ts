@@ -33,7 +33,7 @@ export function withMessages(partial: PartialState, messages: readonly MessageDa
  * Releases the lease of a run, fenced by the attempt. Returns false if another process took the run over or it is
  * marked for cancellation.
  */
-export async function letGo(
+export async function releaseRun(
   tx: Tx,
   row: ExecutionRow,
   waitingFor: ExecutionRow['waitingFor'],
@@ -75,7 +75,7 @@ export async function suspend(
   )
   const partial = withMessages(final, messages, now)
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, 'approval', partial, now))) return false
+    if (!(await releaseRun(tx, row, 'approval', partial, now))) return false
     const expiresAt = new Date(now.getTime() + deps.approvalTimeout)
     const before = await tx.approval.findMany({ where: { executionId }, select: { step: true, position: true } })
     await tx.approval.createMany({
@@ -123,7 +123,7 @@ export async function waitForCapacity(
   }
   const partial = withMessages(begun, opening, now)
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, null, partial, now))) return false
+    if (!(await releaseRun(tx, row, null, partial, now))) return false
     await giveSlotBack(tx, deps, row.organizationId)
     return true
   })

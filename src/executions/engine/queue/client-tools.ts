@@ -5,7 +5,7 @@ import type { ExecutionRow } from '../events/events.ts'
 import type { Call } from '../run/steps.ts'
 import type { Tool, ToolResult } from '../run/tools.ts'
 import type { ClientTool } from './accept.ts'
-import { letGo, type PartialState, withMessages } from './approvals.ts'
+import { type PartialState, releaseRun, withMessages } from './approvals.ts'
 import type { ClaimDeps } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
 
@@ -51,7 +51,7 @@ export async function waitForClient(
     now,
   )
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, 'client_tool', partial, now))) return false
+    if (!(await releaseRun(tx, row, 'client_tool', partial, now))) return false
     await giveSlotBack(tx, deps, row.organizationId)
     return true
   })

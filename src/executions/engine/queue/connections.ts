@@ -1,7 +1,7 @@
 import type { Tx } from '../../../db/client.ts'
 import type { ExecutionRow, MessageData } from '../events/events.ts'
 import type { SignIn } from '../run/run.ts'
-import { letGo, type PartialState, withMessages } from './approvals.ts'
+import { type PartialState, releaseRun, withMessages } from './approvals.ts'
 import { chatStatus } from './chat-status.ts'
 import type { ClaimDeps } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
@@ -30,7 +30,7 @@ export async function waitForConnection(
   const partial = withMessages(final, messages, now)
   const { id: executionId, organizationId, chatId } = row
   return deps.db.$transaction(async (tx) => {
-    if (!(await letGo(tx, row, 'authorization', partial, now))) return false
+    if (!(await releaseRun(tx, row, 'authorization', partial, now))) return false
     for (const { call, server } of needed) {
       const where = { executionId, step, position: call.position }
       await tx.toolCall.updateMany({ where, data: { waitsForMcpId: server.id } })

@@ -71,8 +71,8 @@ export async function prepareRun(
   const output = (row.overrides as Overrides).output ?? outputOf(agent.output)
   const asking = await choose(deps, attempt, answered, output)
   const space = (await attempt.space) ?? (await readSpace(db, row.spaceId))
-  const isEquipped = hasTools(agent) || space.isEquipped
-  const toolbox = isEquipped ? await open(deps, attempt) : NOTHING
+  const needsTools = hasTools(agent) || space.hasTools
+  const toolbox = needsTools ? await open(deps, attempt) : NOTHING
   const { clientTools = [] } = row.overrides as Overrides
   const opened = clientTools.length ? [...toolbox.tools, ...clientTools.map(toClientTool)] : toolbox.tools
   const tools = offerable(opened, agent.allowedTools as string[], warn)
@@ -153,12 +153,12 @@ function choose(
 
 /** Reads the instructions of a space and whether it has skills or MCP servers. */
 export async function readSpace(db: Db, id: string) {
-  const [space] = await db.$queryRaw<{ instructions: string | null; isEquipped: boolean | bigint }[]>(Prisma.sql`
+  const [space] = await db.$queryRaw<{ instructions: string | null; hasTools: boolean | bigint }[]>(Prisma.sql`
     SELECT s."instructions", (
       EXISTS (SELECT 1 FROM "SpaceSkill" k WHERE k."spaceId" = s."id") OR
-      EXISTS (SELECT 1 FROM "SpaceMcp" m WHERE m."spaceId" = s."id")) AS "isEquipped"
+      EXISTS (SELECT 1 FROM "SpaceMcp" m WHERE m."spaceId" = s."id")) AS "hasTools"
     FROM "Space" s WHERE s."id" = ${id}`)
-  return { instructions: space?.instructions, isEquipped: Boolean(space?.isEquipped) }
+  return { instructions: space?.instructions, hasTools: Boolean(space?.hasTools) }
 }
 
 /** Most agents have no tools, so their runs skip the query. */

@@ -7,7 +7,7 @@ import type { TestServer } from '../support/server.ts'
 import { followed, type Lab, startLab } from './lab.ts'
 
 /** A lab with a real MCP server, and agents that may call its tools. */
-export type Equipped = AsyncDisposable & {
+export type ToolLab = AsyncDisposable & {
   lab: Lab
   mcp: McpTestServer
   /** Creates an agent with that server. Returns its row. */
@@ -18,7 +18,7 @@ export type Equipped = AsyncDisposable & {
 
 const agentRow = ({ db }: Lab, id: string) => db.agent.findUniqueOrThrow({ where: { id } })
 
-export async function startEquipped(env: Record<string, string> = {}): Promise<Equipped> {
+export async function startToolLab(env: Record<string, string> = {}): Promise<ToolLab> {
   const mcp = await startMcpServer()
   const lab = await startLab({ ALLOW_PRIVATE_NETWORK: 'true', ...env })
   return {
