@@ -18,9 +18,9 @@ import {
   watchWords,
 } from '../support/browser.ts'
 import { startForwarder } from '../support/forwarder.ts'
+import { freePort } from '../support/free-port.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
-import { freePort } from '../support/postgres.ts'
 import { spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -127,6 +127,8 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
         async () => (await request(server, 'GET', `/api/v1/executions?chatId=${chatId}`)).body.executions[0]?.mediaIds,
       )
       .toHaveLength(1)
+    // The run asks the model before the next test scripts its answers.
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     await leave(page)
   })
 

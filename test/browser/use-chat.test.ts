@@ -9,6 +9,7 @@ import { newToken } from '../../src/lib/token.ts'
 import { hasBrowser, launch, openContext } from '../support/browser.ts'
 import { createFolder } from '../support/folder.ts'
 import { startForwarder } from '../support/forwarder.ts'
+import { freePort } from '../support/free-port.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { spawnServer } from '../support/process.ts'
 import { request } from '../support/rest.ts'
@@ -40,15 +41,6 @@ async function servePage(): Promise<Server> {
 
 const addressOf = (server: Server) => `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 
-/** Returns a port that is free now. */
-async function freePort(): Promise<string> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  await new Promise((resolve) => server.close(resolve))
-  return String(port)
-}
-
 describe.skipIf(!hasBrowser)('a page with useChat', () => {
   let browser: Browser
   let model: ModelServer
@@ -70,7 +62,7 @@ describe.skipIf(!hasBrowser)('a page with useChat', () => {
     await using folder = await createFolder()
     const token = newToken('mst')
     const env = {
-      ...{ PORT: await freePort(), BOOTSTRAP_TOKEN: token, CORS_ORIGINS: addressOf(pages) },
+      ...{ PORT: String(await freePort()), BOOTSTRAP_TOKEN: token, CORS_ORIGINS: addressOf(pages) },
       ...model.env,
     }
     await using first = await spawnServer(folder.path, env)

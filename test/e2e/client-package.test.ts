@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { createSubject } from '../soak/service.ts'
 import { createFolder } from '../support/folder.ts'
+import { freePort } from '../support/free-port.ts'
 import { startServer } from '../support/server.ts'
 
 // The package as its users get it: built, packed, and installed into an empty folder.
@@ -118,7 +119,7 @@ describe('the package of the typed client', () => {
   })
 
   it('follows a run to its end, each event once, even if the server is killed meanwhile', async () => {
-    await using subject = await createSubject({ LEASE_DURATION: '1' })
+    await using subject = await createSubject({ LEASE_DURATION: '1', PORT: String(await freePort()) })
     subject.model.script({ tokens: ['One ', 'two '], end: 'hang' })
     await write('follow.js', FOLLOW)
     const child = spawn(process.execPath, ['follow.js', subject.url, subject.token, subject.agentId], { cwd: folder })
@@ -126,7 +127,7 @@ describe('the package of the typed client', () => {
     for await (const line of createInterface({ input: child.stdout })) {
       if (events.push(JSON.parse(line)) !== 3) continue
       await subject.kill()
-      await subject.start({ PORT: new URL(subject.url).port })
+      await subject.start()
     }
     expect(events.map(({ event }) => event)).toEqual(['meta', 'message', 'message', 'error'])
     const numbers = events.map(({ seq }) => seq)

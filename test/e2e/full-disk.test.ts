@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { newToken } from '../../src/lib/token.ts'
 import { createFolder } from '../support/folder.ts'
+import { freePort } from '../support/free-port.ts'
 import { upload } from '../support/multipart.ts'
-import { freePort } from '../support/postgres.ts'
 import { request } from '../support/rest.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { freePort } from '../support/free-port.ts'
 import { startOidc } from '../support/oidc.ts'
-import { freePort } from '../support/postgres.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'

@@ -116,7 +116,7 @@ async function under(
     ends = await violence(() => !over)
     over = true
     const calm = Date.now()
-    await settled(cluster.db, 35_000)
+    await settled(cluster.db)
     settledAfter = Date.now() - calm
   }
   // Stops everything before it returns, also after a failure.

@@ -89,7 +89,7 @@ export async function killedWebhooks(rounds: number, databaseUrl: string | null)
   }
   const delivered = () => new Set(receiver.received.map(({ body }) => body.data.id as string))
   // A delivery whose server was killed during the attempt follows after the claim has lapsed.
-  const deadline = Date.now() + 90_000
+  const deadline = Date.now() + 120_000
   while (committed.difference(delivered()).size && Date.now() < deadline) await sleep(100)
   return {
     committed: committed.size,
@@ -112,7 +112,7 @@ export async function sharedWebhooks(count: number, databaseUrl: string): Promis
     }),
   )
   const times = () => ids.map((id) => receiver.received.filter(({ body }) => body.data.id === id).length)
-  const deadline = Date.now() + 60_000
+  const deadline = Date.now() + 120_000
   while (times().includes(0) && Date.now() < deadline) await sleep(50)
   return times()
 }

@@ -16,6 +16,7 @@ if (!hasBrowser)
 export const launch = (): Promise<Browser> =>
   chromium.launch({
     executablePath: CHROMIUM_PATH,
+    timeout: 180_000,
     args: [
       ...['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run'],
       ...['--disable-background-networking', '--disable-component-update', '--disable-sync'],
@@ -25,7 +26,7 @@ export const launch = (): Promise<Browser> =>
 /** Opens a context with generous time limits, because a page beside busy tests is slow. */
 export async function openContext(browser: Browser, options?: BrowserContextOptions): Promise<BrowserContext> {
   const context = await browser.newContext(options)
-  context.setDefaultTimeout(90_000)
+  context.setDefaultTimeout(180_000)
   return context
 }
 

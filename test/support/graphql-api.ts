@@ -22,6 +22,7 @@ import { graphql, post } from '../graphql/support.ts'
 import { procedures } from './api.ts'
 import type { Input } from './inputs.ts'
 import type { TestServer } from './server.ts'
+import { onSilence } from './silence.ts'
 
 /** GraphQL by its schema: the root field of each procedure, and documents that call it. */
 
@@ -162,27 +163,28 @@ export async function callRoot(
     const { status, data, errors } = await graphql(server, text, variables, options)
     return { status, data, errors }
   }
-  return firstOf(server, { query: text, variables }, options)
+  const mayBeSilent = !BEGIN_AT_ONCE.has(root.field.name)
+  return firstOf(server, { query: text, variables }, options, mayBeSilent)
 }
 
-/** Silence after which a subscription counts as one without events (ms). */
-const SILENCE = 300
+/** Subscriptions that begin with an event. Changes may never come. */
+const BEGIN_AT_ONCE = new Set(['executionEvents', 'chatEvents'])
 
 async function firstOf(
   server: Pick<TestServer, 'url' | 'token'>,
   body: object,
   { headers, ...options }: CallOptions,
+  mayBeSilent: boolean,
 ): Promise<GraphQLApiAnswer> {
   const response = await post(server, body, { ...options, headers: { ...headers, Accept: 'text/event-stream' } })
   const isJson = response.headers.get('content-type')?.startsWith('application/json')
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
-  const timer = setTimeout(() => void reader.cancel(), SILENCE)
+  using _silence = mayBeSilent ? onSilence(() => void reader.cancel()) : null
   let text = ''
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     text += part.value
     if (!isJson && /^event: (next|complete)\n.*\n/m.test(text)) break
   }
-  clearTimeout(timer)
   await reader.cancel()
   const first = isJson ? text : /^event: next\ndata:(.*)$/m.exec(text)?.[1]
   const { data = null, errors } = JSON.parse(first ?? '{}')

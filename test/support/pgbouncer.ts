@@ -4,7 +4,8 @@ import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { createFolder } from './folder.ts'
-import { freePort, unprivilegedUser } from './postgres.ts'
+import { freePort } from './free-port.ts'
+import { unprivilegedUser } from './postgres.ts'
 
 /** Debian installs it where only administrators look. */
 const PATH = `${process.env.PATH}:/usr/sbin`

@@ -3,11 +3,11 @@ import { once } from 'node:events'
 import { rmSync } from 'node:fs'
 import { appendFile, chmod, chown, cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { createInterface } from 'node:readline'
 import { Client } from 'pg'
+import { freePort } from './free-port.ts'
 
 export type Postgres = AsyncDisposable & {
   /** Creates an empty database. Returns its URL. */
@@ -200,14 +200,4 @@ async function installProgram(folder: string): Promise<void> {
 async function chownAll(folder: string, { uid, gid }: { uid: number; gid: number }): Promise<void> {
   await chown(folder, uid, gid)
   for (const entry of await readdir(folder, { recursive: true })) await chown(join(folder, entry), uid, gid)
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  await once(server, 'close')
-  if (address === null || typeof address === 'string') throw new Error('No free port')
-  return address.port
 }

@@ -2,6 +2,7 @@ import type { Credentials } from '../../src/auth/actors.ts'
 import { expectDocumented } from './openapi.ts'
 import { type Received, type Sent, send } from './send.ts'
 import type { TestServer } from './server.ts'
+import { onSilence } from './silence.ts'
 
 export type Answer = { status: number; headers: Headers; body: any }
 
@@ -68,9 +69,6 @@ export function checkDocumented(
 const ENDLESS =
   /\/(chats\/[^/]+|tasks|approvals)\/events|\/events\/stream|\/trpc\/(chats\.events|events\.follow|\w+\.changes)/
 
-/** Silence after which an endless stream counts as one without events (ms). */
-const SILENCE = 300
-
 /** Reads the first event of a stream, with the greeting of tRPC before it, or the whole of any other answer. */
 async function beginningOf(url: string, sent: Sent): Promise<Received> {
   const response = await fetch(url, sent)
@@ -81,13 +79,12 @@ async function beginningOf(url: string, sent: Sent): Promise<Received> {
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
   // Chats start with their status. Changes may never come.
   const isChanges = !response.url.includes('chats')
-  const timer = isChanges ? setTimeout(() => void reader.cancel(), SILENCE) : undefined
+  using _silence = isChanges ? onSilence(() => void reader.cancel()) : null
   let text = ''
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     text += part.value
     if (text.split('\n\n').length > events) break
   }
-  clearTimeout(timer)
   await reader.cancel()
   return { status, headers, text }
 }

@@ -15,6 +15,7 @@ import { EventSource } from 'eventsource'
 import { describe, expect, it } from 'vitest'
 import type { AppRouter } from '../../src/router.ts'
 import { expectError } from '../support/api.ts'
+import { freePort } from '../support/free-port.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -259,8 +260,8 @@ describe('the subscription to an execution', () => {
     const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
     try {
       const seen: Seen[] = []
-      const first = await startServer({ ...model.env, DRAIN_TIMEOUT: '0.1' }, { folder })
-      const { port } = new URL(first.url)
+      const env = { ...model.env, PORT: String(await freePort()) }
+      const first = await startServer({ ...env, DRAIN_TIMEOUT: '0.1' }, { folder })
       const client = connect(first, { seen })
       const { id } = await client.agents.create.mutate({ name: 'Ada', systemPrompt: 'x' })
       const never = gated(['One ', 'never'])
@@ -269,7 +270,7 @@ describe('the subscription to an execution', () => {
       never.open(0)
       await count(2)
       await first[Symbol.asyncDispose]()
-      await using _second = await startServer({ ...model.env, PORT: port }, { folder })
+      await using _second = await startServer(env, { folder })
       await ended
       expect(namesOf(events)).toEqual(['meta', 'message', 'error'])
       expect(events.at(-1)?.data.data).toMatchObject({ status: 'failed', executionId })
