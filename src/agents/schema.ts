@@ -20,7 +20,7 @@ export const History = z
 const agentId = z.string().describe('The agent')
 
 const BY_ANY_NAME =
-  'By any name: as its server names a tool, as models call it, or with the name of the server before it'
+  "A tool can have the name on its server, the name for models, or either with the server's name before it"
 
 const SLUG = "Name in addresses (a-z, 0-9 and -), unique among the organization's agents"
 const Slug = z
@@ -48,7 +48,7 @@ const optionalFields = {
   allowedTools: textList(500)
     .nullable()
     .optional()
-    .describe(`The only tools that it may call; all that are attached where it is empty. ${BY_ANY_NAME}`),
+    .describe(`The only tools that it may call; empty for all attached tools. ${BY_ANY_NAME}`),
   disallowedTools: textList(500).nullable().optional().describe(`The tools that it may not call. ${BY_ANY_NAME}`),
   slug: Slug.nullable().optional().describe(`${SLUG}. Default: made from the name`),
   advanced_tools: textList(500)
@@ -63,14 +63,14 @@ const optionalFields = {
   fallbackModels: fallbackModels
     .nullable()
     .optional()
-    .describe('Models to ask, in order, when the one before cannot answer'),
+    .describe('Models to ask, in order, if the one before cannot answer'),
   output: NewOutput.nullable()
     .optional()
     .describe('Form of the answers of its runs: JSON that fits a schema. null for plain text'),
   contextWindow: int(1_000, 100_000_000)
     .nullable()
     .optional()
-    .describe('Size of the context window of its model (tokens). Default: learned from what the provider refuses'),
+    .describe('Size of the context window of its model (tokens). Default: learned from refusals of the provider'),
   history: History.nullable()
     .optional()
     .describe(
@@ -80,23 +80,23 @@ const optionalFields = {
     .nullable()
     .optional()
     .describe(
-      'Default: false. true: a run fails if a tool or MCP server that it is to have is not there, instead of going on without',
+      'If true, a run fails if one of its tools or MCP servers is missing. Default: false, so that the run continues without it',
     ),
 }
 
 const name = requiredText(200)
 const systemPrompt = requiredText(100_000)
-const systemMessage = text(100_000).describe('Another name of systemPrompt, which wins')
-const characterDescription = text(2000).nullish().describe('Another name of description, which wins')
+const systemMessage = text(100_000).describe('Alias of `systemPrompt`, which takes precedence')
+const characterDescription = text(2000).nullish().describe('Alias of `description`, which takes precedence')
 
 /** POST /agents (service.md, "A. Agents"; contract.md section 3). */
 export const CreateAgent = z
   .object({
     name: name.describe('Name of the agent'),
-    systemPrompt: systemPrompt.nullish().describe('Required, unless basedOnAgentId or system_message says it'),
-    basedOnAgentId: z.string().nullish().describe('Copy this agent; the other fields win'),
+    systemPrompt: systemPrompt.nullish().describe('Required, unless basedOnAgentId or system_message replaces it'),
+    basedOnAgentId: z.string().nullish().describe('Agent to copy. The other fields take precedence'),
     ...optionalFields,
-    system_message: systemMessage.nullish().describe('Alias of `systemPrompt`, which wins'),
+    system_message: systemMessage.nullish().describe('Alias of `systemPrompt`, which takes precedence'),
     characterDescription,
   })
   .meta({ examples: [{ name: 'Ada', systemPrompt: 'You are a helpful assistant.' }] })
@@ -108,11 +108,9 @@ export const UpdateAgent = z
     name: name.optional().describe('Name of the agent'),
     systemPrompt: systemPrompt.optional().describe('Instructions that the model gets before the conversation'),
     archived: bool().optional().describe('true archives the agent, as DELETE does'),
-    version: int(1, 2_147_483_647)
-      .optional()
-      .describe('The version that you have seen: 412 if the agent has changed since'),
+    version: int(1, 2_147_483_647).optional().describe('The version that you read: 412 if the agent has changed since'),
     ...optionalFields,
-    system_message: systemMessage.optional().describe('Alias of `systemPrompt`, which wins'),
+    system_message: systemMessage.optional().describe('Alias of `systemPrompt`, which takes precedence'),
     characterDescription,
   })
   .meta({ examples: [{ description: 'Writes release notes.' }] })
@@ -183,17 +181,17 @@ export const Agent = z
     permissions: z.array(Permission).describe('Whether a call of a built-in tool needs a decision'),
     maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
     modelSettings: ModelSettings.describe('Settings of the model, such as its temperature'),
-    fallbackModels: z.array(z.string()).describe('Models to ask, in order, when the one before cannot answer'),
+    fallbackModels: z.array(z.string()).describe('Models to ask, in order, if the one before cannot answer'),
     output: Output.nullable().describe('Form of the answers of its runs; null for plain text'),
     contextWindow: z
       .int()
       .nullable()
-      .describe('Size of the context window of its model (tokens); null where the service learns it'),
+      .describe('Size of the context window of its model (tokens); null if the service learns it'),
     history: History.describe(
       'Earlier turns that do not fit the prompt: `cut` leaves them out, `summarize` has the model of the run summarize them',
     ),
     requireTools: z.boolean().describe('Whether a run fails if one of its tools or MCP servers is missing'),
-    version: z.int().describe('Version of the agent: 1 at creation, one more with each change'),
+    version: z.int().describe('Version of the agent: 1 at creation, plus one with each change'),
     archived: z.boolean().describe('Whether the agent was deleted'),
     createdAt: timestamp.describe('Time at which the agent was created'),
     updatedAt: timestamp.describe('Time of the last change to the agent'),
@@ -226,7 +224,7 @@ const Character = z
   })
   .meta({ id: 'Character', description: 'An agent, with names that earlier clients use' })
 
-const CHARACTER = 'The same for clients of old, where TOKEN_PREFIX is `td`'
+const CHARACTER = 'The same for earlier clients, if TOKEN_PREFIX is `td`'
 const character = Character.optional().describe(CHARACTER)
 
 export const AgentResponse = ok({ agent: Agent, character })
@@ -256,7 +254,7 @@ const AgentVersion = z
   })
   .meta({
     id: 'AgentVersion',
-    description: 'An agent at a version. Versions from the time in which it was private are visible to its owner only',
+    description: 'An agent at a version. Only its owner can see versions from a time when it was private',
   })
 
 export const AgentVersionsResponse = ok({

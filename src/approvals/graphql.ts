@@ -84,7 +84,7 @@ builder.queryField('approvals', (t) =>
 builder.subscriptionField('approvalChanges', (t) =>
   t.field({
     ...procedureExtensions(approvals.changes),
-    description: 'Approvals that runs ask for, and those that are decided or expire, each as it is then',
+    description: 'Approvals that runs ask for, and those that are decided or expire, each in its state at that time',
     type: Approval,
     nullable: true,
     args: argsFromZod(schema.FollowApprovals),

@@ -6,7 +6,7 @@ import { follow } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
-const DECIDED = { 409: 'It was decided already, or has expired' }
+const DECIDED = { 409: 'The approval was already decided, or has expired' }
 
 type Decision = z.output<typeof schema.Approve>
 
@@ -23,7 +23,7 @@ async function decide(ctx: Context & { actor: Actor }, input: Decision, status: 
 
 export const approvals = router({
   list: tokenProcedure('approvals:read')
-    .meta(restMeta('GET', '/api/v1/approvals', 'List the calls of tools that wait for approval, or did'))
+    .meta(restMeta('GET', '/api/v1/approvals', 'List tool calls that wait or have waited for approval'))
     .meta(mcpTool('list_approvals', 'status executionId limit cursor'))
     .input(schema.ListApprovals.prefault({}))
     .output(schema.ApprovalsResponse)
@@ -31,18 +31,18 @@ export const approvals = router({
 
   /** Follows approvals; it has no effect, and is repeated by clients that reconnect. */
   changes: tokenProcedure('approvals:read')
-    .meta({ errors: { 404: 'The run is none that you can see' } })
+    .meta({ errors: { 404: 'The run does not exist or is not accessible' } })
     .input(schema.FollowApprovals.prefault({}))
     .subscription(({ ctx, input }) => follow(ctx.actor, ctx.deps, input, ctx.streamTo)),
 
   approve: tokenProcedure('approvals:write')
-    .meta(restMeta('POST', '/api/v1/approvals/{id}/approve', 'Let a call be made', DECIDED))
+    .meta(restMeta('POST', '/api/v1/approvals/{id}/approve', 'Approve a tool call', DECIDED))
     .input(schema.Approve)
     .output(schema.ApprovalResponse)
     .mutation(({ ctx, input }) => decide(ctx, input, 'approved')),
 
   deny: tokenProcedure('approvals:write')
-    .meta(restMeta('POST', '/api/v1/approvals/{id}/deny', 'Refuse a call', DECIDED))
+    .meta(restMeta('POST', '/api/v1/approvals/{id}/deny', 'Deny a tool call', DECIDED))
     .input(schema.Deny)
     .output(schema.ApprovalResponse)
     .mutation(({ ctx, input }) => decide(ctx, input, 'denied')),

@@ -28,14 +28,14 @@ export const Approval = z
     description: z.string().optional().describe('Description of the tool. If it changes, the call asks again'),
     editedInput: z.unknown().optional().describe('The input that a person gave instead'),
     editedBy: z.string().optional().describe('The user who gave it'),
-    status: ApprovalStatus.describe('`expired` too when the run ended before anybody decided'),
+    status: ApprovalStatus.describe('State of the approval. `expired` also if the run ended before a decision'),
     reason: z.string().optional().describe('Reason that the decider gave'),
     createdAt: timestamp.describe('Time at which the run asked'),
     expiresAt: timestamp.describe('Time at which the approval expires; then the run continues without the call'),
     decidedBy: z.string().optional().describe('The user who decided'),
     decidedAt: timestamp.optional().describe('Time of the decision'),
   })
-  .meta({ id: 'Approval', description: 'A call of a tool that waits for a decision, or did' })
+  .meta({ id: 'Approval', description: 'A tool call that waits or has waited for a decision' })
 
 export const ListApprovals = z.object({
   status: ApprovalStatus.optional().describe('Only approvals with this status'),

@@ -5,7 +5,7 @@ import { nextCursor, pageInput } from '../lib/page.ts'
 const filters = {
   action: z.string().max(100).optional().describe('Only this action, for example `member.update`'),
   actorId: z.string().optional().describe('Only events that this user caused; `operator` for the command line'),
-  target: z.string().max(1000).optional().describe('Only events about the thing with this id'),
+  target: z.string().max(1000).optional().describe('Only events about the resource with this id'),
   since: moment.check(inRange).optional().describe('At this time or later; a date begins at midnight UTC'),
   until: moment.check(inRange).optional().describe('Before this time; a date begins at midnight UTC'),
 }
@@ -25,11 +25,11 @@ export const ActorKind = z
 export const AuditActor = z
   .object({
     id: z.string().describe('The user id, or `operator` for the command line and the service itself'),
-    name: z.string().describe('The present name of the user'),
+    name: z.string().describe('The current name of the user'),
     kind: ActorKind.describe(
       '`user`: a person with a session or ID token; `token`: a person with a key; `service`: a service account; `system`: the operator',
     ),
-    tokenId: z.string().nullable().describe('The key that was used; null if none was'),
+    tokenId: z.string().nullable().describe('The key that was used; null without a key'),
   })
   .meta({ id: 'AuditActor', description: 'The cause of an audit event' })
 
@@ -37,12 +37,12 @@ export const AuditActor = z
 export const AuditEvent = z
   .object({
     id: z.string().describe('Identifies the event'),
-    at: timestamp.describe('When it happened'),
+    at: timestamp.describe('Time of the event'),
     action: z.string().describe('`<resource>.<verb>`, for example `member.update`'),
     actor: AuditActor.describe('The cause of the event'),
-    target: z.string().describe('The id of the changed thing'),
-    ip: z.string().nullable().describe('Network address of the request; null if it was none'),
-    requestId: z.string().nullable().describe('`X-Request-Id` of the request; null if it was none'),
+    target: z.string().describe('The id of the changed resource'),
+    ip: z.string().nullable().describe('Network address of the request; null without a request'),
+    requestId: z.string().nullable().describe('`X-Request-Id` of the request; null without a request'),
     changes: z
       .unknown()
       .describe(

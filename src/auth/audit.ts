@@ -35,7 +35,7 @@ export const audit = (tx: Tx, cause: AuditSource, action: string, target: string
     },
   })
 
-/** Returns the fields in which two states of a thing differ, as `{field: {from, to}}`. */
+/** Returns the fields in which two states of a resource differ, as `{field: {from, to}}`. */
 export const changesOf = <State extends object>(before: State, after: Partial<State>): object =>
   Object.fromEntries(
     Object.entries(after).flatMap(([field, to]) => {

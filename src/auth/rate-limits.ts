@@ -15,7 +15,7 @@ export type LimitName = 'default' | 'execute'
 /** A limit of one caller. */
 export type LimitState = {
   name: LimitName
-  /** Maximum number in a window. */
+  /** Maximum number of calls in a window. */
   limit: number
   /** Length of the window (ms). */
   window: number

@@ -46,7 +46,7 @@ export const FollowChat = z.object({
   id: chatId,
   lastEventId: z.string().nullish().describe('The id of the last event that you have'),
   content: FollowExecution.shape.content.describe(
-    'Which content a complete step of the stream has: all of it, or the rest, without the blocks that were streamed',
+    'Content of complete steps in the stream: `all`, or the `rest` without the streamed blocks',
   ),
 })
 
@@ -58,7 +58,7 @@ const branch = z
   .string()
   .optional()
   .describe(
-    'By default only the active branch: what was continued last. `all` for every branch, or the id of one (`branch` of a message)',
+    'Default: the active branch, which was continued last. `all` for every branch, or the id of a branch (`branch` of a message)',
   )
 
 /** Arguments of a message list in GraphQL, besides its page. */
@@ -72,7 +72,7 @@ export const SendMessage = Execute.omit({ spaceId: true, chatId: true })
   .extend({
     id: chatId,
     message: requiredText(200_000).nullish().describe('The message. Required unless `regenerate` is true'),
-    sessionId: z.string().nullish().describe('Session, or branch, of the chat to continue. Default: the active one'),
+    sessionId: z.string().nullish().describe('Session (branch) of the chat to continue. Default: the active one'),
     replaces: z.string().nullish().describe('A user message of the chat. The new one takes its place, in a branch'),
     regenerate: bool()
       .nullish()
@@ -113,7 +113,7 @@ export const ToolCall = z
     name: z.string().describe('The tool'),
     input: z.unknown().describe('Input that the model gave to the tool'),
     result: z.string().nullable().describe('Beginning of its result; null if the run ended first'),
-    isError: z.boolean().describe('It failed'),
+    isError: z.boolean().describe('Whether the call failed'),
   })
   .meta({ id: 'ToolCall', description: 'A call of a tool' })
 
@@ -131,7 +131,7 @@ export const Message = z
   .object({
     id: z.string().describe('Id of the message'),
     parentId: z.string().nullable().describe('The message before it in its branch; null for the first'),
-    branch: z.string().describe('The branch that it was said in. As `sessionId` of a message it is gone on with'),
+    branch: z.string().describe('Branch of the message. Send it as `sessionId` to continue the branch'),
     role: MessageRole.describe('Author of the message'),
     content: z.string().describe('Text of the message'),
     toolCalls: z.array(ToolCall).describe('Calls of tools in this turn'),
@@ -144,7 +144,9 @@ export const Message = z
       ),
     attachments: z.array(Attachment).describe('Files of a question, without deleted ones'),
     executionId: z.string().describe('Id of the run that the message belongs to'),
-    interrupted: z.boolean().describe('The run was cancelled or failed; this is what it had said'),
+    interrupted: z
+      .boolean()
+      .describe('Whether the message is the partial answer of a run that failed or was cancelled'),
     createdAt: timestamp.describe('Time of the message'),
     truncated: truncated.describe('In long lists: texts are cut at 4,000 characters; its execution has it whole'),
     stopReason: z
@@ -187,6 +189,6 @@ export const ChatEventData = {
   }),
   reset: z.object({
     type: z.literal('reset').describe('Name of the event'),
-    executionId: z.string().nullable().describe('The run whose event is gone, if the id named one'),
+    executionId: z.string().nullable().describe('The run whose event was removed, if the id named one'),
   }),
 }

@@ -19,7 +19,7 @@ export const client = router({
   init: idTokenProcedure('spaceId', 'spaces:write')
     .meta(
       restMeta('POST', '/api/spaces/{spaceId}/init', 'Give a space its first files', {
-        400: 'The repository cannot be had, or does not fit',
+        400: 'The repository cannot be read, or exceeds the limits',
         409: 'Space is already initialized',
       }),
     )

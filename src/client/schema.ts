@@ -9,7 +9,7 @@ import { Secrets } from '../secrets/schema.ts'
 import { Space } from '../spaces/schema.ts'
 
 const spaceId = z.string().describe('The space')
-const orgId = z.string().nullish().describe('Its organization, if you want to be sure: another one is refused')
+const orgId = z.string().nullish().describe("Id of the space's organization. Another id is refused")
 
 const InitType = requiredEnum(
   ['empty', 'git', 'readme', 'starterKit'],
@@ -20,17 +20,17 @@ const InitType = requiredEnum(
 export const InitSpace = z
   .object({
     spaceId,
-    type: InitType.describe('Nothing, a README.md, that with an AGENTS.md and an example skill, or a repository'),
+    type: InitType.describe('First files: none, a README.md, also an AGENTS.md and an example skill, or a repository'),
     orgId,
     spaceName: requiredText(200).nullish().describe('A new name for the space'),
     url: text(2000).nullish().describe('For `git`: the https address of a public repository'),
-    branch: text(250).nullish().describe("For `git`: the branch or tag; by default the repository's own choice"),
+    branch: text(250).nullish().describe("For `git`: the branch or tag. Default: the repository's default branch"),
   })
   .meta({ examples: [{ type: 'starterKit' }] })
 
 export const SpaceInitialized = ok({
   space: Space,
-  files: z.array(z.string()).describe('The paths of the files that it got; what was there stayed'),
+  files: z.array(z.string()).describe('Paths of the files that were added. Existing files stayed'),
   skipped: z
     .int()
     .describe(
@@ -59,10 +59,7 @@ export const ExecuteCharacter = Execute.omit({ id: true })
   .extend({ characterId: requiredText(100).describe('The agent'), orgId })
   .meta({ examples: [{ characterId: 'k3Jx0aQ9mZr7TbYc2LwVn5', message: 'Hello' }] })
 
-const organizationId = z
-  .string()
-  .nullish()
-  .describe('Your organization, if you want to be sure: another one is refused')
+const organizationId = z.string().nullish().describe('Id of your organization. Another id is refused')
 
 /** POST /tokens/create (contract-2.md section 1.15): {@link CreateKey}. */
 export const CreateToken = CreateKey.extend({ organizationId }).meta({ examples: [{ name: 'CI', expiresInDays: 90 }] })
@@ -74,7 +71,7 @@ export const ListTokens = ListKeys.extend({ organizationId })
 const ListedToken = Key.omit({ preview: true, expiresAt: true })
   .extend({
     tokenPreview: Key.shape.preview.describe('Alias of `preview`'),
-    expiresAt: timestamp.describe('When it ends; in the year 9999 for a key that does not'),
+    expiresAt: timestamp.describe('Time at which it expires; in the year 9999 for a key that does not expire'),
   })
   .meta({ id: 'ListedToken', description: 'A personal access token, without its secret' })
 
@@ -91,7 +88,7 @@ export const TokenRevoked = KeyDeleted
 const path = z
   .string()
   .max(1000)
-  .describe('Such as `docs/plan.md`. Slashes at both ends are passed over; `/` is the root of the space')
+  .describe('Such as `docs/plan.md`. Slashes at both ends are ignored; `/` is the root of the space')
 
 /** `true` or `false` in a query. */
 const flag = (name: string) =>
@@ -106,15 +103,15 @@ const flag = (name: string) =>
 export const BrowseFiles = z.object({
   spaceId,
   path: path.optional().describe('Folder in the space. Default: its top'),
-  recursive: flag('recursive').describe('List all that is below, too'),
-  showHidden: flag('showHidden').describe('List names that begin with a dot, too'),
+  recursive: flag('recursive').describe('Include everything below the folder'),
+  showHidden: flag('showHidden').describe('Include names that begin with a dot'),
   organizationId,
 })
 
 /** A file or a folder of a space. */
 export const Entry = z
   .object({
-    name: z.string().describe('Its name in the folder; with `recursive` its path below the folder'),
+    name: z.string().describe('Name in the folder; with `recursive`, the path below the folder'),
     path: z.string().describe('Its path in the space'),
     type: z.enum(['file', 'directory']).describe('Whether the entry is a file or a folder'),
     size: z.int().describe('In bytes; 0 for a folder'),

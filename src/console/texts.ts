@@ -685,7 +685,7 @@ export const texts = {
     },
     former: {
       title: 'Former members',
-      help: 'They have left, and still own things here. Private ones are visible to nobody else.',
+      help: 'They have left, and still own resources here. Private ones are visible to nobody else.',
       kinds: {
         agents: 'Agents',
         chats: 'Chats',

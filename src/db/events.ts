@@ -7,10 +7,10 @@ import { databaseFile, Prisma, type Tx } from './client.ts'
 export type NewEvent = {
   organizationId: string
   type: string
-  /** Id of the changed thing. */
+  /** Id of the changed resource, the subject. */
   subjectId: string
   at: Date
-  /** Data of the thing that may be different when the event is read. */
+  /** Data of the subject that may be different when the event is read. */
   data: object
 }
 
@@ -53,7 +53,7 @@ const settledEvents = (settings: Source, table = 'OrganizationEvent'): Prisma.Sq
 
 type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
 
-/** Events up to a place that match a pattern (`task.completed`, `task.*` or `*`), or are about one of some things. */
+/** Events up to a place that match a pattern (`task.completed`, `task.*` or `*`), or have one of some subjects. */
 type Selection = { upTo: Place; patterns: readonly string[]; subjectIds: readonly string[] }
 
 function toCondition({ upTo, patterns, subjectIds }: Selection): Prisma.Sql {
@@ -98,7 +98,7 @@ export async function findEvents(db: Tx, organizationId: string, places: readonl
   return rows.map(toEvent)
 }
 
-/** Returns the place behind all present events of an organization. Later events stand behind it. */
+/** Returns the place behind all present events of an organization. Later events come after it. */
 export async function endOfEvents(db: Tx, settings: Source, organizationId: string): Promise<Place> {
   const ends = await endsOfEvents(db, settings, [organizationId])
   return ends.get(organizationId) ?? { position: 0, sequence: 0 }
@@ -199,7 +199,7 @@ export const removeEventsBefore = (db: Tx, organizationId: string, moment: Date,
           AND (n."position", n."sequence") > ("oldest"."position", "oldest"."sequence")))`)
 
 /**
- * Lets the positions and numbers of new events continue behind the stored ones after the database was copied into
+ * Lets the positions and numbers of new events continue after the stored ones after the database was copied into
  * another PostgreSQL cluster, whose transaction ids may be lower.
  */
 export async function continueEvents(db: Tx, settings: Source): Promise<void> {

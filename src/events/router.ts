@@ -8,7 +8,7 @@ export const events = router({
   list: tokenProcedure('webhooks:read')
     .meta(
       restMeta('GET', '/api/v1/events', 'List the events of the last 30 days, oldest first', {
-        410: 'Events behind the cursor were removed; the detail has the oldest cursor',
+        410: 'Events after the cursor were removed; the detail has the oldest cursor',
       }),
     )
     .input(schema.ListEvents.prefault({}))

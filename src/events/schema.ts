@@ -71,12 +71,12 @@ export const OrganizationEvent = z
   .object({
     id: z.string().describe('Identifies the event; `webhook-id` of its deliveries'),
     type: z.string().describe('Type of the event, for example `task.completed`'),
-    timestamp: timestamp.describe('When it happened'),
-    sequence: z.int().describe('Grows from event to event; unique in the organization'),
+    timestamp: timestamp.describe('Time of the event'),
+    sequence: z.int().describe('Number that grows from event to event, unique in the organization'),
     organizationId: z.string().describe('The organization in which it happened'),
-    data: z.unknown().describe('The changed thing as its own route shows it, without prompts, results and inputs'),
+    data: z.unknown().describe('The changed resource as its own route shows it, without prompts, results and inputs'),
   })
-  .meta({ id: 'OrganizationEvent', description: 'Something that happened in the organization' })
+  .meta({ id: 'OrganizationEvent', description: 'An event of the organization' })
 
 export const EventsResponse = ok({
   events: z.array(OrganizationEvent).describe('Oldest first'),

@@ -41,7 +41,7 @@ const ENDED = [
 ]
 const DECIDED = ['editedInput', 'editedBy', 'reason', 'decidedBy', 'decidedAt']
 
-/** How the things of each kind are found, and their fields with content: prompts, results, inputs and the like. */
+/** How subjects of each kind are found, and their fields with content: prompts, results, inputs and the like. */
 const KINDS: Readonly<Record<string, Kind>> = {
   execution: { find: findExecutions, content: ['message', 'result', 'resultObject', 'mediaIds', 'warnings'] },
   approval: { find: findApprovals, content: ['input', 'editedInput', 'description', 'reason'] },
@@ -56,7 +56,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
 async function findAgents(actor: Actor, { db }: Deps, ids: readonly string[]): Promise<readonly Data[]> {
   const { archivedAt: _, ...reachable } = reachableAgent(actor)
   const rows = await db.agent.findMany({ where: { AND: [{ id: { in: [...ids] } }, reachable] } })
-  // References to other things are filtered for each viewer, so that an event has none.
+  // References to other subjects are filtered for each viewer, so that an event has none.
   return rows.map((row) => without(toAgent(row), REFERENCES))
 }
 
@@ -64,7 +64,7 @@ const REFERENCES = ['skillIds', 'skillRefs', 'mcpInstanceIds', 'subagentIds', 'i
 
 const kindOf = (type: string): string => type.split('.', 1)[0] ?? ''
 
-/** Kinds whose events all members, or all admins, can see even after the thing was deleted. */
+/** Kinds whose events all members, or all admins, can see even after the subject was deleted. */
 const isOpen = (actor: Actor, kind: string): boolean => kind === 'task' || (kind === 'webhook' && isAdmin(actor))
 
 /** Maximum length of an error (characters), which may be an answer of a provider. */
@@ -72,7 +72,7 @@ const MAX_ERROR = 500
 
 /**
  * Returns the events as the caller may see them at this moment, null for each that the caller cannot see: at most a few
- * statements for each kind of thing. Things without content unless `includeContent`.
+ * statements for each kind of subject. Subjects without content unless `includeContent`.
  */
 export async function show(
   actor: Actor,
@@ -80,17 +80,17 @@ export async function show(
   rows: readonly EventRow[],
   { includeContent = false } = {},
 ): Promise<(VisibleEvent | null)[]> {
-  const things = new Map<string, ReadonlyMap<string, Data>>()
+  const subjects = new Map<string, ReadonlyMap<string, Data>>()
   for (const [kind, some] of Map.groupBy(rows, ({ type }) => kindOf(type))) {
     const found = await KINDS[kind]?.find(actor, deps, [...new Set(some.map(({ subjectId }) => subjectId))], {
       isWhole: includeContent,
     })
-    things.set(kind, new Map(found?.map((thing) => [thing.id as string, thing])))
+    subjects.set(kind, new Map(found?.map((subject) => [subject.id as string, subject])))
   }
   return rows.map((row) => {
     const kind = kindOf(row.type)
-    const thing = things.get(kind)?.get(row.subjectId)
-    if (!thing && !isOpen(actor, kind)) return null
+    const subject = subjects.get(kind)?.get(row.subjectId)
+    if (!subject && !isOpen(actor, kind)) return null
     return {
       id: `evt-${actor.organizationId}-${row.position}-${row.sequence}`,
       type: row.type,
@@ -99,7 +99,7 @@ export async function show(
       organizationId: actor.organizationId,
       data: dataOf(
         row,
-        thing ?? { id: row.subjectId, ...(kind === 'task' && { deleted: true }) },
+        subject ?? { id: row.subjectId, ...(kind === 'task' && { deleted: true }) },
         KINDS[kind]?.content ?? [],
         includeContent,
       ),
@@ -107,37 +107,37 @@ export async function show(
   })
 }
 
-/** Returns the data of an event: the thing as it was at that moment, as far as that was stored or is known. */
-function dataOf(row: EventRow, thing: Data, content: readonly string[], includeContent: boolean): Data {
+/** Returns the data of an event: the subject as it was at that moment, as far as that was stored or is known. */
+function dataOf(row: EventRow, subject: Data, content: readonly string[], includeContent: boolean): Data {
   const stored = row.data === null ? {} : (JSON.parse(row.data) as Data)
-  const { error, ...then } = { ...before(row.type, thing), ...stored }
+  const { error, ...then } = { ...before(row.type, subject), ...stored }
   return {
     ...(includeContent ? then : without(then, content)),
     ...(typeof error === 'string' && { error: includeContent ? error : beginning(error, MAX_ERROR) }),
   }
 }
 
-/** Returns a thing as it was when an event of this type happened: it may have moved on. */
-function before(type: string, thing: Data): Data {
+/** Returns a subject as it was when an event of this type happened: it may have moved on. */
+function before(type: string, subject: Data): Data {
   switch (type) {
     case 'execution.started':
-      return { ...without(thing, ENDED), status: 'running', stopReason: null, usage: NO_USAGE }
+      return { ...without(subject, ENDED), status: 'running', stopReason: null, usage: NO_USAGE }
     case 'execution.waiting':
-      return { ...without(thing, ENDED), status: 'pending', waitingFor: 'approval', stopReason: null }
+      return { ...without(subject, ENDED), status: 'pending', waitingFor: 'approval', stopReason: null }
     case 'approval.created':
-      return { ...without(thing, DECIDED), status: 'pending' }
+      return { ...without(subject, DECIDED), status: 'pending' }
     case 'chat.needs_attention':
-      return { ...thing, status: 'needs_attention' }
+      return { ...subject, status: 'needs_attention' }
     default:
-      return thing
+      return subject
   }
 }
 
 const NO_USAGE = { input_tokens: 0, output_tokens: 0 }
 
-const without = (thing: Data, names: readonly string[]): Data =>
-  Object.fromEntries(Object.entries(thing).filter(([name]) => !names.includes(name)))
+const without = (subject: Data, names: readonly string[]): Data =>
+  Object.fromEntries(Object.entries(subject).filter(([name]) => !names.includes(name)))
 
-/** Returns the title of the thing of an event, empty if it has none. */
+/** Returns the title of the subject of an event, empty if it has none. */
 export const titleOf = ({ data }: VisibleEvent): string =>
   asText(data.title ?? data.name ?? data.agentName ?? data.tool ?? data.shownUrl)

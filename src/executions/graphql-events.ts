@@ -183,7 +183,7 @@ builder.objectRef<Message<'summary'>>(TYPES.summary).implement({
     }),
     text: t.string({
       nullable: true,
-      description: 'The summary; null as the model is asked for it',
+      description: 'The summary; null while the model writes it',
       extensions: { cost: 5 },
       resolve: ({ data }) => data.text,
     }),

@@ -28,15 +28,14 @@ export const TOO_MANY_WAIT = 'Too many runs wait, if the operator set a limit'
 
 /** Conditions of the errors of {@link Execute}. */
 export const EXECUTE_ERRORS = {
-  404: 'The agent, space, chat or session is none that you can use',
+  404: 'The agent, space, chat or session does not exist or is not accessible',
   409: 'The session is busy (`onBusy: "reject"`), or the execution was cancelled',
   429: TOO_MANY_WAIT,
   500: 'The model failed; the execution that `X-Execution-Id` names says why',
 }
 
 /** Content of the event of a complete step. `rest` is for readers who also print the fragments. */
-const CONTENT =
-  'Which content a complete step of the stream has: all of it, or the rest, without the blocks that were streamed'
+const CONTENT = 'Content of complete steps in the stream: `all`, or the `rest` without the streamed blocks'
 const content = z.enum(['all', 'rest']).describe(CONTENT)
 
 export type Content = z.output<typeof content>
@@ -49,19 +48,19 @@ export const Execute = z
     spaceId: z.string().nullish().describe('Space to run in. Default: the default space'),
     chatId: z.string().nullish().describe('Chat to continue: its latest session'),
     sessionId: z.string().nullish().describe('Session to continue'),
-    stream: bool()
-      .nullish()
-      .describe('`true`: answer with the event stream, as the same path with `/stream` at its end does'),
+    stream: bool().nullish().describe('`true`: answer with the event stream, like the same path with `/stream`'),
     background: bool().nullish().describe('Answer as soon as the run is accepted'),
     model: requiredText(200).nullish().describe("Instead of the agent's model"),
-    modelSettings: NewModelSettings.nullish().describe("Settings of the model. Each wins over the agent's own"),
+    modelSettings: NewModelSettings.nullish().describe(
+      "Settings of the model. Each takes precedence over the agent's own",
+    ),
     fallbackModels: fallbackModels.nullish().describe("Instead of the agent's fallbackModels; [] for none"),
     output: NewOutput.nullish().describe("Form of the answer, instead of the agent's: JSON that fits a schema"),
     onBusy: z
       .enum(['queue', 'reject', 'interrupt'])
       .nullish()
       .describe(
-        'While the session runs another message: wait (default), be refused (409), or cancel what is there (403 if you may not)',
+        'If the session runs another message: wait (default), be refused (409), or cancel the other run (403 if you may not)',
       ),
     onDisconnect: z
       .enum(['continue', 'cancel'])
@@ -72,10 +71,7 @@ export const Execute = z
       .nullish()
       .describe(CONTENT)
       .meta({ param: { in: 'query', id: 'content' } }),
-    parentExecutionId: z
-      .string()
-      .nullish()
-      .describe('The execution that this one is a part of; at most five levels deep'),
+    parentExecutionId: z.string().nullish().describe('The parent execution; at most five levels deep'),
     mediaIds: textList(20)
       .nullish()
       .describe('Ids of uploaded media to attach: pictures and PDF for models that read them, and text files'),
@@ -102,7 +98,7 @@ export const ExecuteAny = Execute.omit({ id: true })
       .describe(
         'The agent. Default: that of the session or chat, else the newest one that you created, else your private agent `Assistant`',
       ),
-    characterId: z.string().nullish().describe('Another name of agentId, which wins'),
+    characterId: z.string().nullish().describe('Alias of `agentId`, which takes precedence'),
   })
   .meta({ examples: [{ message: 'Hello' }] })
 
@@ -128,9 +124,9 @@ const warnings = z.array(
   z
     .object({
       code: z.string().describe(`Kind of warning: ${WARNING_CODES.join(', ')}; new ones may appear`),
-      text: z.string().describe('Description for people of the missing thing'),
+      text: z.string().describe('Description of the omission, for people'),
     })
-    .meta({ id: 'Warning', description: 'A thing that a run did without' }),
+    .meta({ id: 'Warning', description: 'An omission in a run, with its fix' }),
 )
 
 const resultObject = z.unknown().describe('The parsed answer, for a run with an `output` schema that has completed')
@@ -141,10 +137,10 @@ export const Executed = ok({
   chatId: z.string().describe('Id of the chat that the run belongs to'),
   sessionId: z.string().describe('Id of the session; a next message continues it'),
   status: Status.describe('State of the run'),
-  result: z.string().optional().describe('The text of the last step, when the run was waited for'),
+  result: z.string().optional().describe('The text of the last step, if the call awaited the end of the run'),
   resultObject: resultObject.optional(),
-  warnings: warnings.optional().describe('Things that the run did without, if its end was awaited'),
-  stopReason: stopReason.optional().describe('Why it ended, when it was waited for'),
+  warnings: warnings.optional().describe('Omissions in the run, if the call awaited its end'),
+  stopReason: stopReason.optional().describe('Reason of the end, if the call awaited it'),
 })
 
 const usage = z
@@ -166,7 +162,7 @@ export const Execution = z
     agentVersion: z.int().describe('Version of the agent that ran'),
     organizationId: z.string().describe('Id of the organization that the execution belongs to'),
     userId: z.string().describe('Id of the user that the run acts for'),
-    tokenId: z.string().nullable().describe('The key it was started with; for its user and admins'),
+    tokenId: z.string().nullable().describe('The key that started it; only for its user and admins'),
     status: Status.describe('State of the run'),
     waitingFor: z
       .enum(['approval', 'client_tool', 'authorization'])
@@ -179,17 +175,17 @@ export const Execution = z
     files: z.array(z.string()).describe('Paths of the files of the space that are attached to the message'),
     result: z.string().optional().describe('The text of the last step'),
     resultObject: resultObject.optional(),
-    error: z.string().optional().describe('Why it failed'),
+    error: z.string().optional().describe('Reason of the failure'),
     errorCode: z.string().optional().describe('The kind of the error, for programs: the codes of error bodies'),
     stopReason,
     model: z
       .string()
       .nullable()
-      .describe('The model that answered; until the run has ended or waits, the one that it asks first'),
+      .describe('The model that answered. Until the run ends or waits: the model that it asks first'),
     modelsTried: z.array(z.string()).describe('Models that were asked or skipped before `model`'),
     usage: usage.describe('Tokens that the run used'),
-    warnings: warnings.describe('Things that the run did without: at most 50'),
-    usageEstimated: z.boolean().describe('The provider did not report all of the usage'),
+    warnings: warnings.describe('Omissions in the run, at most 50'),
+    usageEstimated: z.boolean().describe('Whether the provider reported only a part of the usage'),
     chatId: z.string().describe('Id of the chat'),
     sessionId: z.string().describe('Id of the session'),
     spaceId: z.string().describe('Id of the space'),
@@ -204,7 +200,7 @@ export const Execution = z
       ),
     depth: z.int().describe('Number of runs above this one in its tree'),
     attempt: z.int().describe('Number of times that a process has started it'),
-    executionTime: z.int().optional().describe('From begin to end, in milliseconds'),
+    executionTime: z.int().optional().describe('Duration from begin to end (ms)'),
     createdAt: timestamp.describe('Time at which the execution was created'),
     startedAt: timestamp.optional().describe('Time at which the run began'),
     completedAt: timestamp.optional().describe('Time at which the run ended'),
@@ -233,7 +229,7 @@ export const ExecutionsResponse = ok({
     .array(
       Execution.omit({ result: true, resultObject: true }).meta({
         id: 'ExecutionListed',
-        description: 'A run of an agent, as lists have it',
+        description: 'A run of an agent, as in lists',
       }),
     )
     .describe('Executions on this page, newest first'),
@@ -253,7 +249,7 @@ const Node: z.ZodType<ExecutionNode> = Execution.extend({
 }).meta({
   id: 'ExecutionNode',
   description:
-    'In a tree with more than 1 MiB of text what was asked for is whole; of the others `message` is cut at 200 characters and `result` left out',
+    'In a tree with more than 1 MiB of text only the requested execution is whole: in others `message` is cut at 200 characters, and `result` is left out',
 })
 
 export const TreeResponse = ok({
@@ -291,7 +287,7 @@ export const LogsResponse = ok({
         .meta({ id: 'ExecutionLogEntry', description: 'A stored event of a run' }),
     )
     .describe('Events of the run, oldest first'),
-  nextAfter: z.int().nullable().describe('Where to go on; null at the end'),
+  nextAfter: z.int().nullable().describe('Number to continue after; null at the end'),
 })
 
 /**
@@ -312,7 +308,7 @@ const textDelta = z
       .describe('Whether the fragment belongs to the answer or to the reasoning'),
     text: z.string().describe('The fragment'),
   })
-  .meta({ id: 'TextDelta', description: 'A fragment of the answer, or of what the model thinks before it' })
+  .meta({ id: 'TextDelta', description: 'A fragment of the answer, or of the reasoning before it' })
 const contentBlock = z.discriminatedUnion('type', [
   z
     .object({ type: z.literal('text').describe('Kind of block'), text: z.string().describe('Text of the block') })
@@ -369,12 +365,12 @@ export const EventData = {
       reason: z.string().describe('Why the attempt failed'),
     }).meta({
       id: 'RetryMessage',
-      description: 'The model failed, and is asked again after a wait (ms)',
+      description: 'The model failed. The run asks it again after a wait (ms)',
     }),
     message({
       messageType: z.literal('summary').describe('Kind of message'),
       messageId: z.string().describe('The last message that the summary covers'),
-      text: z.string().nullable().describe('The summary; null as the model is asked for it'),
+      text: z.string().nullable().describe('The summary; null while the model writes it'),
     }).meta({
       id: 'SummaryMessage',
       description: 'Earlier turns do not fit. The model summarizes them, and later runs get the summary instead',
@@ -384,7 +380,7 @@ export const EventData = {
       approvalId: z.string().describe('Id of the approval'),
       toolUseId: z.string().describe('Id of the call'),
       name: z.string().describe('Name of the tool'),
-    }).meta({ id: 'ApprovalMessage', description: 'The run waits for a person to decide about this call of a tool' }),
+    }).meta({ id: 'ApprovalMessage', description: "The run waits for a person's decision about this tool call" }),
     message({
       messageType: z.literal('client_tool').describe('Kind of message'),
       calls: z
@@ -414,7 +410,7 @@ export const EventData = {
       text: z.string().describe('The warning, for people'),
     }).meta({
       id: 'WarningMessage',
-      description: 'The run does without something; its execution lists all warnings',
+      description: 'The run omits something; its execution lists all warnings',
     }),
     message({
       messageType: z.literal('resumed').describe('Kind of message'),

@@ -95,6 +95,6 @@ export const FilesResponse = ok({ files: z.array(SpaceFile).describe('Files of t
 export const FileResponse = ok({
   ...listed,
   content: z.string().describe('Content of the file, in the given encoding'),
-  encoding: Encoding.describe('`base64` for what is no text'),
+  encoding: Encoding.describe('`base64` for files that are no text'),
 })
 export const FileDeleted = ok({ message: z.string().describe('Confirmation for people') })

@@ -35,7 +35,7 @@ export const DOOR_PATHS: ZodOpenApiPathsObject = {
     post: {
       summary: 'Chat with an agent from the AI SDK',
       description:
-        "Answers the requests of the AI SDK's `useChat` with a UI message stream. The run goes on if the connection ends.",
+        "Answers the requests of the AI SDK's `useChat` with a UI message stream. The run continues if the connection ends.",
       requestParams: { path: z.object({ id }) },
       requestBody: {
         required: true,
@@ -52,17 +52,17 @@ export const DOOR_PATHS: ZodOpenApiPathsObject = {
   [CHAT_STREAM]: {
     get: {
       summary: 'Resume an answer for the AI SDK',
-      description: 'Replays the answer that is being given in a chat, from its start, and goes on with it.',
+      description: 'Replays the current answer in a chat from its start, and then streams the rest.',
       requestParams: {
         path: z.object({ id, chatId: z.string().describe("The client's id of the chat") }),
       },
-      responses: { 200: CHUNKS, 204: { description: 'No answer is being given' } },
+      responses: { 200: CHUNKS, 204: { description: 'The chat has no current answer' } },
     },
   },
   [AG_UI]: {
     post: {
       summary: 'Run an agent from AG-UI',
-      description: 'Answers the requests of AG-UI 1.0. The run goes on if the connection ends.',
+      description: 'Answers the requests of AG-UI 1.0. The run continues if the connection ends.',
       requestParams: { path: z.object({ id }) },
       requestBody: {
         required: true,

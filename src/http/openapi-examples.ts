@@ -20,7 +20,7 @@ const TIME = '2026-11-25T10:00:00.000Z'
 /** Marks a field without a sample, for the test of the document. */
 export const NO_SAMPLE = '…'
 
-/** Values of fields, by name or by kind of thing and name. */
+/** Values of fields, by name or by kind of resource and name. */
 const SAMPLES: Readonly<Record<string, unknown>> = {
   addedBy: USER,
   addAgents: [AGENT],
@@ -283,7 +283,7 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   'ToolCall.name': 'read_file',
 }
 
-/** Returns the kind of thing of a component, which selects its samples: for operations the first word of their name. */
+/** Returns the kind of resource of a component, which selects its samples: for operations the first word of their name. */
 function kindOf(component: string): string {
   const [, resource] = /^([A-Z][a-z]+)s[A-Z]\w*(?:Result|Request)$/.exec(component) ?? []
   return KINDS[component] ?? resource ?? component
@@ -310,7 +310,7 @@ const KINDS: Readonly<Record<string, string>> = {
 
 type Schema = oas31.SchemaObject | oas31.ReferenceObject
 type Schemas = Readonly<Record<string, Schema>>
-/** The kind of thing that a schema belongs to, and the components on the path to it. */
+/** The kind of resource that a schema belongs to, and the components on the path to it. */
 type Place = { kind: string; path: readonly string[]; schemas: Schemas }
 
 /** Builds an example that fits the schema. */
@@ -343,7 +343,7 @@ const isListFor = ({ items }: oas31.SchemaObject, sample: unknown): boolean =>
 
 const nameIn = ($ref: string): string => $ref.split('/').at(-1) ?? ''
 
-/** Takes the required fields, and optional ones with a sample for this kind of thing. */
+/** Takes the required fields, and optional ones with a sample for this kind of resource. */
 function objectOf({ properties = {}, required = [] }: oas31.SchemaObject, place: Place): object {
   const named = Object.entries(properties).filter(
     ([name]) => required.includes(name) || Object.hasOwn(SAMPLES, `${place.kind}.${name}`),

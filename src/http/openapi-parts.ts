@@ -43,20 +43,20 @@ export const ErrorBody = z
 
 const HEADERS = {
   'X-Request-Id': {
-    description: 'Id of this request in the logs: taken from the request, if it has a well-formed one',
+    description: "Id of this request in the logs: the request's own if it is well-formed",
     required: true,
     schema: { type: 'string' },
   },
   'Idempotent-Replayed': {
-    description: '`true` when this is the answer that an earlier request with the same Idempotency-Key got',
+    description: '`true` if this is the answer to an earlier request with the same Idempotency-Key',
     schema: { type: 'string', const: 'true' },
   },
   'X-Execution-Id': {
-    description: 'The run that the request has begun, or has joined by its key; on `execute` only',
+    description: 'The run that the request started, or joined by its key; on `execute` only',
     schema: { type: 'string' },
   },
   'Retry-After': {
-    description: 'When to try again, in seconds. A 503 that only the operator can end has none',
+    description: 'Time until the next attempt (seconds). Absent on a 503 that only the operator can end',
     required: false,
     schema: { type: 'string' },
   },
@@ -69,8 +69,7 @@ const HEADERS = {
     schema: { type: 'string', pattern: '^[0-9]+$' },
   },
   ETag: {
-    description:
-      'Names what was read, for If-None-Match and If-Match. An agent\'s is `"v<version>"`, any other is opaque',
+    description: 'Version of the answer for If-None-Match and If-Match: `"v<version>"` for an agent, otherwise opaque',
     schema: { type: 'string' },
   },
   Allow: {
@@ -83,32 +82,31 @@ const PARAMETERS = {
   'Idempotency-Key': {
     in: 'header',
     name: 'Idempotency-Key',
-    description:
-      'Your name for this request: sent again within a day, it gets the first answer and has no second effect',
+    description: 'Key of the request. A repetition within a day gets the first answer and has no second effect',
     schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[ -~]+$' },
   },
   'If-Match': {
     in: 'header',
     name: 'If-Match',
-    description: 'The ETag that was read: 412 if the resource has changed since. `*` means that it exists',
+    description: 'ETag of an earlier answer: 412 if the resource has changed since. `*`: any existing resource',
     schema: { type: 'string' },
   },
   'If-None-Match': {
     in: 'header',
     name: 'If-None-Match',
-    description: 'The ETag that was read: 304 without a body if the resource is still the same',
+    description: 'ETag of an earlier answer: 304 without a body if the resource has not changed',
     schema: { type: 'string' },
   },
   onDisconnect: {
     in: 'query',
     name: 'onDisconnect',
-    description: 'As in the body, which it beats',
+    description: 'As in the body, over which it takes precedence',
     schema: { type: 'string', enum: Execute.shape.onDisconnect.unwrap().unwrap().options },
   },
   content: {
     in: 'query',
     name: 'content',
-    description: 'As in the body, which it beats',
+    description: 'As in the body, over which it takes precedence',
     schema: { type: 'string', enum: Execute.shape.content.unwrap().unwrap().options },
   },
 } satisfies Record<string, oas31.ParameterObject>
@@ -136,11 +134,11 @@ const ERRORS: Record<string, [name: string, description: string, example?: error
   400: ['BadRequest', 'The request is incomplete or wrong', errors.badRequest('Missing required field: name')],
   401: ['Unauthorized', 'No token, or no valid one', errors.unauthorized('Unauthorized. Invalid or expired token')],
   403: ['Forbidden', 'The role, or the scopes of the token, do not allow it', errors.lacksScopes(['tasks:write'])],
-  404: ['NotFound', 'There is no such thing, or none that you can see', errors.notFound('Agent')],
-  405: ['MethodNotAllowed', 'The path has other methods', errors.methodNotAllowed(['GET', 'HEAD', 'POST'])],
-  409: ['Conflict', 'Its state, or what others do to it, does not allow it', errors.sessionBusy()],
-  410: ['Gone', 'The events behind the cursor were removed', errors.gone('NDAyMS40MDIxLjE3OTU2MDAwMDAwMDA')],
-  412: ['PreconditionFailed', 'The resource is not as If-Match says', errors.hasChanged()],
+  404: ['NotFound', 'Not found: it does not exist, or you cannot see it', errors.notFound('Agent')],
+  405: ['MethodNotAllowed', 'The path does not have this method', errors.methodNotAllowed(['GET', 'HEAD', 'POST'])],
+  409: ['Conflict', 'The state of the resource, or a concurrent change, does not allow it', errors.sessionBusy()],
+  410: ['Gone', 'The events after the cursor were removed', errors.gone('NDAyMS40MDIxLjE3OTU2MDAwMDAwMDA')],
+  412: ['PreconditionFailed', 'The resource does not have the ETag of If-Match', errors.hasChanged()],
   413: ['BodyTooLarge', 'The body is larger than 1 MiB', errors.bodyTooLarge()],
   415: ['UnsupportedContentType', 'The body is not JSON', errors.unsupportedType()],
   416: ['RangeNotSatisfiable', 'The file has no such part', errors.rangeNotSatisfiable(100)],
@@ -217,7 +215,7 @@ const ChatEvent = z
   .union([
     ChatEventData.status.meta({
       id: 'ChatStatusEvent',
-      description: 'The status of the chat: first the present one, then each change',
+      description: 'The status of the chat: first the current one, then each change',
     }),
     ExecutionEvents.meta,
     z
@@ -227,7 +225,7 @@ const ChatEvent = z
     ExecutionEvents.error,
     ChatEventData.reset.meta({
       id: 'ChatResetEvent',
-      description: 'The event that `Last-Event-ID` names is gone: read the messages again',
+      description: 'The event that `Last-Event-ID` names was removed: read the messages again',
     }),
   ])
   .meta({ id: 'ChatEvent', description: 'The data of one event of a chat. `type` is the name of the event' })
@@ -299,11 +297,13 @@ const Ready = Alive.extend({
   notices: z
     .enum(['listening', 'polling'])
     .optional()
-    .describe('With PostgreSQL: whether this server hears of what others do, or looks for itself four times a second'),
+    .describe('With PostgreSQL: whether this server receives the notices of others, or polls four times a second'),
   writes: z
     .enum(['disk_full', 'read_only'])
     .optional()
-    .describe('Why the database refuses writes. Missing while it accepts them; reads are served in any case'),
+    .describe(
+      'Reason for which the database refuses writes. Absent while it accepts them. Reads are served in either case',
+    ),
 })
 
 const Version = ok({
@@ -338,26 +338,26 @@ export const PATHS: ZodOpenApiPathsObject = {
     get: {
       summary: 'Follow an execution',
       description:
-        'Its events from the start, live while it runs. It can be followed after it has ended, too, and from anywhere: ' +
-        'a client that lost the connection goes on after the last event it has.',
+        'Its events from the start, live while it runs. An ended execution can be followed, too. A client that reconnects ' +
+        'continues after the last event that it received.',
       requestParams: {
         path: ExecutionId,
         query: z.object({
-          after: after.describe('Only what comes after this event'),
+          after: after.describe('Only events after this one'),
           content: content
             .unwrap()
             .unwrap()
             .optional()
-            .describe(
-              'Which content a complete step has: `all` of it, or the `rest`, without the blocks that were streamed',
-            ),
+            .describe('Content of complete steps: `all`, or the `rest` without the streamed blocks'),
         }),
         header: z.object({
-          'Last-Event-ID': after.describe('The same, as clients of event streams send it when they come back. It wins'),
+          'Last-Event-ID': after.describe(
+            'Alias of `after` that reconnecting clients of event streams send. It takes precedence',
+          ),
         }),
       },
       responses: {
-        204: { description: '`Last-Event-ID` is the last event, or later: the client stops', headers: headers() },
+        204: { description: '`Last-Event-ID` is the last event or later, so the client stops', headers: headers() },
         200: { description: STREAM, content: { 'text/event-stream': { schema: ExecutionEvent, example: EXAMPLE } } },
       },
     },
@@ -367,7 +367,7 @@ export const PATHS: ZodOpenApiPathsObject = {
       summary: 'Follow a chat',
       description:
         'Events of all runs in a chat from now on; active runs are streamed from their start. A client ' +
-        'that lost the connection continues after the last event that it has. The stream ends with the connection, or ' +
+        'that reconnects continues after the last event that it received. The stream ends with the connection, or ' +
         'when the caller loses access to the chat.',
       requestParams: {
         path: ChatId,
@@ -376,12 +376,10 @@ export const PATHS: ZodOpenApiPathsObject = {
             .unwrap()
             .unwrap()
             .optional()
-            .describe(
-              'Which content a complete step has: `all` of it, or the `rest`, without the blocks that were streamed',
-            ),
+            .describe('Content of complete steps: `all`, or the `rest` without the streamed blocks'),
         }),
         header: z.object({
-          'Last-Event-ID': z.string().optional().describe('The id of the last event, as clients send it who come back'),
+          'Last-Event-ID': z.string().optional().describe('Id of the last event, as reconnecting clients send it'),
         }),
       },
       responses: {
@@ -395,7 +393,7 @@ export const PATHS: ZodOpenApiPathsObject = {
   [TASK_CHANGES_PATH]: {
     get: {
       summary: 'Follow tasks',
-      description: `The tasks that are created, changed or deleted from now on, each as it is then. ${FROM_NOW_ON}`,
+      description: `The tasks that are created, changed or deleted from now on, each in its state at that time. ${FROM_NOW_ON}`,
       requestParams: { query: FollowTasks },
       responses: {
         200: {
@@ -422,7 +420,7 @@ export const PATHS: ZodOpenApiPathsObject = {
     get: {
       summary: 'Follow the events of your organization',
       description:
-        'The events that you can see, from now on or behind a cursor. `GET /api/v1/events` answers the same with ' +
+        'The events that you can see, from now on or after a cursor. `GET /api/v1/events` answers the same with ' +
         '`Accept: text/event-stream`. A client that reconnects with the id of the last event misses none.',
       requestParams: {
         query: ListEvents.pick({ since: true, types: true }),
@@ -456,7 +454,7 @@ export const PATHS: ZodOpenApiPathsObject = {
   [SPACE_UPLOAD_PATH]: {
     post: {
       summary: 'Upload a file into a space',
-      description: 'At most 1 MiB. `path` is the folder; a file that is there already is replaced.',
+      description: 'At most 1 MiB. `path` is the folder. An existing file is replaced.',
       requestParams: { query: UploadFile },
       requestBody: {
         required: true,
@@ -487,7 +485,7 @@ export const PATHS: ZodOpenApiPathsObject = {
   [CONTENT_PATH]: {
     get: {
       summary: 'Get the content of an uploaded file',
-      description: 'A picture to be shown, anything else to be saved.',
+      description: 'Pictures are sent to be displayed, other files to be saved.',
       requestParams: { path: MediaId },
       responses: {
         200: { description: 'The bytes', content: { '*/*': { schema: z.string().meta({ format: 'binary' }) } } },
@@ -496,7 +494,7 @@ export const PATHS: ZodOpenApiPathsObject = {
           headers: headers('ETag'),
           content: { '*/*': { schema: z.string().meta({ format: 'binary' }) } },
         },
-        304: { description: 'It is still what If-None-Match names', headers: headers('ETag') },
+        304: { description: 'The answer still has the ETag of If-None-Match', headers: headers('ETag') },
       },
     },
   },

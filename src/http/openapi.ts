@@ -36,9 +36,9 @@ type Operation = oas31.OperationObject & {
 
 /** One tag for each router. */
 const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string> = {
-  agents: 'Assistants: a name, a role, a system prompt, and who may see and run them.',
+  agents: 'Assistants, each with a name, a role, a system prompt and a visibility.',
   executions: 'Runs of agents: their state, their result, and their events as they happen.',
-  approvals: 'Calls of tools that wait for a person to decide about them.',
+  approvals: 'Tool calls that wait for the decision of a person.',
   models: 'The language models that agents can use.',
   spaces: 'Workspaces, with instructions for every run in them, agents, chats and files.',
   files: 'Files of spaces.',
@@ -114,15 +114,15 @@ one organization, within its scopes. An ID token, and the cookie of a browser th
 that \`X-Organization: <id or slug>\` names (of a GET, \`?organization=\` too); a user of one organization may leave it out. A \`write\` scope includes its \`read\`; \`*\` is all of them. An agent's tools
 for tasks and files stay within the scopes of the token that started the run or, of a mission, that made or last changed it.
 
-**Answers** are JSON with \`success: true\`. They may carry more fields than are named here: ignore those you do not know.
+**Answers** are JSON with \`success: true\`. They may have more fields than this document names: ignore unknown ones.
 
-**Errors** are JSON with \`error: true\`. One from 500 on may be tried again after a while, another not unchanged.
+**Errors** are JSON with \`error: true\`. Retry a request that failed with 500 or more after a while. Change any other before you send it again.
 Every answer has an \`X-Request-Id\`, yours if you sent one.
 
-**Unknown names.** An unknown query parameter is a 400 that names the nearest known one; \`_\` and \`utm_*\` are passed over. An
+**Unknown names.** An unknown query parameter is a 400 that names the nearest known one; \`_\` and \`utm_*\` are ignored. An
 unknown field of a body is accepted: the answer has \`warnings: ["Unknown field: …"]\`, and \`X-Muster-Warnings\` their number.
 
-HEAD is answered wherever GET is. Another method that a path does not have is a 405 whose \`Allow\` lists those it has.
+Paths with GET also answer HEAD. Any other method that a path does not have is a 405; its \`Allow\` lists the methods.
 
 **Rate limits.** Where the operator has set one, answers carry \`RateLimit\`, \`RateLimit-Policy\` and \`X-RateLimit-*\`. Beyond a
 limit the answer is 429 with \`Retry-After\`.
@@ -227,7 +227,7 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
     addParameter(operation, 'If-None-Match')
     operation.responses = {
       ...operation.responses,
-      304: { description: 'It is still what If-None-Match names', headers: parts.headers('ETag') },
+      304: { description: 'The answer still has the ETag of If-None-Match', headers: parts.headers('ETag') },
     } as Operation['responses']
   }
   const isDoor = DOOR_OPERATIONS.some((door) => door.name === name)

@@ -24,7 +24,7 @@ const Key = builder.prismaObject('Token', {
     scopes: t.stringList({ select: { scopes: true }, resolve: ({ scopes }) => scopes as string[] }),
     tokenId: t.exposeID('tokenId', {
       nullable: true,
-      description: 'The key with which it was made; null if it was made otherwise',
+      description: 'The key that created it; null if no key did',
     }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
     expiresAt: t.expose('expiresAt', { type: 'DateTime', nullable: true }),
@@ -51,7 +51,7 @@ const CreatePayload = builder.objectRef<{ id: string; token: string | null }>('C
 const DerivedOfKey = builder.objectRef<z.input<typeof schema.Derived>>('DerivedOfKey').implement({
   description: 'Things that were made with a key',
   fields: (t) => ({
-    keys: t.exposeIDList('keys', { description: 'Keys made with it, and with those' }),
+    keys: t.exposeIDList('keys', { description: 'Keys that were created with it or with one of those' }),
     missions: t.exposeIDList('missions', { description: 'Missions last written with one of these keys' }),
     runs: t.exposeIDList('runs', { description: 'Executions under way that one of these keys started' }),
   }),

@@ -12,7 +12,12 @@ export const CreateKey = z
   .object({
     name: requiredText(200).describe('Name of the key'),
     expiresInDays: int(1, 365).nullish().describe('Default: never expires'),
-    scopes: z.array(scope).min(1).max(50).nullish().describe("Within the caller's own, which are the default"),
+    scopes: z
+      .array(scope)
+      .min(1)
+      .max(50)
+      .nullish()
+      .describe("Scopes, within the caller's own. Default: the caller's own"),
   })
   .meta({ examples: [{ name: 'CI', expiresInDays: 90, scopes: ['agents:execute'] }] })
 
@@ -34,10 +39,10 @@ export const Key = z
     name: z.string().describe('Name of the key'),
     preview: z.string().describe('First characters of the token'),
     scopes: z.array(z.string()).describe('Scopes of the key; `*` for everything'),
-    tokenId: z.string().nullable().describe('The key with which it was made; null if it was made otherwise'),
+    tokenId: z.string().nullable().describe('The key that created it; null if no key did'),
     createdAt: timestamp.describe('Time at which the key was created'),
     expiresAt: timestamp.nullable().describe('Time at which the key expires; null for never'),
-    lastUsedAt: timestamp.nullable().describe('To the minute'),
+    lastUsedAt: timestamp.nullable().describe('Time of its last use, to the minute'),
   })
   .meta({ id: 'Key', description: 'A personal access token, without its secret' })
 
@@ -51,13 +56,13 @@ export const KeyCreated = ok({
 })
 export const Derived = z
   .object({
-    keys: z.array(z.string()).describe('Keys made with it, and with those'),
+    keys: z.array(z.string()).describe('Keys that were created with it or with one of those'),
     missions: z.array(z.string()).describe('Missions last written with one of these keys, unless completed'),
     runs: z.array(z.string()).describe('Pending and running executions that one of these keys or missions started'),
   })
-  .meta({ id: 'DerivedOfKey', description: 'Things that were made with a key, and continue without it' })
+  .meta({ id: 'DerivedOfKey', description: 'Resources that a key created, and that continue without it' })
 
 export const KeyDeleted = ok({
   message: z.string().describe('Confirmation for people'),
-  derived: Derived.describe('Things that were made with the key: ended too with cascade=true, otherwise still there'),
+  derived: Derived.describe('Resources that the key created: ended with `cascade=true`, otherwise unchanged'),
 })

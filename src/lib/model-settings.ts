@@ -60,5 +60,5 @@ export type ModelSettings = z.output<typeof ModelSettings>
 
 /** The models that a run may fall back to (contract-2.md section 2.2). */
 export const fallbackModels = textList(5).describe(
-  'Models to ask, in this order, when the model before has no key, does not exist, or fails after its retries',
+  'Models to ask, in order, if the one before has no key, does not exist, or fails after its retries',
 )

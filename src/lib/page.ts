@@ -24,7 +24,7 @@ export const countInput = { count: onlyTrue('count').describe('`true`: count all
 export const total = z.int().optional().describe('With count=true')
 
 /** Cursor field of every list output. */
-export const nextCursor = z.string().nullable().describe('Where the list goes on; null at its end')
+export const nextCursor = z.string().nullable().describe('Cursor of the next page; null at the end')
 
 type Row = { id: string; createdAt: Date }
 

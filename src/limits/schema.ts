@@ -8,11 +8,11 @@ export const Limit = z
       .enum(['default', 'execute'])
       .meta({ id: 'LimitName', description: 'Kind of calls that a limit counts' })
       .describe('`default`: requests; `execute`: runs'),
-    limit: z.int().describe('Maximum number in a window'),
+    limit: z.int().describe('Maximum number of calls in a window'),
     window: z.int().describe('Length of the window (seconds)'),
-    remaining: z.int().describe('Number that is left in this window, as far as this server knows'),
+    remaining: z.int().describe('Number of calls left in this window, as far as this server knows'),
     resetsAt: timestamp.describe('End of this window'),
   })
-  .meta({ id: 'Limit', description: 'A rate limit as the caller has it' })
+  .meta({ id: 'Limit', description: "A rate limit, with the caller's use of it" })
 
 export const LimitsResponse = ok({ limits: z.array(Limit).describe('Empty if the operator has set none') })

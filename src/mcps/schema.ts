@@ -34,7 +34,7 @@ export const PermissionMode = requiredEnum(['ask', 'allow', 'deny']).meta({
 /** Permission to call a tool, or with `*` all tools without an entry of their own (contract.md section 7). */
 export const Permission = z
   .object({
-    tool: requiredText(200).describe('The name of a tool, or * for those that have no entry of their own'),
+    tool: requiredText(200).describe('The name of a tool, or `*` for tools without an entry'),
     mode: PermissionMode.describe('ask: a person decides about each call; deny: no agent sees the tool'),
   })
   .meta({ id: 'ToolPermission', description: 'Whether a call of a tool needs a decision' })
@@ -87,7 +87,7 @@ const Credentials = z
     { error: ({ code }) => (code === 'invalid_key' ? BAD_CREDENTIAL : undefined) },
   )
   .refine(atMost(MAX_CREDENTIALS), { error: `Invalid credentials. At most ${MAX_CREDENTIALS}` })
-  .describe('By name; sent as a header of that name unless headers mention it. null takes one away')
+  .describe('Credentials by name, each sent as a header of that name unless `headers` mention it; null removes one')
 
 const BAD_URL = 'Invalid url. Must be an http or https address, without user and password'
 
@@ -135,11 +135,11 @@ const printable = (max: number) =>
 
 const oauth = {
   auth: Auth.nullish().describe(
-    'How requests are authenticated. Default: `headers`, and `oauth` for a well-known type that wants it',
+    'How requests are authenticated. Default: `headers`, or `oauth` for a well-known type that requires it',
   ),
   clientId: printable(2000)
     .nullish()
-    .describe('Client id at the authorization server, if it registers no clients itself'),
+    .describe('Client id at the authorization server, if that does not register clients itself'),
   clientSecret: printable(2000)
     .nullish()
     .describe('Secret of that client. It is stored encrypted, never returned, and ends if `url` changes'),
@@ -152,7 +152,7 @@ const fields = {
   mcpType: requiredText(100).nullish().describe('Type of the server. Default: `custom`'),
   name: requiredText(200).describe('Name of the MCP server'),
   description: text(2000).nullish().describe('Purpose of the MCP server'),
-  isActive: bool().nullish().describe('Default: true. Runs leave out one that is not'),
+  isActive: bool().nullish().describe('Whether runs use the MCP server. Default: true'),
   url: Url.describe('Where it is, http or https'),
   transport: Transport.optional().describe('Default: `streamable-http`'),
   headers: Headers.nullish().describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
@@ -204,7 +204,7 @@ export const McpType = z
   .object({
     mcpType: z.string().describe('Value of `mcpType` of a server'),
     name: z.string().describe('Name for people'),
-    url: z.string().describe('Where it is'),
+    url: z.string().describe('Address of the server'),
     auth: z
       .enum(['none', 'bearer', 'oauth'])
       .describe('Kind of authentication: none, a token that you make there, or a token that it gives after a sign-in'),
@@ -231,11 +231,11 @@ export const Mcp = z
       .record(z.string(), z.string())
       .describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
     truncated: truncated.describe(
-      'In long lists: values of `headers` are cut at 4,000 characters. GET it by id for all of them',
+      'In long lists: values of `headers` are cut at 4,000 characters. GET the MCP server by id for whole values',
     ),
     credentialsSet: z.array(z.string()).describe('The names of its credentials'),
     auth: Auth.describe('How requests are authenticated'),
-    clientId: z.string().nullable().describe('Client id that was given by hand'),
+    clientId: z.string().nullable().describe('Client id that a person entered'),
     clientSecretSet: z.boolean().describe('Whether a client secret is set'),
     scope: z.string().nullable().describe('Scope to ask for; null for the one that the MCP server names'),
     connection: z

@@ -17,7 +17,7 @@ export const Media = z
     size: z.int().describe('In bytes'),
     organizationId: z.string().describe('Id of the organization that the file belongs to'),
     userId: z.string().describe('Id of the user who uploaded it'),
-    url: z.string().describe('Where its content is'),
+    url: z.string().describe('Path of its content'),
     createdAt: timestamp.describe('Time at which the file was uploaded'),
   })
   .meta({ id: 'Media', description: 'An uploaded file' })

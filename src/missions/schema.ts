@@ -59,9 +59,9 @@ const fields = {
   visibility: MissionVisibility.optional().describe('Default: `organization`'),
   maxTurns: int(1, 500).nullish().describe('Maximum number of model steps in a run'),
   output: NewOutput.nullish().describe("Form of the results, instead of the agent's: JSON that fits a schema"),
-  agentType: text(100).nullish().describe('Kind of agent that the mission needs, in your own words'),
+  agentType: text(100).nullish().describe('Description of the agent that the mission needs'),
   agentId: agentId.nullish().describe('The agent that works on it'),
-  characterId: agentId.nullish().describe('Another name of agentId, which wins'),
+  characterId: agentId.nullish().describe('Alias of `agentId`, which takes precedence'),
   schedule: Schedule.nullish().describe('When the mission runs'),
 }
 
@@ -85,10 +85,10 @@ export const UpdateMission = z
     title: fields.title.optional().describe('Short title of the mission'),
     goal: fields.goal.optional().describe('Goal of the agent: the message of each run'),
     agentId: agentId.optional().describe('The agent that works on it'),
-    characterId: agentId.optional().describe('Another name of agentId, which wins'),
+    characterId: agentId.optional().describe('Alias of `agentId`, which takes precedence'),
     schedule: ScheduleChange.nullish().describe('When the mission runs; absent fields keep their value'),
     status: MissionStatus.optional().describe(
-      'running runs it now, paused pauses it, pending resumes it, completed ends it: no run of it begins any more',
+      '`running` runs it now, `paused` pauses it, `pending` resumes it, `completed` ends it for good',
     ),
   })
   .meta({ examples: [{ title: 'Evening news' }] })
@@ -120,15 +120,15 @@ export const Mission = z
     title: z.string().describe('Short title of the mission'),
     goal: z.string().describe('Goal of the agent: the message of each run'),
     agentId: z.string().describe('Id of the agent that works on the mission'),
-    agentType: z.string().nullable().describe('Kind of agent that the mission needs, in your own words'),
+    agentType: z.string().nullable().describe('Description of the agent that the mission needs'),
     spaceId: z.string().describe('Id of the space that its runs belong to'),
     icon: z.string().nullable().describe('Picture of the mission in user interfaces'),
     visibility: MissionVisibility.describe('Users who can see the mission'),
     maxTurns: z.int().nullable().describe('Maximum number of model steps in a run; null for the default'),
     output: Output.nullable().describe('Form of the results; null for that of the agent'),
     organizationId: z.string().describe('Id of the organization that the mission belongs to'),
-    userId: z.string().describe('The owner, as whom it runs'),
-    tokenId: z.string().nullable().describe('The key it was last written with; for its owner and admins'),
+    userId: z.string().describe('The owner. Its runs act as this user'),
+    tokenId: z.string().nullable().describe('The key that last changed it; only for its owner and admins'),
     status: MissionStatus.describe('State of the mission'),
     pauseReason: z.string().optional().describe('Why the mission is paused'),
     lastStatus: z.enum(['completed', 'failed', 'cancelled']).nullable().describe('End of its latest run'),
@@ -145,7 +145,7 @@ export const Mission = z
         value: z
           .string()
           .nullable()
-          .describe('Cron expression, time, or pause in seconds; null where the schedule has none'),
+          .describe('Cron expression, time, or pause in seconds; null for schedules without one'),
         timezone: z.string().describe('Time zone of the schedule (IANA)'),
         overlap: z.enum(['skip', 'queue']).describe('Whether a fire time during a run is skipped or waits'),
         catchUp: z.enum(['last', 'skip']).describe('Which of the missed fire times runs: the last one or none'),
@@ -156,9 +156,7 @@ export const Mission = z
         backoffSeconds: z
           .int()
           .nullable()
-          .describe(
-            'The pause of a continuous mission (seconds) while its runs fail, in place of the one it was given',
-          ),
+          .describe('Pause of a continuous mission while its runs fail (seconds), instead of the configured one'),
       })
       .meta({ id: 'MissionSchedule', description: 'When the mission runs' }),
     createdAt: timestamp.describe('Time at which the mission was created'),

@@ -24,9 +24,9 @@ export const OrganizationMember = objectFromZod(
   },
 )
 
-enumFromZod('ThingKind', schema.ThingKind, 'Kind of thing that a user owns')
+enumFromZod('ThingKind', schema.ThingKind, 'Kind of resource that a user owns')
 const extensions = { scopes: ['organization:read'] as const }
-const ThingCount = objectFromZod('ThingCount', schema.ThingCount, 'Number of things of one kind that a user owns', {
+const ThingCount = objectFromZod('ThingCount', schema.ThingCount, 'Number of resources of one kind that a user owns', {
   extensions,
 })
 const FormerMember = objectFromZod('FormerMember', schema.FormerMember, 'A former member who still owns objects', {

@@ -11,9 +11,14 @@ import * as schema from './schema.ts'
 const extensions = { scopes: ['members:read'] as const }
 
 enumFromZod('ServiceAccountRole', schema.ServiceRole, 'The role of a service account')
-const ServiceAccount = objectFromZod('ServiceAccount', schema.ServiceAccount, 'A user who acts by keys alone', {
-  extensions,
-})
+const ServiceAccount = objectFromZod(
+  'ServiceAccount',
+  schema.ServiceAccount,
+  'A user without a browser session, who uses keys only',
+  {
+    extensions,
+  },
+)
 const ServiceKey = objectFromZod('ServiceAccountKey', Key, 'A key of a service account', { extensions })
 const CreateInput = inputFromZod('CreateServiceAccountInput', schema.CreateServiceAccount, 'A new service account')
 const UpdateInput = inputFromZod(

@@ -81,19 +81,19 @@ export const organizations = router({
     .mutation(({ ctx, input }) => policy.updatePolicy(ctx.actor, ctx.deps, input)),
 
   listFormer: tokenProcedure('organization:read')
-    .meta(restMeta('GET', FORMER, 'List former members of your organization who still own something'))
+    .meta(restMeta('GET', FORMER, 'List former members of your organization who still own resources'))
     .input(schema.OrganizationId)
     .output(schema.FormerMembersResponse)
     .query(({ ctx, input }) => former.listFormer(ctx.actor, ctx.deps, input)),
 
   listThings: tokenProcedure('organization:read')
-    .meta(restMeta('GET', `${FORMER}/{userId}`, 'List what a former member owns', IS_MEMBER))
+    .meta(restMeta('GET', `${FORMER}/{userId}`, 'List the resources of a former member', IS_MEMBER))
     .input(schema.FormerMemberId)
     .output(schema.ThingsResponse)
     .query(({ ctx, input }) => former.listThings(ctx.actor, ctx.deps, input)),
 
   takeOver: tokenProcedure('organization:write')
-    .meta(restMeta('POST', `${FORMER}/{userId}/take-over`, 'Become the owner of what a former member owns', IS_MEMBER))
+    .meta(restMeta('POST', `${FORMER}/{userId}/take-over`, 'Take over the resources of a former member', IS_MEMBER))
     .input(schema.FormerMemberId)
     .output(schema.TakenOver)
     .mutation(({ ctx, input }) =>
@@ -125,7 +125,7 @@ export const organizations = router({
     ),
 
   deleteInvitation: tokenProcedure('members:write')
-    .meta(restMeta('DELETE', `${INVITATIONS}/{invitationId}`, 'Take an invitation back'))
+    .meta(restMeta('DELETE', `${INVITATIONS}/{invitationId}`, 'Withdraw an invitation'))
     .input(schema.InvitationId)
     .output(schema.InvitationDeleted)
     .mutation(({ ctx, input }) => invitations.remove(ctx.actor, ctx.deps, input)),

@@ -56,7 +56,7 @@ export const OrganizationMember = z
     email: z.string().describe('Their e-mail'),
     role: Profile.shape.organization.shape.role.describe('Role of the member'),
     kind: MemberKind.describe('`user`: a person; `service`: a service account'),
-    joinedAt: timestamp.describe('Since when they are a member'),
+    joinedAt: timestamp.describe('Time at which the membership began'),
   })
   .meta({ id: 'OrganizationMember', description: 'A member of the organization' })
 
@@ -67,7 +67,7 @@ export const MemberId = z.object({ id, userId: z.string().describe('The member; 
 
 /** PATCH /organizations/{id}/members/{userId} (contract-2.md section 3.5). */
 export const UpdateMember = MemberId.extend({
-  role: role.describe('The new role. Only owners make owners and unmake them'),
+  role: role.describe('The new role. Only owners can make or unmake owners'),
 }).meta({ examples: [{ role: 'admin' }] })
 
 export const MemberResponse = ok({ member: OrganizationMember.describe('The member') })
@@ -99,7 +99,7 @@ export const Organization = z
     id: z.string().describe('The organization'),
     name: z.string().describe('Display name'),
     slug: z.string().describe('Name in addresses'),
-    role: Profile.shape.organization.shape.role.describe('Your role in it'),
+    role: Profile.shape.organization.shape.role.describe('Your role in the organization'),
     createdAt: timestamp.describe('Time of creation'),
   })
   .meta({ id: 'Organization', description: 'An organization of the caller' })
@@ -116,7 +116,7 @@ export const MembersResponse = ok({ members: z.array(OrganizationMember).describ
 
 export const PolicyResponse = ok({ policy: Policy })
 
-/** Kinds of things that people own. */
+/** Kinds of resources that members own. */
 export const KINDS = ['agents', 'chats', 'mcps', 'media', 'missions', 'skills', 'spaces'] as const
 
 export const ThingKind = z.enum(KINDS).meta({ id: 'ThingKind', description: 'Kind of resource' })
@@ -126,7 +126,7 @@ export const FormerMemberId = z.object({ id, userId: z.string().describe('The fo
 
 export const ThingCount = z
   .object({
-    kind: ThingKind.describe('Kind of things'),
+    kind: ThingKind.describe('Kind of resources'),
     count: z.int().describe('How many'),
   })
   .meta({ id: 'ThingCount', description: 'Number of resources of one kind' })
@@ -137,13 +137,13 @@ export const FormerMember = z
     userId: z.string().describe('Id of the former member'),
     name: z.string().describe('Name of the former member'),
     email: z.string().describe('Their e-mail'),
-    things: z.array(ThingCount).describe('Number of their things, by kind'),
+    things: z.array(ThingCount).describe('Number of their resources, by kind'),
   })
   .meta({ id: 'FormerMember', description: 'A former member' })
 
 export const Thing = z
   .object({
-    kind: ThingKind.describe('Kind of thing'),
+    kind: ThingKind.describe('Kind of resource'),
     id: z.string().describe('Id of the resource'),
     name: z.string().describe('Name of the resource'),
     createdAt: timestamp.describe('Time at which the resource was created'),
@@ -154,7 +154,7 @@ export const FormerMembersResponse = ok({
   members: z.array(FormerMember).describe('Former members who left resources behind'),
 })
 export const ThingsResponse = ok({ things: z.array(Thing).describe('Resources on this page') })
-export const TakenOver = ok({ taken: z.array(ThingCount).describe("Number of the caller's things now, by kind") })
+export const TakenOver = ok({ taken: z.array(ThingCount).describe('Number of resources taken over, by kind') })
 
 /** GET /organizations/{id}/invitations (contract-2.md section 3.5). */
 export const ListInvitations = z.object({ id, ...pageInput })
@@ -230,7 +230,7 @@ export const CreateServiceKey = ServiceAccountId.extend(CreateKey.shape).meta({
 /** DELETE /organizations/{id}/service-accounts/{userId}/keys/{keyId} (contract-2.md section 3.6). */
 export const ServiceKeyId = ServiceAccountId.extend({ keyId: z.string().describe('The key') })
 
-/** A user who acts by keys alone. */
+/** A user without a browser session, who uses keys only. */
 export const ServiceAccount = z
   .object({
     id: z.string().describe('Its user id'),
@@ -239,7 +239,7 @@ export const ServiceAccount = z
     createdBy: z.string().describe('User id of the member who created it'),
     createdAt: timestamp.describe('Time of creation'),
   })
-  .meta({ id: 'ServiceAccount', description: 'A user who acts by keys alone' })
+  .meta({ id: 'ServiceAccount', description: 'A user without a browser session, who uses keys only' })
 
 export const ServiceAccountsResponse = ok({ serviceAccounts: z.array(ServiceAccount).describe('Newest first') })
 export const ServiceAccountResponse = ok({ serviceAccount: ServiceAccount.describe('The service account') })

@@ -35,7 +35,7 @@ export const Membership = z
     id: z.string().describe('The organization'),
     name: z.string().describe('Name of the organization'),
     slug: z.string().describe('Its name in addresses'),
-    role: z.enum(['owner', 'admin', 'member']).describe('Your role in it'),
+    role: z.enum(['owner', 'admin', 'member']).describe('Your role in the organization'),
   })
   .meta({ id: 'ProfileOrganization', description: 'An organization that you belong to' })
 
@@ -47,8 +47,8 @@ export const Profile = z
     name: z.string().describe('Your name'),
     image: z.string().nullable().describe('Address of a picture'),
     notifications: Notifications.describe('Your mail notifications in this organization'),
-    organization: Membership.describe('The one that the token is of'),
-    organizations: z.array(Membership).describe('All of them'),
+    organization: Membership.describe('The organization of the token'),
+    organizations: z.array(Membership).describe('All your organizations'),
   })
   .meta({ id: 'Profile', description: 'Your profile' })
 

@@ -25,8 +25,8 @@ export const Provider = z
     source: z
       .enum(['organization', 'server'])
       .describe('Owner of the key: the organization, or the operator of the server'),
-    setAt: timestamp.nullable().describe('When it was set; null if the operator did'),
-    setBy: z.string().nullable().describe('The user who set it; null if the operator did'),
+    setAt: timestamp.nullable().describe('Time at which it was set; null if the operator set it'),
+    setBy: z.string().nullable().describe('The user who set it; null if the operator set it'),
     status: z
       .enum(['ok', 'failed', 'unchecked'])
       .describe('Whether the provider listed its models with this key when it was set'),
@@ -40,7 +40,7 @@ export const SetProvider = z
   .object({
     orgId,
     name: Name,
-    apiKey: requiredText(8_192).pipe(ProviderKey).describe('The key; encrypted, and never shown again'),
+    apiKey: requiredText(8_192).pipe(ProviderKey).describe('The key. It is stored encrypted and never returned'),
     baseUrl: z
       .string()
       .max(2_000)

@@ -32,7 +32,7 @@ export const secrets = router({
 
   delete: tokenProcedure('secrets:write')
     .meta(
-      restMeta('DELETE', SPACE, 'Delete secrets of a space', { 404: 'The space, or one of the secrets, is not there' }),
+      restMeta('DELETE', SPACE, 'Delete secrets of a space', { 404: 'The space or one of the secrets does not exist' }),
     )
     .input(schema.DeleteSpaceSecrets)
     .output(schema.SecretsDeleted)
@@ -64,7 +64,11 @@ export const secrets = router({
     ),
 
   deleteEnv: tokenProcedure('secrets:write')
-    .meta(restMeta('DELETE', ORGANIZATION, 'Delete secrets of your organization', { 404: 'One of them is not there' }))
+    .meta(
+      restMeta('DELETE', ORGANIZATION, 'Delete secrets of your organization', {
+        404: 'One of the secrets does not exist',
+      }),
+    )
     .input(schema.DeleteOrganizationSecrets)
     .output(schema.SecretsDeleted)
     .mutation(({ ctx, input }) => service.remove(ctx.actor, ctx.deps, input, input.keys)),

@@ -57,7 +57,7 @@ export const Secrets = z
   .refine((secrets) => Object.keys(secrets).length > 0, {
     error: (issue) => `Missing required field: ${(issue.path ?? []).join('.')}`,
   })
-  .describe('Values by name, each a text or `{value, hosts}`; one that is there already is replaced with its hosts')
+  .describe('Values by name, each a text or `{value, hosts}`. An existing secret is replaced with its hosts')
 
 const keys = z.array(Name).min(1).max(MAX_SECRETS).describe('The names of the secrets')
 const spaceId = z.string().describe('The space')

@@ -8,7 +8,7 @@ const INVITATION = { 401: 'The invitation is unknown, used or too old', 429: 'To
 
 export const sessions = router({
   current: personProcedure()
-    .meta(restMeta('GET', '/api/auth/session', 'Find out who you are'))
+    .meta(restMeta('GET', '/api/auth/session', 'Get the caller'))
     .output(schema.CurrentSessionResponse)
     .query(async ({ ctx }) => {
       // Extends the cookie in the browser.
@@ -51,7 +51,7 @@ export const sessions = router({
     .mutation(({ ctx, input }) => service.forgotPassword(ctx, input)),
 
   readInvitation: publicProcedure()
-    .meta(restMeta('POST', '/api/auth/invitation', 'Read an invitation', INVITATION))
+    .meta(restMeta('POST', '/api/auth/invitation', 'Get an invitation', INVITATION))
     .input(schema.ReadInvitation)
     .output(schema.InvitationOfferResponse)
     .mutation(({ ctx, input }) => accept.readInvitation(ctx, input.code)),

@@ -41,7 +41,7 @@ export const InvitationOffer = z
     organizationName: z.string().describe('Name of the organization'),
     email: z.string().describe('The invited address'),
     role: z.enum(['owner', 'admin', 'member']).describe('Role of the new member'),
-    hasAccount: z.boolean().describe('Whether the address has an account, which has to sign in first'),
+    hasAccount: z.boolean().describe('Whether the address has an account. Its user must sign in first'),
   })
   .meta({ id: 'InvitationOffer', description: 'Content of an invitation' })
 
@@ -52,10 +52,8 @@ export const ChangePassword = z
       .string()
       .max(MAX_PASSWORD)
       .nullish()
-      .describe(
-        'Your present password. Not wanted where none is set and you have just signed in by a link or provider',
-      ),
-    new: password.describe('Your next password: at least 12 characters, and none of the common ones'),
+      .describe('Your current password. Not required if none is set and you have just signed in by a link or provider'),
+    new: password.describe('Your new password: at least 12 characters, and none of the common ones'),
   })
   .meta({ examples: [{ current: 'a long sentence of your own', new: 'another long sentence of your own' }] })
 
@@ -67,12 +65,12 @@ export const BrowserSession = z
   .object({
     id: z.string().describe('The browser session'),
     method: z.enum(['password', 'oidc', 'link']).describe('Way of the sign-in'),
-    current: z.boolean().describe('Whether this request comes from it'),
+    current: z.boolean().describe('Whether it is the session of this request'),
     userAgent: z.string().nullable().describe('User agent of the browser'),
     address: z.string().nullable().describe('The network address that signed in'),
-    createdAt: timestamp.describe('When it began'),
-    lastSeenAt: timestamp.describe('When it was last used, to five minutes'),
-    expiresAt: timestamp.describe('When it ends unless it is used before'),
+    createdAt: timestamp.describe('Time of the sign-in'),
+    lastSeenAt: timestamp.describe('Time of its last use, to five minutes'),
+    expiresAt: timestamp.describe('Time at which it expires unless it is used before'),
   })
   .meta({ id: 'BrowserSession', description: 'A browser in which you are signed in' })
 
@@ -82,7 +80,7 @@ const SessionUser = z
     email: z.string().describe('Your e-mail address'),
     name: z.string().describe('Your name'),
     image: z.string().nullable().describe('Address of a picture'),
-    emailVerified: z.boolean().describe('Whether the address is known to be yours'),
+    emailVerified: z.boolean().describe('Whether the address is verified'),
     hasPassword: z.boolean().describe('Whether you can sign in with a password'),
   })
   .meta({ id: 'SessionUser', description: 'You' })
@@ -90,8 +88,10 @@ const SessionUser = z
 /** GET /api/auth/session: the caller and the organization (contract-2.md section 3.2). */
 export const CurrentSession = z.object({
   user: SessionUser.describe('You'),
-  organization: Membership.nullable().describe('Where requests act; null if you belong to several and name none'),
-  organizations: z.array(Membership).describe('All that you belong to'),
+  organization: Membership.nullable().describe(
+    'Organization of the request; null if you belong to several and name none',
+  ),
+  organizations: z.array(Membership).describe('All organizations that you belong to'),
   role: Membership.shape.role.nullable().describe('Your role in the organization'),
   scopes: z.array(z.string()).describe('Scopes of the credential, within the role'),
   session: BrowserSession.nullable().describe('The browser session; null for a request with a token'),
@@ -106,4 +106,4 @@ export const PasswordChanged = ok({
   message,
   ended: z.int().describe('Number of other browser sessions that ended'),
 })
-export const InvitationOfferResponse = ok({ invitation: InvitationOffer.describe('The offer') })
+export const InvitationOfferResponse = ok({ invitation: InvitationOffer.describe('Content of the invitation') })

@@ -59,7 +59,7 @@ const skillId = z.string().describe('The skill')
 
 const name = requiredText(64)
   .refine((name) => /^[a-z0-9]+(-[a-z0-9]+)*$/.test(name), 'Invalid value for field: name. Expected kebab-case')
-  .describe('kebab-case, unique in the organization; what a model loads it by')
+  .describe('Name by which a model loads it: kebab-case, unique in the organization')
 const description = requiredText(1000).describe('Purpose of the skill: a model decides by it when to load the prompt')
 const prompt = requiredText(100_000).describe('Markdown')
 
@@ -69,18 +69,20 @@ const optionalFields = {
     .transform((names) => [...new Set(names.map((name) => COMMON_NAMES.get(name) ?? name))])
     .nullish()
     .describe(
-      `Tools of the service that it works with: runs that have the skill have them. There are: ${BUILT_IN_TOOLS.join(', ')}. ` +
-        'Read, Write, Edit, Glob, Grep, LS, WebFetch and WebSearch become the names of these. Other names are kept, and runs do without',
+      `Built-in tools that runs with the skill have. There are: ${BUILT_IN_TOOLS.join(', ')}. ` +
+        'Read, Write, Edit, Glob, Grep, LS, WebFetch and WebSearch become the names of these. Other names are stored, and runs ignore them',
     ),
-  requiredMCPs: textList().nullish().describe('The types of MCP servers that must be there where it is attached'),
-  visibility: SkillVisibility.optional().describe('Default: `organization`. `public` shows it to everybody'),
+  requiredMCPs: textList().nullish().describe('Types of MCP servers that must be attached beside the skill'),
+  visibility: SkillVisibility.optional().describe(
+    'Default: `organization`. `public` makes it visible to all organizations',
+  ),
 }
 
 /** POST /skills (contract.md section 7). */
 export const CreateSkill = z
   .object({
     name,
-    displayName: text(200).nullish().describe('Default: made of the name'),
+    displayName: text(200).nullish().describe('Default: made from the name'),
     description,
     prompt,
     ...optionalFields,
@@ -96,7 +98,7 @@ export const UpdateSkill = z
   .object({
     id: skillId,
     name: name.optional(),
-    displayName: requiredText(200).nullish().describe('Name for people; null for one that is made from the name'),
+    displayName: requiredText(200).nullish().describe('Name for people; null to make one from the name'),
     description: description.optional(),
     prompt: prompt.optional(),
     ...optionalFields,
@@ -134,10 +136,12 @@ export const Skill = z
     builtInTools: z.array(z.string()).describe('Built-in tools that runs with the skill have'),
     requiredMCPs: z.array(z.string()).describe('Types of MCP servers that must be attached beside the skill'),
     visibility: SkillVisibility.describe('Users who can see the skill'),
-    source: SkillSource.describe("Comes with the service, is your organization's, or another's public one"),
-    organizationId: z.string().describe('`core` where it comes with the service'),
-    ownerId: z.string().describe('`core` where it comes with the service'),
-    version: z.int().describe('1 at creation, one more with each change'),
+    source: SkillSource.describe(
+      "Origin of the skill: the service, your organization, or another organization's public skill",
+    ),
+    organizationId: z.string().describe('`core` for a skill that comes with the service'),
+    ownerId: z.string().describe('`core` for a skill that comes with the service'),
+    version: z.int().describe('1 at creation, plus one with each change'),
     createdAt: timestamp.describe('Time at which the skill was created'),
     updatedAt: timestamp.describe('Time of the last change to the skill'),
   })
@@ -161,12 +165,12 @@ export const SkillCreated = ok({
 export const SkillsResponse = ok({
   skills: z
     .object({
-      core: z.array(SkillSummary).describe('They come with the service'),
-      organization: z.array(SkillSummary).describe("Your organization's"),
-      marketplace: z.array(SkillSummary).describe("Other organizations' public ones, when your own are all shown"),
+      core: z.array(SkillSummary).describe('Skills that come with the service'),
+      organization: z.array(SkillSummary).describe('Skills of your organization'),
+      marketplace: z.array(SkillSummary).describe('Public skills of other organizations, after the last of your own'),
     })
     .meta({ id: 'SkillsBySource', description: 'Skills on this page, by where they come from' }),
-  total: z.int().describe('Number of all three'),
+  total: z.int().describe('Number of all skills'),
   nextCursor,
 })
 export const SkillDeleted = ok({ message: z.string().describe('Confirmation for people') })

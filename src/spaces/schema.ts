@@ -31,7 +31,7 @@ export const CreateSpace = z
   .object({
     name: name.describe('Name of the space'),
     ...optionalFields,
-    assignedAgents: textList().nullish().describe('The same as addAgents'),
+    assignedAgents: textList().nullish().describe('Alias of `addAgents`'),
   })
   .meta({ examples: [{ name: 'Research', instructions: 'Name your sources.' }] })
 
@@ -41,7 +41,7 @@ export const UpdateSpace = z
     id: spaceId,
     name: name.optional().describe('Name of the space'),
     ...optionalFields,
-    removeAgents: textList().nullish().describe('Agents to detach; what is added, too, stays'),
+    removeAgents: textList().nullish().describe('Agents to detach. Agents that are also added stay'),
     removeCharacters: textList().nullish().describe('Alias of `removeAgents`'),
     removeSkills: textList().nullish().describe('Skills to detach'),
     removeMcps: textList().nullish().describe('MCP servers to detach'),
@@ -89,7 +89,7 @@ export const Space = z
     ownerId: z.string().describe('Id of the user who made the space'),
     instructions: z.string().nullable().describe('Instructions for every agent that runs in the space'),
     permissions: z.array(Permission).describe('Whether a call of a built-in tool needs a decision here'),
-    isDefault: z.boolean().describe('Where chats and runs are that name no space'),
+    isDefault: z.boolean().describe('Whether it is the space of chats and runs that name none'),
     assignedAgents: z.array(z.string()).describe('The ids of the enabled ones among agentRefs'),
     skillIds: z.array(z.string()).describe('The ids of the enabled ones among skillRefs'),
     pluginIds: z.array(z.string()).describe('The ids of the enabled ones among mcpRefs'),

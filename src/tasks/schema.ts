@@ -29,7 +29,7 @@ export const CreateTask = z
     description: text(100_000).nullish().describe('The work to do'),
     priority: TaskPriority.optional().describe('Default: `medium`'),
     assignTo: assignee,
-    assignedTo: assignee.describe('Another name of assignTo, which wins'),
+    assignedTo: assignee.describe('Alias of `assignTo`, which takes precedence'),
     spaceId: z.string().nullish().describe('Id of the space that the task belongs to; null for none'),
     output,
   })
@@ -44,7 +44,7 @@ export const UpdateTask = z
     status: TaskStatus.optional().describe('New status of the task'),
     priority: TaskPriority.optional().describe('Urgency of the task'),
     assignTo: assignee,
-    assignedTo: assignee.describe('Another name of assignTo, which wins'),
+    assignedTo: assignee.describe('Alias of `assignTo`, which takes precedence'),
     spaceId: z.string().nullish().describe('Id of the space that the task belongs to; null for none'),
     output,
   })
@@ -81,7 +81,9 @@ export const ExecuteTask = z
   .object({
     id: taskId,
     background: bool().nullish().describe('Answer as soon as the run is accepted'),
-    idempotencyKey: Execute.shape.idempotencyKey.describe('Alternative to the header Idempotency-Key, which wins'),
+    idempotencyKey: Execute.shape.idempotencyKey.describe(
+      'Alternative to the header Idempotency-Key, which takes precedence',
+    ),
   })
   .meta({ examples: [{ background: true }] })
 
@@ -98,9 +100,9 @@ export const Task = z
     output: Output.nullable().describe('Form of the result; null for that of the agent'),
     organizationId: z.string().describe('Id of the organization that the task belongs to'),
     createdBy: z.string().describe('The user, or the agent whose tool made it'),
-    executionId: z.string().nullable().describe('The run that works on it, or did'),
+    executionId: z.string().nullable().describe('The current or latest run of the task'),
     result: z.string().nullable().describe('Answer of the run, if you can read the run'),
-    lastError: z.string().nullable().describe('Why the latest run that ended did not complete it'),
+    lastError: z.string().nullable().describe('Reason for which the latest ended run did not complete the task'),
     lastExecutionId: z.string().nullable().describe('The latest run that ended'),
     createdAt: timestamp.describe('Time at which the task was created'),
     updatedAt: timestamp.describe('Time of the last change to the task'),

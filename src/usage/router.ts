@@ -4,7 +4,7 @@ import * as service from './service.ts'
 
 export const usage = router({
   get: idTokenProcedure('orgId', 'usage:read')
-    .meta(restMeta('GET', '/api/usage/organization/{orgId}', 'Get what the runs of your organization used'))
+    .meta(restMeta('GET', '/api/usage/organization/{orgId}', "Get the usage of your organization's runs"))
     .meta(mcpTool('get_usage', 'period start end'))
     .input(schema.GetUsage)
     .output(schema.UsageResponse)

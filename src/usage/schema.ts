@@ -30,11 +30,11 @@ export const AgentUsage = z
   .object({ agentId: z.string().describe('Id of the agent'), ...amounts })
   .meta({ id: 'AgentUsage', description: 'Usage of one agent' })
 export const ModelUsage = z
-  .object({ model: z.string().nullable().describe('null: the runs ended before one was asked'), ...amounts })
+  .object({ model: z.string().nullable().describe('null for runs that ended before they asked a model'), ...amounts })
   .meta({ id: 'ModelUsage', description: 'Usage of one model' })
 
 export const UserUsage = z
-  .object({ userId: z.string().nullable().describe('null: the runs ended before users were counted'), ...amounts })
+  .object({ userId: z.string().nullable().describe('null for runs from before the service counted users'), ...amounts })
   .meta({ id: 'UserUsage', description: 'Usage of one user' })
 
 export const UsageEntry = z
@@ -43,9 +43,9 @@ export const UsageEntry = z
     ...amounts,
     byAgent: z
       .array(AgentUsage)
-      .describe("The most runs first. Without other people's private agents, which are in the sums"),
+      .describe('Usage by agent, the most runs first. Private agents of others are in the sums only'),
     byModel: z.array(ModelUsage).describe('Usage by model, the most runs first'),
-    byUser: z.array(UserUsage).describe('Usage by the user whose runs they were, the most runs first'),
+    byUser: z.array(UserUsage).describe('Usage by user, the most runs first'),
   })
   .meta({ id: 'UsageEntry', description: 'Usage of one period' })
 

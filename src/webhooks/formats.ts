@@ -45,7 +45,7 @@ const PAGES: Readonly<Record<string, (id: string) => string>> = {
 /** Parts of a message that a person reads. */
 type Message = { headline: string; title: string; lines: string[]; link: string }
 
-/** Returns the page of the console that shows the thing of an event. */
+/** Returns the page of the console that shows the subject of an event. */
 export function linkOf(base: string, { type, data }: VisibleEvent): string {
   const page = PAGES[type.split('.', 1)[0] ?? '']?.(encodeURIComponent(asText(data.id)))
   return `${base}/app/${page ?? 'settings/webhooks'}`

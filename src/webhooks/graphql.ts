@@ -13,7 +13,7 @@ import * as service from './service.ts'
 
 const Format = enumFromZod('WebhookFormat', schema.WebhookFormat, 'Format of the requests to a webhook')
 const Status = enumFromZod('DeliveryStatus', schema.DeliveryStatus, 'The state of a delivery')
-const Attempt = objectFromZod('DeliveryAttempt', schema.DeliveryAttempt, 'One try to deliver an event')
+const Attempt = objectFromZod('DeliveryAttempt', schema.DeliveryAttempt, 'An attempt to deliver an event')
 const CreateInput = inputFromZod('CreateWebhookInput', schema.CreateWebhook, 'A new webhook')
 const UpdateInput = inputFromZod(
   'UpdateWebhookInput',

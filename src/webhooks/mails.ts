@@ -32,7 +32,7 @@ export function notificationMail(base: string, events: readonly VisibleEvent[]):
   const more = events.length > MAX_LISTED ? `\nAnd ${events.length - MAX_LISTED} more.\n` : ''
   const [first] = events
   return {
-    subject: events.length === 1 && first ? inLine(sentenceOf(first)) : `${events.length} things need your attention`,
+    subject: events.length === 1 && first ? inLine(sentenceOf(first)) : `${events.length} events need your attention`,
     text: `${lines.join('\n')}
 ${more}
 You get this mail because of the notifications in your profile:

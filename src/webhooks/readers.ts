@@ -16,7 +16,7 @@ export type Reader = {
   key: string
   organizationId: string
   patterns: readonly string[]
-  /** The only thing whose events count; null for all. */
+  /** The only subject whose events count; null for all. */
   subjectId: string | null
   /** Events up to here have their deliveries and mails, as the database says. */
   place: Place
@@ -131,7 +131,7 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
   }
 }
 
-/** Maximum number of things in one statement. With more, all events of their readers' patterns are read. */
+/** Maximum number of subjects in one statement. With more, all events of their readers' patterns are read. */
 const SUBJECTS = 500
 
 function wantedBy(readers: readonly Reader[]): { patterns: string[]; subjectIds: string[] } {

@@ -9,7 +9,7 @@ const WEBHOOK = '/api/v1/webhooks/{id}'
 const DELIVERIES = `${WEBHOOK}/deliveries`
 const DISABLED = { 409: 'The webhook is disabled' }
 
-/** Changes a webhook, or things of it, once for each Idempotency-Key. */
+/** Changes a webhook, or a part of it, once for each Idempotency-Key. */
 const onWebhook = <Answer extends object>(
   ctx: Parameters<typeof idempotent>[0],
   input: z.output<typeof schema.WebhookId>,
@@ -79,7 +79,7 @@ export const webhooks = router({
     .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.replay(ctx.actor, deps, input))),
 
   replay: tokenProcedure('webhooks:write')
-    .meta(restMeta('POST', `${WEBHOOK}/replay`, 'Send all failed events since a moment again', DISABLED))
+    .meta(restMeta('POST', `${WEBHOOK}/replay`, 'Send all failed events since a time again', DISABLED))
     .input(schema.ReplayDeliveries)
     .output(schema.DeliveriesReplayed)
     .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.replayAll(ctx.actor, deps, input))),

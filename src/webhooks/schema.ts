@@ -47,12 +47,16 @@ export const Webhook = z
     ownerId: z.string().describe('The user who made it. It receives the events that this user can see'),
     url: z
       .string()
-      .describe('Where events are sent. Of a chat service, whose address is a secret: origin and last four characters'),
+      .describe(
+        'Address that receives the events. For a chat service, whose address is a secret: origin and last four characters',
+      ),
     description: z.string().describe('Purpose of the webhook'),
     events: z.array(z.string()).describe('Patterns of events: `task.completed`, `task.*` or `*`'),
     enabled: z.boolean().describe('Whether events are sent'),
-    disabledReason: z.string().nullable().describe('Why the service disabled it; null if it did not'),
-    failingSince: timestamp.nullable().describe('Since when no attempt has succeeded; null if the last one did'),
+    disabledReason: z.string().nullable().describe('Reason for which the service disabled it; null if it did not'),
+    failingSince: timestamp
+      .nullable()
+      .describe('Time since which no attempt has succeeded; null if the last one succeeded'),
     format: WebhookFormat.describe('Format of the requests'),
     includeContent: z.boolean().describe('Whether prompts, results and inputs are sent too'),
     createdAt: timestamp.describe('Creation time'),
@@ -64,7 +68,7 @@ export const ListWebhooks = z.object(pageInput)
 export const WebhookId = z.object({ id: z.string().describe('Id of the webhook') })
 
 const DESCRIPTIONS = {
-  url: 'Where events are sent: http or https',
+  url: 'Address that receives the events (http or https)',
   description: 'Purpose of the webhook',
   events: 'Patterns of events: `task.completed`, `task.*` or `*`',
   enabled: 'Whether events are sent',
@@ -112,16 +116,16 @@ export const DeliveryStatus = z
   .enum(['pending', 'delivered', 'failed'], { error: 'Invalid status. Must be: pending, delivered, failed' })
   .meta({ id: 'DeliveryStatus', description: 'State of a delivery' })
 
-/** One try to deliver an event. */
+/** An attempt to deliver an event. */
 export const DeliveryAttempt = z
   .object({
-    at: timestamp.describe('When it began'),
+    at: timestamp.describe('Time at which the attempt began'),
     status: z.int().nullable().describe('HTTP status of the answer; null if there was none'),
     durationMs: z.int().describe('Duration (ms)'),
-    error: z.string().optional().describe('Why it failed'),
+    error: z.string().optional().describe('Reason of the failure'),
     response: z.string().describe('The first KB of the answer'),
   })
-  .meta({ id: 'DeliveryAttempt', description: 'One try to deliver an event' })
+  .meta({ id: 'DeliveryAttempt', description: 'An attempt to deliver an event' })
 
 /** An event on its way to a webhook (contract-2.md section 5.1). */
 export const WebhookDelivery = z
@@ -130,10 +134,10 @@ export const WebhookDelivery = z
     webhookId: z.string().describe('The webhook'),
     event: z.string().describe('Type of the event'),
     eventId: z.string().describe('Id of the event, sent as `webhook-id`'),
-    subjectId: z.string().describe('Id of the thing that the event is about'),
+    subjectId: z.string().describe('Id of the subject of the event'),
     status: DeliveryStatus.describe('State of the delivery'),
     attempts: z.array(DeliveryAttempt).describe('Attempts, oldest first'),
-    nextAttemptAt: timestamp.nullable().describe('When it is tried again; null once it has ended'),
+    nextAttemptAt: timestamp.nullable().describe('Time of the next attempt; null after the last one'),
     createdAt: timestamp.describe('Time of the event'),
   })
   .meta({ id: 'WebhookDelivery', description: 'An event on its way to a webhook' })
