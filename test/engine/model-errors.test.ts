@@ -33,6 +33,7 @@ describe('the reason in an error body', () => {
     ['of problem details', { title: 'Bad', status: 400, detail: reason }],
     ['with a list of texts (Nest)', { statusCode: 400, message: [reason], error: 'Bad Request' }],
     ['with details as text', { error: { code: 'x', details: reason } }],
+    ['of Tencent', { Response: { Error: { Code: 'x', Message: reason } } }],
     ['with JSON as its message', { error: { message: JSON.stringify({ error: { message: reason } }) } }],
     ['of plain text', reason],
     ['that is an event', `data: ${JSON.stringify({ error: { message: reason } })}\n\n`],
@@ -72,6 +73,12 @@ describe('the reason in an error body', () => {
     [400, { request: { message: 'the prompt' } }, 'HTTP 400: Status 400'],
   ])('with status %i and body %j is "%s"', (status, body, cause) => {
     expect(failureOf(answered(status, body)).detail).toBe(cause)
+  })
+
+  it('is classified without its long words, which patterns would read in quadratic time', () => {
+    const message = `Invalid image ${'A'.repeat(10_000_000)}: the model does not exist`
+    expect(failureOf(new ReportedError(message)).kind).toBe('unknown_model')
+    expect(failureOf(answered(400, `${'A'.repeat(64_000)} prompt is too long`)).kind).toBe('context_too_long')
   })
 
   it('of a redirect names the status and the target without its query', () => {

@@ -47,7 +47,7 @@ export const isPage = (text: string): boolean =>
   /^\ufeff?\s*(?:<!--[\s\S]*?-->\s*)?<(?:!doctype|html|head|body|title|\?xml|h1|center)\b/i.test(text)
 
 function titleOf(page: string): ErrorBody {
-  const title = /<title[^>]*>([^<]{1,200})<\/title>/i.exec(page)?.[1]?.trim()
+  const title = /<title[^>]{0,200}>([^<]{1,200})<\/title>/i.exec(page)?.[1]?.trim()
   return title ? { message: `the server answered with a web page titled "${title}"` } : {}
 }
 
@@ -86,6 +86,7 @@ const INNER = [
   'details',
   'error_details',
   'response',
+  'Response',
   'fault',
   'exception',
 ] as const

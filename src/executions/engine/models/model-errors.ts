@@ -127,18 +127,25 @@ export function classifyModelError(
   now = Date.now(),
 ): ModelFailure {
   const cause = causeOf(error)
-  const { kind, field } = cause.kind ? { kind: cause.kind, field: null } : kindOf(cause)
+  const facts = { ...cause, message: scannable(cause.message) }
+  const { kind, field } = cause.kind ? { kind: cause.kind, field: null } : kindOf(facts)
   const status = cause.status ?? null
   return {
     ...{ kind, field, provider, status },
     upstream: cause.upstream ?? null,
     code: cause.code ? redact(cause.code, secrets) : null,
     retryable: isRetryable(kind, status),
-    retryAfter: retryAfterOf(cause, now),
-    contextWindow: kind === 'context_too_long' ? contextWindowIn(cause.message) : null,
+    retryAfter: retryAfterOf(facts, now),
+    contextWindow: kind === 'context_too_long' ? contextWindowIn(facts.message) : null,
     detail: redact(cause.message, secrets),
   }
 }
+
+/**
+ * Returns a message without its long words, such as a picture of the request that a server repeats. The patterns of
+ * {@link kindOf} would take time quadratic in the length of a word, during which no other run goes on.
+ */
+const scannable = (message: string): string => message.replace(/\S{256,4096}/g, '…').slice(0, MAX_SCANNED)
 
 /** Returns the `detail` of {@link classifyModelError}, for `Execution.error` (contract.md section 4). */
 export const describeModelError = (error: unknown, secrets: readonly string[]): string =>
