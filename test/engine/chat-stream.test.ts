@@ -65,6 +65,8 @@ describe('the reader of chat completions', () => {
     ['raw line breaks in a text of the input', [call('add', '{"x":"a\nb\tc"}', a)], ['add({"x":"a\\nb\\tc"})']],
     ['an input that is an object', [call('add', { x: 1 }, a)], ['add({"x":1})']],
     ['null as input', [call('add', 'null', a)], ['add({})']],
+    ['an empty list as input', [call('add', '[]', a)], ['add({})']],
+    ['a name behind its input', [call(undefined, '{"x":1}', a), call('add', '', a)], ['add({"x":1})']],
     [
       'a repetition of the whole call',
       [call('add', '{"x":', a), call('add', '1}', a), call('add', '{"x": 1}', a)],
@@ -118,6 +120,11 @@ describe('the reader of chat completions', () => {
     expect(callsOf(...pieces)).toEqual(expected)
   })
 
+  it('reads an input of megabytes with a raw line break', () => {
+    const text = 'x'.repeat(15_000_000)
+    expect(callsOf(call('add', `{"x":"${text}\n"}`, a))).toEqual([`add({"x":"${text}\\n"})`])
+  })
+
   it.each<[string, string]>([
     ['null', data('null')],
     ['an empty object', data('{}')],
@@ -130,6 +137,8 @@ describe('the reader of chat completions', () => {
     ['an error that is empty', data({ choices: [{ delta: {} }], error: '' })],
     ['a finish reason "None"', chunk({}, 'None')],
     ['a word', 'data: PROCESSING\n\n'],
+    ['a place in a queue', data({ status: 'queued', message: 'Waiting' })],
+    ['an event of the end', 'event: done\ndata: {"message":"Bye"}\n\n'],
   ])('ignores a chunk without content: %s', (_, odd) => {
     expect(
       read(odd, chunk({ content: 'H' }), odd, chunk({ content: 'i' }), odd, chunk({}, 'stop'), odd, DONE),
@@ -230,6 +239,16 @@ describe('the reader of chat completions', () => {
         data({ choices: [{ message: { content }, finish_reason: content === 'Whole' ? 'stop' : null }] }),
       ),
     ],
+    [
+      'events without blank lines',
+      [chunk({ content: 'Wh' }), chunk({ content: 'ole' }), chunk({}, 'stop'), DONE].map(
+        (event) => event.trimEnd() + '\n',
+      ),
+    ],
+    ['two chunks in one line', [`${chunk({ content: 'Wh' }).trimEnd()}${chunk({ content: 'ole' }, 'stop').slice(6)}`]],
+    ['a repeated prefix', [chunk({ content: 'Whole' }), chunk({}, 'stop'), DONE].map((event) => `data: ${event}`)],
+    ['an indented prefix', [chunk({ content: 'Whole' }), chunk({}, 'stop'), DONE].map((event) => ` ${event}`)],
+    ['a capital prefix', [chunk({ content: 'Whole' }), chunk({}, 'stop')].map((event) => `D${event.slice(1)}`)],
     ['an end in lower case', [chunk({ content: 'Whole' }), 'data: [done]\n\n']],
     [
       'the end of thinking that came in its own field',
@@ -242,6 +261,16 @@ describe('the reader of chat completions', () => {
     ],
   ])('reads %s', (_, pieces) => {
     expect(read(...pieces)).toMatchObject({ text: 'Whole', finish: 'stop' })
+  })
+
+  it('joins the choices of one message, and ignores other answers', () => {
+    const tool_calls = [{ id: 'a', function: { name: 'add', arguments: '{}' } }]
+    const choices = [{ message: { content: 'Adding' } }, { message: { tool_calls } }]
+    expect(read(JSON.stringify({ choices }))).toMatchObject({ text: 'Adding', calls: [{ name: 'add' }] })
+    const other = { index: 1, delta: { content: 'No' } }
+    expect(read(data({ choices: [{ index: 0, delta: { content: 'Yes' } }, other] }), DONE)).toMatchObject({
+      text: 'Yes',
+    })
   })
 
   it('treats a stream without a finish reason as cut, unless [DONE] ends it', () => {

@@ -87,7 +87,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
     if (isOthers && (call.scan.isDone || (name && (!call.input || !input || begins)))) return 'another'
     const isElsewhere = index !== undefined && call.index !== undefined && index !== call.index
     if (name && isElsewhere && call.scan.isDone) return 'another'
-    if (!call.scan.isDone) return begins && call.input.trim() && isEmpty(call.input) ? 'instead' : 'more'
+    if (!call.scan.isDone) return begins && isEmpty(call.input) && call.input.trim() ? 'instead' : 'more'
     if (!input.trim()) return name && !id && index === undefined ? 'another' : 'nothing'
     if (isEmpty(call.input)) return begins && !isEmpty(input) ? 'instead' : 'nothing'
     if (!name && !id) return isOtherObject(input, call.input) ? 'more' : 'nothing'
@@ -105,7 +105,8 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
         call.input = ''
         call.scan = newScan()
       }
-      if (relation !== 'another' && piece.name && !call.input) call.name = nameOf(call, piece.name, true) ?? call.name
+      if (relation !== 'another' && piece.name && !(call.input && call.name))
+        call.name = nameOf(call, piece.name, true) ?? call.name
       if (piece.id && !call.hasId) Object.assign(call, { id: piece.id, hasId: true })
       call.index ??= piece.index
       call.extra ??= isObject(piece.extra) ? piece.extra : null
@@ -224,7 +225,8 @@ const CLOSE_BRACKET = 0x5d
 function parseInput(input: string): Fields | undefined {
   let value: unknown = input
   for (let depth = 0; typeof value === 'string' && depth < 4; depth++) value = value.trim() ? parseLoosely(value) : {}
-  if (value === null) return {}
+  // PHP writes an empty object as a list.
+  if (value === null || (Array.isArray(value) && !value.length)) return {}
   return isObject(value) ? value : undefined
 }
 
@@ -232,8 +234,21 @@ function parseInput(input: string): Fields | undefined {
 function parseLoosely(text: string): unknown {
   const strict = parse(text)
   if (strict !== undefined) return strict
-  const bare = FENCE.exec(text)?.[1] ?? text
-  return parse(bare.replace(JSON_TEXT, (whole) => whole.replace(CONTROL, escapeControl)))
+  const trimmed = text.trim()
+  const bare = trimmed.startsWith('```') ? trimmed.replace(/^```\w*/, '').replace(/```$/, '') : text
+  return parse(escapeControls(bare))
+}
+
+/**
+ * Escapes the control characters in the strings of a JSON text. Passes once over it: inputs that were cut off are long,
+ * and a pattern for whole strings would begin anew at each of their quotes.
+ */
+function escapeControls(json: string): string {
+  let isText = false
+  return json.replace(/\\[\s\S]|["\u0000-\u001f]/g, (found) => {
+    if (found === '"') isText = !isText
+    return isText && found < ' ' ? `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}` : found
+  })
 }
 
 function parse(text: string): unknown {
@@ -244,14 +259,11 @@ function parse(text: string): unknown {
   }
 }
 
-/** A Markdown code fence, whose end may be missing. */
-const FENCE = /^\s*```\w*\s*([\s\S]*?)\s*(?:```)?\s*$/
-/** A JSON string with its quotes. */
-const JSON_TEXT = /"(?:[^"\\]|\\[\s\S])*"/g
-const CONTROL = /[\u0000-\u001f]/g
-const escapeControl = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
+/** Length up to which an input is compared with empty ones, because each piece of a long input would flatten it again. */
+const MAX_EMPTY = 100
 
-const isEmpty = (input: string): boolean => /^\s*(?:\{\s*\}|null|"(?:\{\s*\})?")?\s*$/.test(input)
+const isEmpty = (input: string): boolean =>
+  input.length <= MAX_EMPTY && /^(?:\{\s*\}|\[\s*\]|null|"(?:\{\s*\})?")?$/.test(input.trim())
 
 /** Returns the JSON of an input object, or the original text if it is invalid. No tool is called with such a text. */
 export function wholeInput(input: string): string {
