@@ -60,6 +60,7 @@ describe('the answer to a chat completion', () => {
     ['br', brotliCompressSync(WHOLE)],
     ['zstd', zstdCompressSync(WHOLE)],
     ['identity', Buffer.from(WHOLE)],
+    ['UTF-8', Buffer.from(WHOLE)],
   ])('is read if the server encodes it as %s unasked', async (encoding, bytes) => {
     answer = (response) => response.writeHead(200, { 'content-encoding': encoding }).end(bytes)
     expect(await read()).toBe('Hi stop 5/7')

@@ -109,6 +109,13 @@ describe('the stream of Anthropic', () => {
     ],
     ['no usage at the start', begin(null) + text('Hi') + end('end_turn'), 'Hi stop ?/7'],
     ['no usage at the end', begin() + text('Hi') + end('end_turn', null), 'Hi stop 5/1'],
+    ['no blank lines', (begin() + text('Hi') + end('end_turn')).replaceAll('\n\n', '\n'), 'Hi stop 5/7'],
+    ['a repeated prefix', (begin() + text('Hi') + end('end_turn')).replaceAll('data:', ' data: data:'), 'Hi stop 5/7'],
+    [
+      'an input that is an object',
+      begin() + block(use(), [{ type: 'input_json_delta', partial_json: { q: 'x' } }]) + end('tool_use'),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
     ['no start', text('Hi') + end('end_turn'), 'Hi stop ?/7'],
     ['text at the start of a block', begin() + block({ type: 'text', text: 'Hi' }) + end('end_turn'), 'Hi stop 5/7'],
     ['a call', begin() + block(use(), pieces('{"q":', '"x"}')) + end('tool_use'), 'echo({"q":"x"}) tool-calls 5/7'],

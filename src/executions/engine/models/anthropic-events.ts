@@ -97,7 +97,8 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   function add(index: number, delta: Fields): void {
     const type = asText(delta.type)
     const field = TEXT_OF[type]
-    const text = field && asText(delta[field])
+    const given = field && delta[field]
+    const text = isObject(given) && type === 'input_json_delta' ? JSON.stringify(given) : asText(given)
     if (!field || !text || skipped.has(index)) {
       emit({ type: 'ping' })
       return

@@ -18,7 +18,9 @@ const COMPLAINTS = [
   'message',
   'Message',
 ]
-const HARMLESS = /^(?:ping|keep-?alive|heartbeat|info|status|ok|success)$/i
+/** Types, states and event names of keep-alives, of waiting in a queue, and of the end. */
+const HARMLESS =
+  /^(?:ping|keep-?alive|heartbeat|info|status|ok|success|queued?|pending|waiting|loading|start(?:ed)?|running|processing|progress|in_progress|done|end|complete|completed|finish|finished)$/i
 
 /** Returns the error that a chunk reports in any of the forms that servers use, or undefined. */
 export function reportedError(chunk: Fields, choice: Fields, event: string | undefined): ReportedError | undefined {

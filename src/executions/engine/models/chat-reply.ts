@@ -160,8 +160,18 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     if (input) parts.push({ type: 'tool-input-delta', id, delta: input })
   }
 
+  function readChoice({ delta, message, text, finish_reason }: Fields, parts: Part[]): void {
+    const raw = asText(finish_reason)
+    const isLast = !isNoReason(raw)
+    if (isObject(delta)) readMessage(delta, false, isLast, parts)
+    if (isObject(message) && !(isObject(delta) && Object.keys(delta).length)) readMessage(message, true, isLast, parts)
+    if (typeof text === 'string') emitText(text, parts)
+    if (isLast) reason = raw
+  }
+
   function read(chunk: Fields, event: string | undefined, parts: Part[]): void {
-    const choice = asObject(asList(chunk.choices)[0])
+    const listed = asList(chunk.choices)
+    const choice = asObject(listed[0])
     const error = reportedError(chunk, choice, event)
     if (error !== undefined) {
       // Nothing after the finish reason can invalidate the reply.
@@ -174,13 +184,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     isBegun ||= Array.isArray(choices)
     if (choices !== undefined && choices !== null && !isBegun)
       throw new ModelError('The model server sent data that cannot be read', 'unreadable')
-    const raw = asText(choice.finish_reason)
-    const isLast = !isNoReason(raw)
-    const { delta, message, text } = choice
-    if (isObject(delta)) readMessage(delta, false, isLast, parts)
-    if (isObject(message) && !(isObject(delta) && Object.keys(delta).length)) readMessage(message, true, isLast, parts)
-    if (typeof text === 'string') emitText(text, parts)
-    if (isLast) reason = raw
+    readChoice(choice, parts)
+    // GitHub Copilot splits one message over several choices: its text, and its calls.
+    for (const more of listed.slice(1).map(asObject)) if (more.index === choice.index) readChoice(more, parts)
     const reported = usageIn(chunk, choice)
     if (!reported) return
     usage = laterUsage(usage, reported)

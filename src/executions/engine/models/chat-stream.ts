@@ -4,6 +4,7 @@ import { createParser, type EventSourceParser, type ParseError } from 'eventsour
 import { isObject } from '../../../lib/unknown.ts'
 import { type ChatReply, createChatReply, type ReplyOptions } from './chat-reply.ts'
 import { isPage, readErrorBody } from './error-bodies.ts'
+import { splitData } from './event-data.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import type { Reading } from './post.ts'
 import type { Part } from './text-model.ts'
@@ -123,7 +124,13 @@ function parse(reply: ChatReply, data: string, event: string | undefined, parts:
     return JSON.parse(data)
   } catch (cause) {
     if (/^\s*\[done\]\s*$/i.test(data)) reply.end(false, parts)
-    if (reply.isSettled || reply.isOver || !data.trim()) return null
+    if (reply.isOver || !data.trim()) return null
+    const pieces = splitData(data)
+    if (pieces) {
+      for (const piece of pieces) readData(reply, piece, event, parts)
+      return null
+    }
+    if (reply.isSettled) return null
     if (event === 'error' || !/^\s*[[{]/.test(data)) {
       if (
         event === 'error' ||
@@ -140,11 +147,15 @@ function fail(reply: ChatReply, body: unknown, parts: Part[]): void {
   reply.read({ error: body }, undefined, parts)
 }
 
-/** Reads lines that violate the event stream format: llama.cpp's `error: {…}`, and chunks without `data:`. */
+/**
+ * Reads lines that violate the event stream format: llama.cpp's `error: {…}`, chunks without `data:`, and `data` in
+ * another spelling.
+ */
 function readOdd(reply: ChatReply, { type, field, value, line }: ParseError, parts: Part[]): void {
   if (type === 'max-buffer-size-exceeded') refuseLong()
   if (type !== 'unknown-field' || reply.isOver) return
   if (field === 'error' && value) fail(reply, readErrorBody(value), parts)
+  else if (/^\s*data$/i.test(field ?? '')) readData(reply, value?.trim() ?? '', undefined, parts)
   else if (line?.startsWith('{')) readData(reply, line, undefined, parts)
 }
 

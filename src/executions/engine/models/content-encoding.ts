@@ -35,9 +35,10 @@ const CODINGS = {
   ],
 } as const
 
+/** Returns null for plain bytes, also under a name that is no content encoding, and undefined for unknown ones. */
 function codingOf(encoding: string): (typeof CODINGS)[keyof typeof CODINGS] | null | undefined {
   const name = encoding.trim().toLowerCase().replace(/^x-/, '')
-  if (name === '' || name === 'identity' || name === 'none') return null
+  if (/^(?:identity|none|(?:aws-)?chunked|8bit|binary|utf-?8|us-ascii)?$/.test(name)) return null
   if (name === 'gzip' || name === 'deflate') return CODINGS.gzip
   return name === 'br' || name === 'zstd' ? CODINGS[name] : undefined
 }

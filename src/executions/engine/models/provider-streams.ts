@@ -3,6 +3,7 @@ import type { ProviderKind } from '../../../lib/base-address.ts'
 import { asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
 import { oddAnswer } from './chat-stream.ts'
+import { splitData } from './event-data.ts'
 import { createGoogleEvents } from './google-events.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { type Emit, failureEvent, type ProviderEvents, withStatus } from './provider-events.ts'
@@ -126,6 +127,7 @@ function createReader(events: ProviderEvents, onLife: () => void) {
       if (type === 'max-buffer-size-exceeded') refuseLong()
       if (type !== 'unknown-field') return
       if (field === 'error' && value) fail(value)
+      else if (/^\s*data$/i.test(field ?? '')) readData(value?.trim() ?? '', undefined)
       else if (line?.startsWith('{')) readData(line, undefined)
     },
   })
@@ -144,6 +146,11 @@ function createReader(events: ProviderEvents, onLife: () => void) {
     try {
       value = JSON.parse(data)
     } catch {
+      const pieces = splitData(data)
+      if (pieces) {
+        for (const piece of pieces) readData(piece, pieces.length > 1 ? undefined : event)
+        return
+      }
       if (events.isSettled) return
       if (event === 'error' || !/^\s*[[{"]/.test(data)) {
         if (event === 'error') fail(data)
