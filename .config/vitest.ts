@@ -41,7 +41,7 @@ const browserTimeouts = { testTimeout: 240_000, hookTimeout: 240_000, expect: { 
  * statements. Excluded: tests that reach the database only through services covered elsewhere (protocols, errors,
  * stream clients, uploads), tests without a database (models, addresses, documents, programs), tests that wait for the
  * clock, and SQLite's own files, locks and plans. With NIGHTLY=1 also those whose statements the others have in part.
- * Of some files `test/support/postgres-part.ts` selects tests.
+ * `test/support/postgres-part.ts` selects the tests of some files.
  */
 const ON_POSTGRESQL = [
   'test/db/{fast-path,pages,search,totals}.test.ts',

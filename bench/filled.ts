@@ -113,7 +113,7 @@ function fillSqlite(path: string): Filling {
 }
 
 /**
- * Without triggers, because each row would change the same totals. Of those only the chats of spaces are counted
+ * Without triggers, because each row would change the same totals. Only the chats of spaces are counted
  * afterwards.
  */
 async function fillPostgresql(url: string): Promise<Filling> {

@@ -132,7 +132,7 @@ const ANOTHER_TOKEN = 'make another with POST /api/v1/keys, or the operator with
 const ADVICE: readonly (readonly [message: string, detail: string])[] = [
   ['Authorization header required', 'Send the header `Authorization: Bearer <token>`'],
   ['Invalid token format', 'Send the header `Authorization: Bearer <token>`, with the whole token'],
-  ['Token expired', `The time of this token is over: ${ANOTHER_TOKEN}`],
+  ['Token expired', `This token has expired: ${ANOTHER_TOKEN}`],
   ['', `The token is unknown, mistyped or revoked: copy it again, or ${ANOTHER_TOKEN}`],
 ]
 
@@ -157,7 +157,7 @@ export const tokenExpired = () =>
   new AppError(401, 'Token expired', {
     code: 'token_expired',
     headers: CHALLENGE,
-    detail: `The time of this token is over: ${ANOTHER_TOKEN}`,
+    detail: `This token has expired: ${ANOTHER_TOKEN}`,
   })
 export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail' | 'headers'> = {}) =>
   new AppError(403, "You don't have permission to access this resource", {
@@ -290,7 +290,7 @@ export const diskFull = (cause: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
     cause,
     headers: { 'Retry-After': '60' },
-    detail: 'The disk of the media storage is full. The operator has to make space.',
+    detail: 'The disk of the media storage is full. The operator has to free space.',
   })
 
 /** Throws the reason of a signal if it is for the client (an AppError). A plain disconnect has no recipient. */

@@ -359,11 +359,11 @@ export const Settings = z
   })
   .refine((env) => env.ROLE === 'all' || env.DATABASE_URL?.startsWith('postgres'), {
     path: ['ROLE'],
-    message: 'must be all with SQLite, which one server has for itself',
+    message: 'must be all with SQLite, which only one server can use',
   })
   .refine((env) => !env.DATABASE_DIRECT_URL || env.DATABASE_URL?.startsWith('postgres'), {
     path: ['DATABASE_DIRECT_URL'],
-    message: 'is for a DATABASE_URL of PostgreSQL',
+    message: 'requires a DATABASE_URL of PostgreSQL',
   })
   .refine(
     ({ DEFAULT_MODEL, OPENAI_BASE_URL, COMPATIBLE_PROVIDERS }) => {
@@ -456,5 +456,5 @@ export function readSettings(env: Record<string, string | undefined>): Settings 
   const result = Settings.safeParse(given, { error: describeIssue })
   if (result.success) return result.data
   const problems = result.error.issues.map((issue) => `  ${issue.path.join('.')}: ${issue.message}`)
-  throw new SettingsError(`These settings are wrong:\n${problems.join('\n')}`)
+  throw new SettingsError(`Invalid configuration:\n${problems.join('\n')}`)
 }

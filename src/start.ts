@@ -86,7 +86,7 @@ export async function startService(
   if (file) checkLog(file, settings, now, log)
   if (file && isReplaced) {
     const advice = 'It was set aside; delete it when you no longer need it'
-    log.warn({ file: setLogAside(file, now), database: file }, `the log belonged to the database of before. ${advice}`)
+    log.warn({ file: setLogAside(file, now), database: file }, `the log belonged to an earlier database. ${advice}`)
   }
   let damage: string | null = null
   const troubles = cleanup.adopt(createTroubles(log), (opened) => opened.stop())
@@ -112,7 +112,7 @@ export async function startService(
   const storage = await openStorage(settings, installation, file !== null)
   // A paused server may use the folder of another database, whose uploads are in progress.
   if (!pause.isPaused()) await storage?.cleanDrafts(file ? 'all' : 'old')
-  if (!storage) log.warn('media answer 503: the servers on a PostgreSQL need an S3_BUCKET or a MEDIA_DIR in common')
+  if (!storage) log.warn('media answer 503: servers on PostgreSQL need a common S3_BUCKET or MEDIA_DIR')
   const far = file ? null : cleanup.adopt(await openPostgresBus(settings, db, log), (bus) => bus.stop())
   const bus = far ?? createLocalBus()
   const startedTelemetry = cleanup.adopt(

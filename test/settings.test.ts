@@ -31,7 +31,7 @@ describe('a setting', () => {
 
   it('with a value below its limit is refused with that limit', () => {
     const message = 'Invalid value for field: DRAIN_TIMEOUT. Expected more than 0'
-    expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(`These settings are wrong:\n  DRAIN_TIMEOUT: ${message}`)
+    expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(`Invalid configuration:\n  DRAIN_TIMEOUT: ${message}`)
   })
 
   it('of a duration is in whole milliseconds', () => {

@@ -2,7 +2,7 @@ import type { Settings } from '../../src/settings.ts'
 
 type SettingHelp = {
   text: string
-  /** The default where the schema has none that can be shown. */
+  /** The default if the schema has none to print. */
   fallback?: string
 }
 

@@ -34,7 +34,7 @@ export async function backup(settings: Settings, target: string): Promise<{ file
   return { file, bytes: (await stat(file)).size }
 }
 
-const exists = (file: string) => new AdminError(`${file} exists already. A backup goes into a new file.`)
+const exists = (file: string) => new AdminError(`${file} already exists. Name a new file for the backup.`)
 
 /** Creates the file if it does not exist. */
 async function reserve(file: string): Promise<void> {

@@ -193,7 +193,7 @@ export async function endToken({ database, now }: Admin, [id = '']: string[]): P
   return { json: { id, revokedAt }, text: `The token ${id} is revoked.` }
 }
 
-/** Makes a link that signs somebody in: the user, or else the owner who came first. */
+/** Makes a link that signs a user in: the named one, or else the first owner. */
 export async function signInLink({ database, settings, now }: Admin, _: string[], options: Options): Promise<Answer> {
   const sessionKey = deriveKey(await openMasterKey(database, settings, now), 'sessions')
   const purpose = options['reset-password'] ? 'reset_password' : 'sign_in'

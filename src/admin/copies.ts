@@ -59,7 +59,9 @@ ${REPEAT}`
 function checkBackup(source: string): void {
   if (!existsSync(source)) throw new AdminError(`There is no file ${source}.`)
   if (existsSync(logOf(source)))
-    throw new AdminError(`${logOf(source)} lies beside it: make a copy with the command backup.`)
+    throw new AdminError(
+      `${logOf(source)} exists beside it, so the copy is incomplete. Make it with the command backup.`,
+    )
   let connection: Sqlite.Database | undefined
   try {
     connection = new Sqlite(source, { readonly: true, timeout: 10_000 })

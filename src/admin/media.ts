@@ -23,7 +23,7 @@ export async function clean(admin: Admin, _: string[], { yes = false }: Options)
   const parts = await open(admin)
   const installation = await parts.db.installation.findUnique({ where: { id: 1 }, select: { pausedBy: true } })
   if (yes && installation?.pausedBy)
-    throw new AdminError('The database is a copy and does not know newer files. Run `npm run admin -- resume` first.')
+    throw new AdminError('The database is a copy, which may miss newer files. Run `npm run admin -- resume` first.')
   const ids = yes ? await cleanMedia(parts) : await findLeftovers(parts)
   const list = ids.map((id) => `  ${id}\n`).join('')
   const outcome = yes

@@ -32,7 +32,7 @@ const listOf = ({ columns }: Table, form = quote) => columns.map(({ name }) => f
 export async function move(operator: Operator, _: string[], { to = '' }: Options): Promise<Answer> {
   const { settings } = operator
   const file = databaseFile(settings)
-  if (!file) throw new AdminError('The database is PostgreSQL already. DATABASE_URL names what is to be moved.')
+  if (!file) throw new AdminError('The database is already PostgreSQL. Unset DATABASE_URL to move an SQLite database.')
   if (!/^postgres(ql)?:\/\//.test(to)) throw new AdminError('--to takes an address that begins with postgresql://')
   const lock = lockDatabase(file)
   requireOwnLog(file)
@@ -95,7 +95,7 @@ async function copyAll(
       const written = await copy(source, target, table, step)
       const read = await readBack(target, table, step)
       if (written !== read.checksum || counts[index] !== read.rows)
-        throw new AdminError(`The copy of ${table.name} is not what was copied. Nothing was changed.`)
+        throw new AdminError(`The copy of ${table.name} differs from the original. Nothing was changed.`)
       moved.push({ name: table.name, ...read })
     }
     await restore()
@@ -159,7 +159,7 @@ async function copy(source: Sqlite.Database, target: Client, table: Table, step:
   async function flush(): Promise<void> {
     await target.query(insert, [`[${batch.join(',')}]`]).catch((error: Error & { code?: string }) => {
       if (error.code !== NUL) throw error
-      throw new AdminError(`${table.name} has text with a NUL character, which PostgreSQL cannot keep.`)
+      throw new AdminError(`${table.name} has text with a NUL character, which PostgreSQL cannot store.`)
     })
     step(batch.length)
     batch = []

@@ -56,7 +56,7 @@ export function createKeyNetworks(deps: { db: Db; clock: Clock; log: Logger }): 
     for (const use of uses) {
       await storeUse(use).catch((error) => {
         // Another server was first.
-        if (!isUniqueViolation(error)) log.warn({ err: error }, 'the network of a key was not written down')
+        if (!isUniqueViolation(error)) log.warn({ err: error }, 'failed to record the network of a key')
       })
     }
   }

@@ -5,7 +5,7 @@ const MAX_BYTES = 7900
 
 export type NotifyPayload = { from: string; channel: keyof Notices | 'ping'; ids: string[] }
 
-/** Packs ids into as few payloads as possible: `<sender> <channel> <id> <id>…`. Ids are ASCII without spaces. */
+/** Packs ids into the minimum number of payloads: `<sender> <channel> <id> <id>…`. Ids are ASCII without spaces. */
 export function pack(from: string, waiting: ReadonlyMap<NotifyPayload['channel'], ReadonlySet<string>>): string[] {
   const payloads: string[] = []
   for (const [channel, ids] of waiting) {

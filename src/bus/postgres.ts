@@ -29,7 +29,7 @@ export type PostgresBus = Bus & {
  * dedicated connection to `url`, which must be a session. The bus verifies it with a notification to itself. Until that
  * arrives, and whenever the connection is lost, subscribers must poll.
  *
- * Only these pings are sent while no other server is heard. A server that hears a new one answers with a ping to it, at
+ * Only these pings are sent while no other server answers. A server that receives a ping of a new one answers with a ping, at
  * which the new one checks everything, because it has missed the notifications before.
  */
 export function createPostgresBus({
@@ -49,7 +49,7 @@ export function createPostgresBus({
   const waiting = new Map<NotifyPayload['channel'], Set<string>>()
   let sending: Promise<void> | null = null
   let state: 'listening' | 'polling' = 'polling'
-  /** Times at which other servers were heard last (ms, monotonic). */
+  /** Times of the last notice of other servers (ms, monotonic). */
   const others = new Map<string, number>()
   /** Time of the last change to `listening`. */
   let listeningSince = 0
@@ -59,7 +59,7 @@ export function createPostgresBus({
   /** Whether the log says that notifications arrive: a connection that is replaced at once is not reported. */
   let reported = false
 
-  /** Returns whether no other server listens: each would have been heard by now, or would poll. */
+  /** Returns whether no other server listens: each would have sent a ping by now, or would poll. */
   function isAlone(): boolean {
     if (state !== 'listening') return false
     const oldest = performance.now() - PATIENCE * pingInterval

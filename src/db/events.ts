@@ -98,7 +98,7 @@ export async function findEvents(db: Tx, organizationId: string, places: readonl
   return rows.map(toEvent)
 }
 
-/** Returns the place behind all present events of an organization. Later events come after it. */
+/** Returns the place after all current events of an organization. Later events come after it. */
 export async function endOfEvents(db: Tx, settings: Source, organizationId: string): Promise<Place> {
   const ends = await endsOfEvents(db, settings, [organizationId])
   return ends.get(organizationId) ?? { position: 0, sequence: 0 }

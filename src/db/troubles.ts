@@ -21,7 +21,7 @@ export function createTroubles(log: Logger): Troubles {
 
   function end(name: Trouble['name']): void {
     present.delete(name)
-    log.info({ trouble: name }, `the database has failed in this way no more for ${QUIET / 1_000} s`)
+    log.info({ trouble: name }, `the database has not failed in this way for ${QUIET / 1_000} s`)
   }
 
   return {

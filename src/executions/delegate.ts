@@ -74,7 +74,7 @@ function delegate(deps: Deps, user: ToolUser, { id, name, role, description }: A
 /** Accepts the run of a call. Throws errors for the model if it is not allowed. */
 async function acceptDelegate(deps: Deps, user: ToolUser, agentId: string, message: string, call: ToolCall) {
   const { row } = user
-  if (row.depth >= MAX_DEPTH) throw conflict(`Delegation goes no deeper than ${MAX_DEPTH} levels`)
+  if (row.depth >= MAX_DEPTH) throw conflict(`Delegation limit reached: at most ${MAX_DEPTH} levels`)
   if ((await line(deps.db, row)).has(agentId)) throw conflict('This agent itself waits for the result of this run')
   const actor = await user.actor()
   const agent = await deps.db.agent.findFirst({ where: { AND: [{ id: agentId }, reachable(actor)] } })

@@ -176,7 +176,7 @@ export async function add(tx: Tx, actor: Actor, spaceId: string, files: NewFile[
 type Edit = { id: string; path: string; find: string; replace: string; all: boolean }
 
 /**
- * Replaces a text in a file, for users who may change the space. Of two concurrent edits the second sees the first.
+ * Replaces a text in a file, for users who may change the space. The second of two concurrent edits sees the first.
  * Throws 400 unless the text occurs exactly once, or at least once with `all`.
  */
 export async function edit(actor: Actor, deps: Deps, { id: spaceId, path, find, replace, all }: Edit) {

@@ -13,7 +13,7 @@ const parts = z
     'Its parts, each with a `type`: `text` with a `text`, `file` with a `data:` URL as `url`, and calls of tools',
   )
 
-/** A message as `useChat` keeps it. Of its parts only those are read that say something to an agent. */
+/** A message as `useChat` keeps it. Parts without content for an agent are ignored. */
 export const UIMessage = z
   .object({
     id: z.string().nullish().describe("The client's id of the message"),

@@ -71,7 +71,7 @@ export function isLostConnection(error: unknown): boolean {
 /** A state of the database that its operator has to end. */
 export type Trouble = {
   name: 'disk_full' | 'read_only' | 'no_connections' | 'refused' | 'locked' | 'slow' | 'starting' | 'ended' | 'idle'
-  /** What is wrong and what to do, for callers. */
+  /** Explanations of troubles for callers: the problem and the remedy. */
   detail: string
   /** The same for the log, if it differs. */
   line?: string
@@ -82,7 +82,7 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
     /^(53100|SQLITE_FULL)$/,
     {
       name: 'disk_full',
-      detail: 'The disk of the database is full: reads work, writes fail. The operator has to make space.',
+      detail: 'The disk of the database is full: reads work, writes fail. The operator has to free space.',
     },
   ],
   [

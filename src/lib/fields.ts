@@ -15,7 +15,7 @@ const MAX_DEPTH = 64
 export function checkInput(value: unknown, depth = 1, field = ''): void {
   if (typeof value === 'string' && value.includes('\0')) {
     throw badRequest(field === 'path' ? 'Invalid path' : 'Invalid character in request: U+0000', {
-      detail: `Take the character U+0000 out${field ? ` of \`${field}\`` : ''}: databases cannot store it.`,
+      detail: `Remove the character U+0000${field ? ` of \`${field}\`` : ''}: databases cannot store it.`,
     })
   }
   if (typeof value === 'string' && !value.isWellFormed()) {

@@ -4,6 +4,6 @@ const OWN_PATH = /^\/(?![/\\])[^\\\s\p{Cc}]*$/u
 /** Maximum length of a path to return to (characters). */
 const MAX_LENGTH = 2_000
 
-/** Returns where to lead somebody after signing in: a path of this service, or else the console at `/app`. */
+/** Returns the page to open after signing in: a path of this service, or else the console at `/app`. */
 export const returnPath = (given: string | null | undefined, base = ''): string =>
   given && given.length <= MAX_LENGTH && OWN_PATH.test(given) ? given : `${base}/app`

@@ -144,7 +144,7 @@ function userBearer(deps: ConnectionDeps, server: OAuthServer, userId: string, s
 }
 
 /**
- * Reads the token of a member, refreshed if it ends soon or is of the `refused` version. Of all servers one refreshes and
+ * Reads the token of a member, refreshed if it ends soon or is of the `refused` version. One of all servers refreshes and
  * the others wait, because a refresh token can be used once. Throws {@link AuthorizationNeeded} without valid tokens, and
  * an {@link AuthorizationProblem} if the authorization server does not answer.
  */

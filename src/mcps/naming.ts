@@ -33,8 +33,8 @@ const basePrefix = (name: string) =>
   withLetterFirst(formerPrefix(name).replace(/_{2,}/g, '_').replace(/^_|_$/g, '') || 'mcp').slice(0, MAX_PREFIX)
 
 /**
- * Gives each server of a run a unique prefix, ignoring case. Of servers with equal or similar names the first keeps it
- * and the others get a number; an agent's own servers precede those of its space.
+ * Gives each server of a run a unique prefix, ignoring case. The first of servers with equal or similar names keeps its
+ * name and the others get a number; an agent's own servers precede those of its space.
  */
 export function withPrefixes<Server extends NamedServer>(servers: readonly Server[]): (Server & { prefix: string })[] {
   const bases = new Set(servers.map(({ name }) => basePrefix(name).toLowerCase()))

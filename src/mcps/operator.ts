@@ -23,7 +23,7 @@ export type OperatorServers = {
   find(mcpId: string): Promise<DeclaredServer>
   /** Connects to a program. Throws like `connect`. */
   connect(mcpId: string, program: DeclaredProgram, spaceId: string | null, signal: AbortSignal): Promise<McpClient>
-  /** Writes the declared servers into the database. Those of earlier declarations become inactive. */
+  /** Writes the declared servers into the database. Servers of earlier declarations become inactive. */
   declare(): Promise<void>
   stop(): Promise<void>
 }
@@ -101,7 +101,7 @@ function checkPrograms({ MCP_CONFIG }: Settings): void {
     return `${place}: ${command} is not found (${path}): set PATH in env, or write the absolute path of the program`
   })
   if (problems.length)
-    throw new SettingsError(`These settings are wrong:\n${problems.map((line) => `  ${line}`).join('\n')}`)
+    throw new SettingsError(`Invalid configuration:\n${problems.map((line) => `  ${line}`).join('\n')}`)
 }
 
 /** A declared server of one organization. */

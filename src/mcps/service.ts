@@ -400,7 +400,7 @@ async function setCredentials(
   })
   if (data.length) await tx.mcpCredential.createMany({ data })
   if ((await tx.mcpCredential.count({ where: place })) > MAX_CREDENTIALS) {
-    throw badRequest(`Invalid credentials. At most ${MAX_CREDENTIALS}`, { detail: 'Take some away with null.' })
+    throw badRequest(`Invalid credentials. At most ${MAX_CREDENTIALS}`, { detail: 'Remove some with null.' })
   }
 }
 

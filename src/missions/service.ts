@@ -359,7 +359,7 @@ function reschedule(mission: MissionRow, change: z.output<typeof ScheduleChange>
 const isPaused = () => conflict('Mission is paused', { detail: 'Resume it with POST /missions/{id}/resume first.' })
 const isOver = (status: 'completed' | 'failed') =>
   conflict(status === 'completed' ? 'Mission is completed' : 'Mission has failed', {
-    detail: 'It runs no more. A PATCH with a new `schedule` begins it again.',
+    detail: 'The mission has ended. A PATCH with a new `schedule` starts it again.',
   })
 const isNotPaused = () => conflict('Mission is not paused', { detail: 'Get the mission: it has its status.' })
 

@@ -87,7 +87,7 @@ async function checkFormer(db: Db | Tx, organizationId: string, userId: string):
   if (isMember) throw conflict('The user is a member of the organization', { detail: 'Remove the member first.' })
   const [owns] = await db.$queryRaw<unknown[]>(Prisma.sql`
     SELECT 1 FROM (${thingsIn(organizationId)}) t WHERE t."userId" = ${userId} LIMIT 1`)
-  if (!owns) throw new AppError(404, 'Not found', { detail: 'No former member with this id left anything here.' })
+  if (!owns) throw new AppError(404, 'Not found', { detail: 'No former member with this id owns resources here.' })
 }
 
 /**

@@ -85,7 +85,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     await tx.invitation.deleteMany({ where: { organizationId, email } })
     const open = await tx.invitation.count({ where: { organizationId, expiresAt: { gt: now } } })
     if (open >= MAX_OPEN)
-      throw badRequest(`Too many open invitations. At most ${MAX_OPEN}`, { detail: 'Delete open ones first.' })
+      throw badRequest(`Too many open invitations. At most ${MAX_OPEN}`, { detail: 'Delete open invitations first.' })
     const created = await tx.invitation.create({
       data: {
         ...{ id: newId(), organizationId, email, role, mailOnly, createdBy: actor.userId, createdAt: now },

@@ -23,7 +23,7 @@ export class SecretNotAllowed extends Error {
   override name = 'SecretNotAllowed'
 }
 
-/** Thrown if a server needs a secret that nobody has set. */
+/** Thrown if a server needs a secret that is not set. */
 class SecretNotSet extends Error {
   override name = 'SecretNotSet'
 }

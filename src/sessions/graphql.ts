@@ -2,7 +2,7 @@ import { builder } from '../graphql/builder.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
-// That module defines the types of memberships.
+// The module of profiles defines the types of memberships.
 import '../profile/graphql.ts'
 import { sessions } from './router.ts'
 import * as schema from './schema.ts'

@@ -341,7 +341,7 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
 }
 
 const alreadyAssigned = () =>
-  conflict('Task is already assigned', { detail: 'Take the assignee away with a PATCH of `assignTo: null` first.' })
+  conflict('Task is already assigned', { detail: 'Remove the assignee with a PATCH of `assignTo: null` first.' })
 
 /**
  * POST /tasks/{id}/execute: runs its agent on the title and description. The task is `in_progress` meanwhile, then

@@ -87,7 +87,7 @@ async function fetchFor(
   const names = mentionsIn([url, ...Object.values(headers)])
   if (!names.length) return fetchPage(deps.settings, { url, headers, signal })
   const address = URL.parse(url)
-  if (!address || /[${}]/.test(address.host)) throw badRequest('Invalid url. A secret stands in its path or query only')
+  if (!address || /[${}]/.test(address.host)) throw badRequest('Invalid url. A secret may be in its path or query only')
   const { organizationId, spaceId } = row
   const isForeign = agent.organizationId !== organizationId || hasForeignSkills()
   const use = { organizationId, spaceId, url: address, writtenBy: null, isForeign }

@@ -38,7 +38,7 @@ const MAX_BODY = 256 * 1024
 export type Attempts = {
   /** Starts attempts of all webhooks with due deliveries. Returns whether any delivery waits, due or not. */
   start(): Promise<boolean>
-  /** Ends the pauses of failing webhooks, because somebody may have mended one. */
+  /** Ends the pauses of failing webhooks, because one may work again. */
   resume(): void
   /** Ends the attempts under way; another process makes them again. */
   abort(): void

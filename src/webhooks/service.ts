@@ -119,7 +119,7 @@ export function check(actor: Actor, { includeContent }: { includeContent?: boole
   if (includeContent) for (const scope of CONTENT_SCOPES) requireScope(actor, scope)
 }
 
-/** Returns an address as it is shown: that of a chat service is a secret. */
+/** Returns the public form of an address: the address of a chat service is a secret. */
 function masked(url: string, format: WebhookRow['format']): string {
   if (format === 'standard') return url
   return `${new URL(url).origin}/…${url.slice(-4)}`
@@ -185,7 +185,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const { url, events, enabled, includeContent } = input
   const format = input.format ?? row.format
   if (url !== undefined) checkAddress(url, deps)
-  // The address of a chat service is not shown, so that it cannot become one of another kind.
+  // The address of a chat service is hidden, so that it cannot become one of another kind.
   if (url === undefined && format !== row.format)
     throw badRequest('Missing required field: url', { detail: 'A change of the format needs the url again.' })
   const description = input.description === null ? '' : input.description

@@ -300,7 +300,7 @@ describe('backups', () => {
     const file = join(folder.path, 'backup.db')
     await json('backup', file)
     const { size } = await stat(file)
-    expect(await run('backup', file)).toEqual(failed(`${file} exists already. A backup goes into a new file.`))
+    expect(await run('backup', file)).toEqual(failed(`${file} already exists. Name a new file for the backup.`))
     expect((await stat(file)).size).toBe(size)
     const nowhere = join(folder.path, 'nowhere', 'backup.db')
     expect(await run('backup', nowhere)).toEqual(failed(`${nowhere} cannot be written: ENOENT`))
@@ -468,7 +468,7 @@ test('the program prints only the answer to stdout and problems to stderr, with 
   expect([bad.code, bad.out]).toEqual([1, ''])
   // In the server's words, with nothing to start otherwise.
   expect(bad.err).toMatch(
-    /^These settings .*\n {2}PORT: Invalid value for field: PORT. Expected number\n {2}LOG_LEVEL: /,
+    /^Invalid configuration:\n {2}PORT: Invalid value for field: PORT. Expected number\n {2}LOG_LEVEL: /,
   )
 })
 

@@ -266,7 +266,7 @@ describe('nothing is copied', () => {
     await migratePostgresql(url)
     await sql(url, `CREATE RULE change AS ON INSERT TO "Mission" DO ALSO UPDATE "Mission" SET title = title || '!'`)
     const { code, err } = await move(url)
-    expect([code, err]).toEqual([1, 'The copy of Mission is not what was copied. Nothing was changed.'])
+    expect([code, err]).toEqual([1, 'The copy of Mission differs from the original. Nothing was changed.'])
     await expectEmpty(url)
   })
 
@@ -284,7 +284,7 @@ describe('nothing is copied', () => {
     copy.prepare('UPDATE "Task" SET "title" = ?').run('a\0b')
     copy.close()
     const { code, err } = await move(url, folder.path)
-    expect([code, err]).toEqual([1, 'Task has text with a NUL character, which PostgreSQL cannot keep.'])
+    expect([code, err]).toEqual([1, 'Task has text with a NUL character, which PostgreSQL cannot store.'])
   })
 
   test.each([

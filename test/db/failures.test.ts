@@ -24,7 +24,7 @@ const STARTING = (() => {
 
 const LOCK_TIMEOUT = 'options=-c%20lock_timeout%3D300'
 
-/** Raises the error that a title asks for: always, or until it was raised so many times (`fail 40001 2`). */
+/** Raises the error that a title asks for: always, or until it was raised a number of times (`fail 40001 2`). */
 const TRIGGERS = `
   CREATE SEQUENCE raised MINVALUE 0 START 0;
   CREATE TABLE disk (is_full boolean);

@@ -21,7 +21,7 @@ function exists(pid: number): boolean {
 
 test.each<[NodeJS.Signals, string]>([
   ['SIGTERM', 'stubborn'],
-  // Nobody is left to end a program that ignores the end of its input.
+  // A program that ignores the end of its input would run forever.
   ['SIGKILL', 'well'],
 ])('after %s no program of the service is left', async (signal, start) => {
   await using folder = await createFolder()

@@ -250,7 +250,7 @@ test.concurrent('invalid settings stop the start, which names all of them and sh
     TOKEN_PREFIX: 'SESAME-8',
   }
   const message = await refusalOfProcess(folder.path, bad)
-  expect(message).toMatch(/^Muster cannot start\. These settings are wrong:\n/)
+  expect(message).toMatch(/^Muster cannot start\. Invalid configuration:\n/)
   for (const name of Object.keys(bad)) expect(message).toMatch(new RegExp(`^ +${name}: `, 'm'))
   expect(message).not.toMatch(/sesame/i)
   expect(await readdir(folder.path)).toEqual([])

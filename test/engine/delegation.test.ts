@@ -178,7 +178,7 @@ describe('an agent with subagents', () => {
       return { toolCalls: [delegate(next!.toLowerCase(), 'Deeper')] }
     }
     const { row } = await run(id)
-    expect(row.result).toBe('Delegation goes no deeper than 5 levels')
+    expect(row.result).toBe('Delegation limit reached: at most 5 levels')
     expect(await lab.db.execution.count({ where: { rootExecutionId: row.id } })).toBe(6)
 
     const [ping, pong] = [await make('Ping'), await make('Pong')]

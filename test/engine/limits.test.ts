@@ -55,7 +55,7 @@ test('at most MAX_RUNNING runs are active, and the others start in the order of 
   expect(await violations(lab.db)).toEqual([])
 })
 
-// On PostgreSQL the end of a run takes so many turns of the event loop that hundreds of runs would arrive.
+// On PostgreSQL the end of a run takes many turns of the event loop, in which hundreds of runs would arrive.
 test('runs accepted without capacity take none from those that wait', async () => {
   await using lab = await startLab({ MAX_RUNNING: '1' })
   const open = gates(lab)

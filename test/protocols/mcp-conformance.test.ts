@@ -111,8 +111,8 @@ async function addTaskTools(): Promise<void> {
 }
 
 /**
- * Scenarios of the tasks extension, with the checks that do not apply: runs fail as tools do. Those with questions expect
- * other ones than approvals.
+ * Scenarios of the tasks extension, with the checks that do not apply: runs fail as tools do. Scenarios with questions expect
+ * other questions than approvals.
  */
 const OF_TASKS: Record<string, string[]> = {
   'tasks-lifecycle': ['sep-2663-tasks-get-status-failed'],

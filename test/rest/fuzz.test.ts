@@ -355,7 +355,7 @@ test('the fuzzed server still answers', async () => {
 })
 
 test('most fuzzed operations have succeeded at least once', () => {
-  // Those of sign-in need a browser's session or a code.
+  // Routes of sign-in need a browser's session or a code.
   const open = OPERATIONS.filter(({ path }) => !path.startsWith('/api/auth'))
   expect(succeeded.size).toBeGreaterThan(open.length * 0.6)
 })

@@ -227,7 +227,7 @@ describe.each(LISTS)('$of', (list) => {
     for (const api of covered) expectWhole(await pagesOf(api, list), ids, total)
   })
 
-  // Of agents, the database first sends the listed columns, and then unknown agents, a hundred at a time.
+  // For agents, the database first sends the listed columns, and then unknown agents, a hundred at a time.
   it.runIf(onPostgres && of !== 'agents.list')(
     'read at most one row more from PostgreSQL than a page has',
     async () => {

@@ -87,7 +87,7 @@ const pageOf = ({ args }: Field): string | undefined =>
 const isFree = ({ args }: Field) => args.every((arg: GraphQLArgument) => !isNonNullType(arg.type))
 
 /**
- * Selects everything without arguments, a number of levels deep. Of an abstract type it selects the type names. A list
+ * Selects everything without arguments, a number of levels deep. For an abstract type it selects the type names. A list
  * of things of the same type, which has no limit, selects their own fields only, or nothing.
  */
 function select(type: GraphQLNamedOutputType, depth: number, ownKind: boolean): string {

@@ -162,7 +162,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
   return guarded(context, {
     getAgentCard: async () => cardOf(deps.settings, agent),
     getAuthenticatedExtendedAgentCard: async () => {
-      throw new UnsupportedOperationError('The card says everything already')
+      throw new UnsupportedOperationError('The card is already complete')
     },
     async sendMessage(params, { requestedVersion }) {
       const { returnImmediately = false, historyLength } = params.configuration ?? {}

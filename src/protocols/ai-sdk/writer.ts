@@ -13,7 +13,7 @@ const FINISH: Readonly<Record<string, string>> = {
 }
 
 /**
- * Creates a function that converts the parts of a run to chunks. `isOver` of an answer tells that the client has the whole
+ * Creates a function that converts the parts of a run to chunks. `isOver` of an answer means that the client has the whole
  * message: the run has ended, or waits for the client to call tools.
  */
 export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: boolean } {

@@ -15,7 +15,7 @@ export function checkOrigin({ CORS_ORIGINS, PUBLIC_URL }: Settings, { headers }:
   throw forbidden({ detail: 'The operator has to add the origin of this page to CORS_ORIGINS.' })
 }
 
-/** Converts a request whose body has been read. `body`: null if nobody reads it again. */
+/** Converts a request whose body has been read. `body`: null if it is not read again. */
 export function toRequest(req: IncomingMessage, body: Buffer | null, signal: AbortSignal): Request {
   const headers = new Headers()
   for (const [name, value] of Object.entries(req.headers)) {

@@ -105,7 +105,7 @@ function toTool(path: string, procedure: Described): Tool {
       title: summary,
       description: description ?? `${summary}.`,
       inputSchema,
-      // What a change answers is described by the tools that read it.
+      // The tools that read a resource describe the answers of its changes.
       outputSchema: toOutputSchema(
         waits ? output.extend(WAITING) : output,
         reads ? 2 : 1,

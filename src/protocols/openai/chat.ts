@@ -270,7 +270,7 @@ const tokensOf = (usage: { input_tokens: number; output_tokens: number }) => ({
  */
 function createTextReader(): (part: Part) => Fields | null {
   let step = 0
-  /** What was sent of the step, and what a restarted step has to repeat. */
+  /** Parts of the step that were sent, and parts that a restarted step has to repeat. */
   let sent = ''
   let repeated = ''
   let isAfterText = false

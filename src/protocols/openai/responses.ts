@@ -109,7 +109,7 @@ async function askedBy(
   const echo: Echo = {
     ...{ model: body.model, metadata: body.metadata ?? {}, previousResponseId, background: body.background === true },
   }
-  // What continues a conversation of the service has its new messages alone.
+  // A request that continues a conversation of the service has its new messages alone.
   const isContinued = behind !== null || Boolean(conversation)
   const question = isContinued ? questionsOf(transcript) : transcript.question
   return {

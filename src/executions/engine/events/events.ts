@@ -190,7 +190,7 @@ function joinText(rows: readonly SegmentRow[]): SegmentRow[] {
   return joined.flatMap(({ text, count, ...row }) => (count > 1 ? { ...row, events: JSON.stringify([text]) } : []))
 }
 
-/** Stores the text of an ended run in as few segments as possible. */
+/** Stores the text of an ended run in the minimum number of segments. */
 export async function joinSegments(tx: Tx, executionId: string): Promise<void> {
   const rows = await tx.executionEvent.findMany({ where: { executionId }, orderBy: { firstSeq: 'asc' } })
   for (const { firstSeq, lastSeq, events } of joinText(rows)) {

@@ -103,7 +103,7 @@ export type Overrides = {
   output?: Output
   /** Texts of the client that follow the agent's prompt (contract-2.md section 6). */
   instructions?: string
-  /** What the client's protocol repeats of the request. */
+  /** Parts of the request that the client's protocol repeats. */
   echo?: Fields
   /** Function tools that the client calls itself. */
   clientTools?: ClientTool[]

@@ -17,7 +17,7 @@ export async function chatStatus(
   const active = await tx.$queryRaw<{ waitingFor: string | null }[]>(Prisma.sql`
     SELECT e."waitingFor" FROM "Session" s JOIN "Execution" e ON e."id" = s."activeExecutionId"
     WHERE s."organizationId" = ${organizationId} AND s."chatId" = ${chatId}`)
-  // A client that calls its own tool needs nobody.
+  // A client that calls its own tool needs no person.
   if (active.some(({ waitingFor }) => waitingFor && waitingFor !== 'client_tool')) return 'needs_attention'
   return active.length ? 'working' : otherwise
 }

@@ -88,8 +88,8 @@ const DELEGATED = Prisma.sql`EXISTS (SELECT 1 FROM "ToolCall" c
 export const READY_AT_ONCE = 100
 
 /**
- * Finds pending runs that wait only for capacity, oldest first. Of organizations at their limit only delegates are
- * returned: their parents hold slots, so waiting would deadlock.
+ * Finds pending runs that wait only for capacity, oldest first. Organizations at their limit have only their delegates
+ * returned: parents hold slots, so waiting would deadlock.
  */
 export const findReady = (db: Db, limit: number | undefined) =>
   db.$queryRaw<{ id: string; organizationId: string; delegated: boolean | number | bigint }[]>(Prisma.sql`

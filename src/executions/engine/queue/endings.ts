@@ -57,11 +57,11 @@ export type Ended = {
   next: string | null
   /** Delegates of its open calls, marked for cancellation. */
   abandoned: readonly ExecutionRow[]
-  /** Ids of the approvals that nobody can decide any more. */
+  /** Ids of the approvals that cannot be decided any more. */
   expired?: readonly string[]
 }
 
-/** Maximum length of a text that is written without a turn for other requests behind it (characters). */
+/** Maximum length of a text that is written without yielding to other requests afterwards (characters). */
 const MAX_WITHOUT_TURN = 256 * 1024
 
 /**

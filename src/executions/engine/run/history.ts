@@ -114,7 +114,7 @@ function isWrittenBy(message: Of<'assistant'>, { modelId, provider }: Pick<TextM
   return !origin || origin === `${keyOf({ provider })}/${modelId}` || origin.slice(origin.indexOf('/') + 1) === modelId
 }
 
-/** Returns a part without the fields of other providers or models, or nothing if nothing remains. */
+/** Returns a part without the fields of other providers or models; none if it is empty. */
 function own(part: AssistantPart, key: string, isOwn: boolean): AssistantPart[] {
   const { providerOptions, ...plain } = part
   const mine = isOwn ? providerOptions?.[key] : undefined

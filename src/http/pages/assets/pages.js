@@ -153,7 +153,7 @@ const PAGES = {
   },
 }
 
-/** Shows who is signed in, and where; leads to signing in if nobody is. */
+/** Displays the signed-in user and organization. Redirects to the sign-in page without a session. */
 async function load() {
   try {
     const { user, organizations } = await ask('GET', 'session')
