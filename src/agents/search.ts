@@ -1,5 +1,6 @@
 import { type Db, databaseFile, Prisma } from '../db/client.ts'
 import { padToPowerOfTwo } from '../db/fast-path/index.ts'
+import { withoutIndex } from '../db/without-index.ts'
 import type { Deps } from '../deps.ts'
 
 /**
@@ -78,8 +79,8 @@ export function findTagged({ db }: SearchDeps, tag: string, listed: Listed): Pro
  */
 async function nameSeen(db: Db, found: Prisma.Sql, listed: Listed): Promise<string[] | null> {
   const isMany = Prisma.sql`(SELECT count(*) FROM "found") > ${Prisma.raw(`${MAX_RARE}`)}`
-  // Agents are found by id; the double negation keeps SQLite from using another index.
-  const isListed = Prisma.sql`NOT (NOT (${Prisma.join(Object.entries(listed).flatMap(toCondition), ' AND ')}))`
+  // Agents are found by id.
+  const isListed = withoutIndex(Prisma.join(Object.entries(listed).flatMap(toCondition), ' AND '))
   const rows = await db.$queryRaw<{ id: string | null }[]>(Prisma.sql`
     WITH "found" AS MATERIALIZED (${found})
     SELECT a."id" FROM "found" f CROSS JOIN "Agent" a

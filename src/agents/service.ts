@@ -5,11 +5,21 @@ import { audit } from '../auth/audit.ts'
 import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import type { Hidden } from '../db/counting.ts'
 import { lockMissionCounts, totalOf } from '../db/totals.ts'
+import { whereWithoutIndex } from '../db/without-index.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, hasChanged, invalidCursor, notFound, requireAll } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import { encodeCursor, MAX_ROWS, pageQuery, readPage, toPage, withByteBudget } from '../lib/page.ts'
+import {
+  decodePosition,
+  encodeCursor,
+  encodePosition,
+  MAX_ROWS,
+  pageQuery,
+  readPage,
+  toPage,
+  withByteBudget,
+} from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { followLatest } from '../organizations/policy.ts'
 import {
@@ -204,7 +214,7 @@ export async function findSkillRefs(actor: Actor, { db }: Pick<Deps, 'db'>, ids:
 
 /**
  * Returns the condition for agents that match a filter and a search. Rare tags and texts are resolved to ids first; the
- * remaining conditions are written so that SQLite uses no index for them, because it would read all other agents.
+ * remaining conditions must not choose the index, because SQLite would read all other agents.
  */
 async function matching(
   deps: Pick<Deps, 'db' | 'settings'>,
@@ -221,7 +231,7 @@ async function matching(
   const named =
     (tag === undefined ? null : await findTagged(deps, tag, where)) ??
     (search ? await findRare(deps, search, where) : null)
-  return named ? { id: { in: named }, NOT: { NOT: { AND: wanted } } } : { AND: wanted }
+  return named ? { id: { in: named }, ...whereWithoutIndex({ AND: wanted }) } : { AND: wanted }
 }
 
 /** Counts only if the rows do not determine the count. */
@@ -350,10 +360,10 @@ export async function getPublic({ db }: Deps, id: string) {
   return { agent: toCard(row) }
 }
 
-const versionCursor = ({ version }: { version: number }) => Buffer.from(`${version}`).toString('base64url')
+const versionCursor = ({ version }: { version: number }) => encodePosition(version)
 
 function versionAt(cursor: string): number {
-  const [version] = /^\d{1,9}$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  const [version] = /^\d{1,9}$/.exec(decodePosition(cursor)) ?? []
   if (!version) throw invalidCursor()
   return Number(version)
 }

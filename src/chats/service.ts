@@ -12,7 +12,16 @@ import { isQuestion } from '../executions/engine/run/stored-history.ts'
 import { readableOf } from '../executions/service.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
-import { cutTexts, MAX_ROWS, pageQuery, readPage, toPage, withByteBudget } from '../lib/page.ts'
+import {
+  cutTexts,
+  decodePosition,
+  encodePosition,
+  MAX_ROWS,
+  pageQuery,
+  readPage,
+  toPage,
+  withByteBudget,
+} from '../lib/page.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import type { StopReason } from '../wire.ts'
 import { countActive, hiddenSessions, ofBranch, parentsOf } from './branches.ts'
@@ -424,11 +433,10 @@ export async function findEnds(actor: Actor, { db }: Deps, ids: readonly string[
   return rows.map(({ id }) => ({ id, stopReason: null, code: null, detail: null, ...ends.get(id) }))
 }
 
-const encodeCursor = ({ createdAt, position, id }: MessageRow) =>
-  Buffer.from(`${createdAt.getTime()}.${position}.${id}`).toString('base64url')
+const encodeCursor = ({ createdAt, position, id }: MessageRow) => encodePosition(createdAt.getTime(), position, id)
 
 function afterCursor(cursor: string): Prisma.MessageWhereInput {
-  const [, time, place, id] = /^(\d{1,15})\.(\d{1,9})\.(\w+)$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  const [, time, place, id] = /^(\d{1,15})\.(\d{1,9})\.(\w+)$/.exec(decodePosition(cursor)) ?? []
   if (!time || !place || !id) throw invalidCursor()
   const [createdAt, position] = [new Date(Number(time)), Number(place)]
   return {

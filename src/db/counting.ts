@@ -1,5 +1,6 @@
 import { type Db, Prisma } from './client.ts'
 import { padToPowerOfTwo } from './fast-path/index.ts'
+import { withoutIndex } from './without-index.ts'
 
 /**
  * Rows `t` of the counted table that belong to rows `h` of another one of the organization. `on` names exactly the
@@ -57,7 +58,7 @@ function takenOff(counted: Counted): Prisma.Sql[] {
   return hidden.map((each, index) => {
     const rows = Prisma.sql`${name(each.of)} h CROSS JOIN ${name(table)} t WHERE ${hiddenRows(organizationId, each)}`
     const before = hidden.slice(0, index).map((other) => Prisma.sql`NOT (${isHiddenBy(organizationId, other)})`)
-    const conditions = [Prisma.sql`NOT (NOT (${conditionOf(counted)}))`, ...before]
+    const conditions = [withoutIndex(conditionOf(counted)), ...before]
     return Prisma.sql`SELECT -count(*) FROM ${rows} AND ${Prisma.join(conditions, ' AND ')}`
   })
 }

@@ -4,6 +4,7 @@ import type { Actor } from '../auth/actor.ts'
 import { type EventRow, endOfEvents, isBehind, type Place, readEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { gone, invalidField, throwRefusal, unavailable } from '../errors.ts'
+import { decodePosition, encodePosition } from '../lib/page.ts'
 import { type ListEvents, matches } from './schema.ts'
 import { show, type VisibleEvent } from './show.ts'
 
@@ -18,12 +19,10 @@ type Cursor = Place & { at: number }
 
 const START: Cursor = { position: 0, sequence: 0, at: 0 }
 
-const encode = ({ position, sequence, at }: Cursor): string =>
-  Buffer.from(`${position}.${sequence}.${at}`).toString('base64url')
+const encode = ({ position, sequence, at }: Cursor): string => encodePosition(position, sequence, at)
 
 function decode(cursor: string): Cursor {
-  const [, position, sequence, at] =
-    /^(\d{1,16})\.(\d{1,16})\.(\d{1,15})$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  const [, position, sequence, at] = /^(\d{1,16})\.(\d{1,16})\.(\d{1,15})$/.exec(decodePosition(cursor)) ?? []
   if (!at) throw invalidField('since', 'a cursor of this feed')
   return { position: Number(position), sequence: Number(sequence), at: Number(at) }
 }

@@ -6,7 +6,7 @@ import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, invalidCursor, invalidField, notFound } from '../errors.ts'
 import { chunk } from '../lib/chunk.ts'
-import { MAX_ROWS } from '../lib/page.ts'
+import { decodePosition, encodePosition, MAX_ROWS } from '../lib/page.ts'
 import { cut } from '../lib/text.ts'
 import { find, mayChange, reachable } from '../spaces/service.ts'
 import {
@@ -63,10 +63,10 @@ export async function list(actor: Actor, deps: Deps, input: z.output<typeof List
 export const inOrder = <Row extends { path: string }>(rows: readonly Row[], prefix: string, after: string): Row[] =>
   rows.filter(({ path }) => path.startsWith(prefix) && path > after).sort((a, b) => (a.path < b.path ? -1 : 1))
 
-const encodeCursor = ({ path }: ListedRow) => Buffer.from(path).toString('base64url')
+const encodeCursor = ({ path }: ListedRow) => encodePosition(path)
 
 function decodeCursor(cursor: string): string {
-  const path = Buffer.from(cursor, 'base64url').toString()
+  const path = decodePosition(cursor)
   if (!isPath(path)) throw invalidCursor()
   return path
 }

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { invalidCursor as refuseCursor } from '../errors.ts'
+import { decodePosition, encodePosition } from '../lib/page.ts'
 
 /** Order of a list: columns whose combined values are unique. */
 export type Order = readonly (readonly [column: string, direction: 'asc' | 'desc'])[]
@@ -17,7 +18,7 @@ export const orderBy = (order: Order) => order.map(([column, direction]) => ({ [
 export function toCursor(order: Order, row: object): string {
   const values = order.map(([column]) => (row as Row)[column])
   const plain = values.map((value) => (value instanceof Date ? { at: value.getTime() } : value))
-  return Buffer.from(JSON.stringify(plain)).toString('base64url')
+  return encodePosition(JSON.stringify(plain))
 }
 
 const Time = z.object({ at: z.int().min(0).max(8.64e15) }).transform(({ at }) => new Date(at))
@@ -26,7 +27,7 @@ const Values = z.array(z.union([Time, z.int32(), z.string().regex(/^[^\0]*$/)]))
 /** Decodes a cursor. Throws a 400 if it does not belong to such a list. `name` is the argument that contains it. */
 export function fromCursor(order: Order, cursor: string, name: CursorArg = 'after'): (Date | number | string)[] {
   try {
-    const values = Values.parse(JSON.parse(Buffer.from(cursor, 'base64url').toString()))
+    const values = Values.parse(JSON.parse(decodePosition(cursor)))
     const kinds = order.map(([column]) => (/(?:^at|At)$/.test(column) ? Date : KINDS[column]) ?? String)
     if (values.length === order.length && values.every((value, i) => Object(value) instanceof kinds[i]!)) return values
   } catch {}

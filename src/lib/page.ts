@@ -28,18 +28,23 @@ export const nextCursor = z.string().nullable().describe('Cursor of the next pag
 
 type Row = { id: string; createdAt: Date }
 
+/** Encodes the parts of a position as a cursor. */
+export const encodePosition = (...parts: readonly (string | number)[]): string =>
+  Buffer.from(parts.join('.')).toString('base64url')
+
+/** Decodes a cursor of {@link encodePosition}. The caller checks the result, because clients may send anything. */
+export const decodePosition = (cursor: string): string => Buffer.from(cursor, 'base64url').toString()
+
 /** Encodes the position of a row as a cursor. */
-export const encodeCursor = (row: Row) => Buffer.from(`${row.createdAt.getTime()}.${row.id}`).toString('base64url')
+export const encodeCursor = ({ createdAt, id }: Row): string => encodePosition(createdAt.getTime(), id)
 
 const CURSOR = /^(\d{1,15})\.([\w-]+)$/
 
-const plain = (cursor: string): string => Buffer.from(cursor, 'base64url').toString()
-
-export const isCursor = (text: string): boolean => CURSOR.test(plain(text))
+export const isCursor = (text: string): boolean => CURSOR.test(decodePosition(text))
 
 /** Decodes the position that {@link encodeCursor} encoded. Throws 400 for anything else. */
 export function decodeCursor(cursor: string): Row {
-  const [, time, id] = CURSOR.exec(plain(cursor)) ?? []
+  const [, time, id] = CURSOR.exec(decodePosition(cursor)) ?? []
   if (!time || !id) throw invalidCursor()
   return { id, createdAt: new Date(Number(time)) }
 }

@@ -1,4 +1,5 @@
 import { type McpServer, ResourceNotFoundError, ResourceTemplate } from '@modelcontextprotocol/server'
+import { decodePosition, encodePosition } from '../../lib/page.ts'
 import { createCaller } from '../../router.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
 
@@ -71,13 +72,13 @@ export function addResources(mcp: McpServer, context: Context): void {
   })
 }
 
-const encode = (place: Place): string => Buffer.from(JSON.stringify(place)).toString('base64url')
+const encode = (place: Place): string => encodePosition(JSON.stringify(place))
 
 /** Decodes a cursor. A cursor that is none starts anew, as one does whose space is gone. */
 function decode(cursor: string | undefined): Place | null {
   if (cursor === undefined) return null
   try {
-    const { spaceId, cursor: rest } = JSON.parse(Buffer.from(cursor, 'base64url').toString())
+    const { spaceId, cursor: rest } = JSON.parse(decodePosition(cursor))
     return typeof spaceId === 'string' ? { spaceId, ...(typeof rest === 'string' && { cursor: rest }) } : null
   } catch {
     return null
