@@ -233,10 +233,12 @@ export function saidBy(error: unknown): string | undefined {
 function isLost(error: unknown, { isSession }: Live): boolean {
   if (error instanceof SdkError && error.code === SdkErrorCode.NotConnected) return true
   if (error instanceof Error && error.message === 'Not connected') return true
+  // Some servers answer 200 with the error.
+  if (isSession && isServerError(error) && error.code === -32001 && /session/i.test(error.message)) return true
   const status = statusOf(error)
   if (!isSession || !status) return false
   const text = error instanceof SdkHttpError ? error.data?.text : (error as Error).message
-  return status === 404 || status === 410 || (status === 400 && /session/i.test(String(text)))
+  return status === 404 || status === 410 || (status === 400 && /session|not initialized/i.test(String(text)))
 }
 
 async function open(opening: Opening, way: Way, seen: Seen, signal: AbortSignal) {

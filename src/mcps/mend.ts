@@ -1,20 +1,29 @@
+import { createParser, type EventSourceMessage } from 'eventsource-parser'
+import { splitData } from '../lib/event-data.ts'
+import { type Fields, isObject } from '../lib/unknown.ts'
+
 /** Content types that carry no information, so that the first character decides. */
 const VAGUE = /^\s*(?:$|text\/plain\b|application\/octet-stream\b)/i
+const JSON_TYPE = /^\s*application\/json\b/i
 const EVENT_STREAM = /^\s*text\/event-stream\b/i
-const END_OF_EVENT = new TextEncoder().encode('\n\n')
 
 /**
- * Repairs a response that the SDK would not read: derives a missing content type from the first character, and
- * terminates the last event of a stream.
+ * Repairs a response that the SDK would not read: derives a missing content type from the first character, leaves out
+ * fields that are null, and repairs the framing of an event stream.
  */
 export async function mend(response: Response): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
   if (!response.ok || !response.body) return response
-  if (EVENT_STREAM.test(type)) return withBody(response, response.body.pipeThrough(ended()), type)
+  if (EVENT_STREAM.test(type)) return withBody(response, response.body.pipeThrough(reframed()), type)
+  if (JSON_TYPE.test(type)) return withBody(response, response.body.pipeThrough(repacked()), type)
   if (!VAGUE.test(type)) return response
   const { body, beginning } = await peek(response.body)
   const guessed = typeOf(beginning)
-  return withBody(response, guessed === 'text/event-stream' ? body.pipeThrough(ended()) : body, guessed ?? type)
+  return withBody(
+    response,
+    body.pipeThrough(guessed === 'text/event-stream' ? reframed() : repacked()),
+    guessed ?? type,
+  )
 }
 
 function typeOf(beginning: string): string | null {
@@ -28,9 +37,94 @@ function withBody({ status, statusText, headers }: Response, body: ReadableStrea
   return new Response(body, { status, statusText, headers: mended })
 }
 
-/** Passes everything on and terminates the last event. */
-const ended = () =>
-  new TransformStream<Uint8Array, Uint8Array>({ flush: (controller) => controller.enqueue(END_OF_EVENT) })
+/**
+ * Writes an event stream anew: the last event ends, each message is an event of its own, and none has another name than
+ * `message`, under which the SDK would ignore it.
+ */
+function reframed(): TransformStream<Uint8Array, Uint8Array> {
+  const decoder = new TextDecoder()
+  const encoder = new TextEncoder()
+  let written = ''
+  const parser = createParser({
+    onEvent: (event) => {
+      written += eventsOf(event)
+    },
+    onRetry: (delay) => {
+      written += `retry: ${delay}\n\n`
+    },
+  })
+  const feed = (text: string, controller: TransformStreamDefaultController<Uint8Array>) => {
+    parser.feed(text)
+    if (written) controller.enqueue(encoder.encode(written))
+    written = ''
+  }
+  return new TransformStream({
+    transform: (bytes, controller) => feed(decoder.decode(bytes, { stream: true }), controller),
+    flush: (controller) => feed('\n\n', controller),
+  })
+}
+
+function eventsOf({ id, event, data }: EventSourceMessage): string {
+  const messages = (splitData(data) ?? [data]).map(withoutNull)
+  const name = event && !messages.every(isMessage) ? `event: ${event}\n` : ''
+  return messages
+    .map((message) => {
+      const lines = message.split('\n').map((line) => `data: ${line}\n`)
+      return `${id === undefined ? '' : `id: ${id}\n`}${name}${lines.join('')}\n`
+    })
+    .join('')
+}
+
+/** Passes JSON on once it is complete, without fields that are null. */
+function repacked(): TransformStream<Uint8Array, Uint8Array> {
+  const decoder = new TextDecoder()
+  const pieces: string[] = []
+  return new TransformStream({
+    transform: (bytes) => void pieces.push(decoder.decode(bytes, { stream: true })),
+    flush: (controller) =>
+      controller.enqueue(new TextEncoder().encode(withoutNull(pieces.join('') + decoder.decode()))),
+  })
+}
+
+/** Null in a field of a message that must be absent instead. Servers in many languages send each field that they know. */
+const NULL = /"(?:error|result|params|_meta)"\s*:\s*null/
+
+function withoutNull(json: string): string {
+  if (!NULL.test(json)) return json
+  try {
+    const value: unknown = JSON.parse(json)
+    return JSON.stringify(Array.isArray(value) ? value.map(toMessage) : toMessage(value))
+  } catch {
+    return json
+  }
+}
+
+function toMessage(value: unknown): unknown {
+  if (!isObject(value)) return value
+  const { error, result, params, ...fields } = value
+  return {
+    ...fields,
+    ...(error !== null && { error }),
+    ...(params !== null && { params: withoutMeta(params) }),
+    ...(!(result === null && isObject(error)) && { result: withoutMeta(result) }),
+  }
+}
+
+function withoutMeta(value: unknown): unknown {
+  if (!isObject(value) || value._meta !== null) return value
+  const { _meta, ...fields }: Fields = value
+  return fields
+}
+
+/** Returns whether a text is a message of the protocol. */
+function isMessage(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text)
+    return isObject(value) && value.jsonrpc === '2.0'
+  } catch {
+    return false
+  }
+}
 
 /** Reads the first piece of a body. Returns it as text, and the whole body. */
 async function peek(body: ReadableStream<Uint8Array>) {

@@ -13,10 +13,13 @@ const MAX_DEPTH = 64
  */
 export function normalize(result: Fields): Fields {
   const { structuredContent, isError, content, toolResult, ...fields } = withoutNull(result)
-  const { tools } = fields
+  const { tools, capabilities, serverInfo } = fields
   const isOfCall = [content, structuredContent, toolResult].some((part) => part !== undefined)
   return {
     ...fields,
+    // Servers in languages without optional fields send null.
+    ...(isObject(capabilities) && { capabilities: withoutNulls(capabilities) }),
+    ...(isObject(serverInfo) && { serverInfo: withoutNulls(serverInfo) }),
     ...(typeof isError === 'boolean' && { isError }),
     ...(Array.isArray(tools) && { tools: tools.flatMap(toTool) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
@@ -58,6 +61,12 @@ const isText = (value: unknown): value is string => typeof value === 'string'
 const withoutNull = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
+/** Treats null fields as absent, two levels deep. */
+const withoutNulls = (fields: Fields): Fields =>
+  Object.fromEntries(
+    Object.entries(withoutNull(fields)).map(([name, value]) => [name, isObject(value) ? withoutNull(value) : value]),
+  )
+
 /** A tool without a schema or its type accepts an object. */
 function toTool(described: unknown) {
   if (!isObject(described)) return []
@@ -77,13 +86,14 @@ const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
 /** Describes a part of an answer as text for the model. */
 function toText(part: unknown): string {
   const { type, text, data, mimeType, name, uri, resource } = isObject(part) ? part : {}
-  if (type === 'text' && isText(text)) return text
+  if (isText(text)) return text
   if ((type === 'image' || type === 'audio') && isText(data)) {
     return `[${type}, ${isText(mimeType) ? mimeType : 'without a type'}, ${sizeOf(data)} bytes: not shown]`
   }
-  if (type === 'resource_link' && isText(name) && isText(uri)) return `[link to ${name}: ${uri}]`
-  if (type === 'resource' && isObject(resource) && isText(resource.uri)) {
-    const { uri, text, blob, mimeType } = resource
+  if (type === 'resource_link' && isText(uri)) return `[link to ${isText(name) ? `${name}: ` : ''}${uri}]`
+  if (type === 'resource' && isObject(resource)) {
+    const { uri: given, text, blob, mimeType } = resource
+    const uri = isText(given) ? given : 'resource'
     if (isText(text)) return `[${uri}]\n${text}`
     if (isText(blob)) return `[${uri}, ${isText(mimeType) ? mimeType : 'binary'}, ${sizeOf(blob)} bytes: not shown]`
   }

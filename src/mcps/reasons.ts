@@ -43,15 +43,18 @@ export function statusOf(error: unknown): number | undefined {
 }
 
 /** Returns the delay that a server asks for (ms), or null if it must not be asked again. */
-export function waitOf(error: unknown, { refusal }: Seen): number | null {
+export function waitOf(error: unknown, seen: Seen): number | null {
   const status = statusOf(error)
+  // The server has closed a connection that it had kept open.
+  if (!status && causeIn(seen.error, String) === CLOSED) return 0
   if (status !== 429 && status !== 503) return null
-  const seconds = Number(refusal?.headers.get('retry-after') ?? 1)
+  const seconds = Number(seen.refusal?.headers.get('retry-after') ?? 1)
   return Number.isFinite(seconds) ? seconds * 1000 : 1000
 }
 
 const MAX_CHALLENGE = 500
 
+const CLOSED = 'it closed the connection before its answer was complete'
 /** Reasons of connection failures by Node.js code. */
 const CAUSES: Record<string, string> = {
   ECONNREFUSED: 'the connection was refused: nothing listens at its address',
@@ -63,9 +66,9 @@ const CAUSES: Record<string, string> = {
   UND_ERR_CONNECT_TIMEOUT: 'the connection timed out',
   UND_ERR_HEADERS_TIMEOUT: 'it did not answer in time',
   UND_ERR_BODY_TIMEOUT: 'it was silent in the middle of its answer for too long',
-  ECONNRESET: 'it closed the connection before its answer was complete',
-  EPIPE: 'it closed the connection before its answer was complete',
-  UND_ERR_SOCKET: 'it closed the connection before its answer was complete',
+  ECONNRESET: CLOSED,
+  EPIPE: CLOSED,
+  UND_ERR_SOCKET: CLOSED,
   EPROTO: 'TLS failed: does it speak https at this port?',
   ERR_SSL_WRONG_VERSION_NUMBER: 'TLS failed: does it speak https at this port?',
   ERR_TLS_CERT_ALTNAME_INVALID: 'its TLS certificate is for another host name',

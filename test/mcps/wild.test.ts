@@ -76,10 +76,13 @@ describe('a session that the server has lost', () => {
     ['404', 404, {}],
     ['410', 410, {}],
     ['400 that names the session', 400, { error: { code: -32000, message: 'Bad Request: No valid session ID' } }],
+    ['400 of a restarted server', 400, { error: { code: -32000, message: 'Bad Request: Server not initialized' } }],
+    ['200 with an error', 200, { error: { code: -32001, message: 'Session not found' } }],
   ])('is renewed after a %s, and the call is made once more', async (_, status, body) => {
     otherwise = (request, response) => {
       const isLost = isCall(request) && request.headers['mcp-session-id'] === 'session-1'
-      if (isLost) response.writeHead(status, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: null, ...body }))
+      const id = status === 200 ? request.message?.id : null
+      if (isLost) response.writeHead(status, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id, ...body }))
       return isLost
     }
     const answers = await using((client) => Promise.all([1, 2, 3].map(() => client.call('act', {}, never))))
@@ -104,6 +107,47 @@ describe('a session that the server has lost', () => {
     expect(await using((client) => client.call('act', {}, never))).toMatchObject({ isError: true })
     expect(requests.filter(isCall)).toHaveLength(1)
   })
+})
+
+describe('an answer in another form', () => {
+  const whole = (message: Message) => envelope(message, textResult('Acted'))
+  const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x' } })
+  it.each<[string, object, (message: Message) => string]>([
+    ['an event of another name', SSE_TYPE, (message) => `event: result\ndata: ${whole(message)}\n\n`],
+    ['an event with two messages', SSE_TYPE, (message) => `data: ${note}\ndata: ${whole(message)}\n\n`],
+    ['a repeated prefix', SSE_TYPE, (message) => `data: data: ${whole(message)}\n\n`],
+    ['an error that is null', JSON_TYPE, (message) => whole(message).replace(/}$/, ',"error":null}')],
+    ['an error that is null in an event', SSE_TYPE, (m) => `data: ${whole(m).replace(/}$/, ',"error":null}')}\n\n`],
+    ['metadata that are null', JSON_TYPE, (m) => envelope(m, { ...textResult('Acted'), _meta: null })],
+  ])('is read: %s', async (_, type, body) => {
+    otherwise = ({ message }, response) => {
+      if (message?.method !== 'tools/call') return false
+      response.writeHead(200, { ...type }).end(body(message))
+      return true
+    }
+    expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+  })
+
+  it('is read: a greeting with null in each field that it does not use', async () => {
+    otherwise = ({ message }, response) => {
+      if (message?.method !== 'initialize') return false
+      const capabilities = { tools: { listChanged: null }, prompts: null }
+      reply(response, message, { ...GREETING, capabilities, serverInfo: { ...GREETING.serverInfo, title: null } })
+      return true
+    }
+    expect(await using((client) => client.call('act', {}, never))).toMatchObject({ isError: false })
+  })
+})
+
+it('a server that closes its connection instead of a first answer is asked again', async () => {
+  let isClosed = false
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list' || isClosed) return false
+    isClosed = true
+    response.destroy()
+    return true
+  }
+  expect(await using((client) => client.call('act', {}, never))).toMatchObject({ isError: false })
 })
 
 it('a stream that breaks after an event with an id resumes there and brings the answer', async () => {

@@ -5,7 +5,7 @@
 export function splitData(data: string): string[] | null {
   const lines = data.split('\n').map((line) => line.replace(PREFIX, '').trim())
   const pieces = lines.filter(Boolean).flatMap((line) => (isJson(line) ? line : line.replace(SEAM, '}\n{').split('\n')))
-  const isSplit = pieces.length > 1 || pieces[0] !== data.trim()
+  const isSplit = pieces.length > 1 || (pieces.length === 1 && pieces[0] !== data.trim())
   return isSplit && pieces.every((piece) => isJson(piece) || /^\[done\]$/i.test(piece)) ? pieces : null
 }
 
