@@ -54,11 +54,14 @@ export function isConflict(error: unknown): boolean {
   return code === 'P2034' || kind === 'TransactionWriteConflict'
 }
 
-/** Code of a transaction that PostgreSQL has ended because it was idle for too long. */
-export const IDLE_IN_TRANSACTION = '25P03'
+/** Codes of a transaction that PostgreSQL has ended because it was idle, or open, for too long. */
+const TIMED_OUT = /^25P0[34]$/
+
+/** Returns whether PostgreSQL has ended a transaction, and its connection, because of a time limit. */
+export const isTimedOut = (code: unknown): code is string => TIMED_OUT.test(String(code))
 
 /** Codes and messages of a connection that was open and broke, or that PostgreSQL has ended. */
-const LOST = /^(ECONNRESET|EPIPE|08...|25P03|57P01|57P05)$/
+const LOST = /^(ECONNRESET|EPIPE|08...|25P0[34]|57P01|57P05)$/
 const LOST_MESSAGE = /^(Connection terminated unexpectedly|Client has encountered a connection error|Client was closed)/
 
 /** Returns whether the connection broke while it was used. Another one may work at once. */
@@ -138,13 +141,14 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
     },
   ],
   [
-    /^25P03$/,
+    TIMED_OUT,
     {
       name: 'idle',
-      detail: 'PostgreSQL has ended a transaction that was idle for too long. Nothing was written: repeat the request.',
+      detail:
+        'PostgreSQL has ended a transaction that was idle or open for too long. Nothing was written: repeat the request.',
       line:
-        'PostgreSQL has ended transactions that were idle for too long, as when this process was suspended or overloaded: ' +
-        'they are repeated',
+        'PostgreSQL has ended transactions that were idle or open for too long, as when this process was suspended or ' +
+        'overloaded: they are repeated',
     },
   ],
 ]

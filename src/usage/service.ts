@@ -2,7 +2,7 @@ import { LRUCache } from 'lru-cache'
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { Prisma, type Tx } from '../db/client.ts'
-import { addsOne } from '../db/fast-path/index.ts'
+import { addsTo } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
@@ -17,17 +17,9 @@ import type { GetUsage, Period, Totals } from './schema.ts'
 export async function onRunEnded(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
   const failed = run.status === 'failed' ? 1 : 0
   const date = now.toISOString().slice(0, 10)
-  const added = Prisma.sql`
-    INSERT INTO "UsageDay"
-      ("organizationId", "date", "agentId", "model", "userId", "executions", "failed", "inputTokens", "outputTokens")
-    VALUES (${run.organizationId}, ${date}, ${run.agentId}, ${groupOf(run, date)}, ${run.userId},
-      1, ${failed}, ${run.inputTokens}, ${run.outputTokens})
-    ON CONFLICT ("organizationId", "date", "agentId", "model", "userId") DO UPDATE SET
-      "executions" = "UsageDay"."executions" + 1,
-      "failed" = "UsageDay"."failed" + excluded."failed",
-      "inputTokens" = "UsageDay"."inputTokens" + excluded."inputTokens",
-      "outputTokens" = "UsageDay"."outputTokens" + excluded."outputTokens"`
-  await tx.$executeRaw(addsOne(added))
+  const { organizationId, agentId, userId, inputTokens, outputTokens } = run
+  const key = { organizationId, date, agentId, model: groupOf(run, date), userId }
+  await tx.$executeRaw(addsTo('UsageDay', key, { executions: 1, failed, inputTokens, outputTokens }))
 }
 
 registerRunHooks({ onRunEnded, isLast: true })

@@ -205,6 +205,7 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     ['55P03', 'locked', 'lock'],
     ['57014', 'slow', 'too long'],
     ['25P03', 'idle', 'Nothing was written'],
+    ['25P04', 'idle', 'Nothing was written'],
     ['57P03', 'starting', 'starting or stopping'],
     ['40001', undefined, undefined],
     ['40P01', undefined, undefined],
@@ -219,11 +220,14 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     expect(lines(trouble).length - before).toBeLessThanOrEqual(1)
   })
 
-  it.each(['40001', '40P01', '25P03'])('repeats a transaction that %s has undone, with one effect', async (code) => {
-    await runSql(admin, `SELECT setval('raised', 0, false)`)
-    expect((await addTask(`fail ${code} 3`)).status).toBe(200)
-    expect(await tasks(`fail ${code} 3`)).toBe(1)
-  })
+  it.each(['40001', '40P01', '25P03', '25P04'])(
+    'repeats a transaction that %s has undone, with one effect',
+    async (code) => {
+      await runSql(admin, `SELECT setval('raised', 0, false)`)
+      expect((await addTask(`fail ${code} 3`)).status).toBe(200)
+      expect(await tasks(`fail ${code} 3`)).toBe(1)
+    },
+  )
 
   it('repeats a transaction that PostgreSQL ends because it is idle, with one effect', async () => {
     const { db } = first.service.deps

@@ -4,7 +4,14 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
-import { addsOne, createFastClient, expectsOne, type FastPathDriver, POSTGRESQL } from '../../src/db/fast-path/index.ts'
+import {
+  addsTo,
+  createFastClient,
+  expectsOne,
+  type FastPathDriver,
+  locksRows,
+  POSTGRESQL,
+} from '../../src/db/fast-path/index.ts'
 import { tablesOf } from '../../src/db/fast-path/schema.ts'
 import { TRANSACTION } from '../../src/db/limits.ts'
 import { migrateSqlite } from '../../src/db/migrate.ts'
@@ -54,6 +61,12 @@ const media = (index: number): Prisma.MediaUncheckedCreateInput => ({
   size: index % 7,
   createdAt: pick(TIMES, index),
 })
+
+/** A row of usage without its agent. */
+const USAGE = {
+  ...{ organizationId: 'o1', date: 'locks', model: '', userId: '' },
+  ...{ executions: 1, failed: 0, inputTokens: 1, outputTokens: 1 },
+}
 
 beforeAll(async () => {
   const [client, shortcut] = await open()
@@ -818,20 +831,37 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     expect(await idsOf('lost', 'after')).toEqual([])
   })
 
-  it('SQL that adds or changes one row is deferred, too', async () => {
-    const went = vi.fn()
-    const sized = (size: number | null) =>
+  it('sums of concurrent transactions are added up, except those of a failed one', async () => {
+    const sums = () => db.usageDay.findMany({ where: { date: 'sums' }, orderBy: { agentId: 'asc' } })
+    const add = (agentId: string, id: string, inputTokens: number) =>
       db.$transaction(async (tx) => {
-        await tx.media.createMany({ data: { ...media(1), id: 'sized' } })
-        const again = Prisma.sql`INSERT INTO "Media" SELECT * FROM "Media" WHERE "id" = 'sized'
-          ON CONFLICT ("id") DO UPDATE SET "size" = ${size}`
-        await tx.$executeRaw(addsOne(again)).then(went)
+        const key = { organizationId: 'o1', date: 'sums', agentId, model: '', userId: '' }
+        const amounts = { executions: 1, failed: 0, inputTokens, outputTokens: 2 ** 40 }
+        expect(await tx.$executeRaw(addsTo('UsageDay', key, amounts))).toBe(1)
+        await tx.media.createMany({ data: { ...media(1), id } })
       })
-    expect(String(await failureOf(sized(null)))).toContain('NullConstraintViolation')
-    expect(await idsOf('sized')).toEqual([])
-    await sized(77)
-    expect(await db.media.findFirst({ where: { id: 'sized' } })).toMatchObject({ size: 77 })
-    expect(went.mock.calls).toEqual([[1], [1]])
+    const added = [add('a', 'sum 1', 1), add('b', 'sum 2', 2), add('a', 'm1', 4), add('b', 'sum 3', 8)]
+    const answers = await Promise.allSettled(added)
+    expect(answers.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled'])
+    await add('a', 'sum 4', 16)
+    expect(await sums()).toMatchObject([
+      { agentId: 'a', executions: 2, inputTokens: 17n, outputTokens: 2n ** 41n },
+      { agentId: 'b', executions: 2, inputTokens: 10n, outputTokens: 2n ** 41n },
+    ])
+    expect(await idsOf('sum 1', 'sum 2', 'sum 3', 'sum 4')).toHaveLength(4)
+  })
+
+  it('a lock of fewer rows than expected fails its transaction without being awaited', async () => {
+    const lockAndAdd = (rows: number, id: string) =>
+      db.$transaction(async (tx) => {
+        const locked = Prisma.sql`SELECT "id" FROM "Media" WHERE "id" IN (${'m1'}, ${'missing'}) FOR UPDATE`
+        expect(await tx.$executeRaw(locksRows('Media', locked, rows))).toBe(rows)
+        await tx.media.updateMany(expectsOne({ where: { id: 'm1' }, data: { size: 3 } }))
+        await tx.usageDay.createMany({ data: { ...USAGE, agentId: id } })
+      })
+    expect(isUnexpectedCount(await failureOf(lockAndAdd(2, 'too few')))).toBe(true)
+    await lockAndAdd(1, 'locked')
+    expect(await db.usageDay.findMany({ where: { date: USAGE.date } })).toMatchObject([{ agentId: 'locked' }])
   })
 
   it('later statements see all deferred inserts, in their order', async () => {
@@ -901,7 +931,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       await one.media.findFirst({ where: { size: 1 } })
       await one.media.findFirst({ where: { size: 1 }, orderBy: { id: 'asc' } })
       await one.$transaction((tx) => tx.media.updateMany({ where: { id: 'none' }, data: { size: 1 } }))
-      await one.media.findMany({ where: { OR: Array.from({ length: 400 }, (_, size) => ({ size })) } })
+      await one.media.findMany({ where: { OR: Array.from({ length: 800 }, (_, size) => ({ size })) } })
       const sql = Prisma.sql`SELECT "statement" FROM pg_prepared_statements WHERE "statement" ~ '^(SELECT "id"|COMMIT)'`
       const found = await one.$queryRaw<{ statement: string }[]>(sql)
       await (await adapter.connect()).dispose()

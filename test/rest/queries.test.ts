@@ -1,7 +1,11 @@
-import { beforeAll, expect, it } from 'vitest'
+import { Socket } from 'node:net'
+import { Connection } from 'pg'
+import { beforeAll, expect, it, vi } from 'vitest'
 import { apis, onEachApi } from '../support/api.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
+import { openStream } from '../support/sse.ts'
 import { use } from '../support/use.ts'
 
 let agentId: string
@@ -63,4 +67,49 @@ it.each([0, 10, 100])('a list of %i takes three statements at most', async (size
     const sent = await statements(token, () => apis[api](server, procedure, {}, { token }))
     expect(sent.length, sent.join('\n')).toBeLessThanOrEqual(3)
   }
+})
+
+/** Returns the number of statements and of writes that some work sends to PostgreSQL, BEGIN and COMMIT included. */
+async function sentBy(work: () => Promise<unknown>): Promise<{ statements: number; writes: number }> {
+  const port = Number(new URL(server.databaseEnv.DATABASE_URL ?? '').port)
+  const sent = { statements: 0, writes: 0 }
+  const spies = (['_write', '_writev'] as const).map((name) => {
+    const write = Socket.prototype[name] as (...args: unknown[]) => void
+    return vi.spyOn(Socket.prototype, name).mockImplementation(function (this: Socket, ...args: unknown[]) {
+      if (this.remotePort === port) sent.writes++
+      write.apply(this, args)
+    })
+  })
+  const { execute } = Connection.prototype as unknown as { execute: (portal: object) => void }
+  const executed = vi.fn(function (this: unknown, portal: object) {
+    sent.statements++
+    execute.call(this, portal)
+  })
+  Object.assign(Connection.prototype, { execute: executed })
+  try {
+    await work()
+    return sent
+  } finally {
+    for (const spy of spies) spy.mockRestore()
+    Object.assign(Connection.prototype, { execute })
+  }
+}
+
+it.runIf(onPostgres).each([
+  ['whole', 7, 6, {}],
+  ['streamed', 8, 7, { stream: true }],
+])('a %s run in a new chat takes %i statements and %i round trips at most', async (_, statements, writes, options) => {
+  const path = `/api/v1/agents/${agentId}/execute`
+  const body = { message: 'Hi', ...options }
+  const run = async () => {
+    await using answer = await openStream(server, path, { method: 'POST', body })
+    expect(answer.status).toBe(200)
+    if ('stream' in options) expect((await answer.rest()).at(-1)?.event).toBe('result')
+  }
+  // Periodic statements of the server may be among those of some runs. Two of each are notices to other servers.
+  const counts: Awaited<ReturnType<typeof sentBy>>[] = []
+  for (let round = 0; round < 5; round++) counts.push(await sentBy(run))
+  const fewest = (name: 'statements' | 'writes') => Math.min(...counts.map((count) => count[name]))
+  expect(fewest('statements')).toBeLessThanOrEqual(statements)
+  expect(fewest('writes')).toBeLessThanOrEqual(writes)
 })

@@ -5,7 +5,7 @@ import { type Delegate, METHODS, type Method, type Model } from './methods.ts'
 import { overrideMembers } from './override-members.ts'
 import { tablesOf } from './schema.ts'
 import type { Args, Statement } from './statement.ts'
-import { type Table, UNSUPPORTED } from './tables.ts'
+import { quote, type Table, UNSUPPORTED } from './tables.ts'
 
 /** A transaction that begins without Prisma and involves it only if needed. */
 export type Transaction = {
@@ -117,8 +117,9 @@ const withQueryLog = ({ rows, typedRows, changes }: Runner, record: (sql: string
 /** Executes raw statements and read-only raw queries. */
 function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Dialect) {
   const statementOf = (query: RawQuery, values: unknown[]): Statement => {
-    const sql: Prisma.Sql & Pick<Statement, 'adds'> = 'sql' in query ? query : Prisma.sql(query, ...values)
-    return { sql: rawText(sql), args: sql.values, ...(sql.adds && { adds: sql.adds }) }
+    const sql: Certain = 'sql' in query ? query : Prisma.sql(query, ...values)
+    const { certain, part } = sql
+    return { sql: rawText(sql), args: sql.values, ...(certain !== undefined && { certain, ...(part && { part }) }) }
   }
   return {
     async $queryRaw(query: RawQuery, ...values: unknown[]): Promise<unknown> {
@@ -130,11 +131,37 @@ function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Di
 
 type RawQuery = Prisma.Sql | TemplateStringsArray
 
+type Certain = Prisma.Sql & Pick<Statement, 'certain' | 'part'>
+
 /**
- * Marks a statement that adds, updates or locks rows, and fails unless it has done so. Like an insert, it can be
- * pipelined in a transaction.
+ * Returns a statement that inserts a row with a key, or adds its amounts to those of the row with this key. In a
+ * transaction, like an insert, it need not be awaited, and those of concurrent transactions become one.
  */
-export const addsOne = (sql: Prisma.Sql): Prisma.Sql => Object.assign(sql, { adds: 1 })
+export function addsTo(
+  table: Prisma.ModelName,
+  key: Readonly<Record<string, string>>,
+  amounts: Readonly<Record<string, number>>,
+): Prisma.Sql {
+  const keys = Object.keys(key).map(quote)
+  const sums = Object.keys(amounts).map(quote)
+  const into = `INSERT INTO ${quote(table)} (${[...keys, ...sums].join(', ')}) VALUES `
+  const added = sums.map((name) => `${name} = ${quote(table)}.${name} + excluded.${name}`)
+  const onConflict = ` ON CONFLICT (${keys.join(', ')}) DO UPDATE SET ${added.join(', ')}`
+  const values = Prisma.join([...Object.values(key), ...Object.values(amounts)])
+  const sql = Prisma.sql`${Prisma.raw(into)}(${values})${Prisma.raw(onConflict)}`
+  return Object.assign(sql, { certain: 1, part: { table, into, onConflict, sums: sums.length } })
+}
+
+/**
+ * Returns a statement that locks rows of a table on PostgreSQL, and fails unless a SELECT locks as many as expected
+ * ({@link isUnexpectedCount}). In a transaction it need not be awaited.
+ */
+export function locksRows(table: Prisma.ModelName, select: Prisma.Sql, rows: number): Prisma.Sql {
+  const count = Prisma.raw(String(rows))
+  const sql = Prisma.sql`SELECT 1 / (count(*) = ${count})::int FROM (${select}) AS "locked"`
+  const part = { table, returning: select.text, rows, isLock: true } as const
+  return Object.assign(sql, { certain: rows, part })
+}
 
 /** Returns a call without the arguments that Prisma does not support. */
 function theirs(call: unknown): unknown {

@@ -18,8 +18,8 @@ export type Dialect = {
   limitBytes: (query: string, table: Table, columns: Columns, byteBudget: number) => string
   /** Whether one statement inserts several rows. */
   insertsTogether: boolean
-  /** Returns an update that fails unless it changes a row, if changes need not be awaited. */
-  expectingOne?: (update: string) => string
+  /** Returns a statement that fails unless its text returns a number of rows, if changes need not be awaited. */
+  expecting?: (expected: { returning: string; rows: number }) => string
   rawText: (query: Prisma.Sql) => string
   date: (value: Date) => unknown
   boolean: (value: boolean) => unknown
@@ -95,7 +95,8 @@ export const POSTGRESQL: Dialect = {
   },
   insertsTogether: true,
   // Division by zero is the only error of an expression that needs no function of our own.
-  expectingOne: (update) => `WITH "changed" AS (${update} RETURNING 1) SELECT 1 / count(*) FROM "changed"`,
+  expecting: ({ returning, rows }) =>
+    `WITH "found" AS (${returning}) SELECT 1 / (count(*) = ${rows})::int FROM "found"`,
   rawText: ({ text }) => text,
   date: (value) => value,
   boolean: (value) => value,

@@ -3,18 +3,25 @@ import { type Columns, isFilter, type Relation, type Table, UNSUPPORTED, type Va
 export type Statement = {
   sql: string
   args: unknown[]
-  /** Number of rows that an insert adds. */
-  adds?: number
-  /** The beginning of an insert's text, before its rows. */
-  into?: string
-  /** Whether the statement fails the transaction unless it changes a row, see {@link expectsOne}. */
-  expectsOne?: boolean
+  /** Number of rows that the statement adds, changes or locks: it fails otherwise, so a transaction need not await it. */
+  certain?: number
+  /** How a certain statement becomes a part of another one. */
+  part?: Part
   /**
    * Maximum size of a query's rows (bytes, as stored). The result includes the first row beyond it and one more, which
    * shows the reader that there are others.
    */
   byteBudget?: number
 }
+
+/**
+ * A part of a statement that writes to several tables (db/postgresql/combine.ts): an insert of one row by the beginning
+ * and the end of its text, or a text that returns as many rows as it has to change or lock.
+ */
+export type Part = InsertPart | { table: string; returning: string; rows: number; isLock?: true }
+
+/** `sums`: number of columns at the end whose values are added to those of a row with the same key, see {@link addsTo}. */
+export type InsertPart = { table: string; into: string; onConflict: string; sums: number }
 
 /** A statement with the shape of its rows, to decode them into Prisma's values. */
 export type Query = Statement & { table: Table; projection: Projection }
@@ -47,7 +54,7 @@ export type Args = Readonly<{
   skip?: number
   /** {@link Statement.byteBudget}, which Prisma does not support (lib/page.ts). */
   byteBudget?: number
-  /** {@link Statement.expectsOne}, which Prisma does not support. */
+  /** See {@link expectsOne}. Prisma does not support it. */
   expectsOne?: boolean
 }>
 
@@ -55,6 +62,8 @@ export type Args = Readonly<{
  * Marks an `updateMany` of a unique row that almost always matches. On PostgreSQL, in a transaction, it is not awaited:
  * it returns the count 1, and if it has matched no row, the transaction fails with {@link isUnexpectedCount}. The caller
  * then repeats the transaction with unmarked calls. On SQLite it returns the count as ever.
+ *
+ * Its conditions on other rows may see them as they were before the transaction, whose statements may become one.
  */
 export const expectsOne = <Call extends object>(call: Call): Call => Object.assign(call, { expectsOne: true })
 

@@ -1,4 +1,5 @@
 import type { Dialect } from './dialect.ts'
+import type { InsertPart } from './statement.ts'
 
 /** A table, as far as the fast path can compile calls on it. */
 export type Table = {
@@ -21,7 +22,7 @@ export type Table = {
 }
 
 /** An INSERT of one row into some columns. */
-export type Insert = { columns: readonly Column[]; into: string; sql: string }
+export type Insert = { columns: readonly Column[]; sql: string; part: InsertPart }
 
 /** A column with its Prisma type. */
 export type Column = { name: string; type: string; isRequired: boolean }

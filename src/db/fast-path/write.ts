@@ -28,7 +28,7 @@ export function toInserts(table: Table, call: unknown): Query[] {
   const { data } = knownArgs(call, 'data')
   const rows = listOf(data)
   if (!table.dialect.insertsTogether) return rows.map((row) => insertOf(table, [row], NOTHING))
-  return rows.length ? [{ ...insertOf(table, rows, NOTHING), adds: rows.length }] : []
+  return rows.length ? [{ ...insertOf(table, rows, NOTHING), certain: rows.length }] : []
 }
 
 /** Maximum number of parameters. Prisma splits larger statements. */
@@ -61,14 +61,15 @@ function insertOf(
 ): Query {
   const names = assignedColumns(rows[0])
   if (rows.length * names.length > MAX_PARAMETERS) throw UNSUPPORTED
-  const { columns, into, sql } = insertInto(table, names)
+  const { columns, sql, part } = insertInto(table, names)
   const args: unknown[] = []
   for (const row of rows) {
     if (!isFilter(row) || (row !== rows[0] && assignedColumns(row).length !== names.length)) throw UNSUPPORTED
     for (const column of columns) args.push(storedValue(table, column, row[column.name]))
   }
   const more = rows.slice(1).map((_, index) => `, ${tupleOf(table, names, index + 1)}`)
-  return { sql: sql + more.join('') + onConflict(args) + returning(projection), into, args, table, projection }
+  const query = { sql: sql + more.join('') + onConflict(args) + returning(projection), args, table, projection }
+  return projection === NOTHING && !more.length ? { ...query, part } : query
 }
 
 /** Returns the INSERT of one row. It is compiled once, because a table's rows are created with few column sets. */
@@ -79,7 +80,8 @@ function insertInto(table: Table, names: readonly string[]): Insert {
   if (known) return known
   if (!table.needed.every((name) => names.includes(name))) throw UNSUPPORTED
   const into = `INSERT INTO ${quote(table.name)} (${names.map(quote).join(', ')}) VALUES `
-  const insert = { columns: names.map((name) => columnOf(table, name)), into, sql: into + tupleOf(table, names, 0) }
+  const part = { table: table.name, into, onConflict: '', sums: 0 }
+  const insert = { columns: names.map((name) => columnOf(table, name)), sql: into + tupleOf(table, names, 0), part }
   table.inserts.push(insert)
   return insert
 }
@@ -97,8 +99,9 @@ export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
   if (!changes.length) throw UNSUPPORTED
   const projection = returns ? writtenProjection(table, select) : NOTHING
   const sql = `UPDATE ${quote(table.name)} SET ${changes.join(', ')}${whereOf(table, where, args)}`
-  if (expectsOne && !returns && table.dialect.expectingOne) {
-    return { sql: table.dialect.expectingOne(sql), args, table, projection, expectsOne }
+  if (expectsOne && !returns && table.dialect.expecting) {
+    const part = { table: table.name, returning: `${sql} RETURNING 1`, rows: 1 }
+    return { sql: table.dialect.expecting(part), args, table, projection, certain: 1, part }
   }
   return { sql: sql + returning(projection), args, table, projection }
 }

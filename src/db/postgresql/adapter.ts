@@ -10,7 +10,7 @@ import {
 import { Pool, type QueryConfig } from 'pg'
 import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
-import { IDLE_IN_TRANSACTION } from '../../lib/database-errors.ts'
+import { isTimedOut } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
 import { createGroupCommit } from './group-commit.ts'
@@ -49,7 +49,7 @@ export async function postgresqlAdapter(
     onConnect(client) {
       // The connection may be lost before its user listens for errors; the next statement then fails, without the code.
       client.on('error', ({ code }: Error & { code?: unknown }) => {
-        if (code === IDLE_IN_TRANSACTION) onFailure(code)
+        if (isTimedOut(code)) onFailure(code)
       })
       // Not awaited, because it is sent with the first statement.
       client.query(sessionSettings(statementTimeout)).catch(() => {})
@@ -79,7 +79,7 @@ export async function postgresqlAdapter(
   })
   const prepare = preparing(nameOf('muster'))
   const lanes = createLanes(pool)
-  const { commit: commitWhole } = createGroupCommit(pool, prepare)
+  const { commit: commitWhole } = createGroupCommit(pool, prepare, pooled)
   const { give } = pool
   const take = () => withTimeout(pool.take().catch(failed), async (late) => give(late))
   return {
@@ -138,7 +138,6 @@ const preparing =
     values: statement.args.map(toParameter),
     name: nameOf(statement),
     returns,
-    ...(statement.into && statement.adds && { insert: { into: statement.into, count: statement.adds } }),
   })
 
 /**
@@ -180,7 +179,7 @@ const SHARE = 0.9
  * plan of each in memory.
  */
 const MAX_PREPARED = 500
-const MAX_LENGTH = 4096
+const MAX_LENGTH = 8192
 
 /** Statements without parameters that many transactions have. */
 const CONTROL = /^(?:BEGIN|COMMIT|SET LOCAL lock_timeout)\b/

@@ -9,8 +9,6 @@ export type Prepared = {
   name: string
   /** Whether the statement returns rows. */
   returns: boolean
-  /** The beginning of an insert's text, and the number of its rows, if other inserts may join it. */
-  insert?: { into: string; count: number }
 }
 
 /** The rows that a statement returned, as texts, and the number of rows that it returned or changed. */

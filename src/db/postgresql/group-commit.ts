@@ -1,7 +1,7 @@
-import type { Prepared } from './batch.ts'
-import { mergeInserts } from './merge-inserts.ts'
+import type { Statement } from '../fast-path/index.ts'
+import { combine } from './combine.ts'
 import { type Connections, isOfStatement } from './pool.ts'
-import { BEGIN, COMMIT, type Prepare, sendCommit } from './transaction.ts'
+import { BEGIN, COMMIT, type Prepare, sendCommit, sendWhole } from './transaction.ts'
 
 /** Maximum number of groups that are executed at once. */
 const MAX_GROUPS = 2
@@ -16,7 +16,7 @@ const MAX_LENGTH = 256 * 1024
 const PATIENCE = 1_000
 const LOCK_TIMEOUT = { sql: `SET LOCAL lock_timeout = ${PATIENCE}`, args: [] }
 
-type Member = PromiseWithResolvers<void> & { statements: readonly Prepared[]; length: number }
+type Member = PromiseWithResolvers<void> & { statements: readonly Statement[]; length: number }
 
 /**
  * Executes transactions whose statements are all known. Those that arrive in one turn of the event loop, or while other
@@ -24,7 +24,7 @@ type Member = PromiseWithResolvers<void> & { statements: readonly Prepared[]; le
  * a statement fails, the group is rolled back and its members are executed one by one, so that only the member whose
  * statement it is fails. If the outcome of COMMIT is unknown, all members fail.
  */
-export function createGroupCommit({ take, give }: Connections, prepare: Prepare) {
+export function createGroupCommit({ take, give }: Connections, prepare: Prepare, pooled: boolean) {
   const waiting: Member[] = []
   let executing = 0
   let isScheduled = false
@@ -43,18 +43,17 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare)
 
   async function executeTogether(members: readonly Member[]): Promise<unknown> {
     const client = await take()
+    const statements = combine(members.map(({ statements }) => statements))
+    const [only, ...more] = statements
+    // Behind a pooler, the isolation level may be another one unless BEGIN sets it.
+    if (only && members.length === 1 && !more.length && !pooled) return sendWhole(client, prepare(only, false), give)
     const first = members.length > 1 ? [BEGIN, LOCK_TIMEOUT] : [BEGIN]
-    const statements = [
-      ...first.map((statement) => prepare(statement, false)),
-      ...(members.length > 1
-        ? mergeInserts(
-            members.map(({ statements }) => statements),
-            prepare,
-          )
-        : members[0]!.statements),
-      prepare(COMMIT, false),
-    ]
-    return sendCommit(client, statements, give)
+    const all = [...first, ...statements, COMMIT]
+    return sendCommit(
+      client,
+      all.map((statement) => prepare(statement, false)),
+      give,
+    )
   }
 
   function nextGroup(): Member[] {
@@ -80,8 +79,8 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare)
 
   return {
     /** Resolves when the statements are committed. Rejects with the error of a statement, or of the connection. */
-    commit(statements: readonly Prepared[]): Promise<void> {
-      const length = statements.reduce((sum, { values }) => sum + lengthOf(values), 0)
+    commit(statements: readonly Statement[]): Promise<void> {
+      const length = statements.reduce((sum, { args }) => sum + lengthOf(args), 0)
       const member = { ...Promise.withResolvers<void>(), statements, length }
       waiting.push(member)
       if (!isScheduled) setImmediate(start)
@@ -91,4 +90,7 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare)
   }
 }
 
-const lengthOf = (values: Prepared['values']): number => values.reduce((sum, value) => sum + (value?.length ?? 0), 0)
+const lengthOf = (args: readonly unknown[]): number =>
+  args.reduce<number>((sum, arg) => sum + (typeof arg === 'string' || ArrayBuffer.isView(arg) ? sizeOf(arg) : 0), 0)
+
+const sizeOf = (arg: string | ArrayBufferView): number => (typeof arg === 'string' ? arg.length : arg.byteLength)

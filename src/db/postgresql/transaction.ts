@@ -3,6 +3,7 @@ import { DriverAdapterError, type Transaction } from '@prisma/driver-adapter-uti
 import { Pool, type PoolClient } from 'pg'
 import type { Runner, Statement } from '../fast-path/index.ts'
 import { type Answer, type Prepared, sendLast, sendTogether } from './batch.ts'
+import { combine } from './combine.ts'
 import { isOfStatement } from './pool.ts'
 import { isAnswer, markRolledBack } from './retry.ts'
 import { toRows } from './values.ts'
@@ -27,7 +28,7 @@ type TransactionOptions = {
   take: () => Promise<PoolClient>
   give: (client: PoolClient, error?: unknown) => void
   /** Executes a whole transaction that has awaited no statement. */
-  commitWhole: (statements: readonly Prepared[]) => Promise<void>
+  commitWhole: (statements: readonly Statement[]) => Promise<void>
   prepare: Prepare
   /** Throws the translated error of a statement. */
   failed: (error: unknown) => Promise<never>
@@ -54,7 +55,7 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
   let failure: unknown
   /** The driver's error of the statement that failed. */
   let loss: unknown
-  let waiting: Prepared[] = []
+  let waiting: Statement[] = []
 
   function assertOpen(): void {
     if (isOpen) return
@@ -80,22 +81,27 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
     }
   }
 
+  /** BEGIN, until it is sent. */
+  let opening: Prepared[] = []
+
   async function begin(): Promise<PoolClient> {
     const client = await take()
-    waiting.unshift(prepare(BEGIN, false))
+    opening = [prepare(BEGIN, false)]
     return client
   }
 
-  function sendWaiting(client: PoolClient): Promise<Answer[]> {
-    const statements = waiting
+  /** Returns the statements to send before the next one. */
+  function takeWaiting(): Prepared[] {
+    const statements = [...opening, ...combine([waiting]).map((statement) => prepare(statement, false))]
+    opening = []
     waiting = []
-    return statements.length ? sendTogether(client, statements) : Promise.resolve([])
+    return statements
   }
 
   const runner = runnerOf((statement, returns, read) =>
     inside(async (client) => {
-      waiting.push(prepare(statement, returns))
-      return read((await sendWaiting(client)).at(-1)!)
+      const answers = await sendTogether(client, [...takeWaiting(), prepare(statement, returns)])
+      return read(answers.at(-1)!)
     }),
   )
 
@@ -112,7 +118,8 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
     inside(async (client) => {
       prisma ??= prismaOn(client, options)
       const transaction = await prisma
-      const [, answer] = await Promise.all([sendWaiting(client), work(transaction)])
+      const statements = takeWaiting()
+      const [, answer] = await Promise.all([statements.length && sendTogether(client, statements), work(transaction)])
       return answer
     })
 
@@ -136,7 +143,7 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
         return
       }
       const client = await connection
-      const error = await sendCommit(client, [...waiting, prepare(COMMIT, false)], give)
+      const error = await sendCommit(client, [...takeWaiting(), prepare(COMMIT, false)], give)
       if (error) await failed(error)
       // A statement that was not awaited.
       if (failure) throw failure
@@ -147,12 +154,12 @@ export function openTransaction({ take, give, commitWhole, prepare, failed, opti
     runner: {
       ...runner,
       async changes(statement) {
-        const count = statement.expectsOne ? 1 : statement.adds
-        if (count === undefined || waiting.length > MAX_WAITING) return runner.changes(statement)
+        const { certain } = statement
+        if (certain === undefined || waiting.length > MAX_WAITING) return runner.changes(statement)
         assertOpen()
         if (failure) throw failure
-        waiting.push(prepare(statement, false))
-        return count
+        waiting.push(statement)
+        return certain
       },
     },
   }
@@ -175,6 +182,21 @@ export async function sendCommit(
   // A connection that broke without an answer may have committed, and so may one that broke during COMMIT.
   if (isAnswer(error) && executed < statements.length - 1) markRolledBack(error)
   give(client, isOfStatement(error) ? await rollBack(client) : error)
+  return error
+}
+
+/**
+ * Executes a transaction of one statement, which PostgreSQL commits at the end of the message, and gives the connection
+ * back. Returns the error of a transaction that is not committed, or may not be.
+ */
+export async function sendWhole(
+  client: PoolClient,
+  statement: Prepared,
+  give: TransactionOptions['give'],
+): Promise<unknown> {
+  const { error, executed } = await sendLast(client, [statement])
+  if (isAnswer(error) && !executed) markRolledBack(error)
+  give(client, error)
   return error
 }
 

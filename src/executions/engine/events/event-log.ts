@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, Prisma, type Tx } from '../../../db/client.ts'
-import { addsOne, expectsOne, padToPowerOfTwo } from '../../../db/fast-path/index.ts'
+import { expectsOne, locksRows, padToPowerOfTwo } from '../../../db/fast-path/index.ts'
 import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import { isUnexpectedCount } from '../../../lib/database-errors.ts'
@@ -421,10 +421,9 @@ async function lockOwned(tx: Tx, { owner, rowLock }: EventLogDeps, batches: read
 async function expectOwned(tx: Tx, { owner, rowLock }: EventLogDeps, batches: readonly Batch[]): Promise<Batch[]> {
   const attempts = batches.map(({ stream: { row } }) => Prisma.sql`(${row.id}, ${row.attempt}::int)`)
   const fence = Prisma.sql`
-    SELECT 1 / (count(*) = ${batches.length})::int FROM (
-      SELECT "id" FROM "Execution" WHERE "leaseOwner" = ${owner} AND "status" = 'running'
-        AND ("id", "attempt") IN (${Prisma.join(padToPowerOfTwo(attempts))}) ${rowLock}) AS "owned"`
-  await tx.$executeRaw(addsOne(fence))
+    SELECT "id" FROM "Execution" WHERE "leaseOwner" = ${owner} AND "status" = 'running'
+      AND ("id", "attempt") IN (${Prisma.join(padToPowerOfTwo(attempts))}) ${rowLock}`
+  await tx.$executeRaw(locksRows('Execution', fence, batches.length))
   return [...batches]
 }
 
