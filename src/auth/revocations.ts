@@ -38,13 +38,17 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
       looked.flatMap(({ actor }) => actor.sessionId ?? []),
       now,
     )
+    const changed: string[] = []
     for (const { actor, controller } of looked) {
       const role = actor.tokenId ? byToken.get(actor.tokenId) : byUser.get(keyOf(actor))
       const hasEnded = hasExpired(actor, now) || (actor.sessionId !== undefined && !sessions.has(actor.sessionId))
-      if (role === undefined || hasEnded) controller.abort()
+      if (role === actor.role && !hasEnded) continue
+      changed.push(actor.sessionId || actor.tokenId || actor.userId)
       // A caller whose role has changed must reconnect.
-      else if (role !== actor.role) controller.abort(unavailable())
+      controller.abort(role === undefined || hasEnded ? undefined : unavailable())
     }
+    // Caches of callers must not let in again whom a stream has left.
+    if (changed.length) bus.publish('token', changed)
   }
 
   /** Returns the roles of the owners of valid tokens. */

@@ -81,6 +81,21 @@ async function hanging(mebibytes = 0): Promise<{ executionId: string; end: () =>
   return { executionId: begun.body.executionId, end: resolve }
 }
 
+it('a caller whose stream ended for lack of access is refused at once, though it was cached', async () => {
+  const { db, bus } = server.service.deps
+  const { executionId, end } = await hanging()
+  const { token, tokenId } = await server.member()
+  const stream = await openStream(server, `/api/v1/executions/${executionId}/events`, { token })
+  await stream.next()
+  expect((await request(server, 'GET', '/api/v1/agents', { token })).status).toBe(200)
+  await db.token.update({ where: { id: tokenId }, data: { revokedAt: new Date() } })
+  // Each notice makes the server check its open streams.
+  bus.publish('token', ['another'])
+  expect(await restOf(stream)).not.toContain('result')
+  expectError(await request(server, 'GET', '/api/v1/agents', { token }), 401, 'Unauthorized. Invalid or expired token')
+  end()
+})
+
 const CHANGES = ['/api/v1/tasks/events', '/api/v1/approvals/events', '/trpc/tasks.changes', '/trpc/approvals.changes']
 
 /** Opens the streams of changes of each API. */
