@@ -115,7 +115,7 @@ it('EXECUTE_RATE_LIMIT counts runs on every API, and no other requests', async (
 
 describe.runIf(onPostgres)('several servers', () => {
   it.each([
-    [600, 60],
+    [240, 24],
     [30, 10],
     [5, 60],
   ])('accept together at most the limit of %i in %i s and n × limit ÷ window', async (limit, seconds) => {

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { connect } from '../../src/mcps/service.ts'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, ok, onEachApi } from '../support/api.ts'
@@ -479,6 +479,11 @@ describe('GET /mcps/{id}/tools', () => {
   })
 
   it('reads at most four lists at a time per organization, without delaying others', async () => {
+    // A slow machine may take longer than the other tests let servers take.
+    const { settings } = server.service.deps
+    const { TOOL_TIMEOUT } = settings
+    onTestFinished(() => void Object.assign(settings, { TOOL_TIMEOUT }))
+    Object.assign(settings, { TOOL_TIMEOUT: 60_000 })
     await using slow = await startHostileMcp()
     const waiting: (() => void)[] = []
     slow.answer = (response, message) =>

@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const PROGRAM = fileURLToPath(import.meta.resolve('@modelcontextprotocol/conformance/dist/index.js'))
+const PATIENCE = new URL('patient-timers.mjs', import.meta.url).href
 
 /** Runs the official conformance tests with some options. Returns the failed checks by scenario, none for a passed one. */
 export async function runConformance(
@@ -14,7 +15,7 @@ export async function runConformance(
 ): Promise<Record<string, string[]>> {
   const folder = await mkdtemp(join(tmpdir(), 'muster-conformance-'))
   try {
-    const program = spawn(process.execPath, [PROGRAM, ...options, '--output-dir', folder], {
+    const program = spawn(process.execPath, ['--import', PATIENCE, PROGRAM, ...options, '--output-dir', folder], {
       stdio: 'ignore',
       env: { ...process.env, ...env },
     })

@@ -49,9 +49,9 @@ export async function unread(
   return { socket, res }
 }
 
-/** Waits until all buffers on the way to the reader are full. */
+/** Waits until all buffers on the way to the reader are full, or the server has ended the response. */
 export async function stalled(res: ServerResponse): Promise<void> {
-  for (let [turns, written] = [0, 0]; turns < 500; turns++) {
+  for (let [turns, written] = [0, 0]; turns < 500 && !res.destroyed; turns++) {
     await new Promise((resolve) => setImmediate(resolve))
     const now = res.socket?.bytesWritten ?? 0
     if (now !== written || !res.socket?.writableNeedDrain) turns = 0
