@@ -117,10 +117,10 @@ async function tour(folder: string): Promise<void> {
     title('2. Run it on a message, and stream the reply')
     const sessionId = await converse(call, id, 'Name two things to leave to an agent.')
 
-    title('3. Go on in the same session: it knows what was said')
+    title('3. Continue the session: the agent sees the earlier messages')
     await converse(call, id, 'Which of them did you name first?', sessionId)
 
-    title('4. Every run is kept, with its events')
+    title('4. List the runs, which are stored with their events')
     const list = await call('GET', `/api/v1/executions?agentId=${id}`)
     const { executions } = await bodyOf<typeof ExecutionsResponse>(list)
     const rows = executions.map(({ message, status, model, executionTime, usage, usageEstimated }) => [
@@ -132,10 +132,10 @@ async function tour(folder: string): Promise<void> {
     ])
     say(`\n${table([['MESSAGE', 'STATUS', 'MODEL', 'TIME', 'TOKENS'], ...rows])}\n`)
     say(paint('cyan', `GET /api/v1/executions/${executions[0]?.id}/events`))
-    say('would replay the last one, token by token, today or after a restart.')
+    say('replays the last run, now or after a restart.')
 
-    title('Now yours')
-    say('npm start prints a token and a curl to begin with. Everything is in README.md.\n')
+    title('Next')
+    say('npm start prints a token and a first curl command. README.md explains more.\n')
   } finally {
     await service.stop()
   }

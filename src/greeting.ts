@@ -66,7 +66,7 @@ export async function greet(service: Service, settings: Settings): Promise<void>
   if (newInstallation) lines.push(`  A new installation was made in ${newInstallation}`, '')
   if (firstToken) {
     lines.push(
-      '  Your first token. It is shown this once:',
+      '  Your first token. It is shown only once:',
       '',
       `  ${firstToken}`,
       '',

@@ -139,7 +139,7 @@ export async function newToken({ database, settings, now }: Admin, _: string[], 
       token,
     } = await createToken(tx, deps, { ...membership, name, scopes, expiresAt })
     const end = expiresAt ? `${expiresAt <= now ? 'Expired' : 'Expires'} ${expiresAt.toISOString()}` : 'Never expires'
-    const text = `A token of ${user.email} in ${organization.slug}. It is shown this once:\n\n  ${token}\n\n${end}. Id: ${id}`
+    const text = `A token of ${user.email} in ${organization.slug}. It is shown only once:\n\n  ${token}\n\n${end}. Id: ${id}`
     return { json: { id, token, expiresAt }, text }
   })
 }

@@ -38,7 +38,7 @@ const CreateInput = inputFromZod('CreateKeyInput', schema.CreateKey, 'A new key'
 const CreatePayload = builder.objectRef<{ id: string; token: string | null }>('CreateKeyPayload').implement({
   description: 'A new key and its token',
   fields: (t) => ({
-    token: t.exposeString('token', { nullable: true, description: 'The token, this once' }),
+    token: t.exposeString('token', { nullable: true, description: 'The token, returned only once' }),
     key: t.field({
       type: Key,
       description: 'The key',

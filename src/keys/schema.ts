@@ -50,7 +50,7 @@ export const KeysResponse = ok({ keys: z.array(Key).describe('Your keys, newest 
 export const KeyCreated = ok({
   id: z.string().describe('Id of the key'),
   name: z.string().describe('Name of the key'),
-  token: z.string().nullable().describe('The token, this once; null when the request is repeated'),
+  token: z.string().nullable().describe('The token, returned only once; null when the request is repeated'),
   expiresAt: timestamp.nullable().describe('Time at which the key expires; null for never'),
   key: Key,
 })

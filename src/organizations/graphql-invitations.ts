@@ -40,7 +40,10 @@ type Created = { url: string | null; mailed: boolean; invitation: z.output<typeo
 const CreatePayload = builder.objectRef<Created>('CreateInvitationPayload').implement({
   description: 'A new invitation and its link',
   fields: (t) => ({
-    url: t.exposeString('url', { nullable: true, description: 'The link, this once; null if it goes by mail only' }),
+    url: t.exposeString('url', {
+      nullable: true,
+      description: 'The link, returned only once; null if it goes by mail only',
+    }),
     mailed: t.exposeBoolean('mailed', { description: 'Whether a mail with the link is on its way' }),
     invitation: t.field({
       type: CreatedInvitation,

@@ -32,7 +32,7 @@ type CreatedKey = { token: string | null; key: z.output<typeof Key> }
 const KeyPayload = builder.objectRef<CreatedKey>('CreateServiceAccountKeyPayload').implement({
   description: 'A new key of a service account and its token',
   fields: (t) => ({
-    token: t.exposeString('token', { nullable: true, description: 'The token, this once' }),
+    token: t.exposeString('token', { nullable: true, description: 'The token, returned only once' }),
     key: t.field({
       type: ServiceKey,
       description: 'The key',

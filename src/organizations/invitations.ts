@@ -60,7 +60,7 @@ const addressOf = (settings: Settings, code: string): string => `${publicAddress
 
 /**
  * POST /organizations/{id}/invitations: invites an e-mail address. An open invitation of the same address ends. The
- * answer contains the link this once, unless the link goes by mail only. Throws 409 for a member.
+ * answer contains the link, unless the link goes by mail only. Throws 409 for a member.
  */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateInvitation>) {
   checkInvite(actor, input)

@@ -193,7 +193,7 @@ export const InvitationCreated = ok({
   url: z
     .string()
     .nullable()
-    .describe('The link, this once; null if it goes by mail only, and when the request is repeated'),
+    .describe('The link, returned only once; null if it goes by mail only, and when the request is repeated'),
   mailed: z.boolean().describe('Whether a mail with the link is on its way'),
   invitation: Invitation.describe('The invitation'),
 })

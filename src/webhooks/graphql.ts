@@ -93,7 +93,7 @@ type Revealed = { secret: string | null; webhook: z.output<typeof schema.Webhook
 const SecretPayload = builder.objectRef<Revealed>('WebhookSecretPayload').implement({
   description: 'A webhook and its new secret',
   fields: (t) => ({
-    secret: t.exposeString('secret', { nullable: true, description: 'The signing secret, shown only once' }),
+    secret: t.exposeString('secret', { nullable: true, description: 'The signing secret, returned only once' }),
     webhook: t.field({
       type: Webhook,
       description: 'The webhook',

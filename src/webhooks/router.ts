@@ -24,7 +24,7 @@ export const webhooks = router({
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
 
   create: tokenProcedure('webhooks:write')
-    .meta(restMeta('POST', '/api/v1/webhooks', 'Create a webhook; the answer has its secret, this once'))
+    .meta(restMeta('POST', '/api/v1/webhooks', 'Create a webhook. Only this answer has its secret'))
     .input(schema.CreateWebhook)
     .output(schema.WebhookSecret)
     .mutation(({ ctx, input }) =>

@@ -109,7 +109,7 @@ export const WebhookSecret = ok({
   secret: z
     .string()
     .nullable()
-    .describe('The signing secret, shown only once: `whsec_` and base64. Null in the answer to a repeated request'),
+    .describe('The signing secret, returned only once: `whsec_` and base64. Null in the answer to a repeated request'),
 })
 
 export const DeliveryStatus = z

@@ -134,7 +134,7 @@ export function checkAddress(url: string, { settings }: Deps): void {
   })
 }
 
-/** POST /webhooks. The answer has the signing secret, this once. Throws 400 beyond {@link MAX_WEBHOOKS}. */
+/** POST /webhooks. Only this answer has the signing secret. Throws 400 beyond {@link MAX_WEBHOOKS}. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateWebhook>) {
   check(actor, input)
   checkAddress(input.url, deps)

@@ -4,7 +4,7 @@ import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { runProgram } from '../support/process.ts'
 
-const STEPS = ['Create an agent', 'stream the reply', 'Go on in the same session', 'Every run is kept']
+const STEPS = ['Create an agent', 'stream the reply', 'Continue the session', 'List the runs']
 
 test('the demo prints each call, continues its session, lists its runs, and cleans up', async () => {
   await using folder = await createFolder()
