@@ -38,7 +38,8 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     const { page } = await visit(browser, owner, '/app/tasks')
     await page.getByRole('button', { name: 'Actions for Move me' }).focus()
     await page.keyboard.press('Enter')
-    await page.getByRole('menuitem', { name: 'In progress' }).waitFor()
+    // The menu is visible a moment before it has the focus.
+    await page.getByRole('menuitem', { name: 'In progress' }).and(page.locator(':focus')).waitFor()
     await page.keyboard.press('ArrowDown')
     await page.keyboard.press('ArrowUp')
     await page.keyboard.press('Enter')

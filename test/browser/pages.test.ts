@@ -127,7 +127,6 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       expect(complaints).toEqual([])
       await leave(page)
     },
-    120_000,
   )
 
   it('show the source of a server that the operator declares, and no form to change it', async () => {

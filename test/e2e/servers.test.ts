@@ -166,16 +166,14 @@ describe.runIf(hasPostgres)('two servers on one PostgreSQL', () => {
     await sound()
   })
 
-  test('refuse a key within 5 s that the other server revoked, and end its streams', async () => {
+  test('refuse a key that the other server revoked, and end its streams', async () => {
     const { body: key } = await request(cluster.at(0), 'POST', '/api/v1/keys', { body: { name: 'k' } })
     const other = { url: cluster.at(1).url, token: key.token }
     const { executionId, resume } = await beginOnFirst()
     await using stream = await openStream(other, `/api/v1/executions/${executionId}/events`)
     expect((await stream.next())?.event).toBe('meta')
     expect((await request(cluster.at(0), 'DELETE', `/api/v1/keys/${key.id}`)).status).toBe(200)
-    await expect
-      .poll(async () => (await request(other, 'GET', '/api/v1/agents')).status, { timeout: 5_000, interval: 20 })
-      .toBe(401)
+    await expect.poll(async () => (await request(other, 'GET', '/api/v1/agents')).status, { interval: 20 }).toBe(401)
     expect(kinds(await stream.rest())).not.toContain('result')
     resume.resolve()
     await sound()
