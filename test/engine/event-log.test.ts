@@ -429,7 +429,6 @@ test.skipIf(onPostgres)(
     expect(await violations(lab.db)).toEqual([])
     file.close()
   },
-  60_000,
 )
 
 test('the eventLog buffers only a small part of a large reply, in any portions', async () => {
