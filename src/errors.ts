@@ -242,7 +242,9 @@ export const misdirected = () =>
     detail: 'The operator has to add the host of this address to ALLOWED_HOSTS, or to set PUBLIC_URL.',
   })
 export const unsupportedType = (wanted = 'application/json') =>
-  new AppError(415, 'Unsupported content type', { detail: `Send the header Content-Type: ${wanted}` })
+  new AppError(415, 'Unsupported content type', {
+    detail: `Send the header Content-Type: ${wanted}, and no Content-Encoding`,
+  })
 export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limited') =>
   new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', {
     code,

@@ -188,6 +188,11 @@ describe('the address', () => {
     expect((await of(server.url)).status).toBe(200)
   })
 
+  it('answers a client that accepts anything', async () => {
+    const anything = { ...headers, Accept: 'text/html, */*;q=0.8' }
+    expect((await request(server, 'POST', '/mcp', { body: rpc, headers: anything, token: ann.token })).status).toBe(200)
+  })
+
   it('accepts no session of a browser', async () => {
     const cookie = { ...headers, Cookie: 'muster=anything' }
     expect((await request(server, 'POST', '/mcp', { body: rpc, headers: cookie, token: null })).status).toBe(401)

@@ -22,6 +22,10 @@ export function toRequest(req: IncomingMessage, body: Buffer | null, signal: Abo
     for (const each of [value ?? []].flat()) headers.append(name, each)
   }
   const { method = 'GET', url = '/' } = req
+  // HTTP takes both as any type, but the package requires its types by name.
+  if (method === 'POST' && /^$|(?:^|,)\s*\*\/\*/.test(headers.get('accept') ?? '')) {
+    headers.set('accept', 'application/json, text/event-stream')
+  }
   const hasBody = body && method !== 'GET' && method !== 'HEAD'
   return new Request(`http://localhost${url}`, {
     method,
