@@ -3,6 +3,8 @@
  * proxy has removed the blank lines or line breaks between events. Returns null if anything else is in it.
  */
 export function splitData(data: string): string[] | null {
+  // Most data of this kind are words that keep the connection alive.
+  if (!/[{[]|^\s*data:/i.test(data)) return null
   const lines = data.split('\n').map((line) => line.replace(PREFIX, '').trim())
   const pieces = lines.filter(Boolean).flatMap((line) => (isJson(line) ? line : line.replace(SEAM, '}\n{').split('\n')))
   const isSplit = pieces.length > 1 || (pieces.length === 1 && pieces[0] !== data.trim())

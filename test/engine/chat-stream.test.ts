@@ -362,6 +362,12 @@ describe('reasoning', () => {
     },
   )
 
+  it('begins within a thousand blanks, because some models repeat blanks until their limit', () => {
+    const behind = (blanks: number) =>
+      read(chunk({ content: '\n'.repeat(blanks) }), chunk({ content: '<think>Hm</think>Yes' }, 'stop')).reasoning
+    expect([behind(1_000), behind(1_001)]).toEqual(['Hm', ''])
+  })
+
   it('without its closing tag is the whole reply', () => {
     expect(read(chunk({ content: '<think>only ' }), chunk({ content: 'this' }, 'length'))).toMatchObject({
       reasoning: 'only this',

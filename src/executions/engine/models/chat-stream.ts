@@ -4,7 +4,7 @@ import { createParser, type EventSourceParser, type ParseError } from 'eventsour
 import { splitData } from '../../../lib/event-data.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import { type ChatReply, createChatReply, type ReplyOptions } from './chat-reply.ts'
-import { isPage, readErrorBody } from './error-bodies.ts'
+import { isPage, readErrorBody, titleOf } from './error-bodies.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import type { Reading } from './post.ts'
 import type { Part } from './text-model.ts'
@@ -184,7 +184,7 @@ export function oddAnswer(head: string): Error {
   const text = head.trim()
   if (!text) return new ModelError('The model server sent an empty answer', 'unreadable')
   if (isPage(text)) {
-    const title = /<title[^>]*>([^<]{1,200})<\/title>/i.exec(text)?.[1]?.trim()
+    const title = titleOf(text)
     const page = title ? `a web page titled "${title}"` : 'a web page'
     return new ModelError(
       `The model server answered with ${page} (HTML) instead of a model's answer. Check its base address`,

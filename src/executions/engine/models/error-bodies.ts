@@ -18,6 +18,8 @@ export type ErrorBody = {
 
 /** Maximum nesting depth that is searched. */
 const MAX_DEPTH = 6
+/** Maximum number of characters in which the title of a web page is looked for. */
+const MAX_PAGE = 4_000
 /** Maximum number of list entries that are read. */
 const MAX_ENTRIES = 5
 
@@ -37,7 +39,7 @@ function readText(text: string, depth: number): ErrorBody {
   }
   const event = /^(?:data|error):\s*([[{].*)$/m.exec(trimmed)
   if (event?.[1] && depth < MAX_DEPTH) return readText(event[1], depth + 1)
-  if (isPage(trimmed)) return titleOf(trimmed)
+  if (isPage(trimmed)) return readPage(trimmed)
   // Truncated JSON, or bytes that are not text.
   return !trimmed || /^[[{]\s*["{[]/.test(trimmed) || /\ufffd.*\ufffd/s.test(trimmed) ? {} : { message: trimmed }
 }
@@ -46,8 +48,12 @@ function readText(text: string, depth: number): ErrorBody {
 export const isPage = (text: string): boolean =>
   /^\ufeff?\s*(?:<!--[\s\S]*?-->\s*)?<(?:!doctype|html|head|body|title|\?xml|h1|center)\b/i.test(text)
 
-function titleOf(page: string): ErrorBody {
-  const title = /<title[^>]{0,200}>([^<]{1,200})<\/title>/i.exec(page)?.[1]?.trim()
+/** Returns the title of a web page, from its first characters. */
+export const titleOf = (page: string): string | undefined =>
+  /<title[^>]*>([^<]{1,200})<\/title>/i.exec(page.slice(0, MAX_PAGE))?.[1]?.trim()
+
+function readPage(page: string): ErrorBody {
+  const title = titleOf(page)
   return title ? { message: `the server answered with a web page titled "${title}"` } : {}
 }
 

@@ -30,6 +30,9 @@ const ENDS = ['</think>', '</thinking>', '◁/think▷', '[/THINK]']
 const SKIPPED = [...HEADERS, ...ENDS]
 const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
 
+/** Maximum number of blanks before a marker. A model that repeats blanks for ever sends no reasoning. */
+const MAX_BLANKS = 1_000
+
 type Emit = (kind: 'text' | 'reasoning', text: string) => void
 
 /**
@@ -80,7 +83,7 @@ export function createInlineReasoning(): InlineReasoning {
       held = trimmed.slice(header.length)
       return true
     }
-    if (MARKS.some((mark) => mark.startsWith(trimmed))) return false
+    if (held.length - trimmed.length <= MAX_BLANKS && MARKS.some((mark) => mark.startsWith(trimmed))) return false
     reader.isOver = true
     emit('text', hasThought ? trimmed : held)
     held = ''
