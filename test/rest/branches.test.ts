@@ -179,7 +179,10 @@ describe('a branch', () => {
     const chat = await open()
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: ['Slow', gate.promise, ' answer'] })
+    const asked = model.request(model.requests.length)
     const { body: slow } = await send(chat, { message: 'One', background: true })
+    // Otherwise another run would get the scripted answer.
+    await asked
     const one = await find(chat, 'One')
     expectError(await send(chat, { message: 'Uno', replaces: one, onBusy: 'reject' }), 409, 'Session is busy')
     await say(chat, 'Uno', { replaces: one })

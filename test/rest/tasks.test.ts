@@ -981,9 +981,12 @@ describe('an Idempotency-Key', () => {
   it('repeats that a run was cancelled, and starts none', async () => {
     const { promise } = Promise.withResolvers<void>()
     model.script({ tokens: ['Half', promise] })
+    const asked = model.request(model.requests.length)
     const { id } = await create({ assignTo: agentId })
     const execute = () => call('POST', `/tasks/${id}/execute`, { background: true }, { key: 'cancelled' })
     const { executionId } = await ok(execute())
+    // Otherwise a later test would get the scripted answer.
+    await asked
     await ok(call('POST', `/executions/${executionId}/cancel`))
     expect(await ok(execute())).toMatchObject({ executionId, status: 'cancelled', task: { status: 'pending' } })
     expect((await ok(call('GET', `/executions?taskId=${id}&count=true`))).total).toBe(1)
