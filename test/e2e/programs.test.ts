@@ -2,9 +2,9 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { newToken } from '../../src/lib/token.ts'
+import { callerAt } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { spawnServer } from '../support/process.ts'
-import { request } from '../support/rest.ts'
 
 /** Programs of declared MCP servers end with the service (contract-2.md section 2.12). */
 
@@ -29,10 +29,10 @@ test.each<[NodeJS.Signals, string]>([
   const hostile = { command: process.execPath, args: [HOSTILE, start], env: { PIDS: pids } }
   writeFileSync(config, JSON.stringify({ mcpServers: { hostile } }))
   await using server = await spawnServer(folder.path, { BOOTSTRAP_TOKEN: token, MCP_CONFIG: config })
-  const call = (path: string) => request({ url: server.url, token }, 'GET', `/api/v1${path}`)
-  const [mcp] = (await call('/mcps')).body.mcps
+  const call = callerAt({ url: server.url, token })
+  const [mcp] = (await call('GET', '/mcps')).body.mcps
   expect(mcp).toMatchObject({ name: 'hostile', source: 'operator' })
-  const { tools } = (await call(`/mcps/${mcp.id}/tools`)).body
+  const { tools } = (await call('GET', `/mcps/${mcp.id}/tools`)).body
   expect(tools.length).toBeGreaterThan(10)
   const [pid = 0] = readFileSync(pids, 'utf8').trim().split('\n').map(Number)
   expect(exists(pid)).toBe(true)

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from 'vitest'
 import { decodeText } from '../../src/lib/file-type.ts'
-import { createAgent } from '../support/api.ts'
+import { callerAt, createAgent } from '../support/api.ts'
 import { startByteServer } from '../support/byte-server.ts'
 import { upload } from '../support/multipart.ts'
 import { request } from '../support/rest.ts'
@@ -21,7 +21,7 @@ beforeAll(async () => {
   spaceId = (await call('POST', '/spaces', { name: 'Plans' })).body.space.id
 })
 
-const call = (method: string, path: string, body?: object) => request(lab.server, method, `/api/v1${path}`, { body })
+const call = callerAt(lab.server)
 
 const PDF = Buffer.from('%PDF-1.7\n1 0 obj\n<<>>\nendobj\ntrailer\n<<>>\n%%EOF\n')
 const PNG = Buffer.from(

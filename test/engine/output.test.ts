@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { createFenceFilter } from '../../src/executions/engine/models/code-fence.ts'
 import { sampleOf } from '../../src/executions/engine/models/sample.ts'
 import { isStrict, NewOutput, parseAnswer } from '../../src/lib/output.ts'
-import { createAgent } from '../support/api.ts'
+import { callerAt, createAgent } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
@@ -25,7 +25,7 @@ const output = { schema }
 const fitting = '{"city": "Bern", "degrees": 7.5}'
 const value = { city: 'Bern', degrees: 7.5 }
 
-const call = (method: string, path: string, body?: object) => request(lab.server, method, `/api/v1${path}`, { body })
+const call = callerAt(lab.server)
 
 let count = 0
 /** Runs a message with scripted answers: what REST returns of the run, its events, and what reached the model. */

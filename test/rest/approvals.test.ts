@@ -5,7 +5,7 @@ import { createMcp } from '../engine/tool-lab.ts'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
-import { startModelServer } from '../support/model-server.ts'
+import { callEcho, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
@@ -18,10 +18,7 @@ const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRI
 const ann = await server.member()
 const bob = await server.member()
 const eve = await server.member({ organization: 'Elsewhere', role: 'owner' })
-model.fallback = ({ body }) =>
-  body.messages.at(-1)?.role === 'tool'
-    ? { tokens: 'Done.' }
-    : { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }
+model.fallback = callEcho('Hi')
 
 type Caller = { token: string }
 const call = (method: string, path: string, { token }: Caller, body?: object) =>

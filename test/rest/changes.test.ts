@@ -4,7 +4,7 @@ import { createMcp } from '../engine/tool-lab.ts'
 import { subscribe } from '../graphql/support.ts'
 import { expectError } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
-import { startModelServer } from '../support/model-server.ts'
+import { callEcho, startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
@@ -18,10 +18,7 @@ const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRI
 const ann = await server.member()
 const bob = await server.member()
 const eve = await server.member({ organization: 'Elsewhere', role: 'owner' })
-model.fallback = ({ body }) =>
-  body.messages.at(-1)?.role === 'tool'
-    ? { tokens: 'Done.' }
-    : { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }
+model.fallback = callEcho('Hi')
 
 type Caller = { token: string }
 const call = async (method: string, path: string, { token }: Caller, body?: object) =>

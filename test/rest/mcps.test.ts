@@ -1,11 +1,11 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { connect } from '../../src/mcps/service.ts'
 import { graphql } from '../graphql/support.ts'
-import { apis, expectError, ok, onEachApi } from '../support/api.ts'
+import { apis, callerAt, expectError, ok, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { reply, startHostileMcp } from '../support/hostile-mcp.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
-import { type Answer, request } from '../support/rest.ts'
+import { request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -21,8 +21,7 @@ const env = { ALLOW_PRIVATE_NETWORK: 'true', TOOL_TIMEOUT: '2' }
 const server = await use(startServer(env, { clock: tickingClock() }))
 const { ann, ben, admin, eve } = await server.people('ann', 'ben', 'admin', 'eve')
 
-const call = (method: string, path: string, body?: unknown, who: Pick<Member, 'token'> = ann): Promise<Answer> =>
-  request(server, method, `/api/v1${path}`, { token: who.token, ...(body !== undefined && { body }) })
+const call = callerAt(server, ann)
 const MINIMAL = { name: 'GitHub', url: 'https://mcp.example.com/mcp' }
 const create = async (fields: Body = {}, who = ann): Promise<Body> =>
   (await ok(call('POST', '/mcps', { ...MINIMAL, ...fields }, who))).mcp

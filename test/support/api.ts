@@ -85,6 +85,12 @@ export const APIS: Api[] = onPostgres ? ['REST'] : ['REST', 'tRPC']
 export const onEachApi = <const Row extends readonly unknown[]>(rows: readonly Row[]): [Api, ...Row][] =>
   APIS.flatMap((api) => rows.map((row): [Api, ...Row] => [api, ...row]))
 
+/** Returns a function that calls REST below `/api/v1`, as `who` unless a call names another person. */
+export const callerAt =
+  (server: Target, who: Pick<Target, 'token'> = server) =>
+  (method: string, path: string, body?: unknown, { token } = who): Promise<Answer> =>
+    request(server, method, `/api/v1${path}`, { token, body })
+
 /** Expects a success. Returns its body. */
 export async function ok(answer: Promise<Answer>): Promise<any> {
   const { status, body } = await answer

@@ -25,6 +25,14 @@ export const questionOf = ({ body }: Pick<ModelRequest, 'body'>): unknown => {
   return typeof content === 'string' ? content.split('\n\n').at(-1) : content
 }
 
+/** Returns a script that calls the tool `echo` with a text, and ends once it has the result. */
+export const callEcho =
+  (text: string) =>
+  ({ body }: Pick<ModelRequest, 'body'>): Reply =>
+    body.messages.at(-1)?.role === 'tool'
+      ? { tokens: 'Done.' }
+      : { toolCalls: [{ id: 'call', name: 'echo', input: { text } }] }
+
 /** A reply, or a function that makes one of the request. */
 type Script = Reply | ((request: ModelRequest) => Reply)
 

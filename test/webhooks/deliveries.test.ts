@@ -6,6 +6,7 @@ import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { createSender } from '../../src/webhooks/send.ts'
+import { callerAt } from '../support/api.ts'
 import { movableClock } from '../support/clock.ts'
 import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -27,8 +28,7 @@ afterEach(async () => {
   await server.service.deps.db.webhook.deleteMany({ where: { organizationId: ann.organizationId } })
 })
 
-const call = (method: string, path: string, body?: object, { token } = ann) =>
-  request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
+const call = callerAt(server, ann)
 
 let paths = 0
 /** Creates a webhook with a unique path. */

@@ -4,12 +4,12 @@ import { announce, continueEvents } from '../../src/db/events.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { createMcp } from '../engine/tool-lab.ts'
+import { callerAt } from '../support/api.ts'
 import { movableClock } from '../support/clock.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
-import { startModelServer } from '../support/model-server.ts'
+import { callEcho, startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { startReceiver } from '../support/receiver.ts'
-import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -22,8 +22,7 @@ const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRI
 const ann = await server.member({ organization: 'Acme', role: 'admin' })
 const bob = await server.member({ organization: 'Acme' })
 
-const call = (method: string, path: string, body?: object, { token } = ann) =>
-  request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })
+const call = callerAt(server, ann)
 
 const feed = async (query = '', who = ann) => (await call('GET', `/events?${query}`, undefined, who)).body
 
@@ -114,10 +113,7 @@ describe('The feed has', () => {
   })
 
   it('a run that waits, its approval and its chat', async () => {
-    model.fallback = ({ body }) =>
-      body.messages.at(-1)?.role === 'tool'
-        ? { tokens: 'Done.' }
-        : { toolCalls: [{ id: 'call', name: 'echo', input: { text: 'A secret input' } }] }
+    model.fallback = callEcho('A secret input')
     const since = await end()
     const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
     const id = await agent({ mcpInstanceIds: [mcpId] })
