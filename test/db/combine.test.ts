@@ -64,7 +64,7 @@ test.each([
   ])
 })
 
-test('transactions that differ only in their values share statements for one, two, four and eight', () => {
+test('transactions that differ only in their values share statements for up to eight', () => {
   const ids = Array.from({ length: 11 }, (_, index) => `${index}`)
   const statements = combined(...ids.map((id) => [insert('A', id)]), [insert('B', 'other')])
   const tuples = (count: number) => Array.from({ length: count }, (_, index) => `($${index + 1})`).join(', ')
@@ -80,7 +80,7 @@ test('transactions that differ only in their values share statements for one, tw
   expect(args).toEqual(['new', '1', 'new', '2', '1', '2'])
 })
 
-test('the sums of several transactions are added up by key, and come last in the order of their keys', () => {
+test('sums of several transactions are added up by key, and come last in the order of keys', () => {
   const days = [
     ['b', 1],
     ['a', 2],
