@@ -108,7 +108,8 @@ test.runIf(hasPostgres)(
     await expect.poll(() => there.received.length).toBe(ids.length)
     expect(there.received).toEqual(ids)
     expect(here.received).toEqual(ids)
-    expect(statements).toHaveLength(1)
+    // Regular pings have one payload each.
+    expect(statements.filter((sql) => sql.match(/\(\$\d+\b/g)!.length > 2)).toHaveLength(1)
     expect(there.looked()).toBe(looked)
 
     way.cut()

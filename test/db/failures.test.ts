@@ -280,7 +280,7 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     resume.resolve()
     const body = { name: 'Eve', systemPrompt: 'You are Eve.' }
     const refused = await request(first, 'POST', '/api/v1/agents', { body })
-    expect(refused).toMatchObject({ status: 503, body: { detail: expect.stringContaining('make space') } })
+    expect(refused).toMatchObject({ status: 503, body: { detail: expect.stringContaining('free space') } })
     expect(refused.headers.get('retry-after')).toMatch(/^\d+$/)
     expect(await readiness(first)).toMatchObject({ status: 'ok', writes: 'disk_full' })
     for (const path of ['/api/v1/agents', `/api/v1/executions/${id}`])
