@@ -75,7 +75,7 @@ test.runIf(hasPostgres)('on PostgreSQL without shared storage the start warns, a
   await using folder = await createFolder()
   const { MEDIA_DIR: _, ...env } = postgresEnv(database.url, folder.path)
   await using homeless = await startServer(env)
-  expect(homeless.logs.filter((line) => line.includes('S3_BUCKET or a MEDIA_DIR'))).toHaveLength(1)
+  expect(homeless.logs.filter((line) => line.includes('S3_BUCKET or MEDIA_DIR'))).toHaveLength(1)
   const refused = await upload(homeless, 'x')
   expect([refused.status, refused.body.message]).toEqual([503, 'Media storage is not configured'])
   expect(refused.body.detail).toContain('S3_BUCKET')
