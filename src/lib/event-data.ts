@@ -5,18 +5,24 @@
 export function splitData(data: string): string[] | null {
   // Most data of this kind are words that keep the connection alive.
   if (!/[{[]|^\s*data:/i.test(data)) return null
-  const lines = data.split('\n').map((line) => line.replace(PREFIX, '').trim())
-  const pieces = lines.filter(Boolean).flatMap((line) => (isJson(line) ? line : line.replace(SEAM, '}\n{').split('\n')))
-  const isSplit = pieces.length > 1 || (pieces.length === 1 && pieces[0] !== data.trim())
-  return isSplit && pieces.every((piece) => isJson(piece) || /^\[done\]$/i.test(piece)) ? pieces : null
+  const pieces: string[] = []
+  for (const line of data.split('\n')) {
+    const text = line.replace(PREFIX, '').trim()
+    if (!text) continue
+    const found = isPiece(text) ? [text] : text.replace(SEAM, '}\n{').split('\n')
+    if (!found.every(isPiece)) return null
+    for (const piece of found) pieces.push(piece)
+  }
+  return pieces.length > 1 || (pieces.length === 1 && pieces[0] !== data.trim()) ? pieces : null
 }
 
 /** Prefixes of a line inside the data. */
 const PREFIX = /^\s*(?:data:\s*)+/i
-/** Two objects without a separator. Inside a text of JSON it changes nothing that {@link isJson} accepts. */
+/** Two objects without a separator. Inside a text of JSON it changes nothing that {@link isPiece} accepts. */
 const SEAM = /\}\s*\{/g
 
-function isJson(text: string): boolean {
+function isPiece(text: string): boolean {
+  if (/^\[done\]$/i.test(text)) return true
   try {
     JSON.parse(text)
     return true

@@ -131,6 +131,9 @@ describe('the kind of a failure', () => {
       'context_too_long',
     ],
     [400, 'Input is too long for requested model.', 'ValidationException', 'context_too_long'],
+    [400, 'Request body too large for gpt-x model. Max size: 8000 tokens.', 'tokens_limit_reached', 'context_too_long'],
+    [400, 'Prompt length 5000 is greater than max_seq_len 4096', '', 'context_too_long'],
+    [400, '请求的token数超过了模型的最大上下文长度', '', 'context_too_long'],
     [413, 'Request too large for model `x` on tokens per minute (TPM)', 'rate_limit_exceeded', 'context_too_long'],
     [
       429,
@@ -239,6 +242,7 @@ it.each([
   ['The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).', 1_048_576],
   ['the request exceeds the available context size (4096 tokens), try increasing it', 4_096],
   ["This endpoint's maximum context length is 131,072 tokens.", 131_072],
+  ['Request body too large for gpt-x model. Max size: 8000 tokens.', 8_000],
   ['the prompt is too long', null],
 ])('"%s" states a context window of %s tokens', (message, tokens) => {
   expect(failureOf(answered(400, { error: { message } }))).toMatchObject({

@@ -14,6 +14,9 @@ const TOO_LONG: readonly RegExp[] = [
   // Text Generation Inference.
   /`inputs`(?: tokens \+ `max_new_tokens`)? must (?:be <=|have less than)/i,
   /request[ _]too[ _]large|request entity too large|request payload size exceeds|expected maxLength: \d+, actual/i,
+  // GitHub Models, TabbyAPI, Transformers.
+  /request body too large|tokens_limit_reached|max_seq_len|maximum sequence length|max_position_embeddings/i,
+  /超[过出]\S{0,12}(?:上下文|输入|最大\S{0,6}长度)/,
   /prompt ?超长|(?:输入|上下文|提示词)\S{0,6}(?:长度)?(?:超过|超出|过长)/i,
 ]
 
