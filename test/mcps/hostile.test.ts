@@ -23,7 +23,10 @@ const hostile = await use(startHostileMcp())
 const good = await use(startMcpServer())
 
 const signal = new AbortController().signal
-const connect = (url = hostile.url, toolTimeout = 20_000, secrets: string[] = []) =>
+/** 200 MiB of blanks. */
+const PACKED = gzipSync(Buffer.alloc(200 * MEBIBYTE, ' '))
+
+const connect = (url = hostile.url, toolTimeout = 60_000, secrets: string[] = []) =>
   connectMcp(
     { url, transport: 'streamable-http', headers: new Headers(), allowPrivate: true, toolTimeout, secrets },
     signal,
@@ -81,10 +84,7 @@ describe('a server whose list of tools', () => {
     [
       'is small, and large when it is unpacked',
       'its answer is too large',
-      (response) =>
-        void response
-          .writeHead(200, { ...JSON_TYPE, 'content-encoding': 'gzip' })
-          .end(gzipSync(Buffer.alloc(200 * MEBIBYTE, ' '))),
+      (response) => void response.writeHead(200, { ...JSON_TYPE, 'content-encoding': 'gzip' }).end(PACKED),
     ],
     [
       'comes with huge headers',
