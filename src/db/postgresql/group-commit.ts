@@ -3,12 +3,8 @@ import { combine } from './combine.ts'
 import { type Connections, isOfStatement } from './pool.ts'
 import { BEGIN, COMMIT, type Prepare, sendCommit, sendWhole } from './transaction.ts'
 
-/**
- * Maximum number of groups that are executed at once, and time for which the latest is executed before another begins (ms).
- * Groups that overlap wait for each other's rows, and record shared locks for each other.
- */
+/** Maximum number of groups that are executed at once. */
 const MAX_GROUPS = 2
-const OVERLAP = 100
 /** Maximum number of members of a group, and maximum length of its values, beyond which no member joins (characters). */
 const MAX_MEMBERS = 16
 const MAX_LENGTH = 256 * 1024
@@ -31,8 +27,6 @@ type Member = PromiseWithResolvers<void> & { statements: readonly Statement[]; l
 export function createGroupCommit({ take, give }: Connections, prepare: Prepare, pooled: boolean) {
   const waiting: Member[] = []
   let executing = 0
-  /** The latest group, for a short time. */
-  let latest: object | null = null
   let isScheduled = false
 
   async function execute(members: readonly Member[]): Promise<void> {
@@ -71,23 +65,16 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare,
 
   function start(): void {
     isScheduled = false
-    if (!waiting.length || latest || executing === MAX_GROUPS) return
-    executing++
-    const group = nextGroup()
-    latest = group
-    const letNext = () => {
-      if (latest === group) latest = null
-      start()
+    while (waiting.length && executing < MAX_GROUPS) {
+      executing++
+      const patience = Promise.withResolvers<void>()
+      const timer = setTimeout(patience.resolve, PATIENCE)
+      void Promise.race([execute(nextGroup()), patience.promise]).then(() => {
+        clearTimeout(timer)
+        executing--
+        start()
+      })
     }
-    const overlap = setTimeout(letNext, OVERLAP)
-    const patience = Promise.withResolvers<void>()
-    const timer = setTimeout(patience.resolve, PATIENCE)
-    void Promise.race([execute(group), patience.promise]).then(() => {
-      clearTimeout(overlap)
-      clearTimeout(timer)
-      executing--
-      letNext()
-    })
   }
 
   return {
