@@ -195,7 +195,8 @@ describe('after `npm run compile`', () => {
         // Apart from the two-line program itself, undici's parser: one text that becomes WebAssembly.
         const unexpected = anew.filter((url) => !/\/src\/main\.js$|\/undici\/.*-wasm\.js$/.test(url ?? ''))
         expect(unexpected).toEqual([])
-        expect(err).toMatch(/cache for \w+ \S+\/src\/start\.ts was accepted/)
+        // Any file of ours: Node drops lines while its reader is too slow for the pipe.
+        expect(err).toMatch(/cache for \w+ \S+\/src\/\S+\.ts was accepted/)
       } finally {
         await shared?.drop()
       }
