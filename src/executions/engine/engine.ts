@@ -310,7 +310,7 @@ export function createEngine(deps: EngineDeps): Engine {
           return await live.claim(async (launch) => {
             // The claim already counts as accepted here, so shutdown waits for it.
             const modelName = await deps.models.nameOf(model ?? agent.model, actor.organizationId)
-            // Meanwhile, so that the model is asked as soon as the run is accepted.
+            // Read beside the acceptance, so that the model is asked right after it.
             const space = hasCapacity ? readSpace(db, request.conversation.spaceId).catch(() => null) : undefined
             const row = await accept(claimDeps, { ...request, modelName }, hasCapacity)
             if (row.status === 'running') launch(row, agent, BEGIN, space)
