@@ -47,7 +47,7 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
       // A caller whose role has changed must reconnect.
       controller.abort(role === undefined || hasEnded ? undefined : unavailable())
     }
-    // Caches of callers must not let in again whom a stream has left.
+    // Otherwise caches of callers would admit these again for a moment.
     if (changed.length) bus.publish('token', changed)
   }
 

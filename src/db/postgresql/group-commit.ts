@@ -91,6 +91,7 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare,
 }
 
 const lengthOf = (args: readonly unknown[]): number =>
-  args.reduce<number>((sum, arg) => sum + (typeof arg === 'string' || ArrayBuffer.isView(arg) ? sizeOf(arg) : 0), 0)
-
-const sizeOf = (arg: string | ArrayBufferView): number => (typeof arg === 'string' ? arg.length : arg.byteLength)
+  args.reduce<number>((sum, arg) => {
+    if (typeof arg === 'string') return sum + arg.length
+    return ArrayBuffer.isView(arg) ? sum + arg.byteLength : sum
+  }, 0)

@@ -89,8 +89,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       if (data.messageType === 'warning') return void state.warnings.warn(data.code, data.text)
       state.answer = textSoFar(state.answer, data)
       runBytes.add(state.bytes, data)
-      const capacity = eventLog.append(stream, data)
-      return capacity && raceAbort(capacity, signal).then(() => signal.throwIfAborted())
+      const reservation = eventLog.append(stream, data)
+      return reservation && raceAbort(reservation, signal).then(() => signal.throwIfAborted())
     }
   }
 
