@@ -1,13 +1,11 @@
 import { AGENT, Agent, AnswerForm } from '../agents/graphql.ts'
 import { isAdmin } from '../auth/actor.ts'
 import { Chat } from '../chats/graphql.ts'
-import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
-import { readableOf as findRuns } from '../executions/service.ts'
+import { EXECUTION, Execution, Executions, isReadable } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
-import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
@@ -111,11 +109,7 @@ const Mission = builder.prismaObject('Mission', {
       select: { lastError: true, lastExecutionId: true },
       async resolve({ lastError, lastExecutionId }, _, context, info) {
         if (lastError === null || lastExecutionId === null) return null
-        const run = await loadOne(context, info, lastExecutionId, async (ids) => {
-          const found = await findRuns(context.actor, context.deps.db, ids)
-          return new Map(Array.from(found, (id) => [id, id]))
-        })
-        return run && lastError
+        return (await isReadable(lastExecutionId, context, info)) ? lastError : null
       },
     }),
     lastExecutionId: t.exposeID('lastExecutionId', {

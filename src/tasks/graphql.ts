@@ -1,12 +1,10 @@
 import { AGENT, Agent, AnswerForm } from '../agents/graphql.ts'
-import { EXECUTION, Execution, Executions } from '../executions/graphql.ts'
-import { readableOf as findRuns } from '../executions/service.ts'
+import { EXECUTION, Execution, Executions, isReadable } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { changeField } from '../graphql/change-subscription.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
-import { loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
@@ -59,11 +57,7 @@ const Task = builder.prismaObject('Task', {
       select: { result: true, executionId: true },
       async resolve({ result, executionId }, _, context, info) {
         if (result === null || executionId === null) return result
-        const run = await loadOne(context, info, executionId, async (ids) => {
-          const found = await findRuns(context.actor, context.deps.db, ids)
-          return new Map(Array.from(found, (id) => [id, id]))
-        })
-        return run && result
+        return (await isReadable(executionId, context, info)) ? result : null
       },
     }),
     lastError: t.string({
@@ -72,11 +66,7 @@ const Task = builder.prismaObject('Task', {
       select: { lastError: true, lastExecutionId: true },
       async resolve({ lastError, lastExecutionId }, _, context, info) {
         if (lastError === null || lastExecutionId === null) return lastError
-        const run = await loadOne(context, info, lastExecutionId, async (ids) => {
-          const found = await findRuns(context.actor, context.deps.db, ids)
-          return new Map(Array.from(found, (id) => [id, id]))
-        })
-        return run && lastError
+        return (await isReadable(lastExecutionId, context, info)) ? lastError : null
       },
     }),
     lastExecutionId: t.exposeID('lastExecutionId', { nullable: true }),
