@@ -1,5 +1,5 @@
 import { Prisma, type PrismaClient } from '../../../prisma/generated/sqlite/client.ts'
-import type { Dialect } from './dialect.ts'
+import { type Dialect, failUnlessRows } from './dialect.ts'
 import type { Runner } from './load-relations.ts'
 import { type Delegate, METHODS, type Method, type Model } from './methods.ts'
 import { overrideMembers } from './override-members.ts'
@@ -157,8 +157,7 @@ export function addsTo(
  * ({@link isUnexpectedCount}). In a transaction it need not be awaited.
  */
 export function locksRows(table: Prisma.ModelName, select: Prisma.Sql, rows: number): Prisma.Sql {
-  const count = Prisma.raw(String(rows))
-  const sql = Prisma.sql`SELECT 1 / (count(*) = ${count})::int FROM (${select}) AS "locked"`
+  const sql = Prisma.sql`${Prisma.raw(failUnlessRows(rows, ''))}(${select}) AS "locked"`
   const part = { table, returning: select.text, rows, isLock: true } as const
   return Object.assign(sql, { certain: rows, part })
 }

@@ -70,6 +70,13 @@ const SIZES: Readonly<Record<string, (column: string) => string>> = {
   Json: (column) => `coalesce(octet_length(${column}::text) / 2, 0)`,
 }
 
+/**
+ * Returns a query of PostgreSQL that fails unless a table expression has a number of rows ({@link isUnexpectedCount}).
+ * It divides by zero, the only error of an expression that needs no function of our own.
+ */
+export const failUnlessRows = (rows: number, from: string): string =>
+  `SELECT 1 / (count(*) = ${rows})::int FROM ${from}`
+
 /** PostgreSQL infers parameter types from their context. */
 export const POSTGRESQL: Dialect = {
   place: (position) => `$${position}`,
@@ -94,9 +101,7 @@ export const POSTGRESQL: Dialect = {
     return `SELECT ${list} FROM (${sized}) AS "sized" WHERE coalesce("before", 0) <= ${byteBudget}`
   },
   insertsTogether: true,
-  // Division by zero is the only error of an expression that needs no function of our own.
-  expecting: ({ returning, rows }) =>
-    `WITH "found" AS (${returning}) SELECT 1 / (count(*) = ${rows})::int FROM "found"`,
+  expecting: ({ returning, rows }) => `WITH "found" AS (${returning}) ${failUnlessRows(rows, '"found"')}`,
   rawText: ({ text }) => text,
   date: (value) => value,
   boolean: (value) => value,

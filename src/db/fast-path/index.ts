@@ -1,6 +1,6 @@
 /** The fast path past Prisma: see README.md. Code outside this folder imports only this file. */
 export { addsTo, createFastClient, type FastPathDriver, locksRows, type Transaction } from './client.ts'
-export { POSTGRESQL, padToPowerOfTwo, SQLITE } from './dialect.ts'
+export { failUnlessRows, POSTGRESQL, padToPowerOfTwo, SQLITE } from './dialect.ts'
 export type { Runner } from './load-relations.ts'
 export type { FastMethod } from './methods.ts'
 export { overrideMembers } from './override-members.ts'

@@ -1,4 +1,4 @@
-import type { InsertPart, Part, Statement } from '../fast-path/index.ts'
+import { failUnlessRows, type InsertPart, type Part, type Statement } from '../fast-path/index.ts'
 
 /** Maximum number of transactions of which a statement is made. Its text stays short enough to be prepared (adapter.ts). */
 const MAX_TOGETHER = 8
@@ -101,7 +101,7 @@ function insertFrom({ into, onConflict }: InsertPart, width: number, count: numb
 
 /**
  * Returns the text of the parts of several transactions with the same texts. Its query reads the rows of one part after
- * the other, so that PostgreSQL executes them in this order, and divides by zero if there are fewer than expected.
+ * the other, so that PostgreSQL executes them in this order, and fails if there are fewer than expected.
  */
 function combinedText(statements: readonly Combinable[], count: number): string {
   const parts: string[] = []
@@ -115,7 +115,7 @@ function combinedText(statements: readonly Combinable[], count: number): string 
   }
   const named = parts.map((part, at) => `"part${at}" AS (${part})`).join(', ')
   const read = parts.map((_, at) => `SELECT 1 FROM "part${at}"`).join(' UNION ALL ')
-  return `WITH ${named} SELECT 1 / (count(*) = ${rows})::int FROM (${read}) AS "rows"`
+  return `WITH ${named} ${failUnlessRows(rows, `(${read}) AS "rows"`)}`
 }
 
 /** Returns a text with parameters that follow those before. */
