@@ -13,8 +13,23 @@ export async function misfit(schema: unknown, value: unknown): Promise<string | 
   try {
     // Only a script can have a time limit.
     const found = runInNewContext('check()', { check }, { timeout: PATIENCE }) as ReturnType<typeof check>
-    return found.valid ? null : found.errorMessage || 'it does not fit the schema'
+    return found.valid ? null : sentenceOf(found.errorMessage)
   } catch {
-    return 'the schema of the tool cannot be checked'
+    return 'The schema cannot be checked.'
   }
+}
+
+/**
+ * Returns the first error of the innermost value in a message of the validator, which is a list such as
+ * `#: Property "to" does not match schema.; #/to: Instance type "number" is invalid. Expected "string".`
+ */
+function sentenceOf(message: string): string {
+  const errors = message.split(/; (?=#)/).map((error) => /^#\/?(\S*): (.*)$/s.exec(error)?.slice(1) ?? ['', error])
+  const innermost = errors.at(-1)?.[0]
+  const [path, reason = ''] = errors.find(([place]) => place === innermost) ?? []
+  const plain = reason
+    .replace(/^Instance type/, 'The type')
+    .replace(/^Instance/, 'The value')
+    .replace(/^False boolean schema/, 'The schema does not allow it')
+  return path ? `Field "${path}": ${plain}` : plain
 }

@@ -114,7 +114,8 @@ test('an approved edited input is checked, goes to the tool, and is reported to 
   await waiting(row.id)
   const [{ id }] = await approvalsOf(row)
   const refused = await does('POST', `/approvals/${id}/approve`, { input: { text: 5 } })
-  expect([refused.status, refused.body.detail]).toEqual([400, expect.any(String)])
+  const detail = 'Field "text": The type "number" is invalid. Expected "string".'
+  expect([refused.status, refused.body.detail]).toEqual([400, detail])
   expect(await approvalsOf(row)).toHaveLength(1)
   lab.model.script({ tokens: 'Done.' })
   const { body } = await does('POST', `/approvals/${id}/approve`, { input: { text: 'edited' } })
