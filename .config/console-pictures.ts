@@ -75,24 +75,27 @@ async function fill() {
   await call('PATCH', '/api/v1/profile', { name: 'Ada Lindqvist' })
   await call('PATCH', `/api/v1/organizations/${organization}`, { name: 'Northwind' })
   const { id: mcpId } = await call('POST', '/api/v1/mcps', {
-    ...{ name: 'Issue tracker', mcpType: 'test', url: mcp.url, transport: 'streamable-http' },
+    name: 'Issue tracker',
+    mcpType: 'test',
+    url: mcp.url,
+    transport: 'streamable-http',
     permissions: [{ tool: 'echo', mode: 'ask' }],
   })
   const agent = (name: string, role: string, description: string, more: object = {}) =>
     call('POST', '/api/v1/agents', {
-      ...{
-        name,
-        role,
-        description,
-        systemPrompt: `You are ${name}. ${description}`,
-        visibility: 'organization',
-        ...more,
-      },
+      name,
+      role,
+      description,
+      systemPrompt: `You are ${name}. ${description}`,
+      visibility: 'organization',
+      ...more,
     })
   const { id: researcher } = await agent('Researcher', 'Finds and reads sources', 'Collects facts, with their sources.')
   const { id: reviewer } = await agent('Code reviewer', 'Reads changes', 'Reviews pull requests and names their risks.')
   const { id: writer } = await agent('Release writer', 'Writes release notes', 'Writes notes that users understand.', {
-    ...{ subagentIds: [researcher, reviewer], tags: ['writing', 'releases'], mcpInstanceIds: [mcpId] },
+    subagentIds: [researcher, reviewer],
+    tags: ['writing', 'releases'],
+    mcpInstanceIds: [mcpId],
   })
   await agent('Support triage', 'Sorts requests', 'Labels requests and answers the simple ones.', { tags: ['support'] })
   await agent('Data analyst', 'Answers questions with numbers', 'Reads tables and draws conclusions.', {
@@ -123,7 +126,8 @@ async function fill() {
     { tokens: ANSWER, delay: 8 },
   )
   const main = await call('POST', `/api/v1/agents/${writer}/execute`, {
-    ...{ message: 'Write the release notes of version 2.4.', spaceId },
+    message: 'Write the release notes of version 2.4.',
+    spaceId,
   })
   await call('PATCH', `/api/v1/chats/${main.chatId}`, { title: 'Release notes of 2.4' })
   for (const [id, message] of [
@@ -140,7 +144,8 @@ async function fill() {
   )
   model.script({ toolCalls: [{ id: 'd', name: 'echo', input: { text: 'Close issue 214: mended in 2.4' } }] })
   const asking = await call('POST', `/api/v1/agents/${writer}/execute`, {
-    ...{ message: 'Close the issues that 2.4 mends.', background: true },
+    message: 'Close the issues that 2.4 mends.',
+    background: true,
   })
   const task = async (title: string, priority: string, assignTo: string | null, status?: string) => {
     const { id } = await call('POST', '/api/v1/tasks', { title, priority, assignTo })
@@ -154,20 +159,22 @@ async function fill() {
   await task('Review the change of filters', 'high', reviewer, 'in_progress')
   await task('Update the screenshots', 'low', 'me', 'completed')
   const { id: missionId } = await call('POST', '/api/v1/missions', {
-    ...{ title: 'Morning triage', goal: 'Sort the requests of the night.', agentId: writer },
+    title: 'Morning triage',
+    goal: 'Sort the requests of the night.',
+    agentId: writer,
     schedule: { type: 'cron', value: '0 8 * * 1-5', timezone: 'Europe/Stockholm' },
   })
   await call('POST', '/api/v1/missions', {
-    ...{ title: 'Weekly report', goal: 'Sum up the week.', agentId: researcher },
+    title: 'Weekly report',
+    goal: 'Sum up the week.',
+    agentId: researcher,
     schedule: { type: 'cron', value: '0 16 * * 5', timezone: 'Europe/Stockholm' },
   })
   await call('POST', '/api/v1/skills', {
-    ...{
-      name: 'house-style',
-      displayName: 'House style',
-      description: 'How we write to users.',
-      prompt: '# House style',
-    },
+    name: 'house-style',
+    displayName: 'House style',
+    description: 'How we write to users.',
+    prompt: '# House style',
   })
   await call('POST', `/api/v1/organizations/${organization}/invitations`, {
     email: 'grace@example.com',
@@ -181,7 +188,11 @@ async function fill() {
 /** Opens the console by the link of the first start. */
 async function enter(browser: Browser, width: number, colorScheme: 'light' | 'dark', height = 800): Promise<Page> {
   const context = await browser.newContext({
-    ...{ baseURL: service.url, viewport: { width, height }, colorScheme, locale: 'en-GB', reducedMotion: 'reduce' },
+    baseURL: service.url,
+    viewport: { width, height },
+    colorScheme,
+    locale: 'en-GB',
+    reducedMotion: 'reduce',
     ...(cookies && { storageState: cookies }),
   })
   return context.newPage()

@@ -214,14 +214,21 @@ async function fill(filling: Filling, ids: Ids, count: number, from: number): Pr
   await add('Media', 'media', {})
   const ended = { startedAt: created, completedAt: time(`${from} + n - n % 365 * ${DAY}`) }
   await add('Execution', 'exec', {
-    ...{ ...conversation, ...ended, missionId, spaceId },
+    ...conversation,
+    ...ended,
+    missionId,
+    spaceId,
     rootExecutionId: `'exec-' || n`,
     taskId: anyOf(some('task'), 'NULL', 'NULL', 'NULL'),
     queueSeq: '1',
     status: anyOf(`'failed'`, `'cancelled'`, `'completed'`, `'completed'`, `'completed'`),
   })
   await add('Chat', 'chat', {
-    ...{ agentId, missionId, spaceId, sessionId: conversation.sessionId, ownerId: owner },
+    agentId,
+    missionId,
+    spaceId,
+    sessionId: conversation.sessionId,
+    ownerId: owner,
     runNumber: 'n',
     status: anyOf(`'done'`, `'error'`, `'standby'`),
   })

@@ -28,16 +28,27 @@ describe('the start', () => {
 
   test('ignores variables of other programs', () => {
     const env = {
-      ...{ PATH: '/bin', HOME: '/', USER: 'x', LANG: 'C', SHELL: 'sh', TERM: 'xterm', EDITOR: 'vi', PWD: '/', CI: '1' },
-      ...{
-        NODE_OPTIONS: 'x',
-        npm_config_cache: 'x',
-        AWS_REGION: 'x',
-        GITHUB_TOKEN: 'x',
-        OPENAI_ORG_ID: 'x',
-        HOSTNAME: 'h',
-      },
-      ...{ MAIL: 'x', LOGNAME: 'x', SSH_AUTH_SOCK: 'x', POSTGRES_PASSWORD: 'x', DISPLAY: ':0', XDG_DATA_DIRS: 'x' },
+      PATH: '/bin',
+      HOME: '/',
+      USER: 'x',
+      LANG: 'C',
+      SHELL: 'sh',
+      TERM: 'xterm',
+      EDITOR: 'vi',
+      PWD: '/',
+      CI: '1',
+      NODE_OPTIONS: 'x',
+      npm_config_cache: 'x',
+      AWS_REGION: 'x',
+      GITHUB_TOKEN: 'x',
+      OPENAI_ORG_ID: 'x',
+      HOSTNAME: 'h',
+      MAIL: 'x',
+      LOGNAME: 'x',
+      SSH_AUTH_SOCK: 'x',
+      POSTGRES_PASSWORD: 'x',
+      DISPLAY: ':0',
+      XDG_DATA_DIRS: 'x',
     }
     expect(warningsOf({}, [], env)).toEqual([])
     expect(warningsOf({}, [], Object.fromEntries(SETTINGS.map((name) => [name, 'x'])))).toEqual([])

@@ -120,7 +120,9 @@ export const runAgentRequest = (id: string): Omit<Target, 'program'> => ({
     'mcp-name': 'run_agent',
   },
   body: {
-    ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+    jsonrpc: '2.0',
+    id: 1,
+    method: 'tools/call',
     params: {
       name: 'run_agent',
       arguments: { id, message: MESSAGE },

@@ -28,10 +28,17 @@ async function withTasks(lab: Lab, count: number): Promise<{ service: Service; f
     const createdAt = new Date(started + n)
     const assignedAgentId = n % 5 === 0 ? agentId : null
     return {
-      ...{ id: newTimedId('task', createdAt), organizationId, createdBy, createdAt, updatedAt: createdAt },
-      ...{ title: `Task ${n}`, description: 'Where is the atlas?' },
-      ...{ status: STATUSES[n % 4]!, priority: PRIORITIES[(n >> 2) % 4]! },
-      ...{ assignedAgentId, assignedTo: n % 5 === 1 ? createdBy : assignedAgentId },
+      id: newTimedId('task', createdAt),
+      organizationId,
+      createdBy,
+      createdAt,
+      updatedAt: createdAt,
+      title: `Task ${n}`,
+      description: 'Where is the atlas?',
+      status: STATUSES[n % 4]!,
+      priority: PRIORITIES[(n >> 2) % 4]!,
+      assignedAgentId,
+      assignedTo: n % 5 === 1 ? createdBy : assignedAgentId,
       spaceId: n % 3 ? null : spaceId!,
     }
   })

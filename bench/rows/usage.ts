@@ -40,9 +40,13 @@ async function copyExecution(database: Database, count: number): Promise<void> {
   const agentId = agents.map(({ id }, index) => `WHEN ${index} THEN '${id}'`).join(' ')
   const past = `(n % 30) * ${DAY}`
   await addCopies(database, {
-    ...{ table: 'Execution', row, count },
+    table: 'Execution',
+    row,
+    count,
     changes: {
-      ...{ id: `'exec-' || n`, rootExecutionId: `'exec-' || n`, queueSeq: '"queueSeq" + n' },
+      id: `'exec-' || n`,
+      rootExecutionId: `'exec-' || n`,
+      queueSeq: '"queueSeq" + n',
       agentId: `CASE n / 30 % ${AGENTS} ${agentId} END`,
     },
     earlier: { createdAt: past, startedAt: past, completedAt: past },

@@ -243,7 +243,12 @@ export async function listUsers({ database }: Admin, _: string[], options: Optio
   const rows = await database.client.user.findMany({
     where: organization ? { memberships: { some: { organizationId: organization.id } } } : {},
     select: {
-      ...{ id: true, email: true, name: true, emailVerified: true, passwordHash: true, createdAt: true },
+      id: true,
+      email: true,
+      name: true,
+      emailVerified: true,
+      passwordHash: true,
+      createdAt: true,
       memberships: { select: { role: true, organization: { select: { slug: true } } } },
     },
     orderBy: [{ createdAt: 'asc' }, { id: 'asc' }],

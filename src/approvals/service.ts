@@ -25,8 +25,14 @@ const listed = reachable
 const WITH_RUN = {
   execution: {
     select: {
-      ...{ id: true, organizationId: true, userId: true, agentId: true, missionId: true, taskId: true },
-      ...{ agent: { select: NAMED }, chat: { select: { title: true } } },
+      id: true,
+      organizationId: true,
+      userId: true,
+      agentId: true,
+      missionId: true,
+      taskId: true,
+      agent: { select: NAMED },
+      chat: { select: { title: true } },
     },
   },
 } satisfies Prisma.ApprovalInclude

@@ -31,7 +31,9 @@ export const audit = (tx: Tx, cause: AuditSource, action: string, target: string
       ip: cause.request?.address ?? null,
       requestId: cause.request?.id ?? null,
       changes: changes ? JSON.stringify(changes) : null,
-      ...{ action, target, at },
+      action,
+      target,
+      at,
     },
   })
 

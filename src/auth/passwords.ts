@@ -85,7 +85,9 @@ export const isPassword = (password: string, hash: string | null): Promise<boole
     const actual = await (scheme === 'scrypt'
       ? scrypt(normalized(password), nonce, expected.length, {
           ...SCRYPT,
-          ...{ N: 2 ** Number(ln), r: Number(r), p: Number(p) },
+          N: 2 ** Number(ln),
+          r: Number(r),
+          p: Number(p),
         })
       : argon2(normalized(password), nonce, { memory: Number(m), passes: Number(t), ...length }))
     return crypto.timingSafeEqual(actual, expected)

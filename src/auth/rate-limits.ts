@@ -119,7 +119,10 @@ export function createRateLimits(deps: { settings: Settings; db: Db; clock: Cloc
   const secondsLeft = ({ endsAt }: Counter): number => Math.max(1, Math.ceil((endsAt - clock.now().getTime()) / 1000))
 
   const toState = (name: LimitName, limit: number, window: number, counter: Counter): LimitState => ({
-    ...{ name, limit, window, resetsAt: counter.endsAt },
+    name,
+    limit,
+    window,
+    resetsAt: counter.endsAt,
     remaining: Math.max(0, limit - counter.known - counter.unsent - counter.sending),
   })
 

@@ -30,8 +30,14 @@ export type SessionRow = {
 export type Client = { address: string | undefined; userAgent: string | undefined }
 
 const columns = {
-  ...{ id: true, userId: true, method: true, createdAt: true, lastSeenAt: true },
-  ...{ expiresAt: true, userAgent: true, address: true },
+  id: true,
+  userId: true,
+  method: true,
+  createdAt: true,
+  lastSeenAt: true,
+  expiresAt: true,
+  userAgent: true,
+  address: true,
 } as const satisfies Prisma.BrowserSessionSelect
 
 /** A user who changes their own account, and the request if there is one. */
@@ -95,7 +101,10 @@ export async function beginSession(
   const now = clock.now()
   const session = {
     id: newId(),
-    ...{ userId, method, createdAt: now, lastSeenAt: now },
+    userId,
+    method,
+    createdAt: now,
+    lastSeenAt: now,
     expiresAt: new Date(now.getTime() + LIFETIME),
     userAgent: client.userAgent?.slice(0, MAX_USER_AGENT).replaceAll('\0', '').toWellFormed() ?? null,
     address: client.address?.slice(0, 100) ?? null,

@@ -9,8 +9,12 @@ import { chunk } from '../lib/chunk.ts'
 // branch consists of its sessions from the first turn on, each up to the position where the next one begins.
 
 const PART = {
-  ...{ id: true, chatId: true, rootSessionId: true, activeBranchId: true },
-  ...{ parentSessionId: true, parentPosition: true },
+  id: true,
+  chatId: true,
+  rootSessionId: true,
+  activeBranchId: true,
+  parentSessionId: true,
+  parentPosition: true,
 } as const
 
 type Part = Prisma.SessionGetPayload<{ select: typeof PART }>

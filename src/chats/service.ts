@@ -344,8 +344,13 @@ type End = Pick<z.input<typeof Message>, 'stopReason' | 'code' | 'detail'>
 type Ending = Pick<MessageRow, 'id' | 'executionId' | 'sessionId' | 'position' | 'role'>
 
 const RUN = {
-  ...{ id: true, status: true, stopReason: true, error: true, errorCode: true },
-  ...{ queueSeq: true, mediaIds: true },
+  id: true,
+  status: true,
+  stopReason: true,
+  error: true,
+  errorCode: true,
+  queueSeq: true,
+  mediaIds: true,
 } as const
 type Run = Prisma.ExecutionGetPayload<{ select: typeof RUN }>
 type Runs = ReadonlyMap<string, Run>

@@ -14,8 +14,13 @@ import { find } from './service.ts'
 
 /** Columns of a session that a branch of it needs. */
 const SESSION = {
-  ...{ id: true, agentId: true, rootSessionId: true, activeBranchId: true },
-  ...{ parentSessionId: true, parentPosition: true, wasPrivate: true },
+  id: true,
+  agentId: true,
+  rootSessionId: true,
+  activeBranchId: true,
+  parentSessionId: true,
+  parentPosition: true,
+  wasPrivate: true,
 } as const
 
 /** Columns of a run that is repeated. */

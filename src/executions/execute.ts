@@ -248,7 +248,10 @@ const rootOf = ({ id, rootSessionId, activeBranchId }: InBranches): string | nul
 
 /** Columns of a session for {@link activeOf}, and its place. */
 const PLACE = {
-  ...{ id: true, agentId: true, rootSessionId: true, activeBranchId: true },
+  id: true,
+  agentId: true,
+  rootSessionId: true,
+  activeBranchId: true,
   chat: { select: { id: true, spaceId: true } },
 } as const
 

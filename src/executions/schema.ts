@@ -109,8 +109,16 @@ export const Rerun = z
   .object({
     id: z.string().describe('The execution'),
     ...Execute.pick({
-      ...{ stream: true, background: true, model: true, modelSettings: true, fallbackModels: true, output: true },
-      ...{ onBusy: true, onDisconnect: true, content: true, idempotencyKey: true },
+      stream: true,
+      background: true,
+      model: true,
+      modelSettings: true,
+      fallbackModels: true,
+      output: true,
+      onBusy: true,
+      onDisconnect: true,
+      content: true,
+      idempotencyKey: true,
     }).shape,
   })
   .meta({ examples: [{ model: 'anthropic/claude-sonnet-4-5' }] })

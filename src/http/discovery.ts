@@ -16,20 +16,24 @@ const toLimit = (limit: Limit) => (limit ? { limit: limit.limit, window: limit.w
 export function describeService(settings: Settings) {
   const base = publicAddress(settings)
   return {
-    ...{ name: 'muster', version: packageJson.version },
+    name: 'muster',
+    version: packageJson.version,
     protocols: {
       rest: { url: `${base}/api/v1`, openapi: `${base}/api/openapi.json`, docs: `${base}/api/docs` },
       trpc: { url: `${base}/trpc` },
       graphql: { url: `${base}/graphql` },
       mcp: {
-        ...{ url: `${base}/mcp`, agent: `${base}/mcp/agents/{id}`, transport: 'streamable-http' },
+        url: `${base}/mcp`,
+        agent: `${base}/mcp/agents/{id}`,
+        transport: 'streamable-http',
         versions: ['2026-07-28', '2025-11-25', '2025-06-18', '2025-03-26'],
       },
       openai: { url: `${base}/openai/v1` },
       'ai-sdk': { agent: `${base}/api/v1/agents/{id}/chat` },
       'ag-ui': { agent: `${base}/api/v1/agents/{id}/ag-ui` },
       a2a: {
-        ...{ agent: `${base}/a2a/agents/{id}`, versions: ['1.0', '0.3'] },
+        agent: `${base}/a2a/agents/{id}`,
+        versions: ['1.0', '0.3'],
         card: `${base}/a2a/agents/{id}/.well-known/agent-card.json`,
       },
     },
@@ -39,8 +43,11 @@ export function describeService(settings: Settings) {
       publicDirectory: settings.PUBLIC_DIRECTORY,
     },
     limits: {
-      ...{ bodyBytes: 1024 * 1024, rows: MAX_ROWS, messageCharacters: 200_000 },
-      ...{ rate: toLimit(settings.RATE_LIMIT), runs: toLimit(settings.EXECUTE_RATE_LIMIT) },
+      bodyBytes: 1024 * 1024,
+      rows: MAX_ROWS,
+      messageCharacters: 200_000,
+      rate: toLimit(settings.RATE_LIMIT),
+      runs: toLimit(settings.EXECUTE_RATE_LIMIT),
     },
   }
 }

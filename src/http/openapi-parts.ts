@@ -194,7 +194,10 @@ const ExecutionEvent = z.union(Object.values(ExecutionEvents)).meta({
 })
 
 const EXAMPLE: z.output<typeof ExecutionEvent> = {
-  ...{ type: 'message', messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text: 'Hello' } },
+  type: 'message',
+  messageType: 'stream_event',
+  step: 1,
+  delta: { type: 'text_delta', text: 'Hello' },
 }
 
 /** Describes an event stream. OpenAPI 3.1 has no schema for one: by custom the schema is that of the data of one event. */
@@ -231,8 +234,10 @@ const ChatEvent = z
   .meta({ id: 'ChatEvent', description: 'The data of one event of a chat. `type` is the name of the event' })
 
 const CHAT_EXAMPLE = {
-  ...{ type: 'status' as const, executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d' },
-  ...{ status: 'working' as const, at: '2026-11-25T10:00:00.000Z' },
+  type: 'status' as const,
+  executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d',
+  status: 'working' as const,
+  at: '2026-11-25T10:00:00.000Z',
 }
 
 const FEED_EXAMPLE: z.output<typeof OrganizationEvent> = {
@@ -272,10 +277,16 @@ const ApprovalEvent = ApprovalEventData.meta({
 const APPROVAL_EXAMPLE: z.input<typeof ApprovalEvent> = {
   type: 'changed',
   approval: {
-    ...{ id: 'k3Jx0aQ9mZr7TbYc2LwVn5', executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d' },
-    ...{ chatId: 'Jcvu16FTDoklGU0gRCgv5d', agentId: 'mZr7TbYc2LwVn5k3Jx0aQ9', toolUseId: 'call_1' },
-    ...{ tool: 'send_mail', input: { to: 'ann@example.com' }, status: 'pending' },
-    ...{ createdAt: '2026-11-25T10:00:00.000Z', expiresAt: '2026-12-02T10:00:00.000Z' },
+    id: 'k3Jx0aQ9mZr7TbYc2LwVn5',
+    executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d',
+    chatId: 'Jcvu16FTDoklGU0gRCgv5d',
+    agentId: 'mZr7TbYc2LwVn5k3Jx0aQ9',
+    toolUseId: 'call_1',
+    tool: 'send_mail',
+    input: { to: 'ann@example.com' },
+    status: 'pending',
+    createdAt: '2026-11-25T10:00:00.000Z',
+    expiresAt: '2026-12-02T10:00:00.000Z',
   },
 }
 

@@ -198,7 +198,9 @@ export function openAuthorization(
         const { authorizationUrl: address, codeVerifier: verifier } = await startAuthorization(server.issuer, {
           ...common(server),
           ...(scope && { scope }),
-          ...{ clientInformation: client, redirectUrl: redirectUri, state },
+          clientInformation: client,
+          redirectUrl: redirectUri,
+          state,
         })
         if (address.protocol !== 'https:' && !isLoopback(address)) {
           throw new AuthorizationProblem('the page of the authorization server is not https')
@@ -216,7 +218,10 @@ export function openAuthorization(
           throw new AuthorizationProblem('the authorization server answered with an error')
         const tokens = await exchangeAuthorization(server.issuer, {
           ...common(server),
-          ...{ clientInformation: client, authorizationCode: code, codeVerifier: verifier, redirectUri },
+          clientInformation: client,
+          authorizationCode: code,
+          codeVerifier: verifier,
+          redirectUri,
           ...(iss !== undefined && { iss }),
         })
         return toGrant(server, client, tokens, scope)
@@ -315,7 +320,10 @@ function toGrant(server: Issuer, client: OAuthClient, tokens: OAuthTokens, scope
   const granted = (tokens.scope ?? scope)?.slice(0, MAX_SCOPE)
   const account = id_token === undefined ? undefined : accountOf(id_token)
   return {
-    ...{ issuer: server.issuer, resource: server.resource, client, accessToken },
+    issuer: server.issuer,
+    resource: server.resource,
+    client,
+    accessToken,
     ...(server.metadata && { metadata: server.metadata }),
     ...(refreshToken !== undefined && { refreshToken }),
     ...(granted && { scope: granted }),

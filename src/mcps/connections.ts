@@ -175,7 +175,9 @@ async function currentToken(
     const lease = { refreshId, refreshUntil: new Date(now + LEASE) }
     const { count } = await db.mcpConnection.updateMany({
       where: {
-        ...{ mcpId: row.mcpId, userId, version: row.version },
+        mcpId: row.mcpId,
+        userId,
+        version: row.version,
         OR: [{ refreshUntil: null }, { refreshUntil: { lt: new Date(now) } }],
       },
       data: lease,

@@ -186,8 +186,16 @@ async function write(
       continue
     }
     const data = {
-      ...{ id, organizationId, ownerId: owner.userId, ...columns, source: 'operator' },
-      ...{ headers: {}, permissions: [], writtenBy: null, createdAt: now, updatedAt: now },
+      id,
+      organizationId,
+      ownerId: owner.userId,
+      ...columns,
+      source: 'operator',
+      headers: {},
+      permissions: [],
+      writtenBy: null,
+      createdAt: now,
+      updatedAt: now,
     }
     await db.mcpServer.create({ data, select: { id: true } }).catch((error: unknown) => {
       if (!isUniqueViolation(error)) throw error

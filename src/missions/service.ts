@@ -333,7 +333,7 @@ async function assignedColumns(actor: Actor, deps: Deps, mission: MissionRow, in
   const owner = isMoved && mission.userId !== actor.userId ? await actorOf(deps.db, mission) : null
   if (owner) await placeFor(owner)
   const output = input.output === undefined ? undefined : (toOutputColumn(input.output) as Prisma.JsonObject)
-  return omitUndefined({ ...{ title, goal, icon, visibility, maxTurns, agentType, output }, ...place })
+  return omitUndefined({ title, goal, icon, visibility, maxTurns, agentType, output, ...place })
 }
 
 /**

@@ -29,7 +29,10 @@ const toInvitation = ({
   createdAt,
   expiresAt,
 }: InvitationRow): z.input<typeof Invitation> => ({
-  ...{ id, email, role, createdBy },
+  id,
+  email,
+  role,
+  createdBy,
   createdAt: createdAt.toISOString(),
   expiresAt: expiresAt.toISOString(),
 })
@@ -88,7 +91,13 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
       throw badRequest(`Too many open invitations. At most ${MAX_OPEN}`, { detail: 'Delete open invitations first.' })
     const created = await tx.invitation.create({
       data: {
-        ...{ id: newId(), organizationId, email, role, mailOnly, createdBy: actor.userId, createdAt: now },
+        id: newId(),
+        organizationId,
+        email,
+        role,
+        mailOnly,
+        createdBy: actor.userId,
+        createdAt: now,
         expiresAt: new Date(now.getTime() + LIFETIME),
         digest: tokenDigest(sessionKey, code),
       },

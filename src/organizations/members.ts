@@ -12,7 +12,9 @@ import type { MemberId, OrganizationId, OrganizationMember, UpdateMember } from 
 import { findServices, keepAnOwner, listedMembers, removeMember } from './service.ts'
 
 const COLUMNS = {
-  ...{ userId: true, role: true, createdAt: true },
+  userId: true,
+  role: true,
+  createdAt: true,
   user: { select: { name: true, email: true } },
 } as const
 
@@ -27,7 +29,9 @@ const toMember = (
   { userId, role, createdAt, user }: MemberRow,
   services: ReadonlySet<string>,
 ): z.input<typeof OrganizationMember> => ({
-  ...{ userId, ...user, role },
+  userId,
+  ...user,
+  role,
   kind: services.has(userId) ? 'service' : 'user',
   joinedAt: createdAt.toISOString(),
 })

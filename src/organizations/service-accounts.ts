@@ -27,7 +27,10 @@ const MAX_ACCOUNTS = 500
 type Row = { userId: string; name: string; role: Role; createdBy: string; createdAt: Date | string | number }
 
 const toAccount = ({ userId, name, role, createdBy, createdAt }: Row): z.input<typeof ServiceAccount> => ({
-  ...{ id: userId, name, role: role as 'member' | 'admin', createdBy },
+  id: userId,
+  name,
+  role: role as 'member' | 'admin',
+  createdBy,
   createdAt: new Date(createdAt).toISOString(),
 })
 

@@ -85,7 +85,8 @@ const joinHome = (
   userId: string,
 ) =>
   addMember(tx, organizationId, email, role ?? 'member', deps.clock.now(), {
-    ...{ organizationId, userId },
+    organizationId,
+    userId,
     request: requestOf(request),
   })
 

@@ -253,7 +253,10 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     await checkSpace(actor, deps, spaceId)
     const now = deps.clock.now()
     const changes = omitUndefined({
-      ...{ title, description, priority, spaceId },
+      title,
+      description,
+      priority,
+      spaceId,
       ...(input.output !== undefined && { output: toOutputColumn(input.output) as Prisma.JsonObject }),
       ...(assignTo !== undefined && (await findAssignee(actor, deps, assignTo))),
       ...(status !== undefined && status !== task.status && moveTo(task.status, status, now)),

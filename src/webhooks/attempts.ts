@@ -92,7 +92,10 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
         where: { ...pending, nextAttemptAt: { gt: now, lte: until }, leasedUntil: { gt: now } },
       })
       const first = await tx.webhookDelivery.findMany({
-        ...{ where: due, orderBy: { nextAttemptAt: 'asc' }, take: Math.max(0, AT_ONCE - busy), select: { id: true } },
+        where: due,
+        orderBy: { nextAttemptAt: 'asc' },
+        take: Math.max(0, AT_ONCE - busy),
+        select: { id: true },
       })
       if (!first.length) return []
       return tx.webhookDelivery.updateManyAndReturn({

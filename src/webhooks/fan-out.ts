@@ -66,8 +66,14 @@ export async function ownerOf(
 }
 
 const READER = {
-  ...{ id: true, organizationId: true, ownerId: true, executionId: true, events: true, updatedAt: true },
-  ...{ position: true, sequence: true },
+  id: true,
+  organizationId: true,
+  ownerId: true,
+  executionId: true,
+  events: true,
+  updatedAt: true,
+  position: true,
+  sequence: true,
 } as const
 
 type WebhookReader = Prisma.WebhookGetPayload<{ select: typeof READER }>
@@ -123,8 +129,16 @@ async function queueFor(
     if (!(await moveWebhook(tx, webhook, from, { ...upTo, ...(isLast && { runEndedAt: now }) }))) return 'stale'
     await tx.webhookDelivery.createMany({
       data: visible.map(({ position, sequence, type, subjectId, at }) => ({
-        ...{ id: newSortableId(at), organizationId, webhookId: id, position, sequence, event: type, subjectId },
-        ...{ status: 'pending' as const, nextAttemptAt: now, createdAt: at },
+        id: newSortableId(at),
+        organizationId,
+        webhookId: id,
+        position,
+        sequence,
+        event: type,
+        subjectId,
+        status: 'pending' as const,
+        nextAttemptAt: now,
+        createdAt: at,
       })),
     })
     return isLast ? 'ended' : 'moved'

@@ -33,7 +33,9 @@ export type PushBody = (
 const MAX_PUSHES = 10
 
 const ofCaller = ({ organizationId, userId }: Actor, executionId: string): Prisma.WebhookWhereInput => ({
-  ...{ organizationId, ownerId: userId, executionId },
+  organizationId,
+  ownerId: userId,
+  executionId,
 })
 
 /** Derives the id of a row, so that the same notification set twice is one. */
@@ -69,9 +71,18 @@ export async function setPush(
     await tx.webhook.createMany({
       data: [
         {
-          ...{ ...owner, ...data, ownerId: actor.userId, executionId, description: '', events: ['execution.*'] },
-          ...{ format: 'standard', includeContent: true, secret: sealSecret(key, owner, newSecret()) },
-          ...{ ...from, runEndedAt: hasEnded ? now : null, createdAt: now },
+          ...owner,
+          ...data,
+          ownerId: actor.userId,
+          executionId,
+          description: '',
+          events: ['execution.*'],
+          format: 'standard',
+          includeContent: true,
+          secret: sealSecret(key, owner, newSecret()),
+          ...from,
+          runEndedAt: hasEnded ? now : null,
+          createdAt: now,
         },
       ],
     })

@@ -257,8 +257,16 @@ export async function test(actor: Actor, deps: Deps, id: string) {
   const row = await deps.db.$transaction(async (tx) => {
     const created = await tx.webhookDelivery.create({
       data: {
-        ...{ id: newSortableId(now), organizationId: actor.organizationId, webhookId: id, position: 0, sequence: 0 },
-        ...{ event: TEST_EVENT, subjectId: id, status: 'pending', nextAttemptAt: now, createdAt: now },
+        id: newSortableId(now),
+        organizationId: actor.organizationId,
+        webhookId: id,
+        position: 0,
+        sequence: 0,
+        event: TEST_EVENT,
+        subjectId: id,
+        status: 'pending',
+        nextAttemptAt: now,
+        createdAt: now,
       },
     })
     await audit(tx, actor, 'webhook.test', id, now)

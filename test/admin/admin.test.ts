@@ -66,7 +66,10 @@ test('organizations and users are listed, with members, roles and passwords', as
   await setPassword(server, userId, 'eleven blue kettles sing')
   const { organizations } = await json('org', 'list')
   expect(organizations).toContainEqual({
-    ...{ id: organization.id, name: 'Listed', slug: 'listed', members: 1 },
+    id: organization.id,
+    name: 'Listed',
+    slug: 'listed',
+    members: 1,
     createdAt: expect.any(String),
   })
   const { users } = await json('user', 'list', '--org', 'listed')

@@ -58,8 +58,10 @@ describe.skipIf(!hasBrowser)('the console under a path of another host', () => {
     const port = await freePort()
     await using proxy = await startPrefixProxy(`http://127.0.0.1:${port}`)
     await using server = await startServer({
-      ...{ PORT: String(port), PUBLIC_URL: proxy.origin + PREFIX },
-      ...{ OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' },
+      PORT: String(port),
+      PUBLIC_URL: proxy.origin + PREFIX,
+      OPENAI_BASE_URL: model.baseUrl,
+      ALLOW_PRIVATE_NETWORK: 'true',
       DEFAULT_MODEL: 'compatible/test',
     })
     const browser = await launch()

@@ -62,7 +62,9 @@ describe.skipIf(!hasBrowser)('a page with useChat', () => {
     await using folder = await createFolder()
     const token = newToken('mst')
     const env = {
-      ...{ PORT: String(await freePort()), BOOTSTRAP_TOKEN: token, CORS_ORIGINS: addressOf(pages) },
+      PORT: String(await freePort()),
+      BOOTSTRAP_TOKEN: token,
+      CORS_ORIGINS: addressOf(pages),
       ...model.env,
     }
     await using first = await spawnServer(folder.path, env)

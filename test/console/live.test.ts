@@ -4,7 +4,11 @@ import { diffLines } from '../../src/console/lib/diff.ts'
 import type { ChatEvent, MessageData } from '../../src/wire.ts'
 
 const event = (seq: number, data: MessageData): ChatEvent => ({
-  ...{ id: `run:${seq}`, executionId: 'run', at: new Date(0), event: 'message', seq },
+  id: `run:${seq}`,
+  executionId: 'run',
+  at: new Date(0),
+  event: 'message',
+  seq,
   data: { ...data, executionId: 'run' },
 })
 const delta = (seq: number, text: string, step = 1): ChatEvent =>
@@ -25,7 +29,9 @@ test('the fragments of a resumed step start again, and those of earlier steps st
 
 test('a whole step replaces its fragments', () => {
   const whole = event(3, {
-    ...{ messageType: 'assistant', step: 1, text: 'All of it' },
+    messageType: 'assistant',
+    step: 1,
+    text: 'All of it',
     content: [{ type: 'text', text: 'All of it' }],
   })
   expect(textOf(run([delta(1, 'All '), whole])!)).toBe('All of it')
@@ -33,7 +39,9 @@ test('a whole step replaces its fragments', () => {
 
 test('a call waits from its approval event until its result', () => {
   const called = event(1, {
-    ...{ messageType: 'assistant', step: 1, text: '' },
+    messageType: 'assistant',
+    step: 1,
+    text: '',
     content: [{ type: 'tool_use', id: 'call', name: 'echo', input: {} }],
   })
   const asked = event(2, { messageType: 'approval', approvalId: 'a', toolUseId: 'call', name: 'echo' })
@@ -44,7 +52,9 @@ test('a call waits from its approval event until its result', () => {
 
 test('a call waits from its authorization event until its result', () => {
   const called = event(1, {
-    ...{ messageType: 'assistant', step: 1, text: '' },
+    messageType: 'assistant',
+    step: 1,
+    text: '',
     content: [{ type: 'tool_use', id: 'call', name: 'echo', input: {} }],
   })
   const server = { mcpId: 'm', mcpName: 'Linear' }
@@ -56,7 +66,11 @@ test('a call waits from its authorization event until its result', () => {
 
 test('a reset forgets every run', () => {
   const reset: ChatEvent = {
-    ...{ id: '-:0', executionId: null, at: new Date(0), event: 'reset', data: { executionId: null } },
+    id: '-:0',
+    executionId: null,
+    at: new Date(0),
+    event: 'reset',
+    data: { executionId: null },
   }
   expect(run([delta(1, 'One'), reset])).toBeUndefined()
 })

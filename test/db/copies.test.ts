@@ -149,8 +149,10 @@ describe('the webhooks and push notifications of a copy', () => {
     await using receiver = await startReceiver()
     await using model = await startModelServer()
     const env = {
-      ...{ OPENAI_BASE_URL: model.baseUrl, DEFAULT_MODEL: 'compatible/test-model' },
-      ...{ ALLOW_PRIVATE_NETWORK: 'true', LEASE_DURATION: '2' },
+      OPENAI_BASE_URL: model.baseUrl,
+      DEFAULT_MODEL: 'compatible/test-model',
+      ALLOW_PRIVATE_NETWORK: 'true',
+      LEASE_DURATION: '2',
     }
     const original = await place.start(env)
     const { token } = original
@@ -162,7 +164,9 @@ describe('the webhooks and push notifications of a copy', () => {
     const resume = Promise.withResolvers<void>()
     model.script({ tokens: ['one ', resume.promise, 'two'] })
     const { result } = await post(`/a2a/agents/${id}`, {
-      ...{ jsonrpc: '2.0', id: 1, method: 'SendMessage' },
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'SendMessage',
       params: {
         message: { messageId: 'm', role: 'ROLE_USER', parts: [{ text: 'Hello' }] },
         configuration: { taskPushNotificationConfig: { url: `${receiver.url}/push` }, returnImmediately: true },

@@ -64,8 +64,14 @@ const media = (index: number): Prisma.MediaUncheckedCreateInput => ({
 
 /** A row of usage without its agent. */
 const USAGE = {
-  ...{ organizationId: 'o1', date: 'locks', model: '', userId: '' },
-  ...{ executions: 1, failed: 0, inputTokens: 1, outputTokens: 1 },
+  organizationId: 'o1',
+  date: 'locks',
+  model: '',
+  userId: '',
+  executions: 1,
+  failed: 0,
+  inputTokens: 1,
+  outputTokens: 1,
 }
 
 beforeAll(async () => {

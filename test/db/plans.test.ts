@@ -78,7 +78,9 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
   const { id: missionId } = await ask('missions.create', { title: 'M', goal: 'G', agentId: id, spaceId })
   await ask('missions.run', { id: missionId })
   const { id: everyDay } = await ask('missions.create', {
-    ...{ title: 'M', goal: 'G', agentId: id },
+    title: 'M',
+    goal: 'G',
+    agentId: id,
     schedule: { type: 'cron', value: '0 5 * * *' },
   })
   for (const procedure of ['missions.pause', 'missions.resume', 'missions.next', 'missions.get', 'missions.runs']) {
@@ -235,7 +237,8 @@ test('SQLite has fixed statistics for every index, restored after ANALYZE, and w
     .all()
   expect(first).toHaveLength(indexes.length)
   expect(first).toContainEqual({
-    ...{ tbl: 'Session', idx: 'Session_organizationId_chatId_createdAt_id_idx' },
+    tbl: 'Session',
+    idx: 'Session_organizationId_chatId_createdAt_id_idx',
     stat: '10000000 1000000 10 1 1 noskipscan',
   })
   database.exec('ANALYZE')

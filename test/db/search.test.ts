@@ -53,9 +53,22 @@ const change = ({ visibility, text, isArchived }: Values) => ({
   archivedAt: isArchived ? now : null,
 })
 const rest = (id: string, organizationId: string) => ({
-  ...{ id, organizationId, userId: 'ann', name: 'A', role: 'R', systemPrompt: 'S', version: 1, tags: [] },
-  ...{ skillIds: [], mcpInstanceIds: [], mcpTypes: [], subagentIds: [], allowedTools: [], disallowedTools: [] },
-  ...{ createdAt: now, updatedAt: now },
+  id,
+  organizationId,
+  userId: 'ann',
+  name: 'A',
+  role: 'R',
+  systemPrompt: 'S',
+  version: 1,
+  tags: [],
+  skillIds: [],
+  mcpInstanceIds: [],
+  mcpTypes: [],
+  subagentIds: [],
+  allowedTools: [],
+  disallowedTools: [],
+  createdAt: now,
+  updatedAt: now,
 })
 
 let made = 0
@@ -81,7 +94,12 @@ const transactions = fc.array(fc.tuple(fc.array(steps, { minLength: 1, maxLength
 })
 
 const actorOf = (organizationId: string): Actor => ({
-  ...{ organizationId, organizationSlug: organizationId, userId: 'ben', role: 'member', scopes: [], tokenId: '' },
+  organizationId,
+  organizationSlug: organizationId,
+  userId: 'ben',
+  role: 'member',
+  scopes: [],
+  tokenId: '',
 })
 type AgentRow = Prisma.AgentGetPayload<object>
 const idsOf = (rows: readonly { id: string }[]) => rows.map(({ id }) => id).sort()
@@ -155,7 +173,11 @@ it.each([
 
 it('a search finds and counts common texts, rare ones among them, and absent ones', async () => {
   const of = (text: string): Values => ({
-    ...{ at: 0, organizationId: 'acme', visibility: 'organization', text, isArchived: false },
+    at: 0,
+    organizationId: 'acme',
+    visibility: 'organization',
+    text,
+    isArchived: false,
   })
   for (let count = 0; count < MAX_RARE; count++) await create(db, of(`Keeper of books ${count}`))
   expect(await findRare(deps, 'KEEPER OF', ACME)).toHaveLength(MAX_RARE)

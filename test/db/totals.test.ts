@@ -53,8 +53,14 @@ type Values = {
 }
 const STATUSES = ['pending', 'running', 'completed', 'paused'] as const satisfies MissionStatus[]
 const NOTHING = {
-  ...{ at: 0, isUnlisted: false, tags: [], agent: 0, space: 0, mission: 0 },
-  ...{ status: 'pending' as const, isArchived: false },
+  at: 0,
+  isUnlisted: false,
+  tags: [],
+  agent: 0,
+  space: 0,
+  mission: 0,
+  status: 'pending' as const,
+  isArchived: false,
 }
 const seldom = fc.nat(4).map((number) => number === 0)
 const values: fc.Arbitrary<Values> = fc.record({
@@ -121,15 +127,30 @@ const does: Record<Model, (tx: Tx, values: Values) => Promise<{ change: object; 
       archivedAt: isArchived ? now : null,
     },
     rest: {
-      ...{ name: 'A', role: 'R', systemPrompt: 'S', searchText: '', version: 1 },
-      ...{ skillIds: [], mcpInstanceIds: [], mcpTypes: [], subagentIds: [], allowedTools: [], disallowedTools: [] },
+      name: 'A',
+      role: 'R',
+      systemPrompt: 'S',
+      searchText: '',
+      version: 1,
+      skillIds: [],
+      mcpInstanceIds: [],
+      mcpTypes: [],
+      subagentIds: [],
+      allowedTools: [],
+      disallowedTools: [],
     },
   }),
   skill: async (_, { user, visibility }) => ({
     change: { ownerId: user, visibility },
     rest: {
-      ...{ name: crypto.randomUUID(), displayName: 'S', description: 'D', prompt: 'P', category: 'other', version: 1 },
-      ...{ builtInTools: [], requiredMCPs: [] },
+      name: crypto.randomUUID(),
+      displayName: 'S',
+      description: 'D',
+      prompt: 'P',
+      category: 'other',
+      version: 1,
+      builtInTools: [],
+      requiredMCPs: [],
     },
   }),
   mcpServer: async (_, { user }) => ({
@@ -145,12 +166,21 @@ const does: Record<Model, (tx: Tx, values: Values) => Promise<{ change: object; 
     if (!by || !where) return null
     return {
       change: {
-        ...{ userId: user, visibility, status, archivedAt: isArchived ? now : null },
-        ...{ agentId: by.id, agentOrganizationId: by.organizationId, spaceId: where.id },
+        userId: user,
+        visibility,
+        status,
+        archivedAt: isArchived ? now : null,
+        agentId: by.id,
+        agentOrganizationId: by.organizationId,
+        spaceId: where.id,
       },
       rest: {
-        ...{ title: 'T', goal: 'G', scheduleType: 'none', timezone: 'UTC' },
-        ...{ overlap: 'skip', catchUp: 'skip' },
+        title: 'T',
+        goal: 'G',
+        scheduleType: 'none',
+        timezone: 'UTC',
+        overlap: 'skip',
+        catchUp: 'skip',
       },
     }
   },
@@ -165,8 +195,12 @@ const does: Record<Model, (tx: Tx, values: Values) => Promise<{ change: object; 
     const opened = by && agent % 4 ? { agentId: by.id, agentOrganizationId: by.organizationId } : null
     return {
       change: {
-        ...{ spaceId: its.id, archivedAt: isArchived ? now : null, missionId: of && mission % 2 ? of.id : null },
-        ...{ agentId: null, agentOrganizationId: null, ...opened },
+        spaceId: its.id,
+        archivedAt: isArchived ? now : null,
+        missionId: of && mission % 2 ? of.id : null,
+        agentId: null,
+        agentOrganizationId: null,
+        ...opened,
       },
       rest: { ownerId: user, title: 'C', status: 'standby' },
     }

@@ -89,8 +89,16 @@ describe('the package of the typed client', () => {
       await write('readme.ts', /^```ts\n([\s\S]*?)^```$/m.exec(readme)?.[1] ?? '-')
       const module = resolution === 'nodenext' ? 'nodenext' : 'esnext'
       const compilerOptions = {
-        ...{ strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: false },
-        ...{ target: 'esnext', lib: ['esnext', 'dom'], types: [], noEmit: true, module, moduleResolution: resolution },
+        strict: true,
+        exactOptionalPropertyTypes: true,
+        noUncheckedIndexedAccess: true,
+        skipLibCheck: false,
+        target: 'esnext',
+        lib: ['esnext', 'dom'],
+        types: [],
+        noEmit: true,
+        module,
+        moduleResolution: resolution,
       }
       await write('tsconfig.json', JSON.stringify({ compilerOptions, files: ['index.ts', 'readme.ts'] }))
       const { stdout } = await run(process.execPath, [

@@ -54,8 +54,15 @@ describe('the clients that generators make of the OpenAPI document', () => {
     'compile strictly, and so do programs that use them with typed results',
     async () => {
       const compilerOptions = {
-        ...{ strict: true, noUncheckedIndexedAccess: true, skipLibCheck: true, noEmit: true, types: [] },
-        ...{ target: 'esnext', lib: ['esnext', 'dom'], module: 'esnext', moduleResolution: 'bundler' },
+        strict: true,
+        noUncheckedIndexedAccess: true,
+        skipLibCheck: true,
+        noEmit: true,
+        types: [],
+        target: 'esnext',
+        lib: ['esnext', 'dom'],
+        module: 'esnext',
+        moduleResolution: 'bundler',
         allowImportingTsExtensions: true,
       }
       const files = NAMES.map((name) => `use-${name}.ts`)

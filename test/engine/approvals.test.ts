@@ -62,7 +62,10 @@ describe('a run whose tool wants an approval', () => {
     while (event?.data.messageType !== 'approval') event = await stream.next()
     expect(event.data).toEqual({
       type: 'message',
-      ...{ messageType: 'approval', approvalId: approval.id, toolUseId: 'echo-a', name: 'echo' },
+      messageType: 'approval',
+      approvalId: approval.id,
+      toolUseId: 'echo-a',
+      name: 'echo',
     })
     lab.model.script({ tokens: 'Thank you.' })
     expect(await decide(row, 'approve', { reason: 'Fine' })).toMatchObject({

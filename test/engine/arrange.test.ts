@@ -27,7 +27,8 @@ const message: fc.Arbitrary<LanguageModelV4Message> = fc.oneof(
         ...writtenBy(model),
         content: [
           {
-            ...{ type: 'reasoning', text: 'Hm.' },
+            type: 'reasoning',
+            text: 'Hm.',
             providerOptions: { [model.split('/')[0]!]: { field: 'reasoning_content' } },
           },
           { type: 'text', text },
@@ -39,7 +40,9 @@ const message: fc.Arbitrary<LanguageModelV4Message> = fc.oneof(
     (results): LanguageModelV4Message => ({
       role: 'tool',
       content: results.map((toolCallId) => ({
-        ...{ type: 'tool-result' as const, toolCallId, toolName: 'x' },
+        type: 'tool-result' as const,
+        toolCallId,
+        toolName: 'x',
         output: { type: 'text', value: '' },
       })),
     }),
@@ -105,7 +108,9 @@ test('chat completions get images of tool results in a user turn after a neutral
       role: 'tool',
       content: [
         {
-          ...{ type: 'tool-result', toolCallId: 'a', toolName: 'see' },
+          type: 'tool-result',
+          toolCallId: 'a',
+          toolName: 'see',
           output: { type: 'content', value: [{ type: 'text', text: 'Here' }, picture] },
         },
       ],

@@ -197,8 +197,14 @@ describe('settings', () => {
     const call = { temperature: 0.9, seed: 7, stopSequences: ['END'], reasoningEffort: 'low', maxOutputTokens: 50 }
     const { requests, execution } = await run({ modelSettings: call }, { modelSettings: agent })
     expect(requests[0]).toMatchObject({
-      ...{ model: model.split('/')[1], temperature: 0.9, top_p: 0.5, top_k: 5, seed: 7, stop: ['END'] },
-      ...{ reasoning_effort: 'low', max_tokens: 50 },
+      model: model.split('/')[1],
+      temperature: 0.9,
+      top_p: 0.5,
+      top_k: 5,
+      seed: 7,
+      stop: ['END'],
+      reasoning_effort: 'low',
+      max_tokens: 50,
     })
     expect(requests[0]).not.toHaveProperty('n')
     expect(execution.warnings).toMatchObject([{ code: 'setting_ignored' }, { code: 'setting_ignored' }])
@@ -299,7 +305,9 @@ describe('a request that is too long', () => {
 
 test('a file that the provider cannot read is left out in later turns, and others are sent', () => {
   const file = (data: string) => ({
-    ...{ type: 'file' as const, mediaType: 'image/png', filename: `${data}.png` },
+    type: 'file' as const,
+    mediaType: 'image/png',
+    filename: `${data}.png`,
     data: { type: 'data' as const, data: Buffer.from(data) },
   })
   const turn = (data: string) => ({ role: 'user' as const, content: [file(data)] })

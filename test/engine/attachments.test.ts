@@ -13,8 +13,12 @@ const bytes = await use(startByteServer())
 const { origin } = bytes
 const lab = await use(
   startLab({
-    ...{ ANTHROPIC_API_KEY: 'key-a', OPENAI_API_KEY: 'key-o', GOOGLE_GENERATIVE_AI_API_KEY: 'key-g' },
-    ...{ ANTHROPIC_BASE_URL: origin, OPENAI_RESPONSES_BASE_URL: `${origin}/v1`, GOOGLE_BASE_URL: origin },
+    ANTHROPIC_API_KEY: 'key-a',
+    OPENAI_API_KEY: 'key-o',
+    GOOGLE_GENERATIVE_AI_API_KEY: 'key-g',
+    ANTHROPIC_BASE_URL: origin,
+    OPENAI_RESPONSES_BASE_URL: `${origin}/v1`,
+    GOOGLE_BASE_URL: origin,
   }),
 )
 beforeAll(async () => {

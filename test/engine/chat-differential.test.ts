@@ -108,8 +108,11 @@ const SAME: ReadonlySet<string> = new Set([
 
 /** The provider's names for values of the specification. */
 const WORDS: Readonly<Record<string, string>> = {
-  ...{ stop: 'end_turn', length: 'max_tokens', content_filter: 'SAFETY' },
-  ...{ tool_calls: 'tool_use', function_call: 'tool_call' },
+  stop: 'end_turn',
+  length: 'max_tokens',
+  content_filter: 'SAFETY',
+  tool_calls: 'tool_use',
+  function_call: 'tool_call',
 }
 
 const json = JSON.stringify

@@ -198,12 +198,10 @@ test('a provider gets back its own metadata of earlier steps, also after a resta
       { type: 'reasoning', text: 'Hm.', providerOptions: signed('thought') },
       { type: 'text', text: 'Let me add.' },
       {
-        ...{
-          type: 'tool-call',
-          toolCallId: expect.stringMatching(/^[a-zA-Z0-9]{9}$/),
-          toolName: 'add',
-          input: { a: 1, b: 2 },
-        },
+        type: 'tool-call',
+        toolCallId: expect.stringMatching(/^[a-zA-Z0-9]{9}$/),
+        toolName: 'add',
+        input: { a: 1, b: 2 },
         providerOptions: signed('call'),
       },
     ],
@@ -235,7 +233,9 @@ test('during a database outage a run waits, and makes no call that is not stored
   )
   const row = await other.accept({
     ...PLAIN,
-    ...{ actor: lab.actor, agent, conversation: { spaceId: lab.spaceId } },
+    actor: lab.actor,
+    agent,
+    conversation: { spaceId: lab.spaceId },
   })
   expect(await ended(other, row)).toMatchObject({ status: 'completed', result: 'Four.' })
   expect(toolLab.mcp.calls.length - before).toBe(1)

@@ -5,7 +5,11 @@ import { classifyModelError } from '../../src/executions/engine/models/model-err
 const failureOf = (statusCode: number, message: string) =>
   classifyModelError(
     new APICallError({
-      ...{ message: 'x', url: 'http://localhost', requestBodyValues: {}, statusCode, responseHeaders: {} },
+      message: 'x',
+      url: 'http://localhost',
+      requestBodyValues: {},
+      statusCode,
+      responseHeaders: {},
       responseBody: JSON.stringify({ error: { message } }),
     }),
   )

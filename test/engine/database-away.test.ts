@@ -63,7 +63,9 @@ test('runs and streams wait out a database outage, without a gap or a duplicate'
 const broken = () => new Error('Connection terminated unexpectedly')
 
 const requestOf = async ({ db, agentId, actor, spaceId }: Lab) => ({
-  ...{ ...PLAIN, actor, conversation: { spaceId } },
+  ...PLAIN,
+  actor,
+  conversation: { spaceId },
   agent: await db.agent.findUniqueOrThrow({ where: { id: agentId } }),
 })
 

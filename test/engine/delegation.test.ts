@@ -82,7 +82,10 @@ describe('an agent with subagents', () => {
     })
     const other = lab.another({ openTools: (user) => openTools({ ...deps, engine }, user) })
     const row = await other.accept({
-      ...{ actor: lab.actor, agent: await agentOf(boss), ...PLAIN, conversation: { spaceId: lab.spaceId } },
+      actor: lab.actor,
+      agent: await agentOf(boss),
+      ...PLAIN,
+      conversation: { spaceId: lab.spaceId },
     })
     expect(await ended(other, row)).toMatchObject({ status: 'completed', result: 'Sue found it.' })
     expect(lost).toEqual(['accept', 'ended'])

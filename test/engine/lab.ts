@@ -143,15 +143,13 @@ export async function addTurns({ db }: Lab, { sessionId }: Conversation, count: 
   await db.execution.createMany({
     data: numbers.map((queueSeq) => ({
       ...first,
-      ...{
-        id: idOf(queueSeq),
-        rootExecutionId: idOf(queueSeq),
-        mediaIds: [],
-        files: [],
-        overrides: {},
-        modelsTried: [],
-        queueSeq,
-      },
+      id: idOf(queueSeq),
+      rootExecutionId: idOf(queueSeq),
+      mediaIds: [],
+      files: [],
+      overrides: {},
+      modelsTried: [],
+      queueSeq,
     })),
   })
   await db.message.createMany({
@@ -174,8 +172,20 @@ export function maintenanceOf({ db, clock, server }: Lab, overrides: Partial<Mai
   const { settings, log, pause } = server.service.deps
   const none = async () => {}
   return createMaintenance({
-    ...{ settings, db, clock, log, pause, owner: 'the test', heldRows: () => [], stop: () => {} },
-    ...{ rescue: none, expire: none, expireApproval: none, expireConnection: none, begin: none, compact: none },
+    settings,
+    db,
+    clock,
+    log,
+    pause,
+    owner: 'the test',
+    heldRows: () => [],
+    stop: () => {},
+    rescue: none,
+    expire: none,
+    expireApproval: none,
+    expireConnection: none,
+    begin: none,
+    compact: none,
     ...overrides,
   })
 }

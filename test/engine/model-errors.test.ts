@@ -89,7 +89,10 @@ describe('the reason in an error body', () => {
 
   it('inside a stream has the status that it states', () => {
     expect(failureOf(new ReportedError({ code: 502, message: reason }))).toMatchObject({
-      ...{ status: 502, detail: `HTTP 502: ${reason}`, retryable: true, kind: 'overloaded' },
+      status: 502,
+      detail: `HTTP 502: ${reason}`,
+      retryable: true,
+      kind: 'overloaded',
     })
     expect(failureOf(new ReportedError(reason))).toMatchObject({ status: null, detail: reason })
   })

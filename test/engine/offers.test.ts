@@ -6,7 +6,11 @@ import { findTool, offerable, offersOf, understood } from '../../src/executions/
 import type { Tool } from '../../src/executions/engine/run/tools.ts'
 
 const tool = (name: string, more: Partial<Tool> = {}): Tool => ({
-  ...{ name, target: name, description: 'Test', mode: 'allow', inputSchema: { type: 'object' } },
+  name,
+  target: name,
+  description: 'Test',
+  mode: 'allow',
+  inputSchema: { type: 'object' },
   call: async () => ({ content: '', isError: false }),
   ...more,
 })

@@ -75,7 +75,8 @@ const reply = (delta: object, finish_reason: string) => ({
 test('a run that is taken over keeps its cut text, and reports its end', async () => {
   const agent = await toolLab.agent()
   const pieces = ['{"text":"whole"}', '{"text":"ha'].map((input, index) => ({
-    ...{ index, id: `call_${index}` },
+    index,
+    id: `call_${index}`,
     function: { name: 'echo', arguments: input },
   }))
   const index = lab.model.requests.length

@@ -157,8 +157,11 @@ describe('a paused server', () => {
     mcp.hold = new Promise(() => {})
     await using folder = await createFolder()
     const env = {
-      ...{ ENCRYPTION_KEY, OPENAI_BASE_URL: model.baseUrl, ALLOW_PRIVATE_NETWORK: 'true' },
-      ...{ DRAIN_TIMEOUT: '0.1', LEASE_DURATION: '1' },
+      ENCRYPTION_KEY,
+      OPENAI_BASE_URL: model.baseUrl,
+      ALLOW_PRIVATE_NETWORK: 'true',
+      DRAIN_TIMEOUT: '0.1',
+      LEASE_DURATION: '1',
     }
     const first = await startServer(env, { folder: folder.path })
     const { token } = first

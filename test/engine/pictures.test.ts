@@ -7,9 +7,12 @@ const other = await use(startModelServer())
 /** Images in tool results, in the form of each API (the MCP server's tool `show` answers with a png). */
 const toolLab = await use(
   startToolLab({
-    ...{ OPENAI_RESPONSES_BASE_URL: other.baseUrl, OPENAI_API_KEY: 'test-key' },
-    ...{ ANTHROPIC_BASE_URL: other.baseUrl, ANTHROPIC_API_KEY: 'test-key' },
-    ...{ GOOGLE_BASE_URL: other.baseUrl, GOOGLE_GENERATIVE_AI_API_KEY: 'test-key' },
+    OPENAI_RESPONSES_BASE_URL: other.baseUrl,
+    OPENAI_API_KEY: 'test-key',
+    ANTHROPIC_BASE_URL: other.baseUrl,
+    ANTHROPIC_API_KEY: 'test-key',
+    GOOGLE_BASE_URL: other.baseUrl,
+    GOOGLE_GENERATIVE_AI_API_KEY: 'test-key',
   }),
 )
 

@@ -11,13 +11,13 @@ const server = await use(startByteServer())
 const { origin } = server
 const toolLab = await use(
   startToolLab({
-    ...{
-      MODEL_RETRIES: '2',
-      ANTHROPIC_API_KEY: 'key-a',
-      OPENAI_API_KEY: 'key-o',
-      GOOGLE_GENERATIVE_AI_API_KEY: 'key-g',
-    },
-    ...{ ANTHROPIC_BASE_URL: origin, OPENAI_RESPONSES_BASE_URL: `${origin}/v1`, GOOGLE_BASE_URL: origin },
+    MODEL_RETRIES: '2',
+    ANTHROPIC_API_KEY: 'key-a',
+    OPENAI_API_KEY: 'key-o',
+    GOOGLE_GENERATIVE_AI_API_KEY: 'key-g',
+    ANTHROPIC_BASE_URL: origin,
+    OPENAI_RESPONSES_BASE_URL: `${origin}/v1`,
+    GOOGLE_BASE_URL: origin,
   }),
 )
 
@@ -64,7 +64,9 @@ const anthropic: Api = (() => {
     event({ type: 'message_stop' })
   const failed = (type: string, message: string) => event({ type: 'error', error: { type, message } })
   return {
-    ...{ model: 'anthropic/claude-x', fallback: 'anthropic/claude-y', path: /^\/v1\/messages$/ },
+    model: 'anthropic/claude-x',
+    fallback: 'anthropic/claude-y',
+    path: /^\/v1\/messages$/,
     text: (content) => start + event({ type: 'ping' }) + says(content) + ends('end_turn'),
     call:
       start +
@@ -102,8 +104,11 @@ const anthropic: Api = (() => {
 
 const openai: Api = (() => {
   const usage = {
-    ...{ input_tokens: 120, input_tokens_details: { cached_tokens: 100 } },
-    ...{ output_tokens: 30, output_tokens_details: { reasoning_tokens: 20 }, total_tokens: 150 },
+    input_tokens: 120,
+    input_tokens_details: { cached_tokens: 100 },
+    output_tokens: 30,
+    output_tokens_details: { reasoning_tokens: 20 },
+    total_tokens: 150,
   }
   const response = { id: 'resp_1', object: 'response', created_at: 1, status: 'in_progress', model: 'gpt-x' }
   const start =
@@ -146,7 +151,9 @@ const openai: Api = (() => {
   }
   const call = { type: 'function_call', id: 'fc_1', call_id: 'call_1', name: 'echo', arguments: '{"text": "hi"}' }
   return {
-    ...{ model: 'openai/gpt-x', fallback: 'openai/gpt-y', path: /^\/v1\/responses$/ },
+    model: 'openai/gpt-x',
+    fallback: 'openai/gpt-y',
+    path: /^\/v1\/responses$/,
     text: (content) => start + says(content) + ends(),
     call:
       start +
@@ -191,13 +198,18 @@ const openai: Api = (() => {
 
 const google: Api = (() => {
   const usageMetadata = {
-    ...{ promptTokenCount: 120, cachedContentTokenCount: 100, candidatesTokenCount: 10, thoughtsTokenCount: 20 },
+    promptTokenCount: 120,
+    cachedContentTokenCount: 100,
+    candidatesTokenCount: 10,
+    thoughtsTokenCount: 20,
     totalTokenCount: 150,
   }
   const chunk = (parts: object[], finishReason?: string) =>
     data({
       candidates: [{ content: { parts, role: 'model' }, ...(finishReason && { finishReason }), index: 0 }],
-      ...{ usageMetadata, modelVersion: 'gemini-x', responseId: 'r' },
+      usageMetadata,
+      modelVersion: 'gemini-x',
+      responseId: 'r',
     })
   const failed = (code: number, status: string, message: string) => data({ error: { code, message, status } })
   return {

@@ -54,8 +54,15 @@ async function makeTasks({ organizationId, userId }: Member, count: number, desc
   const { db } = server.service.deps
   const now = new Date()
   const data = Array.from({ length: count }, () => ({
-    ...{ id: newId(), organizationId, title: 'Before', description, status: 'pending' as const },
-    ...{ priority: 'low' as const, createdBy: userId, createdAt: now, updatedAt: now },
+    id: newId(),
+    organizationId,
+    title: 'Before',
+    description,
+    status: 'pending' as const,
+    priority: 'low' as const,
+    createdBy: userId,
+    createdAt: now,
+    updatedAt: now,
   }))
   await db.task.createMany({ data })
   return data.map(({ id }) => id)
@@ -110,7 +117,11 @@ describe('change subscriptions', () => {
     using events = await follow(CHATS)
     const { id } = await caller.chats.create({ title: 'New', agentId: agent.id })
     expect((await events.next()).data.chatChanges).toEqual({
-      ...{ id, title: 'New', status: 'standby', messageCount: 0, agent: { name: 'Ada' } },
+      id,
+      title: 'New',
+      status: 'standby',
+      messageCount: 0,
+      agent: { name: 'Ada' },
     })
     await caller.agents.execute({ id: agent.id, chatId: id, message: 'hi' })
     let last: any

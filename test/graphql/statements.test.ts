@@ -213,7 +213,8 @@ const RELATIONS = fieldsOf(query)
       const [leaf] = fieldsOf(rows).filter(({ name }) => ['id', 'role', 'version', 'path'].includes(name))
       const inner = `{ ${leaf!.name} }`
       return {
-        ...{ list: list.name, field: field.name },
+        list: list.name,
+        field: field.name,
         // The messages of chats take one more, which finds their branches.
         ...(isConnection(field)
           ? { inner: `(first: 2) { nodes ${inner} }`, most: field.name === 'messages' ? 3 : 2 }

@@ -27,7 +27,10 @@ test('the catalogue lists the shipped types, and those of MCP_CATALOGUE, which w
   expect(types).toContainEqual(WIKI)
   expect(types).toContainEqual(LINEAR)
   expect(types).toContainEqual({
-    ...{ mcpType: 'github', name: 'GitHub', url: 'https://api.githubcopilot.com/mcp/', auth: 'bearer' },
+    mcpType: 'github',
+    name: 'GitHub',
+    url: 'https://api.githubcopilot.com/mcp/',
+    auth: 'bearer',
   })
   const names = types.map(({ mcpType }: { mcpType: string }) => mcpType)
   expect(new Set(names).size).toBe(names.length)
@@ -40,7 +43,9 @@ describe('a server without url', () => {
     const { status, body } = await create({ mcpType: 'github', credentials: { GITHUB_TOKEN: { value: 'ghp_x' } } })
     expect(status).toBe(200)
     expect(body.mcp).toMatchObject({
-      ...{ mcpType: 'github', url: 'https://api.githubcopilot.com/mcp/', credentialsSet: ['GITHUB_TOKEN'] },
+      mcpType: 'github',
+      url: 'https://api.githubcopilot.com/mcp/',
+      credentialsSet: ['GITHUB_TOKEN'],
       headers: { Authorization: `Bearer \${GITHUB_TOKEN}` },
     })
   })

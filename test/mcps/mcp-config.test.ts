@@ -129,14 +129,15 @@ describe('a program that does not exist', () => {
 it('the secrets of a server are its values, apart from words, numbers, paths and origins', () => {
   const secrets = (entry: object) => McpConfig.parse(withServer(entry)).flatMap(secretsOf)
   const env = {
-    ...{
-      PATH: '/usr/bin:/bin',
-      HOME: '/srv/data',
-      NODE_ENV: 'production',
-      PORT: '8080',
-      BASE: 'https://github.example',
-    },
-    ...{ GITHUB_TOKEN: 'word', OTHER: 'Xk29-df/3', DATABASE_URL: 'postgres://a:b@c/d', PEM: 'line 1\nline 2' },
+    PATH: '/usr/bin:/bin',
+    HOME: '/srv/data',
+    NODE_ENV: 'production',
+    PORT: '8080',
+    BASE: 'https://github.example',
+    GITHUB_TOKEN: 'word',
+    OTHER: 'Xk29-df/3',
+    DATABASE_URL: 'postgres://a:b@c/d',
+    PEM: 'line 1\nline 2',
   }
   expect(secrets({ command: 'x', args: ['--api-key=one', '--token', 'two', '--dir', '/srv', '-y'], env })).toEqual([
     ...['word', 'Xk29-df/3', 'postgres://a:b@c/d', 'line 1', 'line 2', 'one', 'two'],

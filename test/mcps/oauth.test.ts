@@ -73,7 +73,10 @@ describe('a sign-in', () => {
     const { url } = (await call(ann, 'POST', `/mcps/${id}/connect`)).body
     const asked = await visit(url, browser.headers)
     expect(Object.fromEntries(asked.searchParams)).toMatchObject({
-      ...{ response_type: 'code', code_challenge_method: 'S256', resource: oauth.url, scope: 'read write' },
+      response_type: 'code',
+      code_challenge_method: 'S256',
+      resource: oauth.url,
+      scope: 'read write',
       redirect_uri: expect.stringMatching(/\/api\/mcps\/oauth\/callback$/),
     })
     expect(outcome(await visit(await visit(asked), browser.headers))).toEqual(CONNECTED)
@@ -256,7 +259,9 @@ describe('the tokens', () => {
 
     async function remove({ email, token }: { email: string; token: string }, env: Record<string, string> = {}) {
       const { code, out, err } = await runAdmin(['user', 'remove', email, '--org', 'acme', '--json'], {
-        ...{ DATA_DIR: server.folder, ALLOW_PRIVATE_NETWORK: 'true', ...env },
+        DATA_DIR: server.folder,
+        ALLOW_PRIVATE_NETWORK: 'true',
+        ...env,
       })
       expect(code, err).toBe(0)
       expect(await server.service.deps.db.membership.count({ where: { user: { email } } })).toBe(0)
@@ -496,7 +501,9 @@ describe('a run', () => {
     // The maintenance of another process finds it at its start.
     const other = createEngine({
       ...deps,
-      ...{ bus: createLocalBus(), agentFor, openTools: (user) => openTools(deps, user) },
+      bus: createLocalBus(),
+      agentFor,
+      openTools: (user) => openTools(deps, user),
     })
     await other.start(false)
     await expect.poll(async () => (await execution(runId)).status).toBe('completed')

@@ -28,7 +28,8 @@ const program = (script: string, fields: object = {}) => ({ command: process.exe
 const declared = () => ({
   everything: program(EVERYTHING, { env: {}, description: 'The reference server' }),
   hostile: program(support('hostile-program.js'), {
-    ...{ env: { API_TOKEN: TOKEN }, organizations: ['default', 'acme', 'nowhere'] },
+    env: { API_TOKEN: TOKEN },
+    organizations: ['default', 'acme', 'nowhere'],
     permissions: [{ tool: 'pid', mode: 'ask' }],
   }),
   remote: { url: `${mcp.url}?key=${TOKEN}`, headers: { Authorization: `Bearer ${TOKEN}` }, organizations: ['acme'] },
@@ -87,8 +88,15 @@ describe('a declared server', () => {
     expect(Object.keys(own).sort()).toEqual(['everything', 'hostile', 'paused'])
     expect(Object.keys(others).sort()).toEqual(['hostile', 'remote', 'secret'])
     expect(own.everything).toMatchObject({
-      ...{ source: 'operator', url: 'stdio:everything', transport: 'stdio', description: 'The reference server' },
-      ...{ mcpType: 'everything', isActive: true, headers: {}, credentialsSet: [], permissions: [] },
+      source: 'operator',
+      url: 'stdio:everything',
+      transport: 'stdio',
+      description: 'The reference server',
+      mcpType: 'everything',
+      isActive: true,
+      headers: {},
+      credentialsSet: [],
+      permissions: [],
     })
     expect(own.hostile.permissions).toEqual([{ tool: 'pid', mode: 'ask' }])
     expect(own.paused.isActive).toBe(false)
@@ -97,7 +105,10 @@ describe('a declared server', () => {
     const query = '{ mcps { nodes { name source url transport permissions { tool mode } } } }'
     const graphql = await request({ url: server.url, token: people.ben.token }, 'POST', '/graphql', { body: { query } })
     expect(graphql.body.data.mcps.nodes).toContainEqual({
-      ...{ name: 'hostile', source: 'operator', url: 'stdio:hostile', transport: 'stdio' },
+      name: 'hostile',
+      source: 'operator',
+      url: 'stdio:hostile',
+      transport: 'stdio',
       permissions: [{ tool: 'pid', mode: 'ask' }],
     })
     expect(JSON.stringify([own, others, graphql.body])).not.toContain(TOKEN)

@@ -25,8 +25,16 @@ function open(limits: Partial<ProgramLimits> = {}, start = 'well', fields: Parti
   const programs = createPrograms(log, { backoff: { first: 20, most: 100 }, ping: 300, grace: 100, ...limits })
   opened.push(programs)
   const program: DeclaredProgram = {
-    ...{ kind: 'program', name: 'hostile', command: process.execPath, args: [HOSTILE, start], cwd: null },
-    ...{ env: { API_TOKEN: TOKEN }, organizations: null, description: null, disabled: false, permissions: [] },
+    kind: 'program',
+    name: 'hostile',
+    command: process.execPath,
+    args: [HOSTILE, start],
+    cwd: null,
+    env: { API_TOKEN: TOKEN },
+    organizations: null,
+    description: null,
+    disabled: false,
+    permissions: [],
     ...fields,
   }
   const failures: string[] = []

@@ -22,7 +22,8 @@ const mcp = await use(startMcpServer())
 const server = await use(
   startServer({
     ...model.env,
-    ...{ ALLOW_PRIVATE_NETWORK: 'true', PUBLIC_DIRECTORY: 'true' },
+    ALLOW_PRIVATE_NETWORK: 'true',
+    PUBLIC_DIRECTORY: 'true',
   }),
 )
 const { ann, eve } = await server.people('ann', 'eve')
@@ -341,7 +342,10 @@ describe('the card', () => {
     const { status, body } = await card(agent, ann.token)
     expect(status).toBe(200)
     expect(body).toMatchObject({
-      ...{ name: 'Ada', description: 'Mathematician', version: '1', protocolVersion: '0.3.0' },
+      name: 'Ada',
+      description: 'Mathematician',
+      version: '1',
+      protocolVersion: '0.3.0',
       url: expect.stringMatching(new RegExp(`/a2a/agents/${agent}$`)),
       supportedInterfaces: [{ protocolBinding: 'JSONRPC', protocolVersion: '1.0' }, { protocolVersion: '0.3' }],
       capabilities: { streaming: true, pushNotifications: true },

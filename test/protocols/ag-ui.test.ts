@@ -110,7 +110,8 @@ describe('a client of AG-UI', () => {
   ])('is refused with %s', async (_, fields, status) => {
     const body = { threadId: 't', runId: 'r', messages: [], tools: [], context: [], ...fields }
     const response = await fetch(`${server().url}/api/v1/agents/${agent}/ag-ui`, {
-      ...{ method: 'POST', body: JSON.stringify(body) },
+      method: 'POST',
+      body: JSON.stringify(body),
       headers: { authorization: `Bearer ${server().token}`, 'content-type': 'application/json' },
     })
     expect(response.status).toBe(status)
@@ -125,7 +126,9 @@ describe('the writer of events', () => {
     const user = { id: '1', role: 'user', content: 'Hi' }
     const writer = createAgUiWriter({ threadId: 't', runId: 'r', messages: [user] }, 'exec-1-a')
     const delta = (text: string) => ({
-      ...{ seq: 2, at, event: 'message' as const },
+      seq: 2,
+      at,
+      event: 'message' as const,
       data: { messageType: 'stream_event' as const, step: 1, delta: { type: 'text_delta' as const, text } },
     })
     const resumed = { seq: 3, at, event: 'message' as const, data: { messageType: 'resumed' as const, step: 1 } }

@@ -213,7 +213,9 @@ describe('the writer of chunks', () => {
     { messageType: 'resumed', step: 1 },
     { messageType: 'stream_event', step: 1, delta: { type: 'text_delta', text: 'Anew' } },
     {
-      ...{ messageType: 'assistant', step: 1, text: 'Anew' },
+      messageType: 'assistant',
+      step: 1,
+      text: 'Anew',
       content: [
         { type: 'text', text: 'Anew' },
         { type: 'tool_use', id: 'a', name: 'echo', input: {} },
@@ -231,7 +233,9 @@ describe('the writer of chunks', () => {
       { seq: 1, at, event: 'meta' as const, data: { executionId: 'exec-1-a', chatId: 'c', sessionId: 's' } },
       ...EVENTS.map((data, index) => ({ seq: index + 2, at, event: 'message' as const, data })),
       {
-        ...{ seq: 99, at, event: 'result' as const },
+        seq: 99,
+        at,
+        event: 'result' as const,
         data: { executionId: 'exec-1-a', status: 'completed' as const, sessionId: 's', usage, stopReason: 'end_turn' },
       },
     ]

@@ -42,10 +42,14 @@ const agUi = ({ agent }: Things, more: object = {}, content = 'Hi') => ({
 const ACCEPT = { Accept: 'application/json, text/event-stream' }
 const rpc = (method: string, params: object) => ({ jsonrpc: '2.0', id: 1, method, params })
 const tool = (path: string, name: string, args: object) => ({
-  ...{ path, headers: ACCEPT, body: rpc('tools/call', { name, arguments: args }) },
+  path,
+  headers: ACCEPT,
+  body: rpc('tools/call', { name, arguments: args }),
 })
 const a2a = ({ agent }: Things, method: string, params: object) => ({
-  ...{ path: `/a2a/agents/${agent}`, headers: { 'A2A-Version': '1.0' }, body: rpc(method, params) },
+  path: `/a2a/agents/${agent}`,
+  headers: { 'A2A-Version': '1.0' },
+  body: rpc(method, params),
 })
 const push = (things: Things, verb: string, fields: object = {}) =>
   a2a(things, `${verb}TaskPushNotificationConfig${verb === 'List' ? 's' : ''}`, { taskId: things.execution, ...fields })

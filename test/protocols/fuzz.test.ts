@@ -18,8 +18,13 @@ const role = fc.constantFrom('user', 'assistant', 'system', 'tool', 'robot')
 const part = fc.record(
   {
     type: fc.constantFrom('text', 'input_text', 'image_url', 'file', 'tool-x', 'dynamic-tool', 'step-start'),
-    ...{ text: fc.string(), url: fc.string(), toolCallId: fc.string(), output: fc.jsonValue(), source: fc.jsonValue() },
-    ...{ state: fc.constantFrom('output-available', 'output-error', 'approval-responded'), approval: fc.jsonValue() },
+    text: fc.string(),
+    url: fc.string(),
+    toolCallId: fc.string(),
+    output: fc.jsonValue(),
+    source: fc.jsonValue(),
+    state: fc.constantFrom('output-available', 'output-error', 'approval-responded'),
+    approval: fc.jsonValue(),
   },
   { requiredKeys: ['type'] },
 )
@@ -35,11 +40,25 @@ const messages = fc.oneof(
 
 const body = fc.record(
   {
-    ...{ messages, message, input: fc.oneof(fc.string(), messages), stream: fc.boolean() },
-    ...{ id: fc.string(), threadId: fc.string(), runId: fc.string(), previous_response_id: fc.string() },
-    ...{ conversation: fc.jsonValue(), tools: fc.jsonValue(), resume: fc.jsonValue(), context: fc.jsonValue() },
-    ...{ temperature: fc.jsonValue(), stop: fc.jsonValue(), tool_choice: fc.jsonValue(), metadata: fc.jsonValue() },
-    ...{ response_format: fc.jsonValue(), text: fc.jsonValue(), max_tokens: fc.jsonValue() },
+    messages,
+    message,
+    input: fc.oneof(fc.string(), messages),
+    stream: fc.boolean(),
+    id: fc.string(),
+    threadId: fc.string(),
+    runId: fc.string(),
+    previous_response_id: fc.string(),
+    conversation: fc.jsonValue(),
+    tools: fc.jsonValue(),
+    resume: fc.jsonValue(),
+    context: fc.jsonValue(),
+    temperature: fc.jsonValue(),
+    stop: fc.jsonValue(),
+    tool_choice: fc.jsonValue(),
+    metadata: fc.jsonValue(),
+    response_format: fc.jsonValue(),
+    text: fc.jsonValue(),
+    max_tokens: fc.jsonValue(),
   },
   { requiredKeys: [] },
 )
@@ -56,7 +75,8 @@ it.each(Object.keys(CASES))('no request makes the server fail at %s', async (rou
     fc.asyncProperty(name, body, fc.webQueryParameters(), async (given, fields, query) => {
       const named = path.replace(/\{\w+\}/g, () => encodeURIComponent(given ?? agent))
       const response = await fetch(`${server.url}${named}?${query}`, {
-        ...{ method, ...(method === 'POST' && { body: JSON.stringify({ model: agent, ...fields }) }) },
+        method,
+        ...(method === 'POST' && { body: JSON.stringify({ model: agent, ...fields }) }),
         headers: { authorization: `Bearer ${server.token}`, 'content-type': 'application/json' },
       })
       const text = await response.text()

@@ -32,7 +32,10 @@ test('kill -9 loses no event of a background response, and no push notification 
   subject.model.script(STEP, many('hang'), { tokens: ['A', 'new', '.'] })
   const connect = () => new OpenAI({ baseURL: `${subject.url}/openai/v1`, apiKey: subject.token, maxRetries: 0 })
   const stream = await connect().responses.create({
-    ...{ model: subject.agentId, input: 'Hello', background: true, stream: true },
+    model: subject.agentId,
+    input: 'Hello',
+    background: true,
+    stream: true,
   })
   const seen: OpenAI.Responses.ResponseStreamEvent[] = []
   for await (const event of stream) {
@@ -49,7 +52,8 @@ test('kill -9 loses no event of a background response, and no push notification 
   await subject.start()
   const rest = await Array.fromAsync(
     await connect().responses.retrieve(created.response.id, {
-      ...{ stream: true, starting_after: seen.at(-1)!.sequence_number },
+      stream: true,
+      starting_after: seen.at(-1)!.sequence_number,
     }),
   )
   const events = [...seen, ...rest]
@@ -74,7 +78,11 @@ test("an answer of the AI SDK's chat is the same after kill -9 in its middle", a
   const connect = () => new DefaultChatTransport({ api: api(), headers: { authorization: `Bearer ${subject.token}` } })
   const messages: UIMessage[] = [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'Hello' }] }]
   const cut = await connect().sendMessages({
-    ...{ chatId: 'chat', messages, trigger: 'submit-message', messageId: undefined, abortSignal: undefined },
+    chatId: 'chat',
+    messages,
+    trigger: 'submit-message',
+    messageId: undefined,
+    abortSignal: undefined,
   })
   const reader = cut.getReader()
   for (let count = 0; count < 40; count++) await reader.read()

@@ -14,7 +14,8 @@ const server = await use(
   startServer({
     ...model.env,
     EXECUTE_RATE_LIMIT: '3/3600',
-    ...{ CLIENT_TOOL_TIMEOUT: '1', RATE_LIMIT: '9/3600' },
+    CLIENT_TOOL_TIMEOUT: '1',
+    RATE_LIMIT: '9/3600',
   }),
 )
 const agent = await createAgent(server)

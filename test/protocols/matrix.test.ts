@@ -145,7 +145,8 @@ describe('isolation', () => {
   function attacks(mine: Things) {
     const ofAddresses = Object.entries(CASES).flatMap(([name, { ask: usual, takes }]) =>
       takes.map(([kind, special = usual]) => ({
-        ...{ name, kind },
+        name,
+        kind,
         about: (id: string) => special({ ...mine, [kind]: id }),
       })),
     )
@@ -154,7 +155,8 @@ describe('isolation', () => {
       const names = mcp?.inputs.split(' ') ?? []
       return names.filter(takesId).flatMap((field) =>
         kindsOf(procedure, field).map((kind) => ({
-          ...{ name: `POST /mcp ${mcp!.name} ${field}`, kind },
+          name: `POST /mcp ${mcp!.name} ${field}`,
+          kind,
           about: (id: string): Asking => {
             const input = inputWith(procedure, field, id, mine)
             const args = Object.fromEntries(Object.entries(input).filter(([key]) => names.includes(key)))

@@ -92,7 +92,9 @@ async function addTaskTools(): Promise<void> {
   const runAgent = tools.get('run_agent')!
   const add = (name: string, waits: boolean, call: Tool['call']) =>
     tools.set(name, {
-      ...{ waits, scopes: [], call },
+      waits,
+      scopes: [],
+      call,
       definition: { ...runAgent.definition, name, inputSchema: { type: 'object' }, outputSchema: { type: 'object' } },
     })
   add('greet', false, async (_, __, { name }) => ({ greeting: `Hello, ${name}!` }))

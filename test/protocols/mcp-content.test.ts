@@ -10,7 +10,10 @@ const server = await use(startServer())
 const { ann, eve } = await server.people('ann', 'eve')
 const space: string = (await send('POST', '/spaces', { name: 'Plans', visibility: 'organization' })).id
 await send('POST', '/skills', {
-  ...{ name: 'haiku', displayName: 'Haiku', description: 'Writes a "haiku".', prompt: '# Haiku\nFive, seven, five.' },
+  name: 'haiku',
+  displayName: 'Haiku',
+  description: 'Writes a "haiku".',
+  prompt: '# Haiku\nFive, seven, five.',
 })
 beforeAll(async () => {
   await write('docs/plan #1.md', '# Plan')

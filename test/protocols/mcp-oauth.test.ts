@@ -22,8 +22,14 @@ const METADATA = `resource_metadata="${PUBLIC_URL}/.well-known/oauth-protected-r
 const sign = (claims: object = {}, header: object = {}) =>
   oidc.sign(
     {
-      ...{ iss: oidc.issuer, aud: `${PUBLIC_URL}/mcp`, sub: 'ann', exp: Math.floor(Date.now() / 1000) + 600 },
-      ...{ client_id: 'inspector', email: 'ann@example.com', email_verified: true, scope: 'openid tasks:write' },
+      iss: oidc.issuer,
+      aud: `${PUBLIC_URL}/mcp`,
+      sub: 'ann',
+      exp: Math.floor(Date.now() / 1000) + 600,
+      client_id: 'inspector',
+      email: 'ann@example.com',
+      email_verified: true,
+      scope: 'openid tasks:write',
       ...claims,
     },
     { header: { typ: 'at+jwt', ...header } },
@@ -70,7 +76,8 @@ describe('a client without a token', () => {
     expect(headers.get('www-authenticate')).toBe(`Bearer ${METADATA}`)
     for (const path of ['/.well-known/oauth-protected-resource/mcp', '/.well-known/oauth-protected-resource']) {
       expect((await request(server, 'GET', path, { token: null })).body).toMatchObject({
-        ...{ resource: `${PUBLIC_URL}/mcp`, authorization_servers: [oidc.issuer] },
+        resource: `${PUBLIC_URL}/mcp`,
+        authorization_servers: [oidc.issuer],
         scopes_supported: expect.arrayContaining(['agents:execute']),
       })
     }

@@ -62,7 +62,9 @@ async function send(method: string, params: Fields, capabilities: Fields, { toke
   }
   const name = params.taskId ?? params.name
   const headers = {
-    ...{ Accept: 'application/json, text/event-stream', 'MCP-Protocol-Version': '2026-07-28', 'Mcp-Method': method },
+    Accept: 'application/json, text/event-stream',
+    'MCP-Protocol-Version': '2026-07-28',
+    'Mcp-Method': method,
     ...(name !== undefined && { 'Mcp-Name': String(name) }),
   }
   const body = { jsonrpc: '2.0', id: 1, method, params: { ...params, _meta } }
@@ -138,8 +140,13 @@ describe('a task', () => {
   it('is an execution: it asks, is answered, and has the result', async () => {
     const { result: task } = await send('tools/call', call(), capabilities)
     expect(task).toMatchObject({
-      ...{ resultType: 'task', taskId: expect.stringMatching(/^exec-/), status: 'working', ttlMs: null },
-      ...{ pollIntervalMs: expect.any(Number), createdAt: expect.any(String), lastUpdatedAt: expect.any(String) },
+      resultType: 'task',
+      taskId: expect.stringMatching(/^exec-/),
+      status: 'working',
+      ttlMs: null,
+      pollIntervalMs: expect.any(Number),
+      createdAt: expect.any(String),
+      lastUpdatedAt: expect.any(String),
     })
     await until(task.taskId, 'input_required')
     const { inputRequests } = await get(task.taskId)

@@ -129,7 +129,9 @@ describe('the tools', () => {
     const names = (await client.listTools()).tools.map(({ name }) => name)
     expect(names.sort()).toEqual(['list_chats', 'list_tasks', 'read_chat'])
     const body = {
-      ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'tools/call',
       params: { name: 'create_task', arguments: { title: 'No' } },
     }
     const headers = { Accept: 'application/json, text/event-stream' }

@@ -7,7 +7,9 @@ const text = { type: 'string' }
 const whole = { type: 'integer' }
 const flag = { type: 'boolean' }
 const object = (properties: Record<string, object>) => ({
-  ...{ type: 'object', properties, required: Object.keys(properties) },
+  type: 'object',
+  properties,
+  required: Object.keys(properties),
 })
 const only = (...values: string[]) => ({ enum: values })
 const list = (items: object) => ({ type: 'array', items })
@@ -18,12 +20,19 @@ const summaryText = object({ type: only('summary_text'), text })
 const ITEM = {
   oneOf: [
     object({
-      ...{ type: only('message'), id: text, role: only('assistant'), content: list(outputText) },
+      type: only('message'),
+      id: text,
+      role: only('assistant'),
+      content: list(outputText),
       status: only('in_progress', 'completed', 'incomplete'),
     }),
     object({ type: only('reasoning'), id: text, summary: list(summaryText) }),
     object({
-      ...{ type: only('function_call'), id: text, call_id: text, name: text, arguments: text },
+      type: only('function_call'),
+      id: text,
+      call_id: text,
+      name: text,
+      arguments: text,
       status: only('in_progress', 'completed', 'incomplete'),
     }),
     // Kinds of an implementation carry its prefix.
@@ -45,7 +54,10 @@ const RESPONSE = object({
   error: nullable(object({ code: text, message: text })),
   tools: list(
     object({
-      ...{ type: only('function'), name: text, description: nullable(text), strict: nullable(flag) },
+      type: only('function'),
+      name: text,
+      description: nullable(text),
+      strict: nullable(flag),
       parameters: nullable({ type: 'object' }),
     }),
   ),

@@ -105,7 +105,9 @@ describe('chat completions', () => {
   it('streams the fragments, the reasoning and the usage', async () => {
     model.script({ tokens: ['<think>', 'Hm.', '</think>', 'Good ', 'day.'], usage: { input: 17, output: 5 } })
     const stream = await clientOf().chat.completions.create({
-      ...{ model: agent, messages: [user('Hello')], stream: true },
+      model: agent,
+      messages: [user('Hello')],
+      stream: true,
       stream_options: { include_usage: true },
     })
     const chunks = await Array.fromAsync(stream)
@@ -149,17 +151,28 @@ describe('chat completions', () => {
     const { body: found } = await request(server, 'GET', `/api/v1/chats/${body.execution.chatId}`, { token: ann.token })
     expect(found.chat).toMatchObject({ title: 'One', messageCount: 4 })
     await request(server, 'POST', `/api/v1/agents/${agent}/execute`, {
-      ...{ body: { message: 'Three', sessionId: body.execution.sessionId }, token: ann.token },
+      body: { message: 'Three', sessionId: body.execution.sessionId },
+      token: ann.token,
     })
     expect(asked()?.slice(1, 4)).toEqual(['user: One', 'assistant: Un', 'user: Two'])
   })
 
   it('maps the settings of the request to those of the model', async () => {
     await clientOf().chat.completions.create({
-      ...{ model: agent, messages: [user('Hi')], temperature: 0.5, top_p: 0.9, max_tokens: 77, stop: 'END', seed: 3 },
+      model: agent,
+      messages: [user('Hi')],
+      temperature: 0.5,
+      top_p: 0.9,
+      max_tokens: 77,
+      stop: 'END',
+      seed: 3,
     })
     expect(model.requests.at(-1)?.body).toMatchObject({
-      ...{ temperature: 0.5, top_p: 0.9, max_tokens: 77, stop: ['END'], seed: 3 },
+      temperature: 0.5,
+      top_p: 0.9,
+      max_tokens: 77,
+      stop: ['END'],
+      seed: 3,
     })
     const error = await failureOf(
       clientOf().chat.completions.create({ model: agent, messages: [user('Hi')], top_p: 7 }),
@@ -213,7 +226,9 @@ describe('chat completions', () => {
     const weak = await server.member({ organization: 'Acme', scopes: ['tasks:read'] })
     const body = { model: agent, messages: [user('Hi')] }
     expect(await failureOf(clientOf(weak).chat.completions.create(body))).toMatchObject({
-      ...{ status: 403, type: 'permission_error', code: 'insufficient_scope' },
+      status: 403,
+      type: 'permission_error',
+      code: 'insufficient_scope',
     })
     const cookie = { cookie: 'muster=abc', 'content-type': 'application/json' }
     const response = await fetch(`${server.url}/openai/v1/models`, { headers: cookie })
@@ -386,7 +401,9 @@ describe('function tools of the client', () => {
 
   it('accept results only from their own user, and all of a step together', async () => {
     const calls = ['Rome', 'Oslo'].map((city, index) => ({
-      ...{ id: `call_${index}`, name: 'client__get_weather', input: { city } },
+      id: `call_${index}`,
+      name: 'client__get_weather',
+      input: { city },
     }))
     model.script({ toolCalls: calls })
     const body = { model: agent, tools, messages: [user('Weather?')] }

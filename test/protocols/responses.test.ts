@@ -53,7 +53,11 @@ describe('a response', () => {
     const response = await create({ metadata: { a: 'b' }, temperature: 0.5, instructions: 'Be brief.' })
     expect(misfit(response)).toBeNull()
     expect(response).toMatchObject({
-      ...{ status: 'completed', model: agent, metadata: { a: 'b' }, temperature: 0.5, instructions: 'Be brief.' },
+      status: 'completed',
+      model: agent,
+      metadata: { a: 'b' },
+      temperature: 0.5,
+      instructions: 'Be brief.',
       output_text: 'Wait.Good day.',
     })
     expect(response.output.map(({ type }) => type)).toEqual(['reasoning', 'message', 'muster:tool_call', 'message'])
@@ -184,7 +188,9 @@ describe('a response', () => {
 
   it('serves the provider of Open Responses in the AI SDK', async () => {
     const provider = createOpenResponses({
-      ...{ name: 'muster', url: `${server().url}/openai/v1/responses`, apiKey: server().token },
+      name: 'muster',
+      url: `${server().url}/openai/v1/responses`,
+      apiKey: server().token,
     })
     model().script({ tokens: 'Good day.' }, { tokens: ['<think>', 'Hm.', '</think>', 'Good night.'] })
     expect((await generateText({ model: provider(agent), prompt: 'Hello' })).text).toBe('Good day.')

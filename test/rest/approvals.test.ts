@@ -87,7 +87,11 @@ describe.each(['approve', 'deny'] as const)('POST /approvals/{id}/%s', (verdict)
     const owner = { token: server.token }
     const { body } = await decide(owner, id, verdict, { reason: 'So be it' })
     expect(body.approval).toMatchObject({
-      ...{ id, executionId, tool: 'echo', input: { text: 'Hi' }, reason: 'So be it' },
+      id,
+      executionId,
+      tool: 'echo',
+      input: { text: 'Hi' },
+      reason: 'So be it',
       status: verdict === 'approve' ? 'approved' : 'denied',
       decidedBy: expect.any(String),
     })

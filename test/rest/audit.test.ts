@@ -30,7 +30,9 @@ describe('GET /audit', () => {
     const actions = events.map(({ action }: { action: string }) => action)
     expect(actions.slice(0, 2)).toEqual(['agent.update', 'agent.create'])
     expect(events[1]).toMatchObject({
-      ...{ target: agentId, requestId: 'the-request', changes: null },
+      target: agentId,
+      requestId: 'the-request',
+      changes: null,
       actor: { id: ben.userId, name: 'ben', kind: 'token', tokenId: ben.tokenId },
     })
     expect(events.find(({ action }: { action: string }) => action === 'organization.create')).toMatchObject({

@@ -250,25 +250,34 @@ describe('a branch', () => {
     const grow = async (levels: number[]) => {
       await db.session.createMany({
         data: levels.map((level) => ({
-          ...{ ...root, id: idOf(level), rootSessionId: sessionId, parentSessionId: idOf(level - 1) },
-          ...{ parentPosition: level * 2 - 2, lastQueueSeq: level, messageCount: 1, activeBranchId: null },
+          ...root,
+          id: idOf(level),
+          rootSessionId: sessionId,
+          parentSessionId: idOf(level - 1),
+          parentPosition: level * 2 - 2,
+          lastQueueSeq: level,
+          messageCount: 1,
+          activeBranchId: null,
         })),
       })
       await db.execution.createMany({
         data: levels.map((level) => ({
-          ...{ ...run, id: `${run.id}x${level}`, rootExecutionId: `${run.id}x${level}` },
-          ...{ sessionId: idOf(level), queueSeq: level },
+          ...run,
+          id: `${run.id}x${level}`,
+          rootExecutionId: `${run.id}x${level}`,
+          sessionId: idOf(level),
+          queueSeq: level,
         })) as never,
       })
       await db.message.createMany({
         data: levels.map((level) => ({
-          ...{
-            ...question!,
-            id: `${question!.id}x${level}`,
-            sessionId: idOf(level),
-            executionId: `${run.id}x${level}`,
-          },
-          ...{ position: level * 2 - 1, content: `Level ${level}`, createdAt: new Date() },
+          ...question!,
+          id: `${question!.id}x${level}`,
+          sessionId: idOf(level),
+          executionId: `${run.id}x${level}`,
+          position: level * 2 - 1,
+          content: `Level ${level}`,
+          createdAt: new Date(),
         })) as never,
       })
     }
@@ -296,7 +305,8 @@ describe('a rerun', () => {
     expect(prompt()).toEqual(['One', 'Re: One', 'Two'])
     expect(await textsOf(chat)).toEqual(['One', 'Re: One', 'Two', 'Once more'])
     const stream = await openStream(server, `/api/v1/executions/${executionId}/rerun`, {
-      ...{ method: 'POST', body: { stream: true } },
+      method: 'POST',
+      body: { stream: true },
     })
     expect((await stream.rest()).at(-1)?.event).toBe('result')
   })

@@ -517,14 +517,14 @@ describe('a foreign id looks like one that never existed', () => {
   ]
   const answersTo = async (who: Who, all: string[], method: string, path: (id: string) => string, body?: Fields) => {
     const runnable = await agent({}, who)
-    const answers: { status: number }[] = []
+    const answers: { status: number; headers: string[][]; text: string }[] = []
     for (const id of all) {
       const json = body && JSON.stringify(body).replace('{id}', id)
       const init = toFetch({ ...server, token: people[who].token }, method, { body: json })
       const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
       const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
       const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
-      answers.push({ status: response.status, ...{ headers, text } })
+      answers.push({ status: response.status, headers, text })
     }
     return answers
   }
@@ -645,7 +645,14 @@ it("a page of 1,000 chats stays within the database's limits", async () => {
   const seen = { role: 'x', systemPrompt: 'x', visibility: 'organization' as const, searchText: '', version: 1 }
   const none = { tags: [], skillIds: [], mcpInstanceIds: [], mcpTypes: [], subagentIds: [] }
   const agents = Array.from({ length: 1001 }, () => ({
-    ...{ ...own, ...seen, ...none, id: newId(), userId: ownerId, name: 'x', allowedTools: [], disallowedTools: [] },
+    ...own,
+    ...seen,
+    ...none,
+    id: newId(),
+    userId: ownerId,
+    name: 'x',
+    allowedTools: [],
+    disallowedTools: [],
   }))
   await db.agent.createMany({ data: agents })
   const chat = { ...own, spaceId, ownerId, title: 'x', status: 'standby' as const, agentOrganizationId: organizationId }

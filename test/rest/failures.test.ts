@@ -123,7 +123,8 @@ describe('a run that fails', () => {
       { msg: 'request', status: 500 },
     ])
     expect(await last(other)).toMatchObject({
-      ...{ id, status: 'failed' },
+      id,
+      status: 'failed',
       error: expect.stringMatching(/ECONNREFUSED|fetch failed/),
     })
   })

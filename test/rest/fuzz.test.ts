@@ -144,7 +144,8 @@ function requests(operation: Operation): Arbitrary<Request> {
       ),
       query: Object.entries(query as Record<string, string>),
       headers: headers as Record<string, string>,
-      ...{ body, isBrowsers },
+      body,
+      isBrowsers,
     }))
 }
 

@@ -101,8 +101,13 @@ describe('auth', () => {
 describe('agents', () => {
   test('create, list, get, update and delete work, also under the old name', async () => {
     const made = await post('/api/v1/agents', {
-      ...{ name: 'Ada', role: 'Analyst', systemPrompt: 'Be brief.', visibility: 'organization', model: 'offline/echo' },
-      ...{ advanced_tools: ['github'], tags: ['a'] },
+      name: 'Ada',
+      role: 'Analyst',
+      systemPrompt: 'Be brief.',
+      visibility: 'organization',
+      model: 'offline/echo',
+      advanced_tools: ['github'],
+      tags: ['a'],
     })
     expect(made).toMatchObject({ name: 'Ada', status: 'active', slug: 'ada', agent: { advanced_tools: ['github'] } })
     expect(made.chatUrl).toMatch(/^\/clients\/spaces\//)
@@ -119,24 +124,36 @@ describe('agents', () => {
 
   test('characters create, list, get and update use the old fields', async () => {
     const made = await post('/api/v1/agents', {
-      ...{ name: 'Grace', role: 'Engineer', category: 'engineering', system_message: 'Be exact.' },
-      ...{ visibility: 'organization', slug: 'grace-h', characterDescription: 'A compiler', initialGreeting: 'Hello' },
-      ...{
-        advanced_tools: ['x'],
-        mcpInstanceIds: [],
-        mcpTypes: ['ahrefs'],
-        subagentIds: [],
-        disallowedTools: ['Bash'],
-      },
-      ...{ maxTurns: 30, tags: ['t'] },
+      name: 'Grace',
+      role: 'Engineer',
+      category: 'engineering',
+      system_message: 'Be exact.',
+      visibility: 'organization',
+      slug: 'grace-h',
+      characterDescription: 'A compiler',
+      initialGreeting: 'Hello',
+      advanced_tools: ['x'],
+      mcpInstanceIds: [],
+      mcpTypes: ['ahrefs'],
+      subagentIds: [],
+      disallowedTools: ['Bash'],
+      maxTurns: 30,
+      tags: ['t'],
     })
     expect(made).toMatchObject({ slug: 'grace-h' })
     const list = await get('/api/v1/agents?category=engineering&visibility=organization')
     expect(list.agents.map(({ id }: { id: string }) => id)).toEqual([made.id])
     const { character } = await get(`/api/v1/agents/${made.id}`)
     expect(character).toMatchObject({
-      ...{ slug: 'grace-h', category: 'engineering', characterDescription: 'A compiler', systemPrompt: 'Be exact.' },
-      ...{ disallowedTools: ['Bash'], mcpTypes: ['ahrefs'], maxTurns: 30, skillIds: [], subagentIds: [] },
+      slug: 'grace-h',
+      category: 'engineering',
+      characterDescription: 'A compiler',
+      systemPrompt: 'Be exact.',
+      disallowedTools: ['Bash'],
+      mcpTypes: ['ahrefs'],
+      maxTurns: 30,
+      skillIds: [],
+      subagentIds: [],
     })
     await patch(`/api/v1/agents/${made.id}`, { characterDescription: 'Two', system_message: 'Be brief.' })
     const changed = (await get(`/api/v1/agents/${made.id}`)).character
@@ -233,8 +250,15 @@ test('executions list, get, tree, logs and cancel accept a date and read the run
 
 test('missions create, list, get, update, run and delete read the schedule and complete by hand', async () => {
   const made = await post('/api/v1/missions', {
-    ...{ title: 'News', goal: 'Sum up', spaceId: await space(), characterId: await agent(), agentType: 'claude' },
-    ...{ visibility: 'organization', schedule: { type: 'none', value: null }, icon: '*', maxTurns: 3 },
+    title: 'News',
+    goal: 'Sum up',
+    spaceId: await space(),
+    characterId: await agent(),
+    agentType: 'claude',
+    visibility: 'organization',
+    schedule: { type: 'none', value: null },
+    icon: '*',
+    maxTurns: 3,
   })
   expect(made).toMatchObject({ title: 'News', status: 'pending', schedule: { type: 'none' } })
   const list = await get('/api/v1/missions')

@@ -47,8 +47,12 @@ describe('POST /mcps', () => {
         transport: 'streamable-http',
         headers: {},
         credentialsSet: [],
-        ...{ auth: 'headers', clientId: null, clientSecretSet: false, scope: null },
-        ...{ connection: 'none', connectedAs: null },
+        auth: 'headers',
+        clientId: null,
+        clientSecretSet: false,
+        scope: null,
+        connection: 'none',
+        connectedAs: null,
         source: 'organization',
         permissions: [],
         usageCount: 0,
@@ -458,7 +462,9 @@ describe('GET /mcps/{id}/tools', () => {
     const before = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
     await patched(id, { ...MINIMAL, credentials: { 'X-Api-Key': { value: 'k' } } }, admin)
     const client = await connect(deps, before, new AbortController().signal, {
-      ...{ userId: before.ownerId, spaceId: null, isForeign: false },
+      userId: before.ownerId,
+      spaceId: null,
+      isForeign: false,
     })
     await client.close()
     expect(mcp.requests.length).toBeGreaterThan(2)

@@ -11,7 +11,11 @@ const ben = await server.member({ organization: 'Acme', email: 'ben@example.com'
 const eve = await server.member({ organization: 'Evil', email: 'eve@example.com' })
 
 const member = ({ userId }: Member, name: string, role: string) => ({
-  ...{ userId, name, email: `${name}@example.com`, role, kind: 'user' },
+  userId,
+  name,
+  email: `${name}@example.com`,
+  role,
+  kind: 'user',
   joinedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
 })
 

@@ -384,8 +384,11 @@ describe('PATCH /missions/{id}', () => {
         : await together(server, 'Mission', [change, run])
       expect(answers.map(({ status }) => status)).toEqual([200, 200])
       expect((await get(id)).schedule).toMatchObject({
-        ...{ value: '0 13 * * *', overlap: 'queue', timezone: 'Europe/Berlin' },
-        ...{ nextRun: '2026-06-02T11:00:00.000Z', runCount: 1 },
+        value: '0 13 * * *',
+        overlap: 'queue',
+        timezone: 'Europe/Berlin',
+        nextRun: '2026-06-02T11:00:00.000Z',
+        runCount: 1,
       })
       await idle()
       await ok(call('DELETE', `/missions/${id}`))

@@ -209,20 +209,29 @@ describe('the stream of a run', () => {
     expect(all.slice(1, -1).map(({ data }) => data)).toEqual([
       JSON.parse(delta('Let me see.')),
       {
-        ...{ type: 'message', messageType: 'assistant', step: 1, text: 'Let me see.' },
+        type: 'message',
+        messageType: 'assistant',
+        step: 1,
+        text: 'Let me see.',
         content: [
           { type: 'text', text: 'Let me see.' },
           { type: 'tool_use', id: 'call-1', name: 'nothing', input: { a: [1] } },
         ],
       },
       {
-        ...{ type: 'message', messageType: 'tool_result', toolUseId: 'call-1' },
-        ...{ content: 'There is no tool named nothing', isError: true },
+        type: 'message',
+        messageType: 'tool_result',
+        toolUseId: 'call-1',
+        content: 'There is no tool named nothing',
+        isError: true,
       },
       JSON.parse(delta('There is ', 2)),
       JSON.parse(delta('none.', 2)),
       {
-        ...{ type: 'message', messageType: 'assistant', step: 2, text: 'There is none.' },
+        type: 'message',
+        messageType: 'assistant',
+        step: 2,
+        text: 'There is none.',
         content: [{ type: 'text', text: 'There is none.' }],
       },
     ])

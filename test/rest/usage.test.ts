@@ -38,8 +38,14 @@ async function used(
   await server.service.deps.db.usageDay.createMany({
     data: rows.map(([date, executions, agentId = 'a', name = 'm', userId = '']) => ({
       organizationId: who.organizationId,
-      ...{ date, agentId, model: name, userId, executions, failed: 1 },
-      ...{ inputTokens: executions * 10, outputTokens: executions * 100 },
+      date,
+      agentId,
+      model: name,
+      userId,
+      executions,
+      failed: 1,
+      inputTokens: executions * 10,
+      outputTokens: executions * 100,
     })),
   })
 }

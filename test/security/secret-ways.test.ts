@@ -75,7 +75,11 @@ async function call(who: keyof typeof people, method: string, path: string, body
 async function fetchAs(input: object, { agent = {}, who = 'ben' as keyof typeof people, run = {} } = {}) {
   lab.model.script({ toolCalls: [{ id: 'c', name: 'web_fetch', input }] })
   const made = await call(who, 'POST', '/agents', {
-    ...{ name: 'A', systemPrompt: 'x', model: 'compatible/m', allowedTools: ['web_fetch'], visibility: 'public' },
+    name: 'A',
+    systemPrompt: 'x',
+    model: 'compatible/m',
+    allowedTools: ['web_fetch'],
+    visibility: 'public',
     ...agent,
   })
   await readRun(made.id, run)
@@ -163,7 +167,10 @@ const waysOf = (name: string, host: () => string): Way[] => [
       const { id: agentId } = await call('ben', 'POST', '/agents', agent)
       const schedule = { type: 'none' }
       const { mission } = await call('ben', 'POST', '/missions', {
-        ...{ title: mention(name), goal: mention(name), agentId, schedule },
+        title: mention(name),
+        goal: mention(name),
+        agentId,
+        schedule,
       })
       await call('ben', 'POST', `/missions/${mission?.id}/run`)
       await lab.idle()
@@ -204,7 +211,9 @@ const waysOf = (name: string, host: () => string): Way[] => [
     `an MCP server with ${name} in its name, description and permissions`,
     () =>
       serverAs({
-        ...{ url: mcp.url, name: mention(name), description: mention(name) },
+        url: mcp.url,
+        name: mention(name),
+        description: mention(name),
         permissions: [{ tool: mention(name), mode: 'ask' }],
       }),
   ],

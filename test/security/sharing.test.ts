@@ -106,15 +106,13 @@ test.each(APIS)('%s: publishing an agent shows nothing of its private past', asy
   const agent = await make.agent({ visibility: 'private', canary: 'canary' })
   const past = await make.run({ canary: 'canary' }, { id: agent })
   await make.does('agents.update', {
-    ...{
-      id: agent,
-      name: 'Open',
-      slug: `open-${api.toLowerCase()}`,
-      role: 'Open',
-      description: 'Open',
-      systemPrompt: 'Open',
-      initialGreeting: 'Open',
-    },
+    id: agent,
+    name: 'Open',
+    slug: `open-${api.toLowerCase()}`,
+    role: 'Open',
+    description: 'Open',
+    systemPrompt: 'Open',
+    initialGreeting: 'Open',
     visibility: 'organization',
   })
   const shared = await make.run({ canary: 'open' }, { id: agent })

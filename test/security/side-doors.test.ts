@@ -126,16 +126,14 @@ describe('a tree of runs', () => {
     const row = await lab.db.execution.findUniqueOrThrow({ where: { id: attached } })
     const copies = Array.from({ length: 250 }, (_, index) => ({
       ...row,
-      ...{
-        id: `${row.id}-${index}`,
-        mediaIds: [],
-        files: [],
-        overrides: {},
-        modelsTried: [],
-        queueSeq: 100 + index,
-        rootExecutionId: executionId,
-        depth: 1,
-      },
+      id: `${row.id}-${index}`,
+      mediaIds: [],
+      files: [],
+      overrides: {},
+      modelsTried: [],
+      queueSeq: 100 + index,
+      rootExecutionId: executionId,
+      depth: 1,
       parentExecutionId: executionId as string,
     }))
     await lab.db.execution.createMany({ data: copies })

@@ -5,9 +5,13 @@ import { readSettings } from '../../src/settings.ts'
 const [address = ''] = process.argv.slice(2)
 const models = createModels(
   readSettings({
-    ...{ OPENAI_BASE_URL: address, OPENAI_RESPONSES_BASE_URL: address, OPENAI_API_KEY: 'key' },
-    ...{ ANTHROPIC_BASE_URL: address, ANTHROPIC_API_KEY: 'key' },
-    ...{ GOOGLE_BASE_URL: address, GOOGLE_GENERATIVE_AI_API_KEY: 'key' },
+    OPENAI_BASE_URL: address,
+    OPENAI_RESPONSES_BASE_URL: address,
+    OPENAI_API_KEY: 'key',
+    ANTHROPIC_BASE_URL: address,
+    ANTHROPIC_API_KEY: 'key',
+    GOOGLE_BASE_URL: address,
+    GOOGLE_GENERATIVE_AI_API_KEY: 'key',
   }),
 )
 const causes: string[] = []

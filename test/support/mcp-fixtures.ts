@@ -211,7 +211,8 @@ function addResources(mcp: McpServer): void {
   mcp.registerResource('template', template, { mimeType: 'application/json' }, ({ href: uri }, { id }) => ({
     contents: [
       {
-        ...{ uri, mimeType: 'application/json' },
+        uri,
+        mimeType: 'application/json',
         text: JSON.stringify({ id, templateTest: true, data: `Data for ID: ${id}` }),
       },
     ],

@@ -58,7 +58,11 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     if (withRefresh) server.refresh.set(refresh_token, issued)
     const claims = Buffer.from(JSON.stringify({ email: account })).toString('base64url')
     return {
-      ...{ access_token, token_type: 'Bearer', expires_in: server.expiresIn, scope, id_token: `e30.${claims}.x` },
+      access_token,
+      token_type: 'Bearer',
+      expires_in: server.expiresIn,
+      scope,
+      id_token: `e30.${claims}.x`,
       ...(withRefresh && { refresh_token }),
     }
   }
@@ -127,17 +131,20 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
   }
 
   const server: OAuthMcp = {
-    ...{
-      mcp,
-      issuer,
-      url: mcp.url,
-      broken: {},
-      account: 'ada@example.org',
-      answer: {},
-      expiresIn: 3600,
-      neededScope: '',
-    },
-    ...{ clients: new Map(), forms: [], revoked: [], bearers: [], access: new Map(), refresh: new Map() },
+    mcp,
+    issuer,
+    url: mcp.url,
+    broken: {},
+    account: 'ada@example.org',
+    answer: {},
+    expiresIn: 3600,
+    neededScope: '',
+    clients: new Map(),
+    forms: [],
+    revoked: [],
+    bearers: [],
+    access: new Map(),
+    refresh: new Map(),
     metadata: {
       issuer,
       authorization_endpoint: `${issuer}/authorize`,

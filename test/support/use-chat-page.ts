@@ -14,7 +14,10 @@ const textOf = ({ parts }: UIMessage) => parts.flatMap((part) => (part.type === 
 
 function Page() {
   const { messages, sendMessage, status, resumeStream } = useChat({
-    ...{ id: 'browser', transport, resume: true, messages: JSON.parse(sessionStorage.messages ?? '[]') },
+    id: 'browser',
+    transport,
+    resume: true,
+    messages: JSON.parse(sessionStorage.messages ?? '[]'),
   })
   useEffect(() => {
     sessionStorage.messages = JSON.stringify(messages)

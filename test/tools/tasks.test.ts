@@ -48,8 +48,14 @@ describe('create_task', () => {
     })
     const { task } = await lab.get(ann, `/api/v1/tasks/${made.task.id}`)
     expect(task).toMatchObject({
-      ...{ title: 'Write', description: 'All of it.', priority: 'high', status: 'pending' },
-      ...{ createdBy: agentId, assignedTo: agentId, spaceId, organizationId: ann.organizationId },
+      title: 'Write',
+      description: 'All of it.',
+      priority: 'high',
+      status: 'pending',
+      createdBy: agentId,
+      assignedTo: agentId,
+      spaceId,
+      organizationId: ann.organizationId,
     })
     const { organizationId: _, ...visible } = task
     expect(made.task).toEqual(visible)

@@ -375,7 +375,12 @@ describe('A pass of a server', () => {
     const deliverer = createDeliverer({ ...deps, pause: awake(deps) }, bodyOf)
     await deliverer.tick()
     return {
-      ...{ api, deps, post, path, deliverer, webhookId: webhook.id as string },
+      api,
+      deps,
+      post,
+      path,
+      deliverer,
+      webhookId: webhook.id as string,
       types: () => receiver.at(path).map(({ body }) => body.type as string),
       async [Symbol.asyncDispose]() {
         await deliverer.stop()

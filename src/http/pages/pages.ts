@@ -64,7 +64,8 @@ export async function sendPages(
   const base = basePath(settings)
   const query = new URLSearchParams((req.url ?? '').split('?')[1])
   const html = page({
-    ...{ base, returnTo: returnPath(query.get('returnTo'), base) },
+    base,
+    returnTo: returnPath(query.get('returnTo'), base),
     problem: explainProblem(query.get('problem')),
     provider: settings.OIDC_CLIENT_ID ? settings.OIDC_NAME : null,
   })

@@ -17,7 +17,10 @@ export function cardOf(settings: Settings, agent: CachedAgent): AgentCard {
     name: agent.name,
     description,
     supportedInterfaces: VERSIONS.map((protocolVersion) => ({
-      ...{ url, protocolBinding: 'JSONRPC', protocolVersion, tenant: '' },
+      url,
+      protocolBinding: 'JSONRPC',
+      protocolVersion,
+      tenant: '',
     })),
     version: String(agent.version),
     capabilities: { streaming: true, pushNotifications: true, extendedAgentCard: false, extensions: [] },
@@ -34,8 +37,14 @@ export function cardOf(settings: Settings, agent: CachedAgent): AgentCard {
     defaultOutputModes: MODES.output,
     skills: [
       {
-        ...{ id: 'ask', name: agent.name, description, tags, examples: [], securityRequirements: [] },
-        ...{ inputModes: [], outputModes: [] },
+        id: 'ask',
+        name: agent.name,
+        description,
+        tags,
+        examples: [],
+        securityRequirements: [],
+        inputModes: [],
+        outputModes: [],
       },
     ],
     provider: undefined,
@@ -55,7 +64,9 @@ export function toJson(card: AgentCard): object {
   }
   return {
     ...current,
-    ...{ protocolVersion: '0.3.0', url: card.supportedInterfaces[0]?.url, preferredTransport: 'JSONRPC' },
+    protocolVersion: '0.3.0',
+    url: card.supportedInterfaces[0]?.url,
+    preferredTransport: 'JSONRPC',
     capabilities: { ...current.capabilities, stateTransitionHistory: false },
     securitySchemes: { bearer: { ...current.securitySchemes.bearer, type: 'http', scheme: 'bearer' } },
     security: [{ bearer: [] }],

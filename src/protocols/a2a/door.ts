@@ -54,7 +54,8 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const handler = createHandler(context, actor, agent)
   const { id = null } = body
   const toError = (error: unknown) => ({
-    ...{ jsonrpc: '2.0', id },
+    jsonrpc: '2.0',
+    id,
     error: isLegacy
       ? LegacyJsonRpcTransportHandler.mapToLegacyJSONRPCError(error)
       : JsonRpcTransportHandler.mapToJSONRPCError(error),

@@ -104,9 +104,14 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       const isId = SESSION_ID.test(contextId)
       const path = `/a2a/agents/${agent.id}`
       const asked = {
-        ...{ agent, protocol: 'a2a' as const, path, body: { content, contextId }, history: null },
+        agent,
+        protocol: 'a2a' as const,
+        path,
+        body: { content, contextId },
+        history: null,
         message: Execute.shape.message.parse(content),
-        ...{ name: isId ? null : contextId || null, sessionId: isId ? contextId : null },
+        name: isId ? null : contextId || null,
+        sessionId: isId ? contextId : null,
         options: { background: true },
       }
       const key = IDEMPOTENCY_KEY.test(message.messageId) ? readKey(message.messageId, 'POST', path) : null
@@ -221,7 +226,9 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const wanted = status === TaskState.TASK_STATE_UNSPECIFIED ? undefined : STATUSES[status]
     if (status !== TaskState.TASK_STATE_UNSPECIFIED && !wanted) return none
     const filter = {
-      ...{ agentId: agent.id, limit: pageSize, count: true },
+      agentId: agent.id,
+      limit: pageSize,
+      count: true,
       ...(wanted && { status: wanted }),
       ...(session && { chatId: session.chatId }),
       ...(pageToken && { cursor: pageToken }),

@@ -32,7 +32,8 @@ export function toPush(config: TaskPushNotificationConfig, taskId: string, versi
   if (scheme && !SCHEME.test(scheme))
     throw new RequestMalformedError('Invalid scheme. Must be an HTTP authentication scheme')
   return {
-    ...{ id, url: url.data },
+    id,
+    url: url.data,
     headers: {
       ...(config.token && { 'x-a2a-notification-token': config.token }),
       ...(scheme && credentials && { authorization: `${scheme} ${credentials}` }),
@@ -43,7 +44,11 @@ export function toPush(config: TaskPushNotificationConfig, taskId: string, versi
 
 /** Returns a configuration as its client gets it. The credentials are a secret and do not come out. */
 export const toConfig = ({ id, url, protocol }: Push, taskId: string): TaskPushNotificationConfig => ({
-  ...{ tenant: '', id, taskId, url, token: protocol.token ?? '' },
+  tenant: '',
+  id,
+  taskId,
+  url,
+  token: protocol.token ?? '',
   authentication: protocol.scheme ? { scheme: protocol.scheme, credentials: '' } : undefined,
 })
 

@@ -6,26 +6,33 @@ import type { Run } from '../shared/wait.ts'
 const ARTIFACT = 'result'
 
 const text = (value: string): Part => ({
-  ...{ content: { $case: 'text', value }, metadata: undefined, filename: '', mediaType: 'text/plain' },
+  content: { $case: 'text', value },
+  metadata: undefined,
+  filename: '',
+  mediaType: 'text/plain',
 })
 
 /** Returns an artifact with the answer of a run, or a fragment of it. */
 const artifactOf = (answer: string): Artifact => ({
-  ...{
-    artifactId: ARTIFACT,
-    name: 'Answer',
-    description: '',
-    parts: [text(answer)],
-    metadata: undefined,
-    extensions: [],
-  },
+  artifactId: ARTIFACT,
+  name: 'Answer',
+  description: '',
+  parts: [text(answer)],
+  metadata: undefined,
+  extensions: [],
 })
 
 type Place = { taskId: string; contextId: string }
 
 export const messageOf = ({ taskId, contextId }: Place, role: Role, id: string, content: string): Message => ({
-  ...{ messageId: id, contextId, taskId, role, parts: [text(content)] },
-  ...{ metadata: undefined, extensions: [], referenceTaskIds: [] },
+  messageId: id,
+  contextId,
+  taskId,
+  role,
+  parts: [text(content)],
+  metadata: undefined,
+  extensions: [],
+  referenceTaskIds: [],
 })
 
 /** Returns the state of a run as that of a task. */

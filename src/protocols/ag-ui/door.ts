@@ -52,7 +52,8 @@ function toDecision({ interruptId: approvalId, status, payload }: NonNullable<In
   if (typeof approved !== 'boolean') throw invalidField('resume.payload.approved', 'true or false')
   if (input !== undefined && input !== null && !isObject(input)) throw invalidField('resume.payload.input', 'object')
   return {
-    ...{ approvalId, isApproved: approved },
+    approvalId,
+    isApproved: approved,
     ...(typeof reason === 'string' && { reason }),
     ...(isObject(input) && { input }),
   }
@@ -73,7 +74,13 @@ async function begun(
     actor,
     deps,
     {
-      ...{ agent, protocol: 'ag-ui', path, body: input, history, files, name: input.threadId },
+      agent,
+      protocol: 'ag-ui',
+      path,
+      body: input,
+      history,
+      files,
+      name: input.threadId,
       message: checkQuestion(question, 'messages'),
       client: { ...(instructions !== undefined && { instructions }), ...(clientTools.length && { clientTools }) },
     },

@@ -158,7 +158,10 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
       finished({
         type: 'interrupt',
         interrupts: asked.map(({ approvalId: id, id: toolCallId, name, input }) => ({
-          ...{ id, reason: 'approval', toolCallId, responseSchema: RESPONSE_SCHEMA },
+          id,
+          reason: 'approval',
+          toolCallId,
+          responseSchema: RESPONSE_SCHEMA,
           message: `The agent wants to call ${name}`,
           metadata: { tool: name, input },
         })),

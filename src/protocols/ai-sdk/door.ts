@@ -69,7 +69,11 @@ async function begun(
     actor,
     deps,
     {
-      ...{ agent, protocol: 'ai-sdk', path, body, options },
+      agent,
+      protocol: 'ai-sdk',
+      path,
+      body,
+      options,
       message: checkQuestion(conversation.question, 'messages'),
       name: id ?? null,
       history: message ? null : conversation.history,

@@ -59,8 +59,12 @@ export function addResources(mcp: McpServer, context: Context): void {
       for (const { path, size, updatedAt } of files) {
         const name = path.split('/').at(-1)!
         resources.push({
-          ...{ uri: uriOf(space.id, path), name, title: `${space.name}: ${path}`, size },
-          ...{ mimeType: typeOf(path), annotations: { lastModified: updatedAt } },
+          uri: uriOf(space.id, path),
+          name,
+          title: `${space.name}: ${path}`,
+          size,
+          mimeType: typeOf(path),
+          annotations: { lastModified: updatedAt },
         })
       }
       if (nextCursor !== null) {
@@ -86,9 +90,19 @@ function decode(cursor: string | undefined): Place | null {
 }
 
 const TYPES: Readonly<Record<string, string>> = {
-  ...{ md: 'text/markdown', html: 'text/html', csv: 'text/csv', json: 'application/json', yaml: 'application/yaml' },
-  ...{ png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp' },
-  ...{ svg: 'image/svg+xml', pdf: 'application/pdf', xml: 'application/xml' },
+  md: 'text/markdown',
+  html: 'text/html',
+  csv: 'text/csv',
+  json: 'application/json',
+  yaml: 'application/yaml',
+  png: 'image/png',
+  jpg: 'image/jpeg',
+  jpeg: 'image/jpeg',
+  gif: 'image/gif',
+  webp: 'image/webp',
+  svg: 'image/svg+xml',
+  pdf: 'application/pdf',
+  xml: 'application/xml',
 }
 
 /** Guesses the media type of a file by the end of its name. */

@@ -105,7 +105,12 @@ function askedBy(
     effort: body.reasoning_effort,
   })
   return {
-    ...{ agent, protocol: 'openai', path: PATH, body, history, files },
+    agent,
+    protocol: 'openai',
+    path: PATH,
+    body,
+    history,
+    files,
     message: checkQuestion(question, 'messages'),
     name: conversationName(req),
     options: { ...(modelSettings && { modelSettings }), ...outputOf(body.response_format) },
@@ -178,7 +183,10 @@ function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | null) {
   }
   const finish = calls.length ? 'tool_calls' : finishOf(row.stopReason)
   return {
-    ...{ id: head.id, object: 'chat.completion', created: head.created, model: head.model },
+    id: head.id,
+    object: 'chat.completion',
+    created: head.created,
+    model: head.model,
     choices: [{ index: 0, message, logprobs: null, finish_reason: finish }],
     usage: usageOf(row),
   }
@@ -229,7 +237,11 @@ async function* toChunks(
 ): AsyncGenerator<string> {
   const chunk = (choices: Fields[], usage?: object) =>
     frame({
-      ...{ id: head.id, object: 'chat.completion.chunk', created: head.created, model: head.model, choices },
+      id: head.id,
+      object: 'chat.completion.chunk',
+      created: head.created,
+      model: head.model,
+      choices,
       ...(withUsage && { usage: usage ?? null }),
     })
   const delta = (fields: Fields, finish: string | null = null) =>

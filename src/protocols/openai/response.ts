@@ -62,7 +62,11 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
     output,
     error: state.error ?? null,
     tools: clientTools.map(({ name, description, parameters }) => ({
-      ...{ type: 'function', name, description, parameters, strict: false },
+      type: 'function',
+      name,
+      description,
+      parameters,
+      strict: false,
     })),
     tool_choice: toolChoice,
     truncation: 'auto',

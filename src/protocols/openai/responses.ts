@@ -62,7 +62,8 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
     ? await giveClientResults(actor, deps, agent, transcript.results)
     : {
         row: await startRun(actor, deps, await askedBy(actor, deps, req, agent, body, transcript), {
-          ...{ idempotency, onAccepted: null },
+          idempotency,
+          onAccepted: null,
         }),
         after: 0,
       }
@@ -107,13 +108,22 @@ async function askedBy(
   const clientTools = readTools(body.tools)
   const modelSettings = readSettings({ ...body, maxTokens: body.max_output_tokens, effort: body.reasoning?.effort })
   const echo: Echo = {
-    ...{ model: body.model, metadata: body.metadata ?? {}, previousResponseId, background: body.background === true },
+    model: body.model,
+    metadata: body.metadata ?? {},
+    previousResponseId,
+    background: body.background === true,
   }
   // A request that continues a conversation of the service has its new messages alone.
   const isContinued = behind !== null || Boolean(conversation)
   const question = isContinued ? questionsOf(transcript) : transcript.question
   return {
-    ...{ agent, protocol: 'openai', path: PATH, body, sessionId, behind, files: transcript.files },
+    agent,
+    protocol: 'openai',
+    path: PATH,
+    body,
+    sessionId,
+    behind,
+    files: transcript.files,
     message: checkQuestion(question, 'input'),
     name: sessionId === null && !behind ? name : null,
     history: isContinued ? null : transcript.history,
@@ -225,7 +235,10 @@ export async function deleteResponse({ context, actor, res, id }: Asking): Promi
 export async function listInput({ context, actor, res, id }: Asking): Promise<void> {
   const { row, after } = await findResponse(actor, context.deps, id)
   const asked = {
-    ...{ id: `msg_${row.id}_input`, type: 'message', role: 'user', status: 'completed' },
+    id: `msg_${row.id}_input`,
+    type: 'message',
+    role: 'user',
+    status: 'completed',
     content: [{ type: 'input_text', text: row.message }],
   }
   const data = after ? await resultsAfter(context.deps, row, after) : [asked]

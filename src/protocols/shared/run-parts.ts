@@ -159,7 +159,9 @@ export function createPartReader({
         const thinking = data.content.flatMap((block) => (block.type === 'thinking' ? block.text : [])).join('')
         const made = data.content.flatMap((block) => (block.type === 'tool_use' ? block : []))
         const toCall = ({ id, name, input }: (typeof made)[number]) => ({
-          ...{ id: toCallId(executionId, data.step, id), name: names.get(name) ?? name, input },
+          id: toCallId(executionId, data.step, id),
+          name: names.get(name) ?? name,
+          input,
           isClients: names.has(name),
         })
         calls = new Map(made.map((block) => [block.id, toCall(block)]))

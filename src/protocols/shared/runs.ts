@@ -75,7 +75,10 @@ export async function startRun(
     }
     try {
       return await accept(actor, deps, input, call, {
-        ...{ path, request: body, agent, conversation: place.conversation },
+        path,
+        request: body,
+        agent,
+        conversation: place.conversation,
         ...(place.also && { also: place.also }),
         ...(client && { client }),
       })
@@ -95,14 +98,16 @@ type Place = {
 
 /** Columns of a session that its continuation and its branches need. */
 const SESSION = {
-  ...{ id: true, agentId: true, chatId: true, rootSessionId: true, activeBranchId: true },
-  ...{
-    parentSessionId: true,
-    parentPosition: true,
-    wasPrivate: true,
-    lastQueueSeq: true,
-    chat: { select: { id: true, spaceId: true } },
-  },
+  id: true,
+  agentId: true,
+  chatId: true,
+  rootSessionId: true,
+  activeBranchId: true,
+  parentSessionId: true,
+  parentPosition: true,
+  wasPrivate: true,
+  lastQueueSeq: true,
+  chat: { select: { id: true, spaceId: true } },
 } as const
 
 type SessionRow = Prisma.SessionGetPayload<{ select: typeof SESSION }>

@@ -223,7 +223,9 @@ function Attached({ draft, set, agentId }: PartProps & { agentId: string | null 
         help={t.skillsHelp}
         empty={t.noSkills}
         options={[...organization, ...core, ...marketplace].map(({ id, displayName, description }) => ({
-          ...{ value: id, label: displayName, detail: description },
+          value: id,
+          label: displayName,
+          detail: description,
         }))}
         value={draft.skillIds}
         onChange={(skillIds) => set({ skillIds })}

@@ -39,11 +39,32 @@ export type Draft = {
 const asText = (value: number | undefined | null) => (value === undefined || value === null ? '' : String(value))
 
 export const emptyDraft: Draft = {
-  ...{ name: '', role: 'Assistant', description: '', systemPrompt: '', visibility: 'organization', model: '' },
-  ...{ fallbackModels: '', temperature: '', topP: '', maxOutputTokens: '', reasoningEffort: '', maxTurns: '' },
-  ...{ contextWindow: '', history: 'cut', outputSchema: '', outputName: '' },
-  ...{ initialGreeting: '', tags: '', skillIds: [], mcpInstanceIds: [], subagentIds: [], allowedTools: '' },
-  ...{ disallowedTools: '', permissions: [], requireTools: false, otherSettings: {} },
+  name: '',
+  role: 'Assistant',
+  description: '',
+  systemPrompt: '',
+  visibility: 'organization',
+  model: '',
+  fallbackModels: '',
+  temperature: '',
+  topP: '',
+  maxOutputTokens: '',
+  reasoningEffort: '',
+  maxTurns: '',
+  contextWindow: '',
+  history: 'cut',
+  outputSchema: '',
+  outputName: '',
+  initialGreeting: '',
+  tags: '',
+  skillIds: [],
+  mcpInstanceIds: [],
+  subagentIds: [],
+  allowedTools: '',
+  disallowedTools: '',
+  permissions: [],
+  requireTools: false,
+  otherSettings: {},
 }
 
 export function toDraft(agent: Agent): Draft {

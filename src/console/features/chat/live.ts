@@ -33,8 +33,15 @@ export type LiveRun = {
 export type Live = ReadonlyMap<string, LiveRun>
 
 const newRun = (executionId: string): LiveRun => ({
-  ...{ executionId, seq: 0, sessionId: null, steps: [], warnings: [], retry: null, summary: null },
-  ...{ status: 'running', error: null },
+  executionId,
+  seq: 0,
+  sessionId: null,
+  steps: [],
+  warnings: [],
+  retry: null,
+  summary: null,
+  status: 'running',
+  error: null,
 })
 
 /** Changes one step of a run, and creates it if it is new. */

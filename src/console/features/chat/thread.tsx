@@ -64,7 +64,10 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     const sessionId = where.replaces ? undefined : leaf?.branch
     add(text, (idempotencyKey) =>
       callMutation('chats.send', {
-        ...{ id: chatId, message: text, background: true, idempotencyKey },
+        id: chatId,
+        message: text,
+        background: true,
+        idempotencyKey,
         ...(mediaIds.length > 0 && { mediaIds }),
         ...(sessionId && { sessionId }),
         ...where,

@@ -219,7 +219,8 @@ function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
       const { headers, credentials: _, clientId, clientSecret, scope, ...rest } = draft
       const input = {
         ...rest,
-        ...{ clientId: clientId.trim() || null, scope: scope.trim() || null },
+        clientId: clientId.trim() || null,
+        scope: scope.trim() || null,
         ...(clientSecret && { clientSecret }),
         headers: Object.fromEntries(toPairs(headers, ':')),
         ...(Object.keys(credentials).length > 0 && { credentials }),

@@ -31,18 +31,26 @@ const presetOf = (value: string | null) =>
   value !== null && Object.hasOwn(PRESETS, value) ? PRESETS[value as keyof typeof PRESETS] : null
 
 export const newSchedule = (): ScheduleDraft => ({
-  ...{ type: 'none', value: '', overlap: 'skip', maxRuns: '' },
+  type: 'none',
+  value: '',
+  overlap: 'skip',
+  maxRuns: '',
   timezone: Intl.DateTimeFormat().resolvedOptions().timeZone,
 })
 
 export const toScheduleDraft = ({ type, value, timezone, overlap, maxRuns }: Schedule): ScheduleDraft => ({
-  ...{ type, value: value ?? '', timezone, overlap },
+  type,
+  value: value ?? '',
+  timezone,
+  overlap,
   maxRuns: maxRuns === null ? '' : String(maxRuns),
 })
 
 /** Converts it to a request. */
 export const toSchedule = ({ type, value, timezone, overlap, maxRuns }: ScheduleDraft) => ({
-  ...{ type, timezone, overlap },
+  type,
+  timezone,
+  overlap,
   value: type === 'none' ? null : value,
   maxRuns: maxRuns.trim() === '' ? null : Number(maxRuns),
 })

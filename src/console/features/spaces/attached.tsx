@@ -59,7 +59,9 @@ export function Attached({ space }: { space: SpaceShape }) {
         options={Object.values(skills.data.skills)
           .flat()
           .map(({ id, displayName, name, description }) => ({
-            ...{ value: id, label: displayName || name, detail: description },
+            value: id,
+            label: displayName || name,
+            detail: description,
           }))}
         value={chosen.skills}
         onChange={(ids) => setChosen({ ...chosen, skills: ids })}

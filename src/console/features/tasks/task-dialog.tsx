@@ -120,7 +120,10 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
   const save = useAction(
     () =>
       callMutation('tasks.update', {
-        ...{ id: task.id, title: draft.title, description: draft.description, priority: draft.priority },
+        id: task.id,
+        title: draft.title,
+        description: draft.description,
+        priority: draft.priority,
         assignTo: draft.assignedTo || null,
       }),
     { changes: ['tasks.'], done: texts.saved, quiet: true, onDone: onClose },

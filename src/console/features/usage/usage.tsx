@@ -208,7 +208,9 @@ function OverTime({ entries, from, to }: { entries: readonly Entry[]; from: stri
         partsOf(entry).reduce((all, part) => all + (wanted.includes(part.key) ? tokensOf(part) : 0), 0),
       )
     const lines = keys.slice(0, MAX_LINES).map((key, index) => ({
-      ...{ name: names[by](key), colour: COLOURS[index] ?? '', values: ofKeys([key]) },
+      name: names[by](key),
+      colour: COLOURS[index] ?? '',
+      values: ofKeys([key]),
     }))
     const rest = keys.slice(MAX_LINES)
     if (!rest.length) return lines

@@ -53,8 +53,12 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
     emit({
       type: 'message_start',
       message: {
-        ...{ id: asText(message.id) || null, model: asText(message.model) || null, role: 'assistant', content: [] },
-        ...{ stop_reason: null, usage: { input_tokens, output_tokens, ...cache } },
+        id: asText(message.id) || null,
+        model: asText(message.model) || null,
+        role: 'assistant',
+        content: [],
+        stop_reason: null,
+        usage: { input_tokens, output_tokens, ...cache },
       },
     })
   }

@@ -35,7 +35,10 @@ export function reportedError(chunk: Fields, choice: Fields, event: string | und
 
 /** Some servers state the kind of an error beside it. */
 const detailed = ({ error, error_type, code, status, message }: Fields): Fields => ({
-  ...{ error, error_type, code, status },
+  error,
+  error_type,
+  code,
+  status,
   ...(!isObject(error) && typeof message === 'string' && { message }),
 })
 

@@ -197,7 +197,10 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     for (const { id, name, input, extra, signature } of calls.end()) {
       const extras = { ...(signature && { thoughtSignature: signature }), ...(extra && { extraContent: extra }) }
       parts.push({
-        ...{ type: 'tool-call', toolCallId: id, toolName: name, input },
+        type: 'tool-call',
+        toolCallId: id,
+        toolName: name,
+        input,
         ...((signature || extra) && metadata(extras)),
       })
     }

@@ -131,7 +131,10 @@ export function classifyModelError(
   const { kind, field } = cause.kind ? { kind: cause.kind, field: null } : kindOf(facts)
   const status = cause.status ?? null
   return {
-    ...{ kind, field, provider, status },
+    kind,
+    field,
+    provider,
+    status,
     upstream: cause.upstream ?? null,
     code: cause.code ? redact(cause.code, secrets) : null,
     retryable: isRetryable(kind, status),

@@ -38,7 +38,13 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     if (known && known.type === type) return known
     const place = index ?? items.size
     const item: Item = {
-      ...{ type, id: id || `item_${place}`, index: place, text: '', part: -1, isRead: false, isDone: false },
+      type,
+      id: id || `item_${place}`,
+      index: place,
+      text: '',
+      part: -1,
+      isRead: false,
+      isDone: false,
       callId: asText(given.call_id) || id || `call_${place}`,
       name: asText(given.name),
     }
@@ -295,7 +301,8 @@ function usageOf(value: unknown): Fields | undefined {
   const cached = number(asObject(usage.input_tokens_details).cached_tokens)
   const reasoning = number(asObject(usage.output_tokens_details).reasoning_tokens)
   return {
-    ...{ input_tokens: input, output_tokens: output },
+    input_tokens: input,
+    output_tokens: output,
     ...(cached !== undefined && { input_tokens_details: { cached_tokens: cached } }),
     ...(reasoning !== undefined && { output_tokens_details: { reasoning_tokens: reasoning } }),
   }

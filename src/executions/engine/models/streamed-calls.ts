@@ -43,8 +43,14 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
 
   function open({ id, index, name }: Piece): StreamedCall {
     const call: StreamedCall = {
-      ...{ id: id || newId(), hasId: id !== '', index, name, input: '' },
-      ...{ scan: newScan(), extra: null, signature: '' },
+      id: id || newId(),
+      hasId: id !== '',
+      index,
+      name,
+      input: '',
+      scan: newScan(),
+      extra: null,
+      signature: '',
     }
     if (calls.push(call) > MAX_CALLS) throw new ModelError(`The model makes more than ${MAX_CALLS} calls at once`)
     return call

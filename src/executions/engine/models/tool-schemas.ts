@@ -258,17 +258,25 @@ function joinBranches(node: Fields, branches: readonly unknown[], context: Conte
 }
 
 const TYPES: Record<string, string> = {
-  ...{ object: 'object', array: 'array', string: 'string', number: 'number', integer: 'integer', boolean: 'boolean' },
-  ...{ null: 'null', int: 'integer', int32: 'integer', int64: 'integer', long: 'integer', float: 'number' },
-  ...{
-    double: 'number',
-    decimal: 'number',
-    str: 'string',
-    text: 'string',
-    bool: 'boolean',
-    list: 'array',
-    dict: 'object',
-  },
+  object: 'object',
+  array: 'array',
+  string: 'string',
+  number: 'number',
+  integer: 'integer',
+  boolean: 'boolean',
+  null: 'null',
+  int: 'integer',
+  int32: 'integer',
+  int64: 'integer',
+  long: 'integer',
+  float: 'number',
+  double: 'number',
+  decimal: 'number',
+  str: 'string',
+  text: 'string',
+  bool: 'boolean',
+  list: 'array',
+  dict: 'object',
 }
 
 /** Returns the JSON Schema types of a node, inferred from its keywords if none is stated. */

@@ -204,8 +204,12 @@ const activate = (tx: Tx, rootSessionId: string, sessionId: string) =>
 
 /** Columns that a new chat and a new session copy from their first run. */
 const ownedBy = ({ organizationId, agentId, agentOrganizationId, wasPrivate }: ExecutionRow, now: Date) => ({
-  ...{ organizationId, agentId, agentOrganizationId, wasPrivate },
-  ...{ createdAt: now, updatedAt: now },
+  organizationId,
+  agentId,
+  agentOrganizationId,
+  wasPrivate,
+  createdAt: now,
+  updatedAt: now,
 })
 
 async function createChat(tx: Tx, request: NamedRequest, row: ExecutionRow, now: Date): Promise<void> {

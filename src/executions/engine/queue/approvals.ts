@@ -43,7 +43,11 @@ export async function releaseRun(
   const { count } = await tx.execution.updateMany({
     where: { id: row.id, attempt: row.attempt, status: 'running', wantsCancel: false },
     data: {
-      ...{ status: 'pending', waitingFor, waitingSince: now, leaseOwner: null, leaseUntil: null },
+      status: 'pending',
+      waitingFor,
+      waitingSince: now,
+      leaseOwner: null,
+      leaseUntil: null,
       ...partial.usage,
       model: partial.model,
       warnings: toColumn(partial.warnings),
@@ -80,16 +84,23 @@ export async function suspend(
     const before = await tx.approval.findMany({ where: { executionId }, select: { step: true, position: true } })
     await tx.approval.createMany({
       data: asked.map(({ id, step, call, tool: { server }, described }) => ({
-        ...{ id, organizationId, executionId, chatId, step, position: call.position },
+        id,
+        organizationId,
+        executionId,
+        chatId,
+        step,
+        position: call.position,
         round: before.filter((one) => one.step === step && one.position === call.position).length,
-        ...{ toolUseId: call.id, tool: call.name, input: JSON.stringify(call.input) },
+        toolUseId: call.id,
+        tool: call.name,
+        input: JSON.stringify(call.input),
         ...(server && { mcpId: server.id, mcpName: server.name, origin: server.origin }),
-        ...{
-          description: described.description,
-          inputSchema: JSON.stringify(described.inputSchema),
-          digest: digestOf(described),
-        },
-        ...{ status: 'pending' as const, createdAt: now, expiresAt },
+        description: described.description,
+        inputSchema: JSON.stringify(described.inputSchema),
+        digest: digestOf(described),
+        status: 'pending' as const,
+        createdAt: now,
+        expiresAt,
       })),
     })
     await tx.chat.update({

@@ -31,8 +31,16 @@ export async function writeGiven(
 ): Promise<void> {
   const data = given.flatMap((turn, index) =>
     messagesOf(turn).map(({ place, role, content, toolCalls }) => ({
-      ...{ id: newSortableId(createdAt), organizationId, chatId, sessionId, executionId, position: index * 2 + place },
-      ...{ role, content, toolCalls: toolCalls as Prisma.InputJsonArray, createdAt },
+      id: newSortableId(createdAt),
+      organizationId,
+      chatId,
+      sessionId,
+      executionId,
+      position: index * 2 + place,
+      role,
+      content,
+      toolCalls: toolCalls as Prisma.InputJsonArray,
+      createdAt,
     })),
   )
   for (const part of chunk(data, MAX_INSERTED)) await tx.message.createMany({ data: [...part] })

@@ -23,8 +23,11 @@ export async function waitForConnection(
   const now = deps.clock.now()
   const messages = needed.map(
     ({ call, server }): MessageData => ({
-      ...{ messageType: 'authorization', mcpId: server.id, mcpName: server.name },
-      ...{ toolUseId: call.id, name: call.name },
+      messageType: 'authorization',
+      mcpId: server.id,
+      mcpName: server.name,
+      toolUseId: call.id,
+      name: call.name,
     }),
   )
   const partial = withMessages(final, messages, now)

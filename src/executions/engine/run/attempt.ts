@@ -243,7 +243,10 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const { usage, steps, answer: lastAnswer, opening, warnings } = from
     const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], signIns: [], last: [] }
     const state: State = {
-      ...{ row, stream, controller, progress },
+      row,
+      stream,
+      controller,
+      progress,
       warnings: createWarnings(warnings),
       answer: lastAnswer,
       asking: null,

@@ -133,7 +133,9 @@ function closeCalls(to: LanguageModelV4Prompt, given: Of<'tool'>['content']): vo
   const content = callsIn(to.at(-1)!).map(
     ({ toolCallId, toolName }): ResultPart =>
       results.find((result) => result.toolCallId === toolCallId) ?? {
-        ...{ type: 'tool-result', toolCallId, toolName },
+        type: 'tool-result',
+        toolCallId,
+        toolName,
         output: { type: 'error-text', value: NO_RESULT },
       },
   )

@@ -70,9 +70,16 @@ export const callsOf = (parts: readonly ReplyPart[], tools: readonly Tool[] = []
   parts
     .flatMap((part) => (part.type === 'tool-call' ? part : []))
     .map(({ toolCallId: id, toolName: name, input }, position) => ({
-      ...{ position, id, name, input },
+      position,
+      id,
+      name,
+      input,
       target: tools.find((tool) => tool.name === name)?.target ?? '',
-      ...{ inFlight: false, result: null, childExecutionId: null, decision: null, given: null },
+      inFlight: false,
+      result: null,
+      childExecutionId: null,
+      decision: null,
+      given: null,
     }))
 
 /** Returns the event of a step. */
@@ -108,7 +115,8 @@ const MAX_RECORDED = 10_000
 export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
   steps.flatMap(({ calls }) =>
     calls.map(({ id, name, input, result }) => ({
-      ...{ id, name },
+      id,
+      name,
       input: brief(input),
       result: result && cut(result.content, MAX_RECORDED),
       isError: result?.isError ?? false,
@@ -193,7 +201,9 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
 }
 
 const decisionOf = ({ status, reason, digest, editedInput }: Prisma.ApprovalGetPayload<object>): Decision => ({
-  ...{ status, reason, digest },
+  status,
+  reason,
+  digest,
   ...(editedInput !== null && { edited: JSON.parse(editedInput) as unknown }),
 })
 
@@ -250,7 +260,11 @@ export function createStepStore({ signal, ...deps }: StoreDeps, row: ExecutionRo
         await tx.executionStep.create({ data, select: { step: true } })
         await tx.toolCall.createMany({
           data: calls.map(({ position, id: toolUseId, target }) => ({
-            ...{ executionId, step, position, toolUseId, target },
+            executionId,
+            step,
+            position,
+            toolUseId,
+            target,
           })),
         })
       }).catch((error) => {
