@@ -354,7 +354,7 @@ const once = <T>(make: () => Promise<T>) => {
   return () => (made ??= make())
 }
 
-/** For an absolute request target, takes the part after the host (RFC 9112, 3.2.2). */
+/** Removes scheme and host from an absolute request target (RFC 9112, 3.2.2). */
 function toOriginForm(req: IncomingMessage): void {
   if (!req.url?.startsWith('/')) req.url = req.url?.replace(/^https?:\/\/[^/?]*\/?/i, '/')
 }
@@ -372,12 +372,12 @@ function sendError(deps: Deps, error: AppError, res: ServerResponse, requestId: 
   else sendJson(res, error.status, toBody(error, requestId), error.headers)
 }
 
-/** Only unexpected errors have a cause, whose stack is logged; the request line contains the rest. */
+/** Logs the cause of an error with its stack. Only unexpected errors have one; the request line contains the rest. */
 function report({ log }: Deps, error: AppError, requestId: string): void {
   if (error.status >= 500 && error.cause) log.error({ requestId, err: error.cause }, error.message)
 }
 
-/** Never the query string, which may contain misplaced secrets. */
+/** Logs a request without its query string, which may contain misplaced secrets. */
 function logRequest({ log }: Deps, req: IncomingMessage, res: ServerResponse, details: object): void {
   const status = res.statusCode
   const level = status >= 500 ? 'error' : status === 401 || status === 404 ? 'info' : status >= 400 ? 'warn' : 'debug'

@@ -100,6 +100,7 @@ export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' |
     field === undefined ? options : { detail: `Send a value for \`${field}\`.`, ...options },
   )
 }
+/** Returns the 400 for a wrong value of a field. */
 export const invalidField = (
   field: string,
   expected: string,
@@ -136,29 +137,32 @@ const ADVICE: readonly (readonly [message: string, detail: string])[] = [
   ['', `The token is unknown, mistyped or revoked: copy it again, or ${ANOTHER_TOKEN}`],
 ]
 
+/** Returns a 401, with advice for the known messages. */
 export const unauthorized = (message: string) => {
   const [, detail] = ADVICE.find(([beginning]) => message.startsWith(beginning)) ?? []
   return new AppError(401, message, { headers: CHALLENGE, ...(detail && { detail }) })
 }
-/** The 401 of a browser whose session has ended. */
+/** Returns the 401 of a browser whose session has ended. */
 export const signInRequired = () =>
   new AppError(401, 'Sign in required', {
     code: 'sign_in_required',
     headers: CHALLENGE,
     detail: 'The session has ended or is unknown: sign in again at /app/sign-in',
   })
-/** The 400 for a user of several organizations who names none. */
+/** Returns the 400 for a user of several organizations who names none. */
 export const organizationRequired = () =>
   badRequest('Missing required header: X-Organization', {
     code: 'missing_field',
     detail: 'You belong to several organizations: name one by its id or slug',
   })
+/** Returns the 401 of a token that has expired. */
 export const tokenExpired = () =>
   new AppError(401, 'Token expired', {
     code: 'token_expired',
     headers: CHALLENGE,
     detail: `This token has expired: ${ANOTHER_TOKEN}`,
   })
+/** Returns a 403. */
 export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail' | 'headers'> = {}) =>
   new AppError(403, "You don't have permission to access this resource", {
     detail: 'Your role does not allow it, or it belongs to another organization. Ask its owner or an admin.',
@@ -178,10 +182,12 @@ export const lacksScope = (scope: string) =>
     code: 'insufficient_scope',
     detail: `Start the run with a token that has the scope ${scope}.`,
   })
+/** Returns the 404 for a row that does not exist or that the caller cannot see. */
 export const notFound = (resource: ResourceName) =>
   new AppError(404, `${resource} not found`, {
     detail: 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
   })
+/** Returns the 404 for a path that no API has. */
 export const noSuchPath = () =>
   new AppError(404, 'Not found', { detail: 'There is no such path. /api/docs and /api/openapi.json list them.' })
 /** Returns the 405 of a path that has other methods (contract-2.md section 1.4). */
@@ -206,6 +212,7 @@ export const rangeNotSatisfiable = (size: number) =>
     detail: `The file has ${size} bytes`,
     headers: { 'Content-Range': `bytes */${size}` },
   })
+/** Returns a 409. */
 export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'> = {}) =>
   new AppError(409, message, options)
 /** Returns the 409 of a session that another run uses. */
@@ -221,6 +228,7 @@ export const cancelled = (executionId?: string) =>
     detail: 'Somebody cancelled the run before it ended. Execute again to get an answer.',
     ...(executionId && { executionId }),
   })
+/** Returns the 400 for an answer that would be too long. */
 export const tooLong = () =>
   badRequest('The answer would be too long: ask for fewer rows, or fewer long texts', {
     detail: 'Send a smaller `limit`, and read the rest with `cursor`.',
@@ -237,29 +245,36 @@ export const bodyTooLarge = (limit = 1024 * 1024, actual?: number) => {
   const sent = actual !== undefined && actual > limit ? `, and this one has ${actual}` : ''
   return new AppError(413, 'Request body too large', { detail: `A body has at most ${limit} bytes here${sent}` })
 }
+/** Returns the 421 for a host that this server does not serve. */
 export const misdirected = () =>
   new AppError(421, 'Misdirected request', {
     detail: 'The operator has to add the host of this address to ALLOWED_HOSTS, or to set PUBLIC_URL.',
   })
+/** Returns the 415 for a body of another content type. */
 export const unsupportedType = (wanted = 'application/json') =>
   new AppError(415, 'Unsupported content type', {
     detail: `Send the header Content-Type: ${wanted}, and no Content-Encoding`,
   })
+/** Returns a 429 with the documented message. */
 export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limited') =>
   new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', {
     code,
     headers: { 'Retry-After': '60' },
     detail: code === 'queue_full' ? 'Too many runs wait already: try again when some have ended.' : 'Try again later.',
   })
-/** The 429 of a limit that frees itself, with the seconds until then. */
+/** Returns the 429 of a limit that frees itself, with the seconds until then. */
 export const rateLimited = (seconds: number) =>
   new AppError(429, `Rate limit exceeded. Retry after ${seconds} seconds.`, {
     headers: { 'Retry-After': String(seconds) },
     detail: 'Try again later.',
   })
+/** Returns the 500 of a run that failed. */
 export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
   new AppError(500, 'Chat execution failed', options)
-/** `trouble`: what the operator of the database has to end. The log has it already, without a stack. */
+/**
+ * Returns a 503. `trouble`: the problem of the database that the operator has to end. The log has it already, without a
+ * stack.
+ */
 export const unavailable = (cause?: unknown, trouble?: Trouble) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
     cause: trouble ? undefined : cause,
@@ -321,6 +336,7 @@ export function toAppError(error: unknown, input?: unknown): AppError {
   })
 }
 
+/** Converts an error into the body that all APIs answer. */
 export const toBody = (error: AppError, requestId: string): ErrorBody => ({
   error: true,
   statusCode: error.status,

@@ -101,7 +101,7 @@ type Ctx = { deps: Deps; actor: Actor; idempotency: IdempotencyKey | null }
 /** Throws if the caller may not see or use a referenced object. Runs before anything else, for replays too. */
 type Visible = () => unknown
 
-/** Check for a request without references. */
+/** Checks a request without references. */
 export const namesNothing: Visible = () => {}
 
 /**
@@ -254,7 +254,7 @@ function replay<T>({ answer }: IdempotencyRow, idempotency: IdempotencyKey): T {
   return JSON.parse(answer)
 }
 
-/** A token, a link, or a secret is returned once: the stored response, and so the repetition, has null instead. */
+/** Stores a response with null for tokens, links and secrets, which only the first response has. */
 export const store = (tx: Tx, { id }: KeyClaim, answer: object, createdAt?: Date) => {
   const stored = {
     ...answer,

@@ -22,7 +22,7 @@ const toMs = (value: number) => Math.ceil(value * 1000)
 
 const seconds = (fallback: number, max = MAX_TIMER) => duration(max).positive().default(fallback).transform(toMs)
 
-/** Maximum of a PostgreSQL integer column. */
+/** Accepts a number up to the maximum of a PostgreSQL integer column. */
 const count = (min: number) => z.coerce.number().int().min(min).max(2_147_483_647)
 
 const switchOf = (fallback: 'true' | 'false') =>
@@ -38,10 +38,10 @@ const web = z
   .pipe(z.url({ protocol: /^https?$/ }))
   .refine((url) => !/^[^/]*\/\/[^/?#]*@/.test(url), 'must not hold a user or password')
 
-/** The normalized base address of a model provider: see {@link normalizeBaseAddress}. */
+/** Accepts the address of a model provider, and normalizes it: see {@link normalizeBaseAddress}. */
 const baseAddress = (kind: ProviderKind) => web.transform((url) => normalizeBaseAddress(kind, url))
 
-/** A JSON value in one variable. */
+/** Parses a JSON value in one variable. */
 const json = <Schema extends z.ZodType>(schema: Schema, example: string) =>
   z
     .string()
@@ -55,7 +55,7 @@ const json = <Schema extends z.ZodType>(schema: Schema, example: string) =>
     })
     .pipe(schema)
 
-/** The content of a JSON file that a variable names; an empty list without one. */
+/** Reads the JSON file that a variable names; an empty list without one. */
 const file = <Item>(schema: z.ZodType<readonly Item[]>, example: string) =>
   z
     .string()
@@ -197,7 +197,7 @@ const list = z
   .default('')
   .transform((text) => text.split(',').flatMap((item) => item.trim() || []))
 
-/** In the form of a browser's `Origin`, which is compared literally. */
+/** Returns whether a text has the form of a browser's `Origin`, which is compared literally. */
 function isOrigin(text: string): boolean {
   if (!URL.canParse(text)) return false
   const { protocol, host } = new URL(text)

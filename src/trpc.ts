@@ -191,13 +191,14 @@ const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }
 })
 
 /**
- * A procedure for holders of a token (or ID token) with any of these scopes; without scopes any token is sufficient.
+ * Begins a procedure for holders of a token (or ID token) with any of these scopes; without scopes any token is
+ * sufficient.
  */
 export const tokenProcedure = (...scopes: Scope[]) => t.procedure.use(errors).meta({ scopes }).use(authenticated)
 
 /**
- * A procedure of the public directory (contract-2.md section 1.15): for holders of a token with any of these scopes,
- * and for everyone if PUBLIC_DIRECTORY is set.
+ * Begins a procedure of the public directory (contract-2.md section 1.15): for holders of a token with any of these
+ * scopes, and for everyone if PUBLIC_DIRECTORY is set.
  */
 export const directoryProcedure = (...scopes: Scope[]) =>
   t.procedure
@@ -210,8 +211,8 @@ export const directoryProcedure = (...scopes: Scope[]) =>
     })
 
 /**
- * A procedure for a user apart from any organization: with a browser session, an ID token, or a token with any of these
- * scopes. A POST of it must come from a page of this service.
+ * Begins a procedure for a user apart from any organization: with a browser session, an ID token, or a token with any
+ * of these scopes. A POST of it must come from a page of this service.
  */
 export const personProcedure = (...scopes: Scope[]) =>
   t.procedure
@@ -225,7 +226,7 @@ export const personProcedure = (...scopes: Scope[]) =>
       return next({ ctx: { person: found } })
     })
 
-/** A procedure that signs a person in or out: for everyone, from a page of this service. */
+/** Begins a procedure that signs a person in or out: for everyone, from a page of this service. */
 export const publicProcedure = () =>
   t.procedure
     .use(errors)
@@ -273,9 +274,9 @@ async function userAt(deps: Deps, field: PlaceField, input: unknown, who: IdToke
 }
 
 /**
- * A procedure of section F (contract.md section 6): for holders of a token with any of these scopes, and of an ID
- * token, which acts in the organization, or the organization of the space, that this input field names. Throws 403 if
- * an `orgId` in the input differs.
+ * Begins a procedure of section F (contract.md section 6): for holders of a token with any of these scopes, and of an
+ * ID token, which acts in the organization, or the organization of the space, that this input field names. Throws 403
+ * if an `orgId` in the input differs.
  */
 export const idTokenProcedure = (field: PlaceField, ...scopes: Scope[]) =>
   t.procedure.use(errors).meta({ scopes }).use(identified(field))

@@ -71,7 +71,7 @@ async function findUser(tx: Tx, email: string) {
 
 const notMember = (email: string, slug: string) => new AdminError(`${email} is not a member of ${slug}.`)
 
-/** An explicit slug must be free; one derived from the name is numbered until it is free. */
+/** Creates an organization. An explicit slug must be free; one derived from the name is numbered until it is free. */
 export async function createOrg({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
   const name = toName(given, 'The name')
   const wanted = options.slug === undefined ? toSlug(name) : checkedSlug(options.slug)
@@ -92,6 +92,7 @@ export async function createOrg({ database, now }: Admin, [given = '']: string[]
   return { json: { organization: { id, name, slug } }, text: `Created the organization ${name}, slug ${slug}.` }
 }
 
+/** Makes the user with an e-mail address, a new one if necessary, a member of an organization. */
 export async function addUser({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
   const email = toEmail(given)
   const role = toRole(options.role ?? '')
@@ -122,6 +123,7 @@ export async function removeUser(admin: Admin, [given = '']: string[], options: 
   return { json: { ...json, connections }, text: text + note }
 }
 
+/** Creates a token of a member, and prints it once. */
 export async function newToken({ database, settings, now }: Admin, _: string[], options: Options): Promise<Answer> {
   const name = toName(options.name ?? '', 'The name')
   const scopes = toScopes(options.scope)
@@ -157,6 +159,7 @@ const listed = {
   organization: { select: { slug: true } },
 } as const
 
+/** Lists all tokens, newest first, also those that have expired or were revoked. */
 export async function listTokens({ database, now }: Admin): Promise<Answer> {
   const rows = await database.client.token.findMany({
     select: listed,
@@ -187,6 +190,7 @@ export async function listTokens({ database, now }: Admin): Promise<Answer> {
 
 const day = (date: Date | null): string => date?.toISOString().slice(0, 10) ?? 'never'
 
+/** Revokes a token. */
 export async function endToken({ database, now }: Admin, [id = '']: string[]): Promise<Answer> {
   const revokedAt = await database.client.$transaction((tx) => revokeToken(tx, id, now))
   if (!revokedAt) throw new AdminError(`There is no token with the id ${id}.`)
@@ -219,6 +223,7 @@ async function firstOwner(tx: Tx) {
   return owner.user
 }
 
+/** Lists the organizations with their numbers of members. */
 export async function listOrgs({ database }: Admin): Promise<Answer> {
   const rows = await database.client.organization.findMany({
     select: { ...select, createdAt: true, memberships: { select: { userId: true } } },
@@ -238,6 +243,7 @@ export async function listOrgs({ database }: Admin): Promise<Answer> {
   return { json: { organizations }, text: table([['ID', 'SLUG', 'NAME', 'MEMBERS', 'CREATED'], ...lines]) }
 }
 
+/** Lists the users, or those of one organization. */
 export async function listUsers({ database }: Admin, _: string[], options: Options): Promise<Answer> {
   const organization = options.org === undefined ? null : await findOrganization(database.client, options.org)
   const rows = await database.client.user.findMany({
@@ -269,6 +275,7 @@ export async function listUsers({ database }: Admin, _: string[], options: Optio
   return { json: { users }, text: table([['ID', 'EMAIL', 'NAME', 'ORGANIZATIONS', 'PASSWORD', 'CREATED'], ...lines]) }
 }
 
+/** Backs the database up into a file, and says where the encryption key is. */
 export async function backUp({ settings }: Operator, [target = '']: string[]): Promise<Answer> {
   const { file, bytes } = await backup(settings, target)
   const key = settings.ENCRYPTION_KEY ? 'ENCRYPTION_KEY' : resolve(settings.DATA_DIR, 'encryption.key')

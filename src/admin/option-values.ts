@@ -30,11 +30,13 @@ export function toEmail(value: string): string {
   return email
 }
 
+/** Parses a role. */
 export function toRole(value: string): Role {
   if (!ROLES.includes(value)) throw new AdminError(`Unknown role: ${value}. Must be: ${ROLES.join(', ')}`)
   return value as Role
 }
 
+/** Returns a slug in its normal form. Throws if it has characters that no slug has. */
 export function checkedSlug(value: string): string {
   const slug = value.normalize('NFC')
   if (!slug || slug !== toSlug(slug)) {

@@ -60,7 +60,7 @@ export function createChecksum(): { add: (row: Row) => void; digest: () => strin
   }
 }
 
-/** PostgreSQL does not preserve the key order of objects. */
+/** Sorts the keys of objects, whose order PostgreSQL does not preserve. */
 function sorted(json: unknown): unknown {
   if (Array.isArray(json)) return json.map(sorted)
   if (json === null || typeof json !== 'object') return json

@@ -89,6 +89,7 @@ const MAX_SIZE = 8_000_000
 /** Base size of an agent (characters). */
 const LEAST = 1_000
 
+/** Creates an empty cache. */
 export const createAgentCache = (): AgentCache =>
   new LRUCache({ maxSize: MAX_SIZE, sizeCalculation: (agent) => LEAST + 2 * toJson(agent).length })
 

@@ -84,6 +84,7 @@ export function valuesOf(
   return Object.fromEntries(entries)
 }
 
+/** Converts the client's fields into columns, with the text that searches look in. */
 export const toColumns = (values: Values) => ({
   ...values,
   modelSettings: values.modelSettings as Prisma.InputJsonObject,

@@ -98,5 +98,5 @@ function toCondition([column, value]: [string, Listed[keyof Listed]]): Prisma.Sq
   return value.in.length ? Prisma.sql`${name} IN (${Prisma.join(padToPowerOfTwo(value.in))})` : Prisma.sql`1 = 0`
 }
 
-/** https://sqlite.org/fts5.html#fts5_strings */
+/** Quotes a trigram for FTS5 (https://sqlite.org/fts5.html#fts5_strings). */
 const quoted = (trigram: string): string => `"${trigram.replaceAll('"', '""')}"`

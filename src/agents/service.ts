@@ -66,9 +66,7 @@ const SHARED = ['organization', 'public'] as const
 /** Returns the shared visibilities that match a filter. */
 const sharedBy = ({ visibility }: Filter) => SHARED.filter((shared) => shared === (visibility ?? shared))
 
-/**
- * Filter for the organization's list: shared agents; with `owner: 'me'` the caller's own agents of every visibility.
- */
+/** Filters the organization's list: shared agents; with `owner: 'me'` the caller's own agents of every visibility. */
 export const listed = (actor: Actor, { owner, visibility }: Filter = {}) => ({
   organizationId: actor.organizationId,
   archivedAt: null,
@@ -77,7 +75,7 @@ export const listed = (actor: Actor, { owner, visibility }: Filter = {}) => ({
     : { visibility: { in: sharedBy({ visibility }) } }),
 })
 
-/** Filter for access by id: all agents of the organization but other users' private ones. */
+/** Filters access by id: all agents of the organization but other users' private ones. */
 export const reachable = (actor: Actor): Prisma.AgentWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
@@ -91,7 +89,7 @@ export const executable = (actor: Actor): Prisma.AgentWhereInput => ({
 })
 
 /**
- * Filter for rows of an agent (chats, executions), which follow its visibility: with a private agent they belong to its
+ * Filters rows of an agent (chats, executions), which follow its visibility: with a private agent they belong to its
  * owner. Rows for another organization's agent belong to the organization that ran it (contract.md section 2).
  */
 export const notPrivate = (actor: Actor) => ({
@@ -102,8 +100,8 @@ export const notPrivate = (actor: Actor) => ({
 })
 
 /**
- * Filter in addition to {@link notPrivate} for executions, sessions and chats: what was written while an agent was
- * private stays visible to its owner only (contract-2.md section 8.6).
+ * Filters executions, sessions and chats, in addition to {@link notPrivate}: rows written while an agent was private
+ * stay visible to its owner only (contract-2.md section 8.6).
  */
 export const notThenPrivate = ({ userId }: Actor) => ({ OR: [{ wasPrivate: false }, { agent: { userId } }] })
 
@@ -122,7 +120,7 @@ export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
   on: Prisma.sql`t."organizationId" = h."organizationId" AND t."agentId" = h."id"`,
 })
 
-/** Filter for the cards of all organizations' agents: public ones in the list, unlisted ones also by id. */
+/** Filters the cards of all organizations' agents: public ones in the list, unlisted ones also by id. */
 export const publiclyVisible = (how: 'listed' | 'byId') => {
   const visibilities: Visible[] = how === 'listed' ? ['public'] : ['public', 'unlisted']
   return { archivedAt: null, visibility: { in: visibilities } }

@@ -13,7 +13,7 @@ import { misfit } from '../lib/json-schema.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import type { Approval, Approve, ListApprovals } from './schema.ts'
 
-/** Filter for approvals of executions that the caller can reach (contract.md section 2). */
+/** Filters approvals: those of executions that the caller can reach (contract.md section 2). */
 export const reachable = (actor: Actor): Prisma.ApprovalWhereInput => ({
   organizationId: actor.organizationId,
   execution: reachableExecution(actor),

@@ -37,6 +37,7 @@ export function permit<T>(row: T, allowed: boolean): Authorized<T> {
 /** Returns whether the actor is an admin. Owners are admins too. */
 export const isAdmin = (actor: Actor): boolean => actor.role !== 'member'
 
+/** Throws 403 unless the actor has one of the scopes. */
 export function requireScope(actor: Actor, ...anyOf: Scope[]): void {
   if (!anyOf.some((scope) => covers(actor.scopes, scope))) throw lacksScopes(anyOf)
 }

@@ -5,7 +5,7 @@ import type { Actor } from './actor.ts'
 /** The user id of events that the command line or the service itself causes. */
 export const OPERATOR = 'operator'
 
-/** The actor of command line actions. */
+/** Returns the actor of command line actions. */
 export const operator = (organizationId: string) => ({ organizationId, userId: OPERATOR })
 
 /** The actor of an audit event, and its request if there is one. */

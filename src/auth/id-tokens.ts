@@ -100,6 +100,8 @@ export function refuse(error: unknown): never {
   throw error instanceof errors.JOSEError ? invalid() : error
 }
 
-/** A token for several parties names the one that it was issued to (OpenID Connect Core, 3.1.3.7). */
+/**
+ * Returns whether a token was issued to another party. One for several parties names it (OpenID Connect Core, 3.1.3.7).
+ */
 const isForAnother = ({ aud, azp }: JWTPayload, parties: readonly unknown[]): boolean =>
   azp === undefined ? Array.isArray(aud) && aud.length > 1 : !parties.includes(azp)

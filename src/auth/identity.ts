@@ -54,8 +54,8 @@ export async function findUser(db: Db, { issuer, subject }: Subject): Promise<st
 }
 
 /**
- * Permanently links the subject to the user with its verified e-mail address. A user with a subject at this issuer gets
- * no other one (contract.md section 6). Returns null if there is no such user.
+ * Links the subject to the user with its verified e-mail address, permanently. A user with a subject at this issuer
+ * gets no other one (contract.md section 6). Returns null if there is no such user.
  */
 export async function linkUser({ db, clock, bus }: LinkDeps, claims: Subject): Promise<string | null> {
   const { issuer, subject, email } = claims

@@ -31,6 +31,7 @@ export const SCOPES: ReadonlySet<string> = new Set([
   ...RESOURCES.flatMap((resource) => [`${resource}:read`, `${resource}:write`]),
 ])
 
+/** Returns whether a text names a scope, or all of them. */
 export const isScope = (scope: string): scope is Scope | '*' => SCOPES.has(scope)
 
 /** Returns whether the given scopes include the needed one. A `write` includes its `read`. */

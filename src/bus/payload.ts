@@ -23,6 +23,7 @@ export function pack(from: string, waiting: ReadonlyMap<NotifyPayload['channel']
   return payloads
 }
 
+/** Reads a payload of {@link pack}. */
 export function unpack(payload: string): NotifyPayload {
   const [from = '', channel, ...ids] = payload.split(' ')
   return { from, channel: channel as NotifyPayload['channel'], ids }

@@ -37,7 +37,7 @@ import type {
   UpdateChat,
 } from './schema.ts'
 
-/** Filter for access by id: the organization's chats whose space, agent and mission the caller may see. */
+/** Filters access by id: the organization's chats whose space, agent and mission the caller may see. */
 export const reachable = (actor: Actor): Prisma.ChatWhereInput => ({
   ...chatsFor(actor),
   space: { archivedAt: null, ...visible(actor) },
@@ -46,19 +46,20 @@ export const reachable = (actor: Actor): Prisma.ChatWhereInput => ({
 const listed = reachable
 
 /**
- * Filter for the visible sessions of a chat, which may have several agents. Sessions of a private agent belong to its
+ * Filters the visible sessions of a chat, which may have several agents. Sessions of a private agent belong to its
  * owner (contract.md section 2).
  */
 export const ownSessions = (actor: Actor): Prisma.SessionWhereInput => ({
   AND: [notPrivate(actor), notThenPrivate(actor)],
 })
 
-/** Filter for messages of the visible sessions in a reachable chat. */
+/** Filters messages: those of the visible sessions in a reachable chat. */
 export const listedMessages = (actor: Actor): Prisma.MessageWhereInput => ({
   organizationId: actor.organizationId,
   session: ownSessions(actor),
 })
 
+/** Filters messages by id: those of the visible sessions in a reachable chat. */
 export const reachableMessages = (actor: Actor): Prisma.MessageWhereInput => ({
   ...listedMessages(actor),
   chat: reachable(actor),
@@ -147,6 +148,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { chats: await toChats(actor, db, rows), nextCursor, ...total }
 }
 
+/** Finds a chat. Throws 404 if the caller cannot reach it. */
 export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<ChatRow> {
   const row = await db.chat.findFirst({ where: { AND: [{ id }, reachable(actor)] }, include: withNames })
   if (!row) throw notFound('Chat')

@@ -189,7 +189,7 @@ const pin = ({ hostname, port }: URL, addresses: string[]): [string, string][] =
 
 const bracketed = (address: string) => (isIP(address) === 6 ? `[${address}]` : address)
 
-/** Older versions of git ignore `http.curloptResolve`. */
+/** Throws if git is older than the first version that obeys `http.curloptResolve`. */
 function checkVersion(text: string): void {
   const [, major, minor] = /(\d+)\.(\d+)/.exec(text) ?? []
   if (Number(major) * 1000 + Number(minor) < 2037) throw new Error(`git 2.37 or later is needed, this is ${text}`)

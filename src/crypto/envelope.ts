@@ -23,5 +23,5 @@ export function unseal(key: Buffer | KeyObject, place: readonly string[], sealed
   return Buffer.concat([decipher.update(sealed.subarray(NONCE + TAG)), decipher.final()])
 }
 
-/** JSON encodes different lists of words differently. */
+/** Encodes a list of words, so that no two lists have the same encoding. */
 const boundTo = (place: readonly string[]): Buffer => Buffer.from(JSON.stringify(place))

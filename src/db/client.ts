@@ -70,7 +70,7 @@ const lock = (settings: Place, strength: string): Prisma.Sql =>
  */
 export const rowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE')
 
-/** Like {@link rowLock}, but skips rows that are locked already. */
+/** Returns the suffix that locks rows like {@link rowLock}, but skips those that are locked already. */
 export const freeRowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE SKIP LOCKED')
 
 /** Returns an SQL suffix that prevents the deletion of rows, so that references to them can be written. */

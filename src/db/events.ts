@@ -26,6 +26,7 @@ export const announce = (tx: Tx, { organizationId, type, subjectId, at, data }: 
 /** A place in the feed of an organization: behind an event. */
 export type Place = { position: number; sequence: number }
 
+/** Returns the place of an event in the feed. */
 export const placeOf = ({ position, sequence }: { position: number | bigint; sequence: number | bigint }): Place => ({
   position: Number(position),
   sequence: Number(sequence),

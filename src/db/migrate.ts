@@ -94,7 +94,7 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
 export const migratePostgresql = (url: string, migrations = MIGRATIONS): Promise<void> =>
   naming(hostsOf(url), () => inPostgresql(url, migrations, true))
 
-/** Like {@link requireSqlite}. */
+/** Throws unless all migrations are applied, like {@link requireSqlite}. */
 export const requirePostgresql = (url: string): Promise<void> =>
   naming(hostsOf(url), () => inPostgresql(url, MIGRATIONS, false))
 

@@ -32,6 +32,7 @@ const KINDS = [...new Set(EVENT_TYPES.map((type) => type.split('.', 1)[0]))]
 
 const PATTERNS: ReadonlySet<string> = new Set([...EVENT_TYPES, ...KINDS.map((kind) => `${kind}.*`), '*'])
 
+/** Returns whether a text is a pattern of event types. */
 export const isPattern = (text: string): boolean => PATTERNS.has(text)
 
 export const PATTERN_DETAIL = `A pattern is *, one of ${KINDS.map((kind) => `${kind}.*`).join(', ')}, or one of ${EVENT_TYPES.join(', ')}.`

@@ -23,14 +23,14 @@ import { belowRoot, MAX_DEPTH } from './engine/queue/tree.ts'
 import { warningsOf } from './engine/run/warnings.ts'
 import type { Content, Execution, ExecutionNode, FollowExecution, ListExecutions, ReadLogs } from './schema.ts'
 
-/** Filter for executions whose agent, space and mission the caller can see. */
+/** Filters executions whose agent, space and mission the caller can see. */
 const isOpen = (actor: Actor): Prisma.ExecutionWhereInput => ({
   ...(isAdmin(actor) ? {} : { space: visibleSpace(actor) }),
   AND: [notPrivate(actor), notThenPrivate(actor), { OR: [{ missionId: null }, { chat: ofMissionFor(actor) }] }],
 })
 
 /**
- * Filter for executions whose texts the caller may read, which follow agent, space and mission (contract.md section 2).
+ * Filters executions whose texts the caller may read, which follow agent, space and mission (contract.md section 2).
  */
 export const readable = (actor: Actor): Prisma.ExecutionWhereInput => ({
   organizationId: actor.organizationId,
@@ -38,8 +38,8 @@ export const readable = (actor: Actor): Prisma.ExecutionWhereInput => ({
 })
 
 /**
- * Filter for access by id and in lists: {@link readable} runs, and the state of the caller's own runs even after access
- * was lost (contract-2.md section 8.3).
+ * Filters access by id and lists: {@link readable} runs, and the state of the caller's own runs even after access was
+ * lost (contract-2.md section 8.3).
  */
 export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({
   organizationId: actor.organizationId,
@@ -254,7 +254,7 @@ export async function find(actor: Actor, { db }: Deps, id: string): Promise<Exec
   return row
 }
 
-/** A token without `executions:read` can see only its user's own runs. */
+/** Returns whether a token may see a run. Without `executions:read` it can see only its user's own runs. */
 const mayRead = (actor: Actor, { userId }: { userId: string }): boolean =>
   userId === actor.userId || covers(actor.scopes, 'executions:read')
 

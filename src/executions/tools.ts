@@ -44,7 +44,7 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   const ownNames = new Set(own.map(({ name }) => name))
   const ofServers = await openMcpTools(deps, user, lists, ownNames)
   const unknown = ofServers.unknown.filter((name) => !ownNames.has(name))
-  const missing = unknown.length ? [namesMissing(user, unknown)] : []
+  const missing = unknown.length ? [missingToolsWarning(user, unknown)] : []
   for (const text of missing) user.warn('tool_missing', text)
   const absent = [...ofServers.unusable, ...missing]
   if (user.agent.requireTools && absent.length) {
@@ -58,8 +58,11 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   }
 }
 
-/** The allow list of another organization's agent is confidential. */
-const namesMissing = ({ row, agent }: ToolUser, names: readonly string[]) =>
+/**
+ * Returns the warning about missing tools. It has no names of another organization's agent, whose allow list is
+ * confidential.
+ */
+const missingToolsWarning = ({ row, agent }: ToolUser, names: readonly string[]) =>
   agent.organizationId === row.organizationId
     ? `allowedTools names tools that do not exist: ${names.join(', ')}`
     : 'Some of the tools that this agent is allowed do not exist'

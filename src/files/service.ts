@@ -133,12 +133,15 @@ async function store(
   })
 }
 
+/** Returns the 400 for a file that is too large. */
 export const fileTooLarge = (size: number) =>
   badRequest('File too large. At most 1 MiB', {
     detail: `A file has at most ${MAX_FILE_BYTES} bytes, and this one has ${size} or more. Upload it as media instead.`,
   })
+/** Returns the 400 for a space with the maximum number of files. */
 export const tooManyFiles = () =>
   badRequest(`Too many files. At most ${MAX_FILES} in a space`, { detail: 'Delete files that nobody needs.' })
+/** Returns the 400 for files that are too large together. */
 export const spaceFull = () =>
   badRequest('Space is full. At most 50 MiB of files', { detail: 'Delete files that nobody needs.' })
 

@@ -34,6 +34,7 @@ export type Extensions = {
   rows?: number
 }
 
+/** Returns the metadata of a type or field. */
 export const extensionsOf = (of: { readonly extensions: object }): Extensions => of.extensions
 
 type BuilderTypes = {

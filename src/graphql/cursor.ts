@@ -12,6 +12,7 @@ export const NEWEST_FIRST: Order = [
 
 type Row = Readonly<Record<string, unknown>>
 
+/** Returns an order as Prisma's `orderBy`. */
 export const orderBy = (order: Order) => order.map(([column, direction]) => ({ [column]: direction }))
 
 /** Encodes the position of a row: its values in the columns of the order, dates as milliseconds. */
@@ -36,6 +37,7 @@ export function fromCursor(order: Order, cursor: string, name: CursorArg = 'afte
 
 type CursorArg = 'after' | 'before'
 
+/** Returns the error for a cursor that does not belong to a list. */
 export const invalidCursor = (name: CursorArg = 'after') =>
   refuseCursor(name, name === 'after' ? 'an endCursor' : 'a startCursor')
 

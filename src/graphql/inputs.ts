@@ -70,6 +70,7 @@ export function parseArgs<Schema extends z.ZodObject>(schema: Schema, args: obje
 const mapFields = <Ref>(shape: z.ZodRawShape, make: (field: Field, name: string) => Ref): Record<string, Ref> =>
   Object.fromEntries(Object.entries(shape).map(([name, schema]) => [name, make(toField(name, schema), name)]))
 
+/** Converts a Zod schema into an input field. */
 export function toField(name: string, given: z.core.$ZodType): Field {
   const schema = given as z.ZodType
   const plain = unwrap(schema)

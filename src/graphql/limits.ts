@@ -62,6 +62,7 @@ export function addTo(answer: Answer, read: unknown): void {
   if (answer.size > LIMITS.answer) throw answerTooLong()
 }
 
+/** Returns the error for an answer that would be too long. */
 export const answerTooLong = () => new GraphQLError(tooLong().message, { extensions: { code: TOO_MUCH, detail: LESS } })
 
 /** Assumed rows of a list without a limit. Allows one introspection of the whole schema, but not two. */

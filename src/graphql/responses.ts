@@ -34,7 +34,10 @@ function toAnswer(schema: GraphQLSchema, result: ExecutionResult, request: Graph
   return { ...result, errors: errors.map((error) => present(error, request)) }
 }
 
-/** The size is checked when a field is read; this catches responses that repeat the same field under several names. */
+/**
+ * Returns whether a response is too long. Fields are checked when they are read; this finds responses that repeat the
+ * same field under several names.
+ */
 const isTooLong = ({ data, errors = [] }: ExecutionResult): boolean =>
   errors.some(({ path, extensions }) => path && extensions.code === TOO_MUCH) ||
   sizeOf([data, errors.map(({ path }) => path)]) > LIMITS.answer

@@ -61,6 +61,7 @@ type Options = Partial<Pick<Rows, 'name' | 'listed' | 'order' | 'key' | 'texts'>
   columns?: Readonly<Record<string, true>>
 }
 
+/** Describes the rows of a type. Lists show all reachable rows, newest first, unless the options say otherwise. */
 export function rowsOf<Row extends object = { id: string }>(
   type: string,
   model: Prisma.ModelName,
@@ -75,6 +76,7 @@ export function rowsOf<Row extends object = { id: string }>(
 /** Resolves whether the long texts of a row were cut: true or null. */
 export const isTruncated = (row: object): boolean | null => ('truncated' in row ? true : null)
 
+/** Returns the methods of a model. */
 export function delegateOf<Row extends object>(db: Db, { model }: Rows<Row>): Delegate<Row> {
   const name = model.charAt(0).toLowerCase() + model.slice(1)
   return (db as unknown as Record<string, Delegate<Row>>)[name]!

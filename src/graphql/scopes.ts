@@ -50,7 +50,7 @@ function guardField(
   }
 }
 
-/** A subscription without a procedure declares its scopes itself. */
+/** Puts a scope check before a subscription. One without a procedure declares its scopes itself. */
 function guardSubscription(field: GraphQLField<unknown, GraphQLContext>): void {
   const { procedure, scopes } = extensionsOf(field)
   if (procedure) return

@@ -30,6 +30,7 @@ export function isJson({ headers }: IncomingMessage): boolean {
 const lengthOf = ({ headers }: IncomingMessage): number =>
   Number(headers['content-length'] ?? (headers['transfer-encoding'] ? Number.NaN : 0))
 
+/** Returns whether a request has a body. */
 export const hasBody = (req: IncomingMessage): boolean => lengthOf(req) !== 0
 
 /**

@@ -57,7 +57,7 @@ export function callerOf({ _def }: Procedure, path: string) {
   }
 }
 
-/** tRPC's output check, without constants. */
+/** Returns tRPC's output check, without constants. */
 const checking =
   (output: z.ZodType): Middleware =>
   async ({ next }) => {

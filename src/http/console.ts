@@ -24,7 +24,7 @@ const TYPES: Readonly<Record<string, string>> = {
 
 const ENDINGS: Record<Encoding, string> = { br: '.br', gzip: '.gz' }
 
-/** The policy of contract-2.md section 7.8. */
+/** Returns the policy of contract-2.md section 7.8. */
 const policy = (nonce: string): string =>
   [
     "default-src 'self'",

@@ -212,6 +212,6 @@ export function rangeOf(
   return start < size ? { start, end } : 'none'
 }
 
-/** RFC 8187: characters that `encodeURIComponent` leaves unescaped but a header may not contain. */
+/** Encodes a file name for a header: also the characters that `encodeURIComponent` leaves as they are (RFC 8187). */
 const encodeName = (name: string): string =>
   encodeURIComponent(name).replace(/['()*]/g, (mark) => `%${mark.charCodeAt(0).toString(16).toUpperCase()}`)

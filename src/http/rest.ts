@@ -75,7 +75,7 @@ async function checkedQuery(admit: () => Promise<unknown>, ...of: Parameters<typ
 
 const UPLOAD_QUERY = { lists: new Set<string>(), inQuery: null, known: new Set(Object.keys(UploadFile.shape)) }
 
-/** `%41` equals `A` (RFC 3986, 6.2.2.2). Ids contain only unreserved characters, so no others need decoding. */
+/** Decodes characters that need no encoding: `%41` equals `A` (RFC 3986, 6.2.2.2). Ids contain no others. */
 function decodeUnreserved(path: string): string {
   if (!path.includes('%')) return path
   return path.replace(/%([2-7][0-9a-f])/gi, (encoded, hex: string) => {

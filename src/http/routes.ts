@@ -59,7 +59,7 @@ const ADMISSIONS: Readonly<Record<string, Route['admit']>> = {
 
 const isList = (field: z.ZodType): boolean => unwrap(field) instanceof z.ZodArray
 
-/** Same rule as in http/openapi.ts. */
+/** Returns whether a field of a body comes from the query, by the same rule as http/openapi.ts. */
 const isInQuery = (field: z.ZodType): boolean => field.meta()?.param?.in === 'query'
 
 const node = (): Node => ({ children: new Map(), parameter: null, routes: new Map() })

@@ -87,7 +87,10 @@ function writeFirst(res: ServerResponse, text: string): boolean {
 
 const textOf = (events: readonly ServerSentEvent[]): string => events.map(toText).join('')
 
-/** The data starts with its `type`, for readers that ignore names of events (contract-2.md section 1.14). */
+/**
+ * Writes an event. Its data starts with its `type`, for readers that ignore names of events (contract-2.md section
+ * 1.14).
+ */
 const toText = (event: ServerSentEvent): string => `${headOf(event)}${toLine(JSON.stringify(event.data)).slice(1)}\n\n`
 
 const headOf = ({ seq, event }: ServerSentEvent): string =>

@@ -15,7 +15,7 @@ import type { CreateKey, Derived, Key, ListKeys, RevokeKey } from './schema.ts'
 
 type TokenRow = Prisma.TokenGetPayload<object>
 
-/** Filter for the user's own keys in the organization, without revoked ones. */
+/** Filters the user's own keys in the organization, without revoked ones. */
 export const reachable = ({ organizationId, userId }: Actor): Prisma.TokenWhereInput => ({
   organizationId,
   userId,
@@ -174,7 +174,7 @@ export async function createToken(
   return { row, token }
 }
 
-/** Permanently revokes a token unless it is revoked. Returns the time of its revocation, or null for an unknown id. */
+/** Revokes a token, permanently. Returns the time of its first revocation, or null for an unknown id. */
 export async function revokeToken(tx: Tx, id: string, at: Date): Promise<Date | null> {
   const { count } = await tx.token.updateMany({ where: { id, revokedAt: null }, data: { revokedAt: at } })
   const token = await tx.token.findUnique({ where: { id }, select: { organizationId: true, revokedAt: true } })

@@ -40,6 +40,7 @@ export const encodeCursor = ({ createdAt, id }: Row): string => encodePosition(c
 
 const CURSOR = /^(\d{1,15})\.([\w-]+)$/
 
+/** Returns whether a text is a cursor of {@link encodeCursor}. */
 export const isCursor = (text: string): boolean => CURSOR.test(decodePosition(text))
 
 /** Decodes the position that {@link encodeCursor} encoded. Throws 400 for anything else. */
@@ -191,7 +192,7 @@ export function takeWithinBudget<T>(rows: readonly T[], limit = MAX_ROWS, budget
 /** Returns the maximum JSON size of a text (bytes): some characters are written as six. */
 const atMost = (text: string): number => 6 * text.length + 2
 
-/** A text that is too long by itself need not be measured. */
+/** Returns the size of a text in JSON. A text that is too long by itself need not be measured. */
 const writtenOut = (text: string): number =>
   text.length > MAX_PAGE_BYTES ? text.length : Buffer.byteLength(JSON.stringify(text))
 

@@ -64,5 +64,5 @@ export function toJson(value: object): string {
   return `{${members}}`
 }
 
-/** Undefined for values that JSON omits. */
+/** Returns the JSON of a value; undefined if JSON omits it. */
 const jsonOf = (value: unknown): string | undefined => known(value)?.json ?? JSON.stringify(value)

@@ -45,7 +45,7 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
   return { tools, hasMore: true }
 }
 
-/** A server without tools may not support the method. */
+/** Reads a page of tools: an empty one if the server does not support the method, as one without tools may do. */
 async function readPage(client: Client, cursor: string | undefined, signal: AbortSignal): Promise<ListToolsResult> {
   const params = cursor === undefined ? {} : { cursor }
   const request = { method: 'tools/list', params } as const

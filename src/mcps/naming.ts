@@ -19,13 +19,13 @@ const SERVER_ID = /^[0-9A-Za-z]{22}\//
 
 const toPlain = (text: string) => text.replace(/[^A-Za-z0-9_-]+/g, '_')
 
-/** Gemini rejects names that begin with a digit or a hyphen. */
+/** Prefixes a name that begins with a digit or a hyphen, which Gemini rejects. */
 const withLetterFirst = (text: string) => (/^[0-9-]/.test(text) ? `_${text}` : text)
 
 /** Converts a text into a valid tool name for providers. */
 export const toToolName = (text: string) => withLetterFirst(toPlain(text)).slice(0, MAX_TOOL_NAME) || '_'
 
-/** The prefix of tool names in earlier versions, which lists may still contain. */
+/** Returns the prefix of tool names in earlier versions, which lists may still contain. */
 const formerPrefix = (name: string) => toPlain(name).slice(0, MAX_PREFIX) || '_'
 
 /** Contains no `__`, so that the first one in a name ends the prefix and every name is unambiguous. */

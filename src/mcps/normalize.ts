@@ -67,7 +67,7 @@ const withoutNulls = (fields: Fields): Fields =>
     Object.entries(withoutNull(fields)).map(([name, value]) => [name, isObject(value) ? withoutNull(value) : value]),
   )
 
-/** A tool without a schema or its type accepts an object. */
+/** Converts the description of a tool. One without a schema, or without its type, accepts an object. */
 function toTool(described: unknown) {
   if (!isObject(described)) return []
   const { name, description } = described

@@ -50,6 +50,7 @@ export const Permissions = z
 const RESERVED =
   /^(host|connection|content-.*|transfer-encoding|accept-encoding|upgrade|te|trailer|keep-alive|expect|proxy-.*|last-event-id|mcp-(session-id|protocol-version|method|name|param-.*))$/i
 
+/** Returns whether a header may be sent to MCP servers. */
 export const isHeaderName = (name: string) => /^[\w!#$%&'*+.^`|~-]{1,100}$/.test(name) && !RESERVED.test(name)
 
 const Value = z

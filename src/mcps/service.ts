@@ -47,12 +47,15 @@ const NAMES = {
 /** The JSON column with long texts, which long lists cut. */
 export const LONG_TEXTS = ['headers'] as const
 
-/** Every member sees the organization's servers (contract.md section 2). */
+/** Filters the organization's servers, which every member sees (contract.md section 2). */
 export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
 
 const isOperators = ({ source }: { source: string }) => source === 'operator'
 
-/** A server of the operator is formally owned by an owner of the organization, whose role counts alone. */
+/**
+ * Permits the owner and admins to change a server. One of the operator is formally owned by an owner of the
+ * organization, whose role counts alone.
+ */
 const authorize = <Row extends { ownerId: string; source: string }>(actor: Actor, row: Row): Authorized<Row> =>
   permit(row, (row.ownerId === actor.userId && !isOperators(row)) || isAdmin(actor))
 

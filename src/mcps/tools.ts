@@ -107,7 +107,7 @@ export async function openMcpTools(
 const needsConnection = (outcome: PromiseSettledResult<unknown>) =>
   outcome.status === 'rejected' && outcome.reason instanceof AuthorizationNeeded
 
-/** A service account has no browser in which it could connect. */
+/** Returns whether a user is a service account, which has no browser to connect in. */
 const isServiceAccount = async ({ db }: ConnectDeps, { row: { userId } }: ToolUser) =>
   (await db.serviceAccount.findUnique({ where: { userId }, select: { userId: true } })) !== null
 

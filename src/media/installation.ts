@@ -7,4 +7,5 @@ import { hkdfSync } from 'node:crypto'
 export const installationId = (masterKey: Buffer): string =>
   `muster-${Buffer.from(hkdfSync('sha256', masterKey, '', 'muster installation', 8)).toString('hex')}`
 
+/** Returns whether a folder's name is the id of an installation. */
 export const isInstallationId = (name: string): boolean => /^muster-[0-9a-f]{16}$/.test(name)

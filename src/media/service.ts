@@ -25,7 +25,7 @@ const MAX_NAME = 255
 /** Number of bytes that `file-type` needs. */
 const HEAD = 4100
 
-/** Media belong to the organization. */
+/** Filters the organization's media. */
 export const reachable = ({ organizationId }: Actor): Prisma.MediaWhereInput => ({ organizationId })
 
 /** Returns the address of a file's content. */

@@ -45,7 +45,7 @@ export type MissionRow = Prisma.MissionGetPayload<object> & { truncated?: boolea
 /** The long texts of a mission, which long lists cut. */
 export const LONG_TEXTS = ['goal', 'lastError'] as const
 
-/** The organization's missions, except private ones and those of private spaces or agents of others. */
+/** Filters the organization's missions, except private ones and those of private spaces or agents of others. */
 export const reachable = (actor: Actor): Prisma.MissionWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,

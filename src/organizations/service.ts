@@ -7,9 +7,11 @@ import { LIVE } from '../executions/engine/queue/endings.ts'
 import { newId } from '../lib/id.ts'
 import type { Settings } from '../settings.ts'
 
-/** Filter: members see their organization and each other. */
+/** Filters the caller's organization. */
 export const reachable = ({ organizationId }: Actor): Prisma.OrganizationWhereInput => ({ id: organizationId })
+/** Filters the members of the caller's organization. */
 export const listedMembers = ({ organizationId }: Actor): Prisma.MembershipWhereInput => ({ organizationId })
+/** Filters the users with a membership in the caller's organization. */
 export const reachableUser = (actor: Actor): Prisma.UserWhereInput => ({ memberships: { some: listedMembers(actor) } })
 
 /**

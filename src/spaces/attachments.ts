@@ -15,6 +15,7 @@ type Changes = Partial<Omit<z.output<typeof CreateSpace> & z.output<typeof Updat
 
 const union = (...lists: (readonly string[] | null | undefined)[]) => [...new Set(lists.flatMap((ids) => ids ?? []))]
 
+/** Returns whether nothing is attached. */
 export const isNothing = ({ agents, skills, mcps }: Attachments) => !agents.length && !skills.length && !mcps.length
 
 /** Returns the objects to detach, which need not be attached. */

@@ -41,7 +41,7 @@ export const inSpaces = (where: Prisma.Sql): Hidden => ({
 export const inPrivateSpaces = (actor: Actor): Hidden[] =>
   isAdmin(actor) ? [] : [inSpaces(Prisma.sql`h."visibility" = 'private' AND h."ownerId" <> ${actor.userId}`)]
 
-/** Filter for access by id: visible in the organization and not archived. */
+/** Filters access by id: visible in the organization and not archived. */
 export const reachable = (actor: Actor): Prisma.SpaceWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,
@@ -62,7 +62,7 @@ export const ofPrivateMissions = ({ userId }: Actor): Hidden => ({
   on: Prisma.sql`t."organizationId" = h."organizationId" AND t."missionId" = h."id"`,
 })
 
-/** The organization's chats that the caller may see in a visible space, by agent and mission. */
+/** Filters the chats of a visible space: those whose agent and mission the caller may see. */
 export const chatsFor = (actor: Actor): Prisma.ChatWhereInput => ({
   organizationId: actor.organizationId,
   archivedAt: null,

@@ -291,7 +291,7 @@ function moveTo(from: Status, to: Status, now: Date) {
   return { status: to, completedAt: to === 'completed' ? now : null, ...begun }
 }
 
-/** Filter for the active runs of a task. */
+/** Filters the active runs of a task. */
 const runsOf = ({ organizationId, id: taskId }: TaskRow) => ({ organizationId, taskId, ...LIVE })
 
 /**

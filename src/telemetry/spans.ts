@@ -31,6 +31,7 @@ export async function* watchStream(stream: Parts, look: Look, span: Span): Async
 
 type Look = (part: Part) => void
 
+/** Returns an observer that writes the parts of a reply into a span when it finishes. */
 export function createLook(span: Span, withContent: boolean): Look {
   let text = ''
   const calls: object[] = []

@@ -19,11 +19,14 @@ type Owner = { organizationId: string; id: string }
 /** Returns the encryption context of a webhook's part. In another row or column it does not decrypt. */
 const placeOf = ({ organizationId, id }: Owner, part: Part) => ['webhook', organizationId, id, part]
 
+/** Encrypts the address of a webhook. */
 export const sealUrl = (key: Buffer, owner: Owner, url: string) => seal(key, placeOf(owner, 'url'), Buffer.from(url))
 
+/** Encrypts the signing secret of a webhook. */
 export const sealSecret = (key: Buffer, owner: Owner, secret: string) =>
   seal(key, placeOf(owner, 'secret'), Buffer.from(secret))
 
+/** Encrypts the configuration of a client's push notifications. */
 export const sealPush = (key: Buffer, owner: Owner, push: Push) =>
   seal(key, placeOf(owner, 'push'), Buffer.from(JSON.stringify(push)))
 

@@ -46,6 +46,7 @@ export function reachableDeliveries(actor: Actor): Prisma.WebhookDeliveryWhereIn
   return { organizationId: actor.organizationId }
 }
 
+/** Returns the patterns of a webhook. */
 export const eventsOf = ({ events }: { events: unknown }): string[] => events as string[]
 
 const toWebhook = (row: WebhookRow): z.input<typeof Webhook> => ({
@@ -64,6 +65,7 @@ const toWebhook = (row: WebhookRow): z.input<typeof Webhook> => ({
   updatedAt: row.updatedAt.toISOString(),
 })
 
+/** Returns the stored attempts of a delivery. */
 export const attemptsOf = ({ attempts }: { attempts: unknown }) => attempts as z.output<typeof DeliveryAttempt>[]
 
 /** Returns the id of the event of a delivery, as receivers get it. */

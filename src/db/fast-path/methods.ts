@@ -35,7 +35,7 @@ function fastOrPrisma<S>(
   }
 }
 
-/** Prisma throws the error for a missing row. */
+/** Repeats a call through Prisma if it finds no row, because Prisma throws the error for that. */
 const orThrowViaPrisma =
   ({ prisma }: Model, name: string, method: Method | undefined): Method =>
   async (call) =>

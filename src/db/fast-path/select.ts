@@ -99,6 +99,7 @@ function wholeNumber(value: unknown): number {
   return value as number
 }
 
+/** Compiles `count`. */
 export function toCount(table: Table, call: unknown): Statement {
   const { where } = knownArgs(call, 'where')
   const args: unknown[] = []

@@ -61,6 +61,7 @@ export function quote(name: string): string {
   return text
 }
 
+/** Returns columns with their list in SQL. */
 export const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
 
 /** Returns the Prisma type of a column. */

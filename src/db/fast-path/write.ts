@@ -106,6 +106,7 @@ export function toUpdate(table: Table, call: unknown, returns: boolean): Query {
   return { sql: sql + returning(projection), args, table, projection }
 }
 
+/** Compiles `deleteMany`. */
 export function toDelete(table: Table, call: unknown): Statement {
   const { where } = knownArgs(call, 'where')
   const args: unknown[] = []

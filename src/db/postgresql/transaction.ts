@@ -14,6 +14,7 @@ type Ask = <T>(statement: Statement, returns: boolean, read: (answer: Answer) =>
 /** Makes a statement ready to be sent. */
 export type Prepare = (statement: Statement, returns: boolean) => Prepared
 
+/** Returns a runner that sends its statements with `ask`. */
 export const runnerOf = (ask: Ask): Runner => ({
   rows: (statement) => ask(statement, true, (answer) => toRows(answer, false)),
   typedRows: (statement) => ask(statement, true, (answer) => toRows(answer, true)),

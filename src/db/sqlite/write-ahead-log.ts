@@ -13,6 +13,7 @@ const LOG_HEADER = 32
 const FRAME_HEADER = 24
 const CHUNK = 1024 * 1024
 
+/** Returns the path of a file's log. */
 export const logOf = (file: string): string => `${file}-wal`
 
 const sizeOf = (path: string): number => (existsSync(path) ? statSync(path).size : 0)

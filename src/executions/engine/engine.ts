@@ -103,6 +103,7 @@ const CANCEL_PATIENCE = 5_000
 /** Maximum time that shutdown waits for the last runs to stop, and again for the lease release to be stored (ms). */
 const HAND_BACK_PATIENCE = 1_000
 
+/** Creates the engine of this process. It does nothing until it is started. */
 export function createEngine(deps: EngineDeps): Engine {
   const { settings, db, clock, bus, log, pause } = deps
   const owner = newId()

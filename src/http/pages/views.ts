@@ -57,7 +57,7 @@ const providerButton = ({ base, provider }: View, returnTo: string): string =>
 <a class="button plain" id="provider" href="${escapeHtml(`${base}/api/auth/oidc/start?returnTo=${encodeURIComponent(returnTo)}`)}">Sign in with ${escapeHtml(provider)}</a>
 `
 
-/** `/app/sign-in`. */
+/** Renders `/app/sign-in`. */
 export const signIn = (view: View): string =>
   page(
     view,
@@ -73,7 +73,7 @@ export const signIn = (view: View): string =>
 ${providerButton(view, view.returnTo)}<p class="links"><a href="${escapeHtml(view.base)}/app/forgot">Forgot your password?</a></p>`,
   )
 
-/** `/app/welcome#<code>`: only its button uses the code up. */
+/** Renders `/app/welcome#<code>`. Only its button uses the code up. */
 export const welcome = (view: View): string =>
   page(
     view,
@@ -87,7 +87,7 @@ ${newPassword('Choose a password', true)}
 <p class="links" id="skip" hidden><a href="${escapeHtml(view.returnTo)}">Continue without a password</a></p>`,
   )
 
-/** `/app/accept#<code>`: only its button uses the code up. */
+/** Renders `/app/accept#<code>`. Only its button uses the code up. */
 export const accept = (view: View): string =>
   page(
     view,
@@ -108,7 +108,7 @@ export const accept = (view: View): string =>
 </div>`,
   )
 
-/** `/app/forgot`. */
+/** Renders `/app/forgot`. */
 export const forgot = (view: View): string =>
   page(
     view,
@@ -123,7 +123,7 @@ export const forgot = (view: View): string =>
 <p class="links"><a href="${escapeHtml(view.base)}/app/sign-in">Back to signing in</a></p>`,
   )
 
-/** `/app/password#<code>`: the link of a forgotten password. */
+/** Renders `/app/password#<code>`, the link of a forgotten password. */
 export const password = (view: View): string =>
   page(
     view,
@@ -136,7 +136,7 @@ export const password = (view: View): string =>
 ${newPassword('New password', true)}`,
   )
 
-/** `/app/account`. */
+/** Renders `/app/account`. */
 export const account = (view: View): string =>
   page(
     view,

@@ -15,7 +15,7 @@ const MAX_ID = 255
 const HEADER = /^[\x21-\x7e](?:[\x20-\x7e]{0,3998}[\x21-\x7e])?$/
 const SCHEME = /^[\w!#$%&'*+.^`|~-]{1,100}$/
 
-/** The caller's configuration may omit its id: then it is the only one. */
+/** Returns the id of a configuration. The only one of a task may omit it. */
 export const idOf = ({ id }: { id: string }, taskId: string): string => id || taskId
 
 /** Reads a client's configuration, for bodies of its version of the protocol. Throws RequestMalformedError. */

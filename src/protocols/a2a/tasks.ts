@@ -24,6 +24,7 @@ const artifactOf = (answer: string): Artifact => ({
 
 type Place = { taskId: string; contextId: string }
 
+/** Returns a text as a message of a task. */
 export const messageOf = ({ taskId, contextId }: Place, role: Role, id: string, content: string): Message => ({
   messageId: id,
   contextId,
@@ -72,6 +73,7 @@ function noteOf({ status, error, waitingFor }: Run, approvalsUrl: string): strin
   return status === 'cancelled' ? 'Execution was cancelled' : null
 }
 
+/** Returns the status of a run, with an explanation if it waits or has failed. */
 export function statusOf(run: Run, place: Place, approvalsUrl: string): NonNullable<Task['status']> {
   const note = noteOf(run, approvalsUrl)
   return {
@@ -97,6 +99,7 @@ export function toTask(run: Run, { contextId, approvalsUrl, historyLength }: Opt
   }
 }
 
+/** Returns the event of a new status. */
 export const statusUpdate = (place: Place, status: NonNullable<Task['status']>): StreamResponse => ({
   payload: { $case: 'statusUpdate', value: { ...place, status, metadata: undefined } },
 })

@@ -5,7 +5,7 @@ import type { Item } from './items.ts'
 /** A response: a run, from the event after a number on, up to its end or to calls that its client has to make. */
 export type ResponseRef = { row: ExecutionRow; after: number }
 
-/** The id of a response. Results of the client's tools continue the run in a response of its own. */
+/** Returns the id of a response. Results of the client's tools continue the run in a response of its own. */
 export const toResponseId = ({ row, after }: ResponseRef): string => `resp_${row.id}${after ? `_${after}` : ''}`
 
 /** Reads the id of a response. Returns null for any other text. */

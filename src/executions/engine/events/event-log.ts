@@ -404,7 +404,10 @@ async function writeOwned(deps: EventLogDeps, batches: readonly Batch[], at: Dat
   })
 }
 
-/** One statement locks the rows and finds the owned attempts: the fence. The heartbeat extends the leases. */
+/**
+ * Locks the rows and returns the batches of owned attempts, in one statement: the fence. The heartbeat extends the
+ * leases.
+ */
 async function lockOwned(tx: Tx, { owner, rowLock }: EventLogDeps, batches: readonly Batch[]): Promise<Batch[]> {
   const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
     SELECT "id", "attempt" FROM "Execution"

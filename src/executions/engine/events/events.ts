@@ -34,6 +34,7 @@ export const EDGE_COLUMNS = {
 
 export type Edge = Pick<ExecutionRow, keyof typeof EDGE_COLUMNS>
 
+/** Returns the columns of a run that determine its first and last events. */
 export const edgeOf = (row: Edge): Edge => ({
   id: row.id,
   chatId: row.chatId,
@@ -50,6 +51,7 @@ export const edgeOf = (row: Edge): Edge => ({
   completedAt: row.completedAt,
 })
 
+/** Returns the first event of a run. */
 export const metaEvent = (row: Edge): ExecutionEvent => ({
   seq: META_SEQ,
   at: row.createdAt,

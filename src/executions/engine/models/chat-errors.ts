@@ -33,7 +33,7 @@ export function reportedError(chunk: Fields, choice: Fields, event: string | und
   return isError || complains(chunk, event) ? new ReportedError(chunk) : undefined
 }
 
-/** Some servers state the kind of an error beside it. */
+/** Returns an error with its kind, which some servers state beside it. */
 const detailed = ({ error, error_type, code, status, message }: Fields): Fields => ({
   error,
   error_type,

@@ -30,6 +30,7 @@ export type ChatReply = {
   readonly isBegun: boolean
 }
 
+/** Creates the reader of one chat completion. */
 export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions): ChatReply {
   const calls = createStreamedCalls(tools)
   const inline = createInlineReasoning()

@@ -118,7 +118,7 @@ function readData(reply: ChatReply, data: string, event: string | undefined, par
   }
 }
 
-/** Plain texts instead of JSON are errors or keep-alives; broken JSON is neither. */
+/** Parses the data of an event. Plain texts instead of JSON are errors or keep-alives; broken JSON is neither. */
 function parse(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): unknown {
   try {
     return JSON.parse(data)

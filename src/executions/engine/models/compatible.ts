@@ -107,6 +107,7 @@ export type Catalogue = {
   known(): string | undefined
 }
 
+/** Creates the catalogue of a server, which is read when it is first needed. */
 export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
   const { clock } = deps
   let models: readonly ListedModel[] = []

@@ -47,6 +47,7 @@ export type InlineReasoning = {
   end(emit: Emit): void
 }
 
+/** Creates the splitter of one answer. */
 export function createInlineReasoning(): InlineReasoning {
   let held = ''
   /** Closing tag of the reasoning; null before and after it. */

@@ -27,7 +27,10 @@ export class ReportedError extends Error {
 /** Public message of an error that does not belong to a model (contract.md section 1). */
 export const UNEXPECTED = 'An unexpected error occurred'
 
-/** Internal errors have names and messages that must not reach the caller. Provider packages mark theirs. */
+/**
+ * Returns whether an error is the provider's. Provider packages mark theirs; names and messages of internal errors must
+ * not reach the caller.
+ */
 export const isModelError = (error: unknown): boolean =>
   !(error instanceof Error) || error instanceof ModelError || error.name.startsWith('AI_')
 

@@ -271,7 +271,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
   }
 }
 
-/** The texts of the parts of an item. */
+/** Joins the texts of the parts of an item. */
 const textOf = (parts: unknown, field: 'text' | 'refusal' = 'text'): string =>
   asList(parts)
     .map((part) => asText(asObject(part)[field]))

@@ -37,7 +37,10 @@ export type StreamedCalls = {
   end(): WholeCall[]
 }
 
-/** @param tools names of the offered tools, used to tell a split name from two names */
+/**
+ * Creates the reader of the calls of one reply. `tools`: names of the offered tools, used to tell a split name from two
+ * names.
+ */
 export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
   const calls: StreamedCall[] = []
 

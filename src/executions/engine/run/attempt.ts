@@ -61,6 +61,7 @@ type State = {
   readonly bytes: RunText
 }
 
+/** Returns the function that executes attempts. */
 export function createAttempts(deps: AttemptDeps): RunAttempt {
   const { settings, db, clock, bus, log, models, eventLog } = deps
   const runBytes = createRunBytes(settings.MAX_RUN_BYTES)
@@ -280,6 +281,6 @@ const CUT: Partial<Record<StopReason, string>> = {
   max_turns: 'The run reached its limit of turns (max_turns)',
 }
 
-/** The calls that a person must decide, each with the id of its approval. */
+/** Returns the calls that a person must decide, each with the id of its approval. */
 const askedIn = ({ steps, asks }: Progress): waits.Asked[] =>
   asks.map((ask) => ({ id: newId(), step: steps.at(-1)?.step ?? 0, ...ask }))

@@ -161,7 +161,7 @@ function showPictures(to: LanguageModelV4Prompt): void {
   to.push({ role: 'user', content: [{ type: 'text', text: 'The images returned by the tools:' }, ...pictures] })
 }
 
-/** Some providers reject a blank result. */
+/** Fills a blank result, which some providers reject. */
 function withText(result: ResultPart): ResultPart {
   const { output } = result
   if ((output.type !== 'text' && output.type !== 'error-text') || output.value.trim()) return result
@@ -173,7 +173,7 @@ function complete(prompt: LanguageModelV4Prompt): void {
   if (last && openCalls(last).length) closeCalls(prompt, [])
 }
 
-/** A model may call a name that the provider rejects in a later request. The result states the real name. */
+/** Returns a called name as providers accept it in a later request. The result states the real name. */
 const fitName = (name: string) =>
   /^[a-zA-Z_][\w-]{0,63}$/.test(name) ? name : `_${name.replace(/[^\w-]+/g, '_')}`.slice(0, 64)
 

@@ -161,7 +161,7 @@ export async function readSpace(db: Db, id: string) {
   return { instructions: space?.instructions, hasTools: Boolean(space?.hasTools) }
 }
 
-/** Most agents have no tools, so their runs skip the query. */
+/** Returns whether an agent may have tools. Most have none, so their runs skip the query. */
 const hasTools = ({ skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools }: AgentRow): boolean =>
   [skillIds, mcpInstanceIds, mcpTypes, subagentIds, allowedTools].some((list) => (list as string[]).length > 0)
 

@@ -59,7 +59,9 @@ export function createRunBytes(limit: number): RunBytes {
   }
 }
 
-/** The complete message of an assistant repeats its deltas. */
+/**
+ * Returns the size of a message. The complete message of an assistant counts nothing, because it repeats its deltas.
+ */
 const sizeOf = (data: MessageData): number => {
   if (data.messageType === 'stream_event') return data.delta.text.length
   return data.messageType === 'tool_result' ? data.content.length : 0

@@ -99,6 +99,7 @@ export const assistantEvent = (step: number, parts: readonly ReplyPart[]): Messa
   }
 }
 
+/** Returns the message with the result of a call. */
 export const resultEvent = ({ id }: Call, { content, isError }: ToolResult): MessageData => ({
   messageType: 'tool_result',
   toolUseId: id,
@@ -112,6 +113,7 @@ export type CallRecord = { id: string; name: string; input: unknown; result: str
 /** Maximum length of an input and of a result in the history (characters). The events contain them whole. */
 const MAX_RECORDED = 10_000
 
+/** Returns the calls of steps for the history of a chat, with long inputs and results cut. */
 export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
   steps.flatMap(({ calls }) =>
     calls.map(({ id, name, input, result }) => ({
@@ -173,7 +175,7 @@ function shortened(part: ReplyPart): ReplyPart {
   return kept.type === 'reasoning' ? { ...kept, text: cut(kept.text, MAX_THINKING) } : kept
 }
 
-/** The stored steps of a run, in order, with the outcomes of their calls. */
+/** Returns the stored steps of a run, in order, with the outcomes of their calls. */
 export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[]> {
   const where = { executionId }
   const rows = await db.executionStep.findMany({ where, orderBy: { step: 'asc' }, include: { toolCalls: true } })

@@ -108,7 +108,7 @@ async function isBranch({ db }: HistoryDeps, { sessionId: id }: ExecutionRow): P
   return session?.parentSessionId != null
 }
 
-/** The sessions on the path of a run, each up to the position where the next one continues it. */
+/** Returns the SQL of the sessions on the path of a run, each up to the position where the next one continues it. */
 const pathOf = ({ sessionId, queueSeq }: ExecutionRow) => Prisma.sql`
   "path" ("id", "upTo", "parentId", "parentPosition") AS (
     SELECT s."id", CAST(${queueSeq * 2 - 2} AS INTEGER), s."parentSessionId", s."parentPosition"

@@ -52,6 +52,7 @@ export type SummarizerDeps = {
   warn: Warn
 }
 
+/** Creates the summarizer of one run. */
 export function createSummarizer(
   { maxHistory, openAsking, describe, warn }: SummarizerDeps,
   built: Pick<Prompt, 'past' | 'summary'>,
@@ -205,7 +206,7 @@ function transcriptOf(turns: readonly PastTurn[], maxSize: number): string {
   return lastWithin(shortened, maxSize, lengthOf).join('\n\n')
 }
 
-/** Size of a message in the transcript, with the empty line after it (bytes). */
+/** Returns the size of a message in the transcript, with the empty line after it (bytes). */
 const lengthOf = (entry: string): number => Buffer.byteLength(entry) + 2
 
 /** Returns a message as text, without reasoning. */
