@@ -1,7 +1,15 @@
+import type { JSONSchema7 } from '@ai-sdk/provider'
 import { beforeEach, describe, expect, test } from 'vitest'
+import { classifyModelError } from '../../src/executions/engine/models/model-errors.ts'
 import type { ModelFailure } from '../../src/executions/engine/models/model-failures.ts'
 import { createBreaker } from '../../src/executions/engine/run/breaker.ts'
-import { changePrompt, changesFor, isOfModel, isOfSession } from '../../src/executions/engine/run/request-changes.ts'
+import {
+  changePrompt,
+  changesFor,
+  changeTools,
+  isOfModel,
+  isOfSession,
+} from '../../src/executions/engine/run/request-changes.ts'
 import { shorten } from '../../src/executions/engine/run/shorten.ts'
 import { createAgent } from '../support/api.ts'
 import { type ModelRequest, startModelServer } from '../support/model-server.ts'
@@ -172,6 +180,12 @@ describe('a refusal that names a parameter', () => {
         (body) => body.top_k !== undefined,
         { providerOptions: { compatible: { top_k: 3 } } },
       ],
+      [
+        'streaming',
+        'Your organization must be verified to stream this model.',
+        (body) => body.stream === true || body.stream_options !== undefined,
+        {},
+      ],
     ]
   test.each(cases)('(%s) is followed by one request without it, and the next run leaves it out', async (...given) => {
     const [, refused, isRefused, modelSettings] = given
@@ -182,6 +196,16 @@ describe('a refusal that names a parameter', () => {
     expect((await run({ modelSettings })).requests).toHaveLength(1)
     lab.model.fallback = { tokens: 'A reply.' }
   })
+
+  test.each(['tool_use_failed', 'json_validate_failed'])(
+    'is none: %s is an answer of the model, asked for once more',
+    async (code) => {
+      const garbled = { error: { status: 400, message: 'Failed to call a function.', code } }
+      lab.model.script(garbled, { tokens: 'Fine.' }, garbled, garbled)
+      expect(await run()).toMatchObject({ execution: { status: 'completed', result: 'Fine.' }, requests: [{}, {}] })
+      expect((await run()).execution).toMatchObject({ status: 'failed', error: 'HTTP 400: Failed to call a function.' })
+    },
+  )
 
   test('leads to a warning if the caller had requested the parameter', async () => {
     lab.model.fallback = ({ body }) => answers(body, body.seed !== undefined && "Unsupported parameter: 'seed'")
@@ -303,21 +327,81 @@ describe('a request that is too long', () => {
   })
 })
 
+const picture = (data: string) => ({
+  type: 'file' as const,
+  mediaType: 'image/png',
+  filename: `${data}.png`,
+  data: { type: 'data' as const, data: Buffer.from(data) },
+})
+const NOTHING = { question: 0, tools: [], settings: {}, hasOutput: false, fields: {}, isCompatible: true }
+const offer = (name: string, properties: NonNullable<JSONSchema7['properties']> = {}) => ({
+  type: 'function' as const,
+  name,
+  description: '',
+  inputSchema: { type: 'object', properties } as JSONSchema7,
+})
+
 test('a file that the provider cannot read is left out in later turns, and others are sent', () => {
-  const file = (data: string) => ({
-    type: 'file' as const,
-    mediaType: 'image/png',
-    filename: `${data}.png`,
-    data: { type: 'data' as const, data: Buffer.from(data) },
-  })
-  const turn = (data: string) => ({ role: 'user' as const, content: [file(data)] })
+  const turn = (data: string) => ({ role: 'user' as const, content: [picture(data)] })
   const failure = { kind: 'refused', field: null, detail: 'HTTP 400: Could not process image' } as ModelFailure
-  const none = { question: 0, tools: [], settings: {}, hasOutput: false, fields: {}, isCompatible: true }
-  const [change = ''] = changesFor(failure, { prompt: [turn('broken')], ...none })
+  const [change = ''] = changesFor(failure, { prompt: [turn('broken')], ...NOTHING })
   expect([isOfModel(change), isOfSession(change)]).toEqual([false, true])
   const [first, second] = changePrompt([turn('broken'), turn('good')], new Set([change]))
   expect(first?.content).toEqual([{ type: 'text', text: expect.stringContaining('broken.png') }])
   expect(second).toEqual(turn('good'))
+})
+
+/** Returns the change after an HTTP error of a request with two pictures, two tools and a schema for its answer. */
+function changeAfter(status: number, message: string): string | undefined {
+  const failure = classifyModelError(
+    Object.assign(new Error(message), { statusCode: status, responseBody: JSON.stringify({ error: { message } }) }),
+  )
+  const prompt = [{ role: 'user' as const, content: [picture('a'), picture('b')] }]
+  const tools = [offer('one'), offer('two', { any: {} })]
+  return changesFor(failure, { ...NOTHING, prompt, tools, hasOutput: true })[0]
+}
+
+test.each([
+  [500, 'image input is not supported - hint: you may need to provide the mmproj', 'files'],
+  [500, 'failed to process inputs: this model is missing data required for image input', 'files'],
+  [500, 'tools param requires --jinja flag', 'tools'],
+  [500, 'Jinja Exception: System role not supported', 'system'],
+  [500, 'The server had an error while processing your request', undefined],
+  [503, 'This model does not support tools', undefined],
+  [400, 'Unknown parameter: tools', 'tools'],
+  [
+    400,
+    "Invalid 'tools': array too long. Expected an array with maximum length 1, but got one with length 2.",
+    'tools:1',
+  ],
+  [400, 'At most 1 image(s) may be provided in one request.', 'latest_files:1'],
+  [400, 'Too many media: 2 > 1', 'latest_files:1'],
+  [400, 'At most 0 image(s) may be provided in one request.', 'files'],
+  [400, "This model doesn't support tool use in streaming mode.", 'stream'],
+  [400, 'stream_options is only allowed when streaming', 'stream_options'],
+  [400, 'json mode cannot be combined with tool/function calling', 'output'],
+  [
+    400,
+    "tools.function.parameters is not a valid moonshot flavored json schema: 'any': type is not defined",
+    'schemas',
+  ],
+])('a rejection with %i and "%s" changes the next request: %s', (status, message, change) => {
+  expect(changeAfter(status, message)).toBe(change)
+})
+
+test('a model with a limit of files gets the latest ones, and those of tools get the plainest schemas', () => {
+  const prompt = [{ role: 'user' as const, content: [picture('a'), picture('b')] }]
+  const [message] = changePrompt(prompt, new Set(['latest_files:1']))
+  expect(message?.content).toEqual([{ type: 'text', text: expect.stringContaining('a.png') }, picture('b')])
+  const mixed: JSONSchema7 = { anyOf: [{ type: 'null' }, { type: 'integer', minimum: 1 }] }
+  const tools = [offer('one', { any: {}, mixed, list: { type: 'array', items: {} } }), offer('two')]
+  const [plain, ...others] = changeTools(tools, new Set(['schemas', 'tools:1']))
+  expect(others).toEqual([])
+  expect(plain?.inputSchema.properties).toEqual({
+    any: { type: 'string' },
+    mixed: { type: 'integer' },
+    list: { type: 'array', items: { type: 'string' } },
+  })
 })
 
 test('a provider that failed five times in 30 s is skipped for 30 s', () => {

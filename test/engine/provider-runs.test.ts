@@ -334,6 +334,18 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     expect(JSON.stringify(requests[1]!.body)).toContain('fits this JSON Schema')
   })
 
+  it('is asked for the whole answer when its provider refuses streams', async () => {
+    const message = 'Your organization must be verified to stream this model.'
+    const refused = { status: 400, headers: {}, body: api.error(message) }
+    const { execution, requests } = await run([refused, api.text('Hi')], api.model)
+    expect(execution).toMatchObject({ status: 'completed', result: 'Hi' })
+    // Gemini streams at an address of its own.
+    expect(requests.map(({ body }) => (body as { stream?: boolean }).stream)).toEqual(
+      name === 'google' ? [undefined, undefined] : [true, false],
+    )
+    expect(requests[1]!.headers).not.toHaveProperty('x-muster-whole')
+  })
+
   it('completes with a warning if the token limit cut the answer', async () => {
     const { execution } = await run([api.cut], api.model)
     expect(execution).toMatchObject({ status: 'completed', result: 'The answer is', stopReason: 'max_tokens' })

@@ -119,6 +119,10 @@ const PARTS: readonly (readonly [string, RegExp])[] = [
   ['reasoning', /(?:thinking|reasoning)(?: \w+){0,4} (?:not|un|n't)|(?:not|n't)(?: \w+){0,5} (?:thinking|reasoning)/i],
 ]
 
+/** Rejections for which local servers (llama.cpp, Ollama, LocalAI) answer 500. */
+const REFUSED_BY_500 =
+  /\b(?:is|are|was|role) (?:not supported|unsupported)|(?:does not|doesn't) support|requires --|mmproj|missing data required|roles must alternate|fail\w* to (?:parse|convert|initialize)\b.{0,80}(?:grammar|schema)|grammar.{0,40}(?:fail|invalid)/i
+
 const REFUSALS: ReadonlySet<number> = new Set([400, 404, 405, 415, 422, 501])
 
 /** Returns the kind of a failure from its status, code and message, and the field that a rejection names. */
@@ -140,6 +144,7 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
   if (status === 429) return { kind: 'rate_limit', ...none }
   if (status === 401 || status === 403) return { kind: 'auth', ...none }
   if (status === 408 || status === 504) return { kind: 'timeout', ...none }
+  if (status === 500 && REFUSED_BY_500.test(message)) return { kind: 'unsupported', field: namedField(message) }
   if (isServers) return { kind: kind === 'unknown_model' || kind === 'rate_limit' ? kind : 'overloaded', ...none }
   if (kind === 'unknown_model' || (kind === 'auth' && status === 400)) return { kind, ...none }
   if (isRefusal || status === undefined) {

@@ -23,6 +23,9 @@ export type ProviderEvents = {
   readonly isWhole: boolean
 }
 
+/** Header that asks our `fetch` for a whole answer instead of a stream. Never sent. */
+export const WHOLE = 'x-muster-whole'
+
 /** Key that carries a failure in a `ping`, which all three packages ignore and pass on as a raw chunk. */
 const FAILURE = 'musterFailure'
 /** Key that marks usage as not reported. */

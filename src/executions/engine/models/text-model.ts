@@ -7,7 +7,7 @@ import type {
 } from '@ai-sdk/provider'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { unifiedReason } from './finish-reasons.ts'
-import { failureIn, isUnknownUsage } from './provider-events.ts'
+import { failureIn, isUnknownUsage, WHOLE } from './provider-events.ts'
 import { wholeInput } from './streamed-calls.ts'
 
 /** A part of an answer: a part of the AI SDK, or interim usage. */
@@ -20,6 +20,8 @@ export type Parts = AsyncIterable<readonly Part[]>
 export type CallOptions = LanguageModelV4CallOptions & {
   /** Changes the body of a request to an OpenAI-compatible server before it is sent. */
   changeBody?: (body: Fields) => Fields
+  /** Asks the provider of a package for the whole answer at once. */
+  isWhole?: boolean
 }
 
 /** The model interface that the engine uses. */
@@ -33,8 +35,9 @@ export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
 export const textModel = (model: LanguageModelV4): TextModel => ({
   provider: model.provider,
   modelId: model.modelId,
-  async doStream(options) {
-    const { stream } = await model.doStream(options)
+  async doStream({ isWhole, ...options }) {
+    const given = isWhole ? { ...options, headers: { ...options.headers, [WHOLE]: 'true' } } : options
+    const { stream } = await model.doStream(given)
     return { stream: readAll(stream, options.abortSignal) }
   },
 })

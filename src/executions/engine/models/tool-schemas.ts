@@ -71,6 +71,32 @@ const createPlace = (): Place => ({
   values: null,
 })
 
+/**
+ * Reduces a fitted schema to the plainest form, for servers that reject some of its keywords or untyped values: one type
+ * for each value (text for any), without alternatives and limits.
+ */
+export const plainSchema = (fitted: JSONSchema7): JSONSchema7 => plainNode(fitted) as JSONSchema7
+
+function plainNode(given: unknown): Fields {
+  const node = isObject(given) ? given : {}
+  const type = typesOf(node).find((name) => name !== 'null')
+  const branches = !type && Array.isArray(node.anyOf) ? node.anyOf : []
+  const branch = branches.find((one) => isObject(one) && typesOf(one).some((name) => name !== 'null'))
+  if (branch) return { ...plainNode(branch), ...described(node) }
+  const values = (type ?? 'string') === 'string' ? enumOf(node) : null
+  const properties = Object.entries(isObject(node.properties) ? node.properties : {})
+  return {
+    type: type ?? 'string',
+    ...described(node),
+    ...(values?.every((value) => typeof value === 'string') && { enum: values }),
+    ...(type === 'object' && {
+      properties: Object.fromEntries(properties.map(([name, one]) => [name, plainNode(one)])),
+    }),
+    ...(type === 'object' && Array.isArray(node.required) && { required: node.required }),
+    ...(type === 'array' && { items: plainNode(node.items) }),
+  }
+}
+
 /** Converts one node. `isTop`: alternatives are not allowed there. */
 function fitNode(given: unknown, place: Place, outer: Context, isTop = false): Fields {
   if (++outer.count.nodes > MAX_NODES) throw new TooLarge()

@@ -119,11 +119,21 @@ export async function createAsking(
   function warnOf(change: changed.Change, hasFiles: boolean): void {
     const { id } = chain.current
     const [kind = '', name = ''] = change.split(/:(.*)/s)
-    if (!hasFiles && (kind === 'files' || kind === 'documents')) return
+    if (!hasFiles && ['files', 'documents', 'latest_files'].includes(kind)) return
     if (kind === 'documents')
       warn('attachment_not_read', `The model ${id} does not support PDF: it received only the names of the documents`)
     else if (kind === 'files')
       warn('attachment_not_read', `The model ${id} does not support the attached files: it received only their names`)
+    else if (kind === 'latest_files')
+      warn(
+        'attachment_not_read',
+        `The model ${id} accepts no more attached files than ${name}: it received only the names of the earlier ones`,
+      )
+    else if (kind === 'tools' && name)
+      warn(
+        'tool_missing',
+        `The model ${id} accepts no more tools than ${name}: the others were left out. List the ones you need in allowedTools`,
+      )
     else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
     else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
     else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
@@ -220,6 +230,7 @@ export async function createAsking(
         ...(kept.length && { tools: kept }),
         ...options,
         ...(provider === 'offline' && { providerOptions: { offline: { agentName } } }),
+        ...(changes.has('stream') && { isWhole: true }),
         ...(isChanged && { changeBody: (body: Fields) => changed.changeBody(body, fields, changes) }),
       }
     },
@@ -241,7 +252,7 @@ export async function createAsking(
     async recover(error) {
       const { provider, circuit } = chain.current
       const failure = classifyModelError(error, { provider })
-      if (!done.isRepeated && isResetBeforeAnswer(error)) {
+      if (!done.isRepeated && (isResetBeforeAnswer(error) || isGarbled(failure))) {
         done.isRepeated = true
         return AT_ONCE
       }
@@ -269,6 +280,15 @@ function delayOf({ retryAfter }: ModelFailure, retries: number): number {
   if (retryAfter !== null && retryAfter <= MAX_RETRY_AFTER) return Math.ceil(retryAfter)
   return Math.round(BACKOFF * 2 ** retries * (0.75 + Math.random() / 2))
 }
+
+/**
+ * Returns whether the provider could not read the model's own answer (Groq, Gemini). The request is right, and the next
+ * answer mostly is too.
+ */
+const isGarbled = ({ code, detail }: ModelFailure): boolean =>
+  /tool_use_failed|_validate_failed|_parse_failed|failed_generation|finish reason: (?:malformed|unexpected_tool)/i.test(
+    `${code} ${detail}`,
+  )
 
 const RESETS = /ECONNRESET|EPIPE|UND_ERR_SOCKET|other side closed|socket hang up/
 

@@ -9,21 +9,23 @@ import type {
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
+import { plainSchema } from '../models/tool-schemas.ts'
 
 // Leaves the parts of a request that a provider rejects by name out of the next one (contract-2.md section 2.1).
 
 /**
  * A change of the requests to one model:
  * - `stream_options`, `temperature` and other fields: omit the body field or the setting.
+ * - `stream`: ask for the whole answer at once.
  * - `max_completion_tokens`: use this name for the answer limit.
  * - `system`: move the system prompt into the first user message.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
- *   read. `documents`: of PDF files.
- * - `documents`: send only the names of PDF files.
+ *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
  * - `reasoning`: omit earlier reasoning. `add_reasoning`: give every earlier call an empty one.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema, or
  *   not this one.
- * - `tools`: offer no tools. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
+ * - `tools`: offer no tools. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in
+ *   the plainest form. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
  */
 export type Change = string
 
@@ -79,14 +81,15 @@ export const hasFiles = (prompt: LanguageModelV4Prompt): boolean =>
 /**
  * Returns the changes that may help after a rejection, the likeliest first. Considers only parts that the request has.
  */
-export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked): Change[] {
+export function changesFor({ kind, field, detail, status }: ModelFailure, asked: Asked): Change[] {
   if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
   const { prompt, question, tools, settings, hasOutput, fields, isCompatible } = asked
   const changes: Change[] = []
+  if (status !== null && ABOUT_STREAM.test(detail) && NEGATION.test(detail)) changes.push('stream')
   // The field itself comes first, because the sentence around it may name others.
   for (const text of [field ?? '', detail]) {
     if (!text) continue
-    if (hasOutput && ABOUT_OUTPUT.test(text))
+    if (hasOutput && ABOUT_OUTPUT.test(text) && !OF_TOOLS.test(text))
       changes.push(/schema\b.*\binvalid|invalid\b.*\bschema/i.test(text) ? 'output:schema' : 'output')
     if (isCompatible && /stream_options|include_usage/i.test(text)) changes.push('stream_options')
     if (settings.maxOutputTokens !== undefined && isCompatible && /max_completion_tokens/.test(detail)) {
@@ -100,20 +103,52 @@ export function changesFor({ kind, field, detail }: ModelFailure, asked: Asked):
     const isAboutFiles =
       /image|vision|multimodal|picture|media|\bfile|pdf|document|content.{0,40}(?:string|text)/i.test(text)
     if (isAboutFiles && hasFiles(prompt)) {
+      const most = limitIn(detail, prompt.flatMap(filesIn).length)
+      if (most) changes.push(`latest_files:${most}`)
       if (isOfSomeFiles(detail)) changes.push(`files:${digestsIn(prompt).join(',')}`)
       else changes.push(...(hasDocuments(prompt) ? ['documents'] : []), 'files')
     }
     if (/\b(?:system|developer)\b|roles? must alternate/i.test(text)) changes.push('system')
+    if (tools.some(isNotPlain) && ABOUT_SCHEMAS.test(text)) changes.push('schemas')
     for (const name of refusedTools(text, detail, tools)) changes.push(`schema:${name}`, `tool:${name}`)
-    const isAboutTools = /tool|function/i.test(text) && /support|enable|allow|available|capab|endpoints/i.test(detail)
-    if (tools.length && isAboutTools && !hasParts(prompt, ['tool-call'], question)) changes.push('tools')
+    if (!tools.length || !/tool|function/i.test(text)) continue
+    const most = limitIn(detail, tools.length)
+    if (most) changes.push(`tools:${most}`)
+    const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
+    const isRefused = isField || /support|enable|allow|available|capab|endpoints|requires --/i.test(detail)
+    if (isRefused && !hasParts(prompt, ['tool-call'], question)) changes.push('tools')
   }
   return [...new Set(changes)]
 }
 
 /** Names under which providers reject a schema for the answer. */
 const ABOUT_OUTPUT =
-  /response[_. ]?format|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[_ ]?output|output_(?:config|format)|text\.format|guided|grammar/i
+  /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[_ ]?output|output_(?:config|format)|text\.format|guided|grammar/i
+
+/** The place of a schema among the tools. */
+const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]/i
+
+/** Words about streaming itself, which other rejections may mention too. */
+const ABOUT_STREAM = /^(?!.*(?:stream_options|include_usage)).*\bstream(?:ing)?\b/is
+
+/** Words of a rejection that does not only mention something. */
+const NEGATION = /\b(?:not|un\w+|must|cannot|only)\b|n't\b/i
+
+/** Words about the schemas of tools. */
+const ABOUT_SCHEMAS = /schema|grammar|function_declarations|(?:tool|function).{0,80}(?:parameters|properties)/i
+
+const isNotPlain = ({ inputSchema }: LanguageModelV4FunctionTool): boolean =>
+  JSON.stringify(plainSchema(inputSchema)) !== JSON.stringify(inputSchema)
+
+/** Wordings that state a maximum number, which is not one of bytes or the like. */
+const LIMIT =
+  /(?:at most|up to|max(?:imum)?(?: \w+){0,4}?|limit(?: is| of|:)?|only(?: \w+){0,2}?|exceeds(?: the)?|[>≤]|<=) ?(\d{1,4})\b(?! ?(?:[kmg]i?b|bytes?|pixels?|px|tokens?|pages?|char|%))/gi
+
+/** Returns the maximum number that a rejection states for parts of which the request has `count`; null if it states none. */
+function limitIn(detail: string, count: number): number | null {
+  const limits = [...detail.matchAll(LIMIT)].map(([, number]) => Number(number))
+  return limits.find((limit) => limit > 0 && limit < count) ?? null
+}
 
 /** Returns whether the answer's form is asked for in the prompt instead of a field of the request. */
 export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
@@ -133,11 +168,11 @@ function refusedTools(text: string, detail: string, tools: readonly LanguageMode
 
 /** Returns whether a rejection concerns only some of the files, such as a broken or too large one. */
 const isOfSomeFiles = (detail: string): boolean =>
-  /could not|process|invalid image|corrupt|large|exceed|size|download|fetch|decode/i.test(detail)
+  /could not|process(?!.*missing data)|invalid image|corrupt|large|exceed|size|download|fetch|decode/i.test(detail)
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files|output):/.test(change) && change !== 'maxOutputTokens'
+  !/^(?:schema|tool|files|output):/.test(change) && change !== 'schemas' && change !== 'maxOutputTokens'
 
 /** Returns whether a change applies to the next turns of the session, which send the files again. */
 export const isOfSession = (change: Change): boolean => change.startsWith('files:')
@@ -146,6 +181,8 @@ export const isOfSession = (change: Change): boolean => change.startsWith('files
 export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt {
   if (!changes.size) return prompt
   let changed = prompt
+  const most = numberOf('latest_files', changes)
+  if (most !== null) changed = withLatestFiles(changed, most)
   const refused = new Set([...changes].flatMap((change) => (isOfSession(change) ? change.slice(6).split(',') : [])))
   if (changes.has('files') || changes.has('documents') || refused.size) {
     const isRefused = (file: LanguageModelV4FilePart) =>
@@ -162,6 +199,21 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
  */
 export const changeSystem = (prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt =>
   changes.has('system') ? withoutSystem(prompt) : prompt
+
+/** Returns the smallest number that changes of this name state; null without one. */
+function numberOf(name: string, changes: ReadonlySet<Change>): number | null {
+  const numbers = [...changes].flatMap((change) =>
+    change.startsWith(`${name}:`) ? Number(change.slice(name.length + 1)) : [],
+  )
+  return numbers.length ? Math.min(...numbers) : null
+}
+
+/** Names all files but the last ones. */
+function withLatestFiles(prompt: LanguageModelV4Prompt, most: number): LanguageModelV4Prompt {
+  let left = prompt.flatMap(filesIn).length - most
+  const isOver = () => left-- > 0
+  return prompt.map((message) => withoutFiles(message, isOver, LEFT_OUT))
+}
 
 /** Returns whether a prompt has documents. */
 export const hasDocuments = (prompt: LanguageModelV4Prompt): boolean => prompt.flatMap(filesIn).some(isDocument)
@@ -191,17 +243,21 @@ const filesIn = ({ role, content }: LanguageModelV4Message): LanguageModelV4File
 
 const digestsIn = (prompt: LanguageModelV4Prompt): string[] => [...new Set(prompt.flatMap(filesIn).map(digestOf))]
 
-const named = ({ filename, mediaType }: LanguageModelV4FilePart): LanguageModelV4TextPart => ({
+const UNSUPPORTED = 'which this model does not support'
+const LEFT_OUT = 'which was left out in favour of later files'
+
+const named = ({ filename, mediaType }: LanguageModelV4FilePart, why: string): LanguageModelV4TextPart => ({
   type: 'text',
-  text: `[Attached file: ${filename ?? 'unnamed'} (${mediaType}), which this model does not support]`,
+  text: `[Attached file: ${filename ?? 'unnamed'} (${mediaType}), ${why}]`,
 })
 
 function withoutFiles(
   message: LanguageModelV4Message,
   isRefused: (file: LanguageModelV4FilePart) => boolean,
+  why = UNSUPPORTED,
 ): LanguageModelV4Message {
   if (message.role === 'user') {
-    const content = message.content.map((part) => (part.type === 'file' && isRefused(part) ? named(part) : part))
+    const content = message.content.map((part) => (part.type === 'file' && isRefused(part) ? named(part, why) : part))
     return { ...message, content }
   }
   if (message.role !== 'tool') return message
@@ -211,7 +267,7 @@ function withoutFiles(
       if (part.type !== 'tool-result' || part.output.type !== 'content') return part
       const value = part.output.value.map((item) => {
         const file = item as LanguageModelV4FilePart
-        return item.type === 'file' && isRefused(file) ? named(file) : item
+        return item.type === 'file' && isRefused(file) ? named(file, why) : item
       })
       return { ...part, output: { ...part.output, value } }
     }),
@@ -253,9 +309,11 @@ export function changeTools(
   if (changes.has('tools')) return []
   return tools
     .filter(({ name }) => !changes.has(`tool:${name}`))
-    .map((tool) =>
-      changes.has(`schema:${tool.name}`) ? { ...tool, inputSchema: { type: 'object', properties: {} } } : tool,
-    )
+    .slice(0, numberOf('tools', changes) ?? tools.length)
+    .map((tool) => {
+      if (changes.has(`schema:${tool.name}`)) return { ...tool, inputSchema: { type: 'object', properties: {} } }
+      return changes.has('schemas') ? { ...tool, inputSchema: plainSchema(tool.inputSchema) } : tool
+    })
 }
 
 /** Applies changes to the settings of a model. */
@@ -272,7 +330,8 @@ export const reservedIn = (extra: Fields): string[] => RESERVED.filter((name) =>
 export function changeBody(body: Fields, extra: Fields, changes: ReadonlySet<Change>): Fields {
   const changed: Record<string, unknown> = { ...body, ...extra }
   for (const name of RESERVED) changed[name] = body[name]
-  if (changes.has('stream_options')) delete changed.stream_options
+  if (changes.has('stream')) changed.stream = false
+  if (changes.has('stream_options') || changes.has('stream')) delete changed.stream_options
   if (changes.has('max_completion_tokens')) {
     changed.max_completion_tokens = body.max_tokens
     delete changed.max_tokens
