@@ -355,6 +355,8 @@ const TYPE_NAMES: Record<string, string> = { int: 'integer', record: 'object', n
  * missing fields and wrong types, the same pattern for limits. A schema's own `error` takes precedence.
  */
 export function describeIssue(issue: z.core.$ZodRawIssue): string {
+  const within = issue.code === 'invalid_union' ? nearestIssue(issue.errors, issue.input) : null
+  if (within) return describeWithin(issue, within)
   const field = (issue.path ?? []).join('.') || 'body'
   const expected = (what: string) => `Invalid value for field: ${field}. Expected ${what}`
   switch (issue.code) {
@@ -375,6 +377,31 @@ export function describeIssue(issue: z.core.$ZodRawIssue): string {
   }
 }
 
+/**
+ * Returns the mistake in the alternative of a union that a value comes closest to: one that has the type of the value.
+ * Otherwise returns a mistake that names the types of all. Null for no alternatives, and for a missing value.
+ */
+function nearestIssue(alternatives: z.core.$ZodIssue[][], value: unknown): z.core.$ZodIssue | null {
+  const issues = alternatives.flatMap(([first]) => first ?? [])
+  const isOfType = ({ code, path }: z.core.$ZodIssue) => code !== 'invalid_type' || path.length > 0
+  const ofType = issues.filter(isOfType).sort((one, other) => other.path.length - one.path.length)
+  if (ofType[0]) return ofType[0]
+  const types = issues.flatMap((issue) =>
+    issue.code === 'invalid_type' ? (TYPE_NAMES[issue.expected] ?? issue.expected) : [],
+  )
+  if (!types.length) return null
+  const expected = [...new Set(types)].join(' or ') as 'string'
+  return { code: 'invalid_type', expected, path: [], input: value, message: '' }
+}
+
+/** Describes a mistake in a union, whose path and message are relative to the union. */
+function describeWithin({ path = [], input }: z.core.$ZodRawIssue, within: z.core.$ZodIssue): string {
+  const own = { ...within, input: valueAt(input, within.path) } as z.core.$ZodRawIssue
+  // The schema has a message of its own.
+  if (within.message && within.message !== describeIssue(own)) return within.message
+  return describeIssue({ ...own, path: [...path, ...within.path] } as z.core.$ZodRawIssue)
+}
+
 const unit = (origin: string) => (origin === 'string' ? ' characters' : origin === 'array' ? ' items' : '')
 
 /** Examples of formats that a check can expect. */
@@ -392,6 +419,8 @@ const FORMAT_EXAMPLES: Readonly<Record<string, string>> = {
 function adviseOn(issue: z.core.$ZodIssue, input: unknown): string {
   const field = issue.path.join('.') || 'body'
   const value = valueAt(input, issue.path)
+  const within = issue.code === 'invalid_union' ? nearestIssue(issue.errors, value) : null
+  if (within) return adviseOn({ ...within, path: [...issue.path, ...within.path] }, input)
   if (issue.code === 'custom' && typeof issue.params?.detail === 'string') return issue.params.detail
   if (issue.message.startsWith('Missing required field')) {
     const isBlank = typeof value === 'string'

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { beforeAll, expect, it } from 'vitest'
 import { request } from '../support/rest.ts'
+import { sample } from '../support/sample.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 import { CASES } from './cases.ts'
@@ -12,7 +13,7 @@ beforeAll(async () => {
   agent = (await request(server, 'POST', '/api/v1/agents', { body })).body.id
 })
 
-const RUNS = 40
+const RUNS = 20
 
 const role = fc.constantFrom('user', 'assistant', 'system', 'tool', 'robot')
 const part = fc.record(
@@ -85,4 +86,156 @@ it.each(Object.keys(CASES))('no request makes the server fail at %s', async (rou
     }),
     { numRuns: method === 'POST' ? RUNS : RUNS / 4 },
   )
+})
+
+const file = 'data:text/plain;base64,YQ=='
+const schema = { type: 'object', properties: { a: { type: 'string' } } }
+const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{"a":1}' } }
+const rpc = (method: string, params: object) => ({ jsonrpc: '2.0', id: 1, method, params })
+
+/** Requests with all fields that a door reads, as clients send them. `{id}` in a path is the agent. */
+const WHOLE: readonly (readonly [path: string, body: object, headers?: Record<string, string>])[] = [
+  [
+    '/openai/v1/chat/completions',
+    {
+      messages: [
+        { role: 'system', content: 'S' },
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'a' },
+            { type: 'file', file: { file_data: file } },
+          ],
+        },
+        { role: 'assistant', content: 'b', tool_calls: [call] },
+        { role: 'tool', tool_call_id: 'c', content: 'r' },
+        { role: 'user', content: [{ type: 'image_url', image_url: { url: file } }] },
+      ],
+      tools: [{ type: 'function', function: { name: 'f', description: 'd', parameters: schema } }],
+      ...{ tool_choice: 'auto', stream: false, stream_options: { include_usage: true }, n: 1, stop: ['x'] },
+      ...{ temperature: 1, max_completion_tokens: 10, reasoning_effort: 'low' },
+      response_format: { type: 'json_schema', json_schema: { name: 'n', schema } },
+    },
+  ],
+  [
+    '/openai/v1/responses',
+    {
+      input: [
+        { type: 'message', role: 'developer', content: 'D' },
+        { role: 'user', content: [{ type: 'input_file', file_data: file, filename: 'a.txt' }] },
+        { type: 'function_call', call_id: 'c', name: 'f', arguments: '{}' },
+        { type: 'function_call_output', call_id: 'c', output: [{ type: 'input_text', text: 'r' }] },
+        { role: 'assistant', content: [{ type: 'output_text', text: 'b' }] },
+        { role: 'user', content: 'c' },
+      ],
+      ...{ instructions: 'I', conversation: { id: 'c' }, stream: false, background: false, metadata: { a: 'b' } },
+      ...{ tools: [{ type: 'function', name: 'f', parameters: schema }], max_output_tokens: 10 },
+      ...{ reasoning: { effort: 'low' }, text: { format: { type: 'json_schema', name: 'n', schema } } },
+    },
+  ],
+  [
+    '/api/v1/agents/{id}/chat',
+    {
+      messages: [
+        {
+          id: '1',
+          role: 'user',
+          parts: [
+            { type: 'text', text: 'a' },
+            { type: 'file', url: file, filename: 'a' },
+          ],
+        },
+        {
+          ...{ id: '2', role: 'assistant' },
+          parts: [
+            { type: 'step-start' },
+            { type: 'tool-f', toolCallId: 'c', state: 'output-available', input: {}, output: {} },
+            { type: 'dynamic-tool', toolName: 'g', toolCallId: 'd', state: 'output-error', errorText: 'e' },
+          ],
+        },
+        { id: '3', role: 'user', parts: [{ type: 'text', text: 'c' }] },
+      ],
+      ...{ id: 'c', trigger: 'submit-message', tools: [call], modelSettings: { temperature: 1 } },
+    },
+  ],
+  [
+    '/api/v1/agents/{id}/ag-ui',
+    {
+      messages: [
+        { id: '1', role: 'user', content: [{ type: 'image', source: { type: 'data', value: 'YQ==' }, metadata: {} }] },
+        { id: '2', role: 'assistant', content: 'b', toolCalls: [call] },
+        { id: '3', role: 'tool', toolCallId: 'c', content: 'r', error: 'e' },
+        { id: '4', role: 'user', content: 'c' },
+      ],
+      ...{ threadId: 't', runId: 'r', state: {}, context: [{ description: 'd', value: 'v' }] },
+      tools: [{ name: 'f', description: 'd', parameters: schema }],
+    },
+  ],
+  [
+    '/api/v1/agents/{id}/ag-ui',
+    { threadId: 't', runId: 'r', messages: [], resume: [{ interruptId: 'i', status: 'resolved', payload: {} }] },
+  ],
+  [
+    '/a2a/agents/{id}',
+    rpc('SendMessage', {
+      message: { messageId: 'm', contextId: 'c', role: 'ROLE_USER', parts: [{ text: 'a' }, { raw: 'YQ==' }] },
+      configuration: { acceptedOutputModes: ['text'], historyLength: 1, taskPushNotificationConfig: { url: 'u' } },
+    }),
+    { 'A2A-Version': '1.0' },
+  ],
+  [
+    '/a2a/agents/{id}',
+    rpc('message/send', {
+      message: {
+        ...{ kind: 'message', messageId: 'm', contextId: 'd', role: 'user' },
+        parts: [
+          { kind: 'data', data: {} },
+          { kind: 'file', file: { bytes: 'YQ==', mimeType: 'text/plain' } },
+        ],
+      },
+      configuration: { acceptedOutputModes: ['text'], blocking: true, pushNotificationConfig: { url: 'u' } },
+    }),
+  ],
+  [
+    '/mcp',
+    rpc('initialize', { protocolVersion: '2025-06-18', capabilities: { roots: {} }, clientInfo: { name: 'n' } }),
+  ],
+  ['/mcp', rpc('tools/call', { name: 'list_tasks', arguments: { limit: 1 }, _meta: { progressToken: 1 } })],
+  ['/mcp', rpc('resources/read', { uri: 'muster://spaces/x/files/a' })],
+  ['/mcp', rpc('prompts/get', { name: 'n', arguments: { a: 'b' } })],
+]
+
+const ODD = [undefined, null, true, -1.5, '', 'x', [], [null], {}, 'data:;base64,', '__proto__']
+
+type Place = readonly string[]
+
+function placesIn(value: unknown, place: Place = []): Place[] {
+  const inside = typeof value === 'object' && value !== null ? Object.entries(value) : []
+  return [place, ...inside.flatMap(([key, one]) => placesIn(one, [...place, key]))]
+}
+
+function replaced(value: unknown, [key, ...rest]: Place, odd: unknown): unknown {
+  if (key === undefined) return odd
+  const copy = Array.isArray(value) ? [...value] : { ...(value as object) }
+  const inside = copy as Record<string, unknown>
+  inside[key] = replaced(inside[key], rest, odd)
+  return copy
+}
+
+it('no request with one odd field makes a door fail', async () => {
+  const rows = WHOLE.flatMap(([path, body, headers], index) =>
+    placesIn(body).flatMap((place) => ODD.map((odd) => ({ ...{ path, body, headers, place, odd }, door: `${index}` }))),
+  )
+  const chosen = sample(rows, ({ door, place, odd }) => [`${door} ${place}`, `${door} ${JSON.stringify(odd)}`])
+  for (const { path, body, place, odd, ...given } of chosen) {
+    const answer = await request(server, 'POST', path.replace('{id}', agent), {
+      headers: { Accept: 'application/json, text/event-stream', ...given.headers },
+      body: replaced({ ...(path.startsWith('/openai/') && { model: agent }), ...body }, place, odd) as object,
+    })
+    const text = JSON.stringify([path, place, odd, answer.body])
+    expect(answer.status, text).toBeLessThan(500)
+    expect(text).not.toMatch(/-32603|"statusCode":5/)
+    // The message names the field, or says in its own words what is wrong.
+    expect(text).not.toMatch(/Invalid value for field: [^ ]+\.? Correct/)
+  }
 })

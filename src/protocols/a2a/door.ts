@@ -6,6 +6,7 @@ import { JsonRpcTransportHandler, ServerCallContext, validateVersion } from '@a2
 import { findCached } from '../../agents/agent-cache.ts'
 import { requireScope } from '../../auth/actor.ts'
 import { readJson, sendJson } from '../../http/body.ts'
+import { asObject, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
@@ -77,17 +78,26 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   }
 }
 
-/** Throws RequestMalformedError for parts that are no objects, and no configuration, which the package cannot read. */
+/** Throws RequestMalformedError for fields that the package converts without a look at their types. */
 function checkShape({ method, params }: Record<string, unknown>): void {
-  const given = (params ?? {}) as { message?: { parts?: unknown } | null; pushNotificationConfig?: unknown }
-  const parts = given.message?.parts
-  if (Array.isArray(parts) && !parts.every(isObject))
-    throw new RequestMalformedError('Invalid message: parts are objects')
-  if (method === 'tasks/pushNotificationConfig/set' && !isObject(given.pushNotificationConfig))
+  const { message, configuration, pushNotificationConfig } = asObject(params)
+  const { parts } = asObject(message)
+  if (Array.isArray(parts) && !parts.every(isReadable))
+    throw new RequestMalformedError('Invalid message: parts are objects, and a file has its bytes as a text in base64')
+  const { acceptedOutputModes = null } = asObject(configuration)
+  if (acceptedOutputModes !== null && !Array.isArray(acceptedOutputModes))
+    throw new RequestMalformedError('Invalid configuration: acceptedOutputModes are a list')
+  if (method === 'tasks/pushNotificationConfig/set' && !isObject(pushNotificationConfig))
     throw new RequestMalformedError('Missing required field: pushNotificationConfig')
 }
 
-const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null
+function isReadable(part: unknown): boolean {
+  if (!isObject(part)) return false
+  const { kind, file, raw = '' } = part
+  // Version 0.3 has the file in an object, version 1.0 its bytes in the part.
+  if (kind === 'file') return isObject(file) && (!('bytes' in file) || typeof file.bytes === 'string')
+  return raw === null || typeof raw === 'string'
+}
 
 async function* toFrames(
   first: IteratorResult<object, void>,

@@ -1,8 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { createMcpHandler } from '@modelcontextprotocol/server'
+import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcontextprotocol/server'
 import type { Actor } from '../../auth/actor.ts'
 import { AppError, lacksScopes } from '../../errors.ts'
 import { readBody, sendJson } from '../../http/body.ts'
+import { asObject } from '../../lib/unknown.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
 import { asRequested, type Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
@@ -72,6 +73,8 @@ export async function serve(
   const { message } = door
   const mismatch = checkTaskName(req, message)
   if (mismatch) return sendJson(res, 400, mismatch)
+  const mistake = checkParams(message)
+  if (mistake) return sendJson(res, 200, mistake)
   // The package reads a body only if it is no JSON.
   const request = toRequest(req, message === undefined ? body : null, context.streamTo(actor))
   await writeResponse(res, await handler.fetch(request, { parsedBody: message }))
@@ -91,6 +94,22 @@ function checkTaskName({ headers }: IncomingMessage, message: unknown): object |
   if (headers['mcp-name'] === String(params?.taskId)) return null
   const text = 'The header Mcp-Name must be the taskId of the request'
   return { jsonrpc: '2.0', id, error: { code: -32_020, message: text } }
+}
+
+/** Requests with required parameters, whose mistakes the package reports as its own. */
+const WITH_PARAMS: ReadonlyMap<unknown, 'InitializeRequest' | 'GetPromptRequest' | 'ReadResourceRequest'> = new Map([
+  ['initialize', 'InitializeRequest'],
+  ['prompts/get', 'GetPromptRequest'],
+  ['resources/read', 'ReadResourceRequest'],
+])
+
+/** Returns an error for a request with a missing or invalid parameter, or null. */
+function checkParams(message: unknown): object | null {
+  const { id = null, method } = asObject(message)
+  const schema = WITH_PARAMS.get(method)
+  const [issue] = (schema && specTypeSchemas[schema]['~standard'].validate(message).issues) ?? []
+  if (!issue) return null
+  return { jsonrpc: '2.0', id, error: { code: ProtocolErrorCode.InvalidParams, message: issue.message } }
 }
 
 /** Returns the message, or undefined for anything else than JSON, which the package refuses. */

@@ -20,7 +20,7 @@ import { type ClientCall, followParts, type Part } from '../shared/run-parts.ts'
 import { type Asked, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns } from '../shared/turns.ts'
-import { type Content, contentOf, textOf } from './content.ts'
+import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { toOpenAIError } from './errors.ts'
 import { conversationName } from './names.ts'
@@ -28,11 +28,9 @@ import { outputOf, readSettings, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/chat/completions'
 
-const content = z.union([z.string(), z.array(z.record(z.string(), z.unknown()))]).nullish()
-
 const message = z.object({
   role: z.enum(['system', 'developer', 'user', 'assistant', 'tool', 'function']),
-  content,
+  content: Content,
   tool_calls: z
     .array(z.object({ id: z.string(), function: z.object({ name: z.string(), arguments: z.string().nullish() }) }))
     .nullish(),
@@ -123,11 +121,11 @@ function readMessages(messages: Request['messages']): ClientConversation {
   const turns = createTurns()
   for (const { role, content: given, tool_calls: calls, tool_call_id: callId } of messages) {
     if (role === 'user') {
-      const { text, files } = contentOf(given as Content, 'messages')
+      const { text, files } = contentOf(given, 'messages')
       turns.ask(text, files)
       continue
     }
-    const text = textOf(given as Content, 'messages')
+    const text = textOf(given, 'messages')
     if (role === 'system' || role === 'developer') turns.instruct(text)
     else if (role === 'assistant') {
       if (text || !calls?.length) turns.answer(text)

@@ -1,9 +1,11 @@
+import { z } from 'zod'
 import { badRequest } from '../../errors.ts'
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
 import type { GivenFile } from '../shared/attachments.ts'
 
 /** The content of a message: a text, or parts of which some are texts. */
-export type Content = string | readonly Fields[] | null | undefined
+export const Content = z.union([z.string(), z.array(z.record(z.string(), z.unknown()))]).nullish()
+export type Content = z.output<typeof Content>
 
 const TEXTS: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_text', 'summary_text', 'refusal'])
 

@@ -22,7 +22,7 @@ import { createPartReader } from '../shared/run-parts.ts'
 import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns } from '../shared/turns.ts'
-import { type Content, contentOf, textOf } from './content.ts'
+import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { toOpenAIError } from './errors.ts'
 import { checkName, conversationName } from './names.ts'
@@ -32,9 +32,11 @@ import { outputOf, readSettings, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/responses'
 
+const item = z.looseObject({ type: z.string().nullish(), role: z.string().nullish(), content: Content })
+
 const Request = z.object({
   model: z.string().max(300),
-  input: z.union([z.string(), z.array(z.looseObject({ type: z.string().nullish(), role: z.string().nullish() }))]),
+  input: z.union([z.string(), z.array(item)]),
   instructions: z.string().max(100_000).nullish(),
   previous_response_id: z.string().max(200).nullish(),
   conversation: z.union([z.string(), z.object({ id: z.string() })]).nullish(),
@@ -155,9 +157,11 @@ function readInput({ input, instructions }: Request): ClientConversation {
     if (item.type === 'function_call') {
       turns.call(asText(item.call_id), asText(item.name), parsed(asText(item.arguments)))
     } else if (item.type === 'function_call_output') {
-      const { output } = item
-      turns.result(asText(item.call_id), typeof output === 'string' ? output : textOf(output as Content, 'input'))
-    } else if (item.role) addMessage(turns, item.role, item.content as Content)
+      // Items that a run does not read have other outputs.
+      const { data: output, success } = Content.safeParse(item.output)
+      if (!success) throw badRequest('Invalid value for field: input. Expected outputs of functions as string or array')
+      turns.result(asText(item.call_id), textOf(output, 'input'))
+    } else if (item.role) addMessage(turns, item.role, item.content)
     // Reasoning, references and the service's own items say nothing that a run reads.
   }
   return turns.finish()
