@@ -12,7 +12,7 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['engine', /^src\/executions\/engine\//],
   [
     'resource service',
-    /^src\/\w+\/(service|tools)\.ts|^src\/\w+\/follow\.ts|^src\/chats\/branches\.ts|^src\/executions\/delegate\.ts|^src\/mcps\/(?!schema|router|graphql)|^src\/organizations\/(policy|former|members|details|invitations|service-accounts)\.ts|^src\/skills\/core\.ts|^src\/executions\/(execute|again|assistant)\.ts|^src\/providers\/records\.ts|^src\/missions\/(runs|schedule|scheduler)\.ts|^src\/media\/(storage|drafts|s3|installation|leftovers)\.ts|^src\/spaces\/attachments\.ts|^src\/events\/show\.ts|^src\/webhooks\/(attempts|deliverer|fan-out|formats|mails|push|readers|retention|secrets|send|signature)\.ts|^src\/agents\/(agent-cache|search|slugs|characters|columns)\.ts|^src\/client\/(?!router)|^src\/sessions\/(accept|sign-in-provider)\.ts|^src\/web\/|^src\/secrets\/resolve\.ts|^src\/(bootstrap|installation)\.ts/,
+    /^src\/(?!(graphql|http|protocols|admin|sdk)\/)\w+\/(?!schema|router|graphql)|^src\/(bootstrap|installation)\.ts/,
   ],
   ['procedure and type builders', /^src\/(trpc|subscriptions)\.ts|^src\/graphql\/(?!schema|server|requests)/],
   ['resource router and graphql', /^src\/\w+\/(router|graphql(-\w+)?)\.ts/],
