@@ -14,10 +14,12 @@ import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/service.ts'
 import { fromVersion, LONG_TEXTS, strings } from './agent-cache.ts'
+import { countPubliclyVisible, publiclyVisibleBy } from './directory.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 import { slugOf } from './slugs.ts'
+import { seenVersions } from './versions.ts'
 
 const History = enumFromZod('AgentHistory', schema.History, 'Treatment of earlier turns that do not fit')
 const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Visibility of an agent')
@@ -170,7 +172,7 @@ const AgentSnapshot = objectFromZod('AgentSnapshot', schema.Agent, 'An agent as 
   },
 })
 
-const VERSION = rowsOf<{ agentId: string; version: number }>('AgentVersion', 'AgentVersion', service.seenVersions, {
+const VERSION = rowsOf<{ agentId: string; version: number }>('AgentVersion', 'AgentVersion', seenVersions, {
   order: [['version', 'desc']],
   key: ['version'],
   texts: ['agent'],
@@ -258,8 +260,8 @@ builder.queryFields((t) => ({
       CARD,
       agents.listPublic,
       schema.ListPublicAgents,
-      ({ deps }, input) => service.publiclyVisibleBy(deps, input),
-      ({ deps }, input, where) => service.countPubliclyVisible(deps, input, where),
+      ({ deps }, input) => publiclyVisibleBy(deps, input),
+      ({ deps }, input, where) => countPubliclyVisible(deps, input, where),
     ),
   ),
   publicAgent: t.field(rootRow(AgentCard, CARD, agents.getPublic, schema.AgentId)),

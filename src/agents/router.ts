@@ -3,8 +3,10 @@ import { EXECUTE_ERRORS, Execute, Executed } from '../executions/schema.ts'
 import { idempotent } from '../idempotency.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { withCharacters } from './characters.ts'
+import { getPublic, listPublic } from './directory.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
+import { versions } from './versions.ts'
 
 /** Fields of an agent that the tools at /mcp change. */
 const EDITED =
@@ -72,7 +74,7 @@ export const agents = router({
     .meta(restMeta('GET', '/api/v1/agents/{id}/versions', 'List the versions of an agent, newest first'))
     .input(schema.ListVersions)
     .output(schema.AgentVersionsResponse)
-    .query(({ ctx, input }) => service.versions(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => versions(ctx.actor, ctx.deps, input)),
 
   execute: tokenProcedure('agents:execute')
     .meta(STARTS_RUN)
@@ -91,11 +93,11 @@ export const agents = router({
     .meta(restMeta('GET', '/api/v1/public/agents', "List every organization's public agents"))
     .input(schema.ListPublicAgents.prefault({}))
     .output(schema.AgentCardsResponse)
-    .query(({ ctx, input }) => service.listPublic(ctx.deps, input)),
+    .query(({ ctx, input }) => listPublic(ctx.deps, input)),
 
   getPublic: tokenProcedure('agents:read')
     .meta(restMeta('GET', '/api/v1/public/agents/{id}', 'Get the card of a public or unlisted agent'))
     .input(schema.AgentId)
     .output(schema.AgentCardResponse)
-    .query(({ ctx, input }) => service.getPublic(ctx.deps, input.id)),
+    .query(({ ctx, input }) => getPublic(ctx.deps, input.id)),
 })

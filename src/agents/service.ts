@@ -7,19 +7,10 @@ import type { Hidden } from '../db/counting.ts'
 import { lockMissionCounts, totalOf } from '../db/totals.ts'
 import { whereWithoutIndex } from '../db/without-index.ts'
 import type { Deps } from '../deps.ts'
-import { conflict, hasChanged, invalidCursor, notFound, requireAll } from '../errors.ts'
+import { conflict, hasChanged, notFound, requireAll } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import {
-  decodePosition,
-  encodeCursor,
-  encodePosition,
-  MAX_ROWS,
-  pageQuery,
-  readPage,
-  toPage,
-  withByteBudget,
-} from '../lib/page.ts'
+import { encodeCursor, pageQuery, toPage } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
 import { followLatest } from '../organizations/policy.ts'
 import {
@@ -32,28 +23,24 @@ import {
 import {
   type CachedAgent,
   findCached,
-  fromVersion,
   type Head,
   LIST_COLUMNS,
   loadAgents,
   pinsIn,
-  shortened,
   strings,
   toAgent,
 } from './agent-cache.ts'
 import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './columns.ts'
 import {
-  type AgentCard,
   type AgentSkill,
   type CreateAgent,
   type ListAgents,
   type ListPublicAgents,
-  type ListVersions,
   type UpdateAgent,
   Visibility,
 } from './schema.ts'
 import { findRare, findTagged, type Listed, searchable } from './search.ts'
-import { freeSlug, slugOf } from './slugs.ts'
+import { freeSlug } from './slugs.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
@@ -82,7 +69,7 @@ export const reachable = (actor: Actor): Prisma.AgentWhereInput => ({
   OR: [{ visibility: { not: 'private' } }, { userId: actor.userId }],
 })
 
-/** Agents that the caller may run: the reachable ones, and public and unlisted ones of other organizations. */
+/** Filters agents that the caller may run: the reachable ones, and public and unlisted ones of other organizations. */
 export const executable = (actor: Actor): Prisma.AgentWhereInput => ({
   archivedAt: null,
   OR: [{ visibility: { in: ['public', 'unlisted'] } }, reachable(actor)],
@@ -156,7 +143,11 @@ const hasReferences = (agent: CachedAgent): boolean => REFERRING.some((field) =>
  * Returns agents as the caller sees them: without deleted or unreachable skills, MCP servers and subagents. Runs no
  * statement for lists that are all empty.
  */
-async function filterReferences(actor: Actor, { db }: Pick<Deps, 'db'>, agents: CachedAgent[]): Promise<CachedAgent[]> {
+export async function filterReferences(
+  actor: Actor,
+  { db }: Pick<Deps, 'db'>,
+  agents: CachedAgent[],
+): Promise<CachedAgent[]> {
   if (!agents.some(hasReferences)) return agents
   const lists = await Promise.all(
     REFERRING.map(async (field) => {
@@ -214,7 +205,7 @@ export async function findSkillRefs(actor: Actor, { db }: Pick<Deps, 'db'>, ids:
  * Returns the condition for agents that match a filter and a search. Rare tags and texts are resolved to ids first; the
  * remaining conditions must not choose the index, because SQLite would read all other agents.
  */
-async function matching(
+export async function matching(
   deps: Pick<Deps, 'db' | 'settings'>,
   where: Listed,
   { search, tag, category }: { search?: string | undefined; tag?: string | undefined; category?: string | undefined },
@@ -233,7 +224,7 @@ async function matching(
 }
 
 /** Counts only if the rows do not determine the count. */
-async function pageOfAgents<Row extends Head>(
+export async function pageOfAgents<Row extends Head>(
   where: Prisma.AgentWhereInput,
   input: z.output<typeof ListPublicAgents>,
   count: () => Promise<number>,
@@ -247,7 +238,7 @@ async function pageOfAgents<Row extends Head>(
 }
 
 /** Returns the filter for the kept totals of shared agents, of those with a tag if one is given. */
-const totalsOf = (visibilities: readonly string[], tag: string | undefined): Prisma.TotalWhereInput =>
+export const totalsOf = (visibilities: readonly string[], tag: string | undefined): Prisma.TotalWhereInput =>
   tag === undefined
     ? { list: 'agents', value: { in: [...visibilities] } }
     : { list: 'tagged agents', value: { in: visibilities.map((visibility) => `${visibility} ${tag}`) } }
@@ -299,114 +290,10 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { agent: agent! }
 }
 
-async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<AgentRow> {
+export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<AgentRow> {
   const row = await db.agent.findFirst({ where: { id, ...reachable(actor) } })
   if (!row) throw notFound('Agent')
   return row
-}
-
-const CARD = {
-  ...LIST_COLUMNS,
-  name: true,
-  slug: true,
-  role: true,
-  description: true,
-  tags: true,
-  organization: { select: { name: true } },
-} as const
-
-type CardRow = Prisma.AgentGetPayload<{ select: typeof CARD }>
-
-const toCard = (row: CardRow): z.output<typeof AgentCard> => ({
-  id: row.id,
-  name: row.name,
-  slug: row.slug ?? slugOf(row.name),
-  role: row.role,
-  description: row.description,
-  tags: strings(row.tags),
-  organizationName: row.organization.name,
-})
-
-/** Returns the filter of `listPublic`. */
-export const publiclyVisibleBy = (deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListPublicAgents>) =>
-  matching(deps, publiclyVisible('listed'), input)
-
-/** Returns how many agents match `where`, the result of {@link publiclyVisibleBy}. Counts rows if there is a search. */
-export const countPubliclyVisible = (
-  { db }: Pick<Deps, 'db'>,
-  { search, tag }: z.output<typeof ListPublicAgents>,
-  where: Prisma.AgentWhereInput,
-): Promise<number> =>
-  search ? db.agent.count({ where }) : totalOf(db, { organizationId: '', ...totalsOf(['public'], tag) })
-
-/** GET /public/agents: all organizations' public agents, as cards. */
-export async function listPublic(deps: Deps, input: z.output<typeof ListPublicAgents>) {
-  const where = await publiclyVisibleBy(deps, input)
-  const { rows, ...page } = await pageOfAgents(
-    where,
-    input,
-    () => countPubliclyVisible(deps, input, where),
-    (query) => deps.db.agent.findMany({ ...query, select: CARD }),
-  )
-  return { agents: rows.map(toCard), ...page }
-}
-
-/** GET /public/agents/{id}: the card of a public or unlisted agent. */
-export async function getPublic({ db }: Deps, id: string) {
-  const row = await db.agent.findFirst({ where: { id, ...publiclyVisible('byId') }, select: CARD })
-  if (!row) throw notFound('Agent')
-  return { agent: toCard(row) }
-}
-
-const versionCursor = ({ version }: { version: number }) => encodePosition(version)
-
-function versionAt(cursor: string): number {
-  const [version] = /^\d{1,9}$/.exec(decodePosition(cursor)) ?? []
-  if (!version) throw invalidCursor()
-  return Number(version)
-}
-
-const MAX_VERSION = 2 ** 31 - 1
-
-/** Versions keep the visibility of their time: private ones belong to the owner (contract-2.md section 8.6). */
-export const seenVersions = ({ userId }: Actor): Prisma.AgentVersionWhereInput => ({
-  OR: [{ visibility: { not: 'private' } }, { of: { userId } }],
-})
-
-/** GET /agents/{id}/versions, newest first. */
-export async function versions(
-  actor: Actor,
-  deps: Deps,
-  { id, limit = MAX_ROWS, cursor }: z.output<typeof ListVersions>,
-) {
-  const below = cursor === undefined ? MAX_VERSION : versionAt(cursor)
-  const { id: agentId } = await find(actor, deps, id)
-  type VersionRow = Prisma.AgentVersionGetPayload<object>
-  const { rows, hasMore } = await readPage<VersionRow, number>(limit, below, {
-    read: (most, lt) =>
-      deps.db.agentVersion.findMany({
-        where: { agentId, version: { lt }, ...seenVersions(actor) },
-        orderBy: { version: 'desc' },
-        ...withByteBudget({ take: most + 1 }),
-      }),
-    positionOf: ({ version }) => version,
-    cut: (row) => ({ ...row, agent: shortened(fromVersion(row.agent)) }) as VersionRow,
-  })
-  const nextCursor = hasMore ? versionCursor(rows.at(-1)!) : null
-  const agents = await filterReferences(
-    actor,
-    deps,
-    rows.map(({ agent }) => fromVersion(agent)),
-  )
-  return {
-    versions: rows.map(({ version, createdAt, userId }, index) => ({
-      version,
-      createdAt: createdAt.toISOString(),
-      userId,
-      agent: agents[index]!,
-    })),
-    nextCursor,
-  }
 }
 
 /**

@@ -31,7 +31,8 @@ export function listedBy(actor: Actor, { action, actorId, target, since, until }
 
 const positionOf = ({ at, id }: AuditRow) => encodeCursor({ createdAt: at, id })
 
-function behind(cursor: string | undefined): Prisma.AuditEventWhereInput {
+/** Filters the events after a cursor. */
+function afterCursor(cursor: string | undefined): Prisma.AuditEventWhereInput {
   if (cursor === undefined) return {}
   const { createdAt: at, id } = decodeCursor(cursor)
   // The first condition lets an index scan start at the page instead of at its top.
@@ -41,7 +42,7 @@ function behind(cursor: string | undefined): Prisma.AuditEventWhereInput {
 /** Reads a page, newest first, with one row more than the limit. */
 const read = (db: Db, where: Prisma.AuditEventWhereInput, cursor: string | undefined, limit: number) =>
   db.auditEvent.findMany({
-    where: { AND: [where, behind(cursor)] },
+    where: { AND: [where, afterCursor(cursor)] },
     orderBy: [{ at: 'desc' }, { id: 'desc' }],
     ...withByteBudget({ take: limit + 1 }),
   })
@@ -63,15 +64,9 @@ export function toActor(
   known: Awaited<ReturnType<typeof findActors>>,
 ) {
   const found = known.get(id)
-  const kind =
-    id === OPERATOR
-      ? ('system' as const)
-      : found?.isService
-        ? ('service' as const)
-        : tokenId
-          ? ('token' as const)
-          : ('user' as const)
-  return { id, name: found?.name ?? (id === OPERATOR ? 'Operator' : 'Unknown'), kind, tokenId }
+  if (id === OPERATOR) return { id, name: 'Operator', kind: 'system' as const, tokenId }
+  const kind = found?.isService ? ('service' as const) : tokenId ? ('token' as const) : ('user' as const)
+  return { id, name: found?.name ?? 'Unknown', kind, tokenId }
 }
 
 /** Parses the details of an event. */

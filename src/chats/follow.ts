@@ -11,7 +11,8 @@ import {
   META_SEQ,
 } from '../executions/engine/events/events.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
-import { contentOf, readable, readableOf } from '../executions/service.ts'
+import { contentOf } from '../executions/follow.ts'
+import { readable, readableOf } from '../executions/service.ts'
 import type { ChatEvent } from '../wire.ts'
 import type { FollowChat } from './schema.ts'
 import { find, reachable } from './service.ts'

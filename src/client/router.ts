@@ -1,4 +1,4 @@
-import { listPublic } from '../agents/service.ts'
+import { listPublic } from '../agents/directory.ts'
 import { executeAgent } from '../executions/execute.ts'
 import { EXECUTE_ERRORS, Executed } from '../executions/schema.ts'
 import { idempotent, idempotentLease, namesNothing } from '../idempotency.ts'

@@ -3,6 +3,7 @@ import { inBatches } from '../subscriptions.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
+import { follow, logs } from './follow.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -69,13 +70,13 @@ export const executions = router({
     .meta(restMeta('GET', '/api/v1/executions/{id}/logs', 'Get the events of an execution'))
     .input(schema.ReadLogs)
     .output(schema.LogsResponse)
-    .query(({ ctx, input }) => service.logs(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => logs(ctx.actor, ctx.deps, input)),
 
   /** A stream without side effects, which clients repeat when they reconnect. */
   events: tokenProcedure('executions:read', 'agents:execute')
     .input(schema.FollowExecution)
     .subscription(async ({ ctx, input }) => {
-      const { batches, isOver } = await service.follow(ctx.actor, ctx.deps, input, ctx.streamTo)
+      const { batches, isOver } = await follow(ctx.actor, ctx.deps, input, ctx.streamTo)
       return { ...inBatches(batches, ({ seq }) => String(seq)), isOver }
     }),
 })

@@ -7,9 +7,7 @@ import { type Db, lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import { lockCounts, lockMissionCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
-import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
-import { registerRunHooks } from '../executions/engine/queue/run-hooks.ts'
 import { readableOf as findRuns, list as listExecutions } from '../executions/service.ts'
 import { asDb, type KeyClaim, type Precondition, store, takeClaim, whenCommitted } from '../idempotency.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
@@ -17,6 +15,7 @@ import { newId } from '../lib/id.ts'
 import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
 import { findOrDefault, visible as visibleSpace } from '../spaces/service.ts'
+import './run-ended.ts'
 import { beginRun, type RunTrigger } from './runs.ts'
 import {
   changeSchedule,
@@ -375,8 +374,8 @@ function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
 }
 
 /** Locks the mission counts before a row changes that may be completed, paused or reactivated. */
-const lockPhase = (tx: Tx, { settings }: Pick<Deps, 'settings'>, id: string, isSo = Prisma.sql`true`) =>
-  lockMissionCounts(tx, settings, Prisma.sql`"id" = ${id} AND ${isSo}`)
+const lockPhase = (tx: Tx, { settings }: Pick<Deps, 'settings'>, id: string) =>
+  lockMissionCounts(tx, settings, Prisma.sql`"id" = ${id}`)
 
 /** Changes a mission that meets the condition and is not archived. Returns whether it did. */
 async function updateMission(
@@ -547,58 +546,3 @@ export function preview({ clock }: Pick<Deps, 'clock'>, input: z.output<typeof P
   const fires = schedule.scheduleType === 'continuous' ? [now] : nextFires(schedule, now, count)
   return { next: fires.map((fire) => fire.toISOString()) }
 }
-
-/**
- * Takes the locks that {@link onRunEnded} may need, in the final transaction of a run before its organization's row is
- * locked.
- */
-export async function lockForRunEnded(tx: Tx, deps: Pick<Deps, 'settings'>, ended: ExecutionRow): Promise<void> {
-  if (!ended.missionId) return
-  const ends = { completed: ['none', 'once'], failed: ['once'] }[ended.status as string] ?? []
-  const isLast = Prisma.sql`"runCount" >= "maxRuns"`
-  const types = ends.map((type) => Prisma.sql`"scheduleType" = ${Prisma.raw(`'${type}'`)}`)
-  await lockPhase(tx, deps, ended.missionId, Prisma.sql`(${Prisma.join([isLast, ...types], ' OR ')})`)
-}
-
-const MAX_LAST_ERROR = 1_000
-
-/** Returns the changes of a mission's health after a run (contract-2.md section 1.7). */
-const healthOf = ({ id, status, error }: ExecutionRow) => ({
-  lastStatus: status,
-  lastError: error?.slice(0, MAX_LAST_ERROR) ?? null,
-  lastExecutionId: id,
-  ...(status === 'completed' && { failureCount: 0 }),
-  ...(status === 'failed' && { failureCount: { increment: 1 } }),
-})
-
-/** Returns the status of a mission after a run. A mission that was run by hand early keeps its fire time. */
-function statusAfter({ scheduleType, nextRunAt, ...mission }: MissionRow, ended: ExecutionRow['status']) {
-  const isOnce = scheduleType === 'once' && nextRunAt === null
-  if (isOnce && ended === 'failed') return 'failed'
-  if (hasAllRuns(mission)) return 'completed'
-  return ended === 'completed' && (isOnce || scheduleType === 'none') ? 'completed' : 'pending'
-}
-
-/**
- * Records the end of a run and moves its mission on, in the run's final transaction, unless the mission was paused or
- * has started another run.
- */
-export async function onRunEnded(tx: Tx, ended: ExecutionRow, now: Date): Promise<void> {
-  if (!ended.missionId) return
-  const where = { id: ended.missionId, executionId: ended.id }
-  // The update locks the row, so that the schedule read here stays current.
-  const [mission] = await tx.mission.updateManyAndReturn({ where, data: { ...healthOf(ended), updatedAt: now } })
-  if (mission?.status !== 'running') return
-  const status = statusAfter(mission, ended.status)
-  const goesOn = status === 'pending' && mission.scheduleType === 'continuous'
-  await tx.mission.updateMany({
-    where: { ...where, status: 'running' },
-    data: {
-      status,
-      ...(goesOn && { nextRunAt: new Date(now.getTime() + pauseOf(mission) * 1000) }),
-      updatedAt: now,
-    },
-  })
-}
-
-registerRunHooks({ lockForRunEnded, onRunEnded })

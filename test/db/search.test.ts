@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import * as directory from '../../src/agents/directory.ts'
 import { findRare, MAX_RARE, searchable } from '../../src/agents/search.ts'
 import * as agents from '../../src/agents/service.ts'
 import type { Actor } from '../../src/auth/actor.ts'
@@ -118,7 +119,7 @@ async function* searches(text: string, rows: readonly AgentRow[]): AsyncGenerato
     yield [idsOf(await db.agent.findMany({ where })), wanted]
     yield [await agents.countListed(actor, deps, input, where), wanted.length]
   }
-  const visible = await agents.publiclyVisibleBy(deps, { ...page, search: text })
+  const visible = await directory.publiclyVisibleBy(deps, { ...page, search: text })
   const wanted = live.filter(({ visibility }) => visibility === 'public')
   yield [idsOf(await db.agent.findMany({ where: visible })), idsOf(wanted)]
   // Every trigram in the index must belong to an existing agent.
@@ -198,7 +199,7 @@ it('a text longer than the indexed part is found as a whole', async () => {
   const text = 'The quick brown fox jumps over the lazy dog, and the dog over the fox.'
   const values = { at: 0, organizationId: 'acme', visibility: 'public', isArchived: false } as const
   const { id } = await create(db, { ...values, text })
-  const foundBy = async (search: string) => idsOf((await agents.listPublic(deps, { limit: 5, search })).agents)
+  const foundBy = async (search: string) => idsOf((await directory.listPublic(deps, { limit: 5, search })).agents)
   expect(await foundBy(text)).toEqual([id])
   for (let at = 0; at < text.length; at++) {
     expect(await foundBy(`${text.slice(0, at)}#${text.slice(at + 1)}`), `${at}`).toEqual([])

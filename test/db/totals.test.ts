@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import * as directory from '../../src/agents/directory.ts'
 import * as agents from '../../src/agents/service.ts'
 import type { Actor } from '../../src/auth/actor.ts'
 import type { Db, MissionStatus, Role, Tx } from '../../src/db/client.ts'
@@ -7,6 +8,7 @@ import { lockCounts } from '../../src/db/totals.ts'
 import type { Deps } from '../../src/deps.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import * as mcps from '../../src/mcps/service.ts'
+import * as runEnded from '../../src/missions/run-ended.ts'
 import { beginRun, fire } from '../../src/missions/runs.ts'
 import * as missions from '../../src/missions/service.ts'
 import { removeMember } from '../../src/organizations/service.ts'
@@ -271,8 +273,8 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
   const page = { limit: 1 }
   for (const tag of [undefined, ...TAGS]) {
     const input = { ...page, ...(tag && { tag }) }
-    const where = await agents.publiclyVisibleBy(deps, input)
-    yield [`public ${tag}`, await agents.countPubliclyVisible(deps, input, where), await db.agent.count({ where })]
+    const where = await directory.publiclyVisibleBy(deps, input)
+    yield [`public ${tag}`, await directory.countPubliclyVisible(deps, input, where), await db.agent.count({ where })]
   }
   for (const actor of actors) {
     const who = `${actor.organizationId} ${actor.userId} ${actor.role}`
@@ -414,8 +416,8 @@ const PHASES: [
     'running',
     (deps, { id }) =>
       deps.db.$transaction(async (tx) => {
-        await missions.lockForRunEnded(tx, deps, endOf(id))
-        await missions.onRunEnded(tx, endOf(id), now)
+        await runEnded.lockForRunEnded(tx, deps, endOf(id))
+        await runEnded.onRunEnded(tx, endOf(id), now)
       }),
   ],
   [

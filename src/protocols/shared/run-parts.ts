@@ -3,7 +3,7 @@ import type { Deps } from '../../deps.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { clientToolName } from '../../executions/engine/queue/client-tools.ts'
-import { followFrom } from '../../executions/service.ts'
+import { followFrom } from '../../executions/follow.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
 /**
