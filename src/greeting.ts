@@ -49,6 +49,7 @@ export async function greet(service: Service, settings: Settings): Promise<void>
   const { url, firstToken, firstLink, newInstallation, deps } = service
   const { DATABASE_URL, DATA_DIR, ROLE } = settings
   const apis = [
+    `  Console   ${url}/app`,
     `  REST      ${url}/api/v1      reference: ${url}/api/docs`,
     `  GraphQL   ${url}/graphql`,
     `  tRPC      ${url}/trpc`,

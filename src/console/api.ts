@@ -29,10 +29,16 @@ export type Output<Name extends Path> = At<Outputs, Name>
 
 const KEY = 'muster.organization'
 
-/** Remembers the organization that the person has selected. The server checks the membership at every request. */
+/**
+ * Remembers the organization that the person has selected: in this tab, because another tab may be in another
+ * organization, and for new tabs. The server checks the membership at every request.
+ */
 export const chosenOrganization = {
-  get: (): string | null => localStorage.getItem(KEY),
-  set: (id: string) => localStorage.setItem(KEY, id),
+  get: (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY),
+  set(id: string) {
+    sessionStorage.setItem(KEY, id)
+    localStorage.setItem(KEY, id)
+  },
 }
 
 /** The headers of every request: the organization, and the mark of a page of this service. */

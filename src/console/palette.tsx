@@ -3,6 +3,7 @@ import { useNavigate } from '@tanstack/react-router'
 import { Bot, FolderOpen, type LucideIcon, MessageSquare, SquarePen } from 'lucide-react'
 import { useEffect, useRef, useState } from 'react'
 import { Dialog } from './components/dialog.tsx'
+import { useAgents } from './features/agents/names.ts'
 import { cn } from './lib/class-names.ts'
 import { GROUPS, SETTINGS } from './navigation.ts'
 import { query } from './queries.ts'
@@ -20,7 +21,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState('')
   const [at, setAt] = useState(0)
   const list = useRef<HTMLDivElement>(null)
-  const agents = useQuery(query('agents.list', { limit: 200 }))
+  const { agents } = useAgents()
   const chats = useQuery(query('chats.list', { limit: 200 }))
   const spaces = useQuery(query('spaces.list', { limit: 200 }))
 
@@ -35,7 +36,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
       icon: SETTINGS.icon,
       go: () => navigate({ to: SETTINGS.to, params: { section } }),
     })),
-    ...(agents.data?.agents ?? []).map(({ id, name }) => ({
+    ...agents.map(({ id, name }) => ({
       key: id,
       label: name,
       kind: t.agent,

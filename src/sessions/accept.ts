@@ -16,7 +16,7 @@ type AcceptContext = Pick<Context, 'deps' | 'client' | 'cookie' | 'setCookie' | 
 const invalidCode = () =>
   new AppError(401, 'Invalid or expired invitation', {
     headers: { 'WWW-Authenticate': 'Bearer' },
-    detail: 'An invitation works once, for 7 days: ask for another',
+    detail: 'An invitation works once, for 7 days. Ask for another one.',
   })
 
 /** Finds an invitation by its code. A wrong code counts as a failed sign-in of the IP address. Throws 401, and 429. */

@@ -190,7 +190,7 @@ export async function useLink(context: SignInContext, code: string) {
   if (!link) {
     throw new AppError(401, 'Invalid or expired link', {
       headers: { 'WWW-Authenticate': 'Bearer' },
-      detail: 'A link works once, for 15 minutes: ask for another',
+      detail: 'A link works once, for 15 minutes. Ask for another one, or sign in with a password.',
     })
   }
   if (link.purpose === 'reset_password') bus.publish('token', [link.userId])
@@ -306,5 +306,5 @@ async function checkCurrent(deps: Deps, address: string | undefined, email: stri
 /** Throws 400 for a password that is too short, or among the most common ones. */
 export function checkStrength(password: string, email: string, field = 'new'): void {
   if ([...password].length < MIN_PASSWORD) throw invalidField(field, `at least ${MIN_PASSWORD} characters`)
-  if (isCommonPassword(password, email)) throw invalidField(field, 'a password that is not among the common ones')
+  if (isCommonPassword(password, email)) throw invalidField(field, 'a less common password')
 }

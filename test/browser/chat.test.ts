@@ -166,6 +166,16 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('reports a run that failed before its first word, also after a reload', async () => {
+    const { page } = await visit(browser, owner)
+    model.script({ error: { status: 400, message: 'No such thing' } })
+    await sendMessage(page, 'Go')
+    await page.getByText('The run failed.').waitFor()
+    await page.reload()
+    await page.getByText('No such thing').waitFor()
+    await leave(page)
+  })
+
   it('shows a pasted image and collapsed reasoning after a reload', async () => {
     const { page, complaints } = await visit(browser, owner)
     await composer(page).waitFor()

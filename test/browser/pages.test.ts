@@ -66,6 +66,9 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const agent = { name: 'Ada', systemPrompt: 'You help.', description: 'Helps.', tags: ['one'] }
     const { id } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
     const run = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: { message: 'Hello' } })).body
+    const longName = `Secretary ${'of the organization '.repeat(9)}`
+    const hidden = { name: longName, systemPrompt: 'x', description: longName, visibility: 'private' }
+    await request(server, 'POST', '/api/v1/agents', { body: hidden })
     const mission = { title: 'Daily', goal: 'Sum up', agentId: id, schedule: { type: 'cron', value: '0 8 * * *' } }
     const missionId = (await request(server, 'POST', '/api/v1/missions', { body: mission })).body.id
     const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Lab' } })).body.id
@@ -156,12 +159,14 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     }
   })
 
-  it('have a palette that finds an agent by the keyboard alone', async () => {
+  it('have a palette that finds agents, also private ones, by the keyboard alone', async () => {
     const { page } = await visit(browser, owner, '/app')
     await page.locator('[data-composer]').waitFor()
     await page.keyboard.press('Control+k')
     await page.getByRole('combobox').waitFor()
-    await page.keyboard.type('ada agent')
+    await page.keyboard.type('secretary')
+    await page.getByRole('option', { name: 'Secretary' }).waitFor()
+    await page.getByRole('combobox').fill('ada agent')
     await page.getByRole('option', { name: 'Ada' }).waitFor()
     await page.keyboard.press('Enter')
     await page.waitForURL('**/app/agents/*')

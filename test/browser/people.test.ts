@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
+import { signedIn } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -45,6 +46,29 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByLabel('Role: Grace Hopper').waitFor()
     expect(await page.getByText('No invitation is open.').count()).toBe(1)
     expect(complaints).toEqual([])
+    await leave(page)
+  })
+
+  it('lets two tabs show two organizations', async () => {
+    const { email, userId } = await server.member({ organization: 'Left' })
+    await server.member({ email, organization: 'Right' })
+    const { secret } = await signedIn(server, userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app?organization=left')
+    await page.getByRole('button', { name: 'Organization: Left' }).waitFor()
+    const tab = await page.context().newPage()
+    await tab.goto('/app/agents/new?organization=right')
+    await tab.getByRole('button', { name: 'Organization: Right' }).waitFor()
+    await page.getByRole('link', { name: 'Agents' }).click()
+    await page.getByRole('link', { name: 'New agent' }).first().click()
+    await page.getByLabel('Name', { exact: true }).fill('Leftie')
+    await page.getByLabel('System prompt').fill('x')
+    await page.getByRole('button', { name: 'Create' }).click()
+    await page.getByText('Agent created').waitFor()
+    const { organization } = await server.service.deps.db.agent.findFirstOrThrow({
+      where: { name: 'Leftie' },
+      select: { organization: { select: { name: true } } },
+    })
+    expect(organization.name).toBe('Left')
     await leave(page)
   })
 

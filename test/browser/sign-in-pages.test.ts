@@ -160,7 +160,7 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     expect(page.url()).not.toContain('#')
     await page.getByLabel('Choose a password').fill('password1234')
     await page.getByRole('button', { name: 'Set password' }).click()
-    await page.getByRole('alert').getByText('not among the common ones').waitFor()
+    await page.getByRole('alert').getByText('a less common password').waitFor()
     await page.getByLabel('Choose a password').fill(PASSWORD)
     await page.getByRole('button', { name: 'Set password' }).click()
     await arrive(page, '/app/account')

@@ -27,11 +27,11 @@ export function CopyButton({ text, label = texts.copy }: { text: string; label?:
 export function Code({ text, language, className }: { text: string; language?: string; className?: string }) {
   return (
     <div className={`group relative overflow-hidden rounded-lg border border-line bg-panel ${className ?? ''}`}>
-      {language && <div className="border-line border-b px-3 py-1 font-mono text-soft text-xs">{language}</div>}
+      {language && <div className="border-line border-b px-3 py-1.5 font-mono text-soft text-xs">{language}</div>}
       <pre tabIndex={0} dir="ltr" className="max-h-[32rem] overflow-auto px-3 py-2.5 font-mono text-xs leading-5">
         {text}
       </pre>
-      <div className="absolute top-0.5 right-0.5 rounded-md bg-panel">
+      <div className={`absolute right-0.5 rounded-md bg-panel ${language ? '-top-px' : 'top-0.5'}`}>
         <CopyButton text={text} />
       </div>
     </div>

@@ -1,5 +1,5 @@
 import { X } from 'lucide-react'
-import { useSyncExternalStore } from 'react'
+import { useEffect, useRef, useSyncExternalStore } from 'react'
 import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
 import { IconButton } from './button.tsx'
@@ -31,8 +31,19 @@ export function Toasts() {
     },
     () => toasts,
   )
+  const box = useRef<HTMLDivElement>(null)
+  // A dialog is in the browser's top layer. Entering that layer last puts the messages above it.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: for each message
+  useEffect(() => {
+    box.current?.hidePopover()
+    box.current?.showPopover()
+  }, [current])
   return (
-    <div className="pointer-events-none fixed right-4 bottom-4 left-4 z-50 flex flex-col items-end gap-2">
+    <div
+      ref={box}
+      popover="manual"
+      className="pointer-events-none fixed inset-auto right-4 bottom-4 left-4 m-0 flex w-auto flex-col items-end gap-2 overflow-visible border-0 bg-transparent p-0 text-ink"
+    >
       <div aria-live="polite" className="contents">
         {current.map(({ id, text, kind }) => (
           <div

@@ -3,6 +3,7 @@
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto', style: 'narrow' })
 const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' })
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' })
+const dayOfUtc = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', timeZone: 'UTC' })
 const compact = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 })
 const whole = new Intl.NumberFormat()
 
@@ -22,6 +23,10 @@ export const moment = (iso: string, timeZone?: string): string =>
   timeZone
     ? new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short', timeZone }).format(new Date(iso))
     : full.format(new Date(iso))
+
+/** Formats a day of UTC, such as a period of the usage report. */
+export const utcDay = (at: number): string => dayOfUtc.format(at)
+
 export const count = (value: number): string => whole.format(value)
 export const short = (value: number): string => (value < 10_000 ? whole.format(value) : compact.format(value))
 
@@ -30,7 +35,7 @@ export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`
   if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`
   const minutes = Math.floor(ms / 60_000)
-  if (minutes < 60) return `${minutes} min ${Math.round((ms % 60_000) / 1_000)} s`
+  if (minutes < 60) return `${minutes} min ${Math.floor((ms % 60_000) / 1_000)} s`
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
 }
 

@@ -82,6 +82,7 @@ export const welcome = (view: View): string =>
     `<div id="link">
 <p>This link signs you in once, on this browser.</p>
 <button type="button" id="use-link">Sign in</button>
+<p class="links"><a href="${escapeHtml(view.base)}/app/sign-in">Sign in with a password</a></p>
 </div>
 ${newPassword('Choose a password', true)}
 <p class="links" id="skip" hidden><a href="${escapeHtml(view.returnTo)}">Continue without a password</a></p>`,

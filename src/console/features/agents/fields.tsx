@@ -6,6 +6,7 @@ import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { type Draft, problemOfSchema } from './form.ts'
+import { useAgents } from './names.ts'
 
 const t = texts.agents
 
@@ -214,7 +215,7 @@ function ModelFields({
 function Attached({ draft, set, agentId }: PartProps & { agentId: string | null }) {
   const skills = useQuery(query('skills.list', { limit: 1000 }))
   const mcps = useQuery(query('mcps.list', { limit: 1000 }))
-  const agents = useQuery(query('agents.list', { limit: 1000 }))
+  const { agents } = useAgents()
   const { core = [], organization = [], marketplace = [] } = skills.data?.skills ?? {}
   return (
     <>
@@ -242,7 +243,7 @@ function Attached({ draft, set, agentId }: PartProps & { agentId: string | null 
         label={t.sections.subagents}
         help={t.subagentsHelp}
         empty={t.noSubagents}
-        options={(agents.data?.agents ?? [])
+        options={agents
           .filter(({ id }) => id !== agentId)
           .map(({ id, name, description }) => ({ value: id, label: name, detail: description }))}
         value={draft.subagentIds}

@@ -33,13 +33,27 @@ type Listed = {
   fetchNextPage: () => unknown
 }
 
-const SHOWS = { shared: t.shared, mine: t.mine, public: t.publicOnes }
+/** One list below the other. */
+const both = (first: Listed, second: Listed): Listed => {
+  const next = first.hasNextPage ? first : second
+  return {
+    data: first.data && second.data && { pages: [...first.data.pages, ...second.data.pages] },
+    error: first.error ?? second.error,
+    isPending: first.isPending || second.isPending,
+    hasNextPage: next.hasNextPage,
+    isFetchingNextPage: next.isFetchingNextPage,
+    refetch: () => Promise.all([first.refetch(), second.refetch()]),
+    fetchNextPage: () => next.fetchNextPage(),
+  }
+}
+
+const SHOWS = { all: texts.all, mine: t.mine, public: t.publicOnes }
 type Show = keyof typeof SHOWS
 
 /** All agents that the person can use, as cards. */
 export function Gallery() {
   const navigate = useNavigate({ from: '/agents' })
-  const { search: given = '', show = 'shared' } = useSearch({ from: '/agents' })
+  const { search: given = '', show = 'all' } = useSearch({ from: '/agents' })
   const [text, setText] = useState(given)
   const search = useDeferredValue(text.trim())
   useEffect(() => {
@@ -47,12 +61,10 @@ export function Gallery() {
   }, [search, navigate])
 
   const filter = search ? { search } : {}
-  const own = useInfiniteQuery({
-    ...pages('agents.list', { ...filter, ...(show === 'mine' && { owner: 'me' as const }) }),
-    enabled: show !== 'public',
-  })
+  const own = useInfiniteQuery({ ...pages('agents.list', { ...filter, owner: 'me' }), enabled: show !== 'public' })
+  const shared = useInfiniteQuery({ ...pages('agents.list', filter), enabled: show !== 'public' && show !== 'mine' })
   const foreign = useInfiniteQuery({ ...pages('agents.listPublic', filter), enabled: show === 'public' })
-  const list: Listed = show === 'public' ? foreign : own
+  const list: Listed = show === 'public' ? foreign : show === 'mine' ? own : both(own, shared)
 
   return (
     <Page
@@ -79,8 +91,11 @@ export function Gallery() {
             <button
               key={name}
               type="button"
-              aria-pressed={show === name}
-              className={cn('rounded-md px-2.5 py-1', show === name ? 'bg-hover font-medium' : 'text-soft')}
+              aria-pressed={(show in SHOWS ? show : 'all') === name}
+              className={cn(
+                'rounded-md px-2.5 py-1',
+                (show in SHOWS ? show : 'all') === name ? 'bg-hover font-medium' : 'text-soft',
+              )}
               onClick={() => void navigate({ search: (before) => ({ ...before, show: name }) })}
             >
               {SHOWS[name]}
@@ -90,7 +105,9 @@ export function Gallery() {
       </div>
       <Loaded query={list}>
         {({ pages: read }) => {
-          const cards = read.flatMap((page) => page.agents)
+          const all = read.flatMap((page) => page.agents)
+          // Shared agents of the person are in both lists.
+          const cards = [...new Map(all.map((card) => [card.id, card])).values()]
           if (cards.length) return <Cards cards={cards} isForeign={show === 'public'} />
           if (search) return <Empty icon={Bot} title={t.noMatch} text={t.noMatchText} />
           return (
@@ -108,7 +125,7 @@ export function Gallery() {
 }
 
 const Cards = ({ cards, isForeign }: { cards: readonly Card[]; isForeign: boolean }) => (
-  <ul className="grid gap-3 sm:grid-cols-2 xl:grid-cols-3">
+  <ul className="grid grid-cols-1 gap-3 sm:grid-cols-2 xl:grid-cols-3">
     {cards.map(({ id, name, role, description, tags, visibility, organizationName }) => (
       <li key={id} className="relative flex flex-col rounded-xl border border-line p-4 hover:bg-panel">
         <div className="flex items-start gap-3">

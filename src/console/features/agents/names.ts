@@ -3,17 +3,30 @@ import { useMemo } from 'react'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 
+/** The agents of the organization that the person can use: their own of every visibility, and the shared ones. */
+export function useAgents() {
+  const own = useQuery({ ...query('agents.list', { owner: 'me', limit: 1000 }), staleTime: 60_000 })
+  const shared = useQuery({ ...query('agents.list', { limit: 1000 }), staleTime: 60_000 })
+  const agents = useMemo(() => {
+    const all = [...(own.data?.agents ?? []), ...(shared.data?.agents ?? [])]
+    return [...new Map(all.map((agent) => [agent.id, agent])).values()]
+  }, [own.data, shared.data])
+  return {
+    agents,
+    isPending: own.isPending || shared.isPending,
+    error: own.error ?? shared.error,
+    refetch: () => Promise.all([own.refetch(), shared.refetch()]),
+  }
+}
+
 /** Names agents by their ids, as far as the person can see them. */
 export function useAgentNames(): (id: string) => string {
-  const shared = useQuery({ ...query('agents.list', { limit: 1000 }), staleTime: 60_000 })
-  const own = useQuery({ ...query('agents.list', { owner: 'me', limit: 1000 }), staleTime: 60_000 })
-  // An id is shown once it is sure that the name cannot be.
-  const isLoading = shared.isPending || own.isPending
+  const { agents, isPending } = useAgents()
   return useMemo(() => {
-    const all = [...(shared.data?.agents ?? []), ...(own.data?.agents ?? [])]
-    const names = new Map(all.map(({ id, name }) => [id, name]))
-    return (id) => names.get(id) ?? (isLoading ? '…' : id)
-  }, [shared.data, own.data, isLoading])
+    const names = new Map(agents.map(({ id, name }) => [id, name]))
+    // An id is shown once it is sure that the name cannot be.
+    return (id) => names.get(id) ?? (isPending ? '…' : id)
+  }, [agents, isPending])
 }
 
 /** The people of the organization. */

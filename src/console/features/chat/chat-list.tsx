@@ -20,6 +20,9 @@ const DOTS: Readonly<Record<string, string>> = {
   error: 'bg-danger',
 }
 
+/** Whether a chat is the one that came with its agent, without any message yet. */
+const isUntouched = ({ messageCount, title, agentName }: Chat) => messageCount === 0 && title === agentName
+
 /** The chats, newest first. On narrow screens it is a separate page. */
 export function ChatList({ current, isWholePage }: { current?: string; isWholePage?: boolean }) {
   const chats = useInfiniteQuery({ ...pages('chats.list', {}, 40), refetchInterval: 15_000 })
@@ -40,7 +43,7 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
       <div className="px-2 pb-4">
         <Loaded query={chats}>
           {({ pages: read }) => {
-            const rows = read.flatMap((page) => page.chats)
+            const rows = read.flatMap((page) => page.chats).filter((chat) => !isUntouched(chat) || chat.id === current)
             if (!rows.length) return <p className="px-2 text-soft">{t.noChats}</p>
             return (
               <ul>

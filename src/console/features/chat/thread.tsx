@@ -14,7 +14,7 @@ import { NextSteps } from './next-steps.tsx'
 import { useOutgoing } from './outgoing.ts'
 import { RunView } from './run-view.tsx'
 import { type Message, wayThrough } from './tree.ts'
-import { AnswerTurn, OutgoingTurn, QuestionTurn, SummaryLine } from './turns.tsx'
+import { AnswerTurn, hasEnded, MessageEnd, OutgoingTurn, QuestionTurn, SummaryLine } from './turns.tsx'
 
 const t = texts.chat
 
@@ -130,6 +130,16 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         ),
       })
       if (run && !answer) addRun(run)
+      else if (!answer && hasEnded(message)) {
+        turns.push({
+          key: `answer-${executionId}`,
+          node: (
+            <AnswerTurn agentName={agentName} text="">
+              <MessageEnd message={message} />
+            </AnswerTurn>
+          ),
+        })
+      }
       addSummary(message)
       continue
     }

@@ -199,7 +199,6 @@ export function AnswerTurn({ agentName, text, busy, message, onAgain, children }
 
 /** An answer that was not followed, as the chat lists it. */
 const MessageText = memo(function MessageText({ message }: { message: Message }) {
-  const hasFailed = message.code !== undefined
   return (
     <>
       {message.reasoning && <Reasoning text={message.reasoning} active={false} />}
@@ -207,13 +206,25 @@ const MessageText = memo(function MessageText({ message }: { message: Message })
         <ToolCall key={call.id} call={call} waits={false} running={false} />
       ))}
       {message.content && <Markdown text={message.content} />}
-      {hasFailed && (
-        <Ended executionId={message.executionId} cancelled={false} message={message.detail ?? message.code ?? ''} />
-      )}
-      {message.stopReason === 'cancelled' && <Ended executionId={message.executionId} cancelled message="" />}
+      <MessageEnd message={message} />
     </>
   )
 })
+
+const isCancelled = ({ stopReason }: Message) => stopReason === 'cancelled'
+
+/** Whether the run of a message ended without completing. */
+export const hasEnded = (message: Message): boolean => message.code !== undefined || isCancelled(message)
+
+/** The end of a run that did not complete, by its last message. Without an answer that is the question. */
+export const MessageEnd = ({ message }: { message: Message }) =>
+  hasEnded(message) && (
+    <Ended
+      executionId={message.executionId}
+      cancelled={isCancelled(message)}
+      message={message.detail ?? message.code ?? ''}
+    />
+  )
 
 type OutgoingProps = { one: Outgoing; onAgain: () => void; onDrop: () => void; waits: boolean }
 

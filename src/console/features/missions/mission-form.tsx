@@ -1,11 +1,11 @@
-import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
-import { query, useAction } from '../../queries.ts'
+import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { useAgents } from '../agents/names.ts'
 import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
 
 const t = texts.missions
@@ -14,7 +14,7 @@ const VISIBILITIES = ['private', 'organization', 'public'] as const
 
 /** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
-  const agents = useQuery(query('agents.list', { limit: 1000 }))
+  const { agents, isPending } = useAgents()
   const [draft, setDraft] = useState({
     title: mission?.title ?? '',
     goal: mission?.goal ?? '',
@@ -52,7 +52,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
           onChange={({ target }) => set({ goal: target.value })}
         />
         <div className="grid gap-x-4 sm:grid-cols-2">
-          <Field label={t.agent}>
+          <Field label={t.agent} help={!isPending && !agents.length && t.noAgents}>
             {(given) => (
               <select
                 className="field"
@@ -62,7 +62,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
                 {...given}
               >
                 <option value="">…</option>
-                {agents.data?.agents.map(({ id, name }) => (
+                {agents.map(({ id, name }) => (
                   <option key={id} value={id}>
                     {name}
                   </option>

@@ -57,7 +57,14 @@ function Shown({ run }: { run: Execution }) {
     <Page
       wide
       title={nameOf(run.agentId)}
-      lead={<span className="font-mono text-xs">{run.id}</span>}
+      lead={
+        <>
+          <span className="line-clamp-2 max-w-3xl" dir="auto">
+            {run.message}
+          </span>
+          <span className="font-mono text-xs">{run.id}</span>
+        </>
+      }
       actions={
         <>
           <Badge kind={isWaiting ? 'warn' : kindOf(run.status)}>{isWaiting ? t.waits : t.states[run.status]}</Badge>
@@ -118,7 +125,7 @@ function Facts({ run, treeUsage }: { run: Execution; treeUsage: Execution['usage
     [t.ofTree, all === tokens ? null : all],
     [t.time, run.executionTime === undefined ? null : duration(run.executionTime)],
     [t.started, moment(run.startedAt ?? run.createdAt)],
-    [t.stopReason, run.stopReason],
+    [t.stopReason, run.stopReason && t.stopReasons[run.stopReason]],
     [t.tried, run.modelsTried.join(', ')],
     [t.agentVersion, String(run.agentVersion)],
     [t.attempt, run.attempt > 1 ? String(run.attempt) : null],

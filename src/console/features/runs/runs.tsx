@@ -11,7 +11,7 @@ import { Ago } from '../../components/time.tsx'
 import { count, duration, short } from '../../lib/format.ts'
 import { pages, query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { useAgentNames } from '../agents/names.ts'
+import { useAgentNames, useAgents } from '../agents/names.ts'
 
 const t = texts.runs
 
@@ -23,7 +23,7 @@ type Span = keyof typeof SPANS
 
 const ROW_HEIGHT = 44
 const COLUMNS =
-  'grid grid-cols-[7rem_minmax(0,1fr)_5rem] items-center gap-3 px-4 md:grid-cols-[8.5rem_11rem_minmax(0,1fr)_5rem_5rem_6rem]'
+  'grid grid-cols-[8.5rem_minmax(0,1fr)_5rem] items-center gap-3 px-4 sm:px-6 md:grid-cols-[8.5rem_11rem_minmax(0,1fr)_5rem_5rem_6rem]'
 
 /** All runs that the person may see, newest first. The filters are in the URL. */
 export function Runs() {
@@ -216,7 +216,7 @@ function Filter({ label, any = texts.all, value, options, onChange }: FilterProp
     <label className="flex flex-col text-soft text-xs">
       {label}
       <select
-        className="field w-auto min-w-28 text-ink"
+        className="field w-auto min-w-28 max-w-52 text-ink"
         value={value ?? ''}
         onChange={({ target }) => onChange(target.value || undefined)}
       >
@@ -232,8 +232,8 @@ function Filter({ label, any = texts.all, value, options, onChange }: FilterProp
 }
 
 function AgentFilter({ value, onChange }: Pick<FilterProps, 'value' | 'onChange'>) {
-  const { data } = useQuery({ ...query('agents.list', { limit: 1000 }), staleTime: 60_000 })
-  const options = Object.fromEntries((data?.agents ?? []).map(({ id, name }) => [id, name]))
+  const { agents } = useAgents()
+  const options = Object.fromEntries(agents.map(({ id, name }) => [id, name]))
   if (value && !options[value]) options[value] = value
   return <Filter label={t.agent} value={value} options={options} onChange={onChange} />
 }

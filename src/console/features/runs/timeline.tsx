@@ -13,7 +13,7 @@ type Node = Output<'executions.tree'>['tree']
 type Span = {
   key: string
   label: string
-  kind: 'queue' | 'model' | 'tool' | 'wait'
+  kind: 'queue' | 'model' | 'tool' | 'wait' | 'failed'
   from: number
   to: number
   seq: number
@@ -46,6 +46,10 @@ function spansOf(events: readonly Numbered[], run: Execution, now: number): Span
       open.delete(data.toolUseId)
       since = when
     } else if (event === 'result' || event === 'error') {
+      // The step that did not complete.
+      if (event === 'error' && !open.size) {
+        spans.push({ key: `e${seq}`, label: t.states[data.status], kind: 'failed', from: since, to: when, seq })
+      }
       for (const span of open.values()) span.to = when
       open.clear()
     }
@@ -76,6 +80,7 @@ const COLOURS = {
   model: 'bg-accent text-on-accent',
   tool: 'bg-good text-canvas',
   wait: 'bg-warn text-canvas',
+  failed: 'bg-danger text-canvas',
 }
 
 type Props = { run: Execution; tree: Node | null; events: readonly Numbered[]; nameOf: (id: string) => string }
@@ -98,7 +103,7 @@ export function Timeline({ run, tree, events, nameOf }: Props) {
   return (
     <div className="overflow-x-auto rounded-xl border border-line">
       <div className="min-w-[40rem]">
-        <div className="flex justify-between border-line border-b bg-panel py-1.5 pr-3 pl-48 text-soft text-xs tabular-nums">
+        <div className="flex justify-between border-line border-b bg-panel py-1.5 pr-3 pl-32 text-soft sm:pl-48 text-xs tabular-nums">
           <span>0</span>
           <span>{duration((end - start) / 2)}</span>
           <span>{duration(end - start)}</span>
@@ -114,7 +119,7 @@ export function Timeline({ run, tree, events, nameOf }: Props) {
           return (
             <div key={lane.id} className={cn('flex border-line border-b last:border-b-0', isSelf && 'bg-panel')}>
               <div
-                className="w-48 shrink-0 truncate border-line border-r px-3 py-2"
+                className="w-32 shrink-0 truncate border-line border-r px-3 py-2 sm:w-48"
                 style={{ paddingLeft: `${0.75 + lane.depth}rem` }}
               >
                 <Link to="/runs/$runId" params={{ runId: lane.id }} aria-current={isSelf ? 'true' : undefined}>

@@ -79,6 +79,8 @@ export function Keys() {
   )
 }
 
+const scopesOf = ({ scopes }: Key) => (scopes.includes('*') ? t.everything : scopes.join(', '))
+
 /** Lists keys with their first characters, scopes and expiry. */
 export const KeyRows = ({ keys, onRevoke }: { keys: readonly Key[]; onRevoke: (key: Key) => void }) => (
   <Rows>
@@ -88,8 +90,8 @@ export const KeyRows = ({ keys, onRevoke }: { keys: readonly Key[]; onRevoke: (k
           <p className="truncate font-medium" dir="auto">
             {key.name}
           </p>
-          <p className="truncate text-soft text-xs" title={key.scopes.join(', ')}>
-            <code>{key.preview}…</code> · {key.scopes.join(', ')}
+          <p className="truncate text-soft text-xs" title={scopesOf(key)}>
+            <code>{key.preview}</code> · {scopesOf(key)}
           </p>
         </div>
         <p className="hidden text-right text-soft text-xs sm:block">

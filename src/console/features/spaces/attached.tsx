@@ -6,6 +6,7 @@ import { Form } from '../../components/form.tsx'
 import { Loading, Problem } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { useAgents } from '../agents/names.ts'
 import type { SpaceShape } from './spaces.tsx'
 
 const t = texts.spaces
@@ -14,8 +15,7 @@ const without = (some: readonly string[], others: readonly string[]) => some.fil
 
 /** The agents, skills and MCP servers of a space, which every run in it may use. */
 export function Attached({ space }: { space: SpaceShape }) {
-  const shared = useQuery(query('agents.list', { limit: 1000 }))
-  const own = useQuery(query('agents.list', { owner: 'me', limit: 1000 }))
+  const agents = useAgents()
   const skills = useQuery(query('skills.list', { limit: 1000 }))
   const mcps = useQuery(query('mcps.list', { limit: 1000 }))
   const before = { agents: space.assignedAgents, skills: space.skillIds, mcps: space.pluginIds }
@@ -33,13 +33,12 @@ export function Attached({ space }: { space: SpaceShape }) {
       }),
     { changes: ['spaces.'], done: texts.saved, quiet: true },
   )
-  const failed = shared.error ?? own.error ?? skills.error ?? mcps.error
+  const failed = agents.error ?? skills.error ?? mcps.error
   if (failed) {
-    const retry = () => void Promise.all([shared, own, skills, mcps].map((each) => each.refetch()))
+    const retry = () => void Promise.all([agents, skills, mcps].map((each) => each.refetch()))
     return <Problem error={failed} retry={retry} />
   }
-  if (!shared.data || !own.data || !skills.data || !mcps.data) return <Loading />
-  const agents = [...new Map([...shared.data.agents, ...own.data.agents].map((each) => [each.id, each])).values()]
+  if (agents.isPending || !skills.data || !mcps.data) return <Loading />
   const isSame = (['agents', 'skills', 'mcps'] as const).every(
     (kind) => !without(chosen[kind], before[kind]).length && !without(before[kind], chosen[kind]).length,
   )
@@ -49,7 +48,7 @@ export function Attached({ space }: { space: SpaceShape }) {
       <Ticks
         label={texts.nav.agents}
         empty={texts.agents.emptyTitle}
-        options={agents.map(({ id, name, role }) => ({ value: id, label: name, detail: role }))}
+        options={agents.agents.map(({ id, name, role }) => ({ value: id, label: name, detail: role }))}
         value={chosen.agents}
         onChange={(ids) => setChosen({ ...chosen, agents: ids })}
       />

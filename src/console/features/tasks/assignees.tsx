@@ -1,16 +1,14 @@
-import { useQuery } from '@tanstack/react-query'
-import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { useMembers } from '../agents/names.ts'
+import { useAgents, useMembers } from '../agents/names.ts'
 
 const t = texts.tasks
 
 /** The people and agents that a task can be assigned to. */
 export function useAssignees() {
   const members = useMembers()
-  const agents = useQuery({ ...query('agents.list', { limit: 1000 }), staleTime: 60_000 })
+  const { agents } = useAgents()
   const people = (members.data?.members ?? []).map(({ userId, name }) => ({ id: userId, name }))
-  const bots = (agents.data?.agents ?? []).map(({ id, name }) => ({ id, name }))
+  const bots = agents.map(({ id, name }) => ({ id, name }))
   const names = new Map([...people, ...bots].map(({ id, name }) => [id, name]))
   return {
     people,

@@ -152,7 +152,7 @@ function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: Col
       aria-label={t.states[status]}
       data-status={status}
       className={cn(
-        'flex w-72 min-w-64 flex-1 flex-col rounded-xl border bg-panel',
+        'flex w-72 min-w-60 flex-1 flex-col rounded-xl border bg-panel',
         isOver ? 'border-accent bg-tint' : 'border-line',
       )}
     >

@@ -6,7 +6,7 @@ import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 import type { Output } from '../../api.ts'
 import { Empty, Loaded, Page, Section } from '../../components/page.tsx'
-import { count, short } from '../../lib/format.ts'
+import { count, short, utcDay } from '../../lib/format.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -279,7 +279,12 @@ function Chart({
           x: { time: true, range: [Date.parse(from) / 1_000, Date.parse(to) / 1_000] },
           y: { range: (_, __, most) => [0, Math.max(1, most) * 1.1] },
         },
-        axes: [axis, { ...axis, size: 60, values: (_, values) => values.map((value) => short(value)) }],
+        // Periods are days of UTC.
+        tzDate: (at) => uPlot.tzDate(new Date(at * 1_000), 'Etc/UTC'),
+        axes: [
+          { ...axis, values: (_, values) => values.map((at) => utcDay(at * 1_000)) },
+          { ...axis, size: 60, values: (_, values) => values.map((value) => short(value)) },
+        ],
         series: [{}, ...series],
       },
       [dates.map((day) => Date.parse(day) / 1_000), ...lines.map(({ values }) => [...values])],

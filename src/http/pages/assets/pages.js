@@ -27,7 +27,7 @@ function explain({ status, headers }, { message = 'Something went wrong. Try aga
     const minutes = Math.ceil(Number(headers.get('Retry-After') ?? 60) / 60)
     return `Too many failed attempts. Try again in ${minutes} ${minutes === 1 ? 'minute' : 'minutes'}.`
   }
-  if (status === 401) return `${message}.`
+  if (status === 401 && page !== 'link') return `${message}.`
   const expected = /^Invalid value for field: \w+\. Expected (.*)$/.exec(message)?.[1]
   if (expected) return `This must be ${expected}.`
   return detail && status !== 400 ? `${message}. ${detail}` : `${message}.`
