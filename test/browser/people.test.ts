@@ -50,7 +50,8 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
   })
 
   it('lets two tabs show two organizations', async () => {
-    const { email, userId } = await server.member({ organization: 'Left' })
+    const email = 'both@example.com'
+    const { userId } = await server.member({ email, organization: 'Left' })
     await server.member({ email, organization: 'Right' })
     const { secret } = await signedIn(server, userId)
     const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app?organization=left')

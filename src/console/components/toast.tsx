@@ -42,7 +42,7 @@ export function Toasts() {
     <div
       ref={box}
       popover="manual"
-      className="pointer-events-none fixed inset-auto right-4 bottom-4 left-4 m-0 flex w-auto flex-col items-end gap-2 overflow-visible border-0 bg-transparent p-0 text-ink"
+      className="pointer-events-none fixed inset-auto top-3 right-4 left-4 m-0 flex w-auto flex-col items-center gap-2 overflow-visible border-0 bg-transparent p-0 text-ink"
     >
       <div aria-live="polite" className="contents">
         {current.map(({ id, text, kind }) => (
