@@ -187,10 +187,11 @@ const NEW_TITLE = 'New chat'
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateChat>) {
   const { spaceId, agent } = await findPlace(actor, deps, input)
   const now = deps.clock.now()
+  const id = newSortableId(now)
   const row = await deps.db.$transaction(async (tx) => {
-    const created = await tx.chat.create({
+    await tx.chat.createMany({
       data: {
-        id: newSortableId(now),
+        id,
         organizationId: actor.organizationId,
         spaceId,
         agentId: agent?.id ?? null,
@@ -202,13 +203,12 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         createdAt: now,
         updatedAt: now,
       },
-      include: withNames,
     })
-    await audit(tx, actor, 'chat.create', created.id, now)
-    return created
+    await audit(tx, actor, 'chat.create', id, now)
+    return find(actor, { db: tx }, id)
   })
-  deps.bus.publish('chat', [row.id])
-  const { id, title, status } = row
+  deps.bus.publish('chat', [id])
+  const { title, status } = row
   return { id, title, status, chat: toChat(row, { messageCount: 0, hides: false }) }
 }
 

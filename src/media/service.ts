@@ -185,7 +185,7 @@ export async function create(actor: Actor, deps: Deps, { draft, name, size }: Up
   const id = newId()
   const now = clock.now()
   // A crash leaves a file without a row, never the reverse, and a record with which a later start finds the file.
-  await db.mediaDraft.createMany({ data: { id, createdAt: now } })
+  await db.mediaDraft.create({ data: { id, createdAt: now } })
   try {
     await draft.keep(id)
     return await db.$transaction(async (tx) => {
