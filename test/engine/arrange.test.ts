@@ -123,6 +123,31 @@ test('chat completions get images of tool results in a user turn after a neutral
   expect(arrange(prompt, MODELS[1]!)).toHaveLength(3)
 })
 
+test("a call keeps its provider's id, which a second call does not share", () => {
+  const turn = (text: string): LanguageModelV4Prompt => [
+    { role: 'user', content: [{ type: 'text', text }] },
+    {
+      role: 'assistant',
+      content: [
+        {
+          type: 'tool-call',
+          toolCallId: 'call_0',
+          toolName: 'see',
+          input: {},
+          providerOptions: { openai: { itemId: `fc_${text}` } },
+        },
+      ],
+    },
+  ]
+  const arranged = arrange([...turn('a'), ...turn('b')], { provider: 'openai.responses', modelId: 'm' })
+  const ids = arranged.flatMap(({ content }) =>
+    typeof content === 'string' ? [] : content.flatMap((part) => ('toolCallId' in part ? part.toolCallId : [])),
+  )
+  const [first, result, second, other] = ids
+  expect([first, result, second]).toEqual(['call_0', 'call_0', other])
+  expect(second).not.toBe('call_0')
+})
+
 test('reasoning of another model is sent to no model', () => {
   const prompt: LanguageModelV4Prompt = [
     { role: 'user', content: [{ type: 'text', text: 'Hello' }] },

@@ -187,10 +187,10 @@ function rename(prompt: LanguageModelV4Prompt): void {
   for (const [index, message] of prompt.entries()) {
     if (message.role === 'assistant') {
       names = new Map()
-      // A call stored by the provider is known there by its own id.
       for (const { toolCallId, providerOptions } of callsIn(message)) {
-        const isKept = providerOptions?.openai?.itemId !== undefined
-        names.set(toolCallId, isKept ? toolCallId : nineOf(toolCallId, taken))
+        // A call stored by the provider is known there by its own id, which some servers use for several calls.
+        const isKept = providerOptions?.openai?.itemId !== undefined && !taken.has(toolCallId)
+        names.set(toolCallId, isKept ? take(toolCallId, taken) : nineOf(toolCallId, taken))
       }
       if (!names.size) continue
       const content = message.content.map((part) => renamed(part, names))
@@ -212,8 +212,12 @@ function nineOf(id: string, taken: Set<string>): string {
     const digest = createHash('sha256').update(`${id} ${count}`).digest()
     nine = Array.from(digest.subarray(0, 9), (byte) => DIGITS[byte % DIGITS.length]).join('')
   }
-  taken.add(nine)
-  return nine
+  return take(nine, taken)
+}
+
+function take(id: string, taken: Set<string>): string {
+  taken.add(id)
+  return id
 }
 
 /** Returns a call with its new id, and reasoning that refers to calls (OpenRouter) with their new ids. */
