@@ -111,7 +111,8 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
   for (const way of ways) {
     const seen: Seen = { refusal: null, error: null, needed: null }
     try {
-      return toClient(opening, way, await openPatiently(opening, way, seen, until))
+      const tryOpen = () => open(opening, way, seen, until)
+      return toClient(opening, way, await patiently(tryOpen, (error) => waitOf(error, seen), until))
     } catch (error) {
       signal.throwIfAborted()
       throwNeeded(seen)
@@ -123,13 +124,17 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
   throw new UnreachableServer(reason)
 }
 
-/** Retries after the delay that an overloaded server asks for. */
-async function openPatiently(opening: Opening, way: Way, seen: Seen, until: AbortSignal) {
+/** Retries a task after the delay that `waitOf` gives, if it gives one. */
+async function patiently<T>(
+  task: () => Promise<T>,
+  waitOf: (error: unknown) => number | null,
+  until: AbortSignal,
+): Promise<T> {
   for (let retries = 0; ; retries++) {
     try {
-      return await open(opening, way, seen, until)
+      return await task()
     } catch (error) {
-      const wait = waitOf(error, seen)
+      const wait = until.aborted ? null : waitOf(error)
       if (wait === null || wait > PATIENCE.most || retries === PATIENCE.retries) throw error
       await sleep(wait, undefined, { signal: until })
     }
@@ -182,7 +187,9 @@ function toClient(opening: Opening, way: Way, opened: Live): McpClient {
       try {
         const make = ({ client, tools }: Live) =>
           callTool(client, { name: tools.get(name)?.calledAs ?? name, input, onProgress }, signal)
-        return toToolResult(await inSession(make, signal), clean)
+        // No other refusal says for certain that the call was not made.
+        const waitOfCall = (error: unknown) => (statusOf(error) === 429 ? waitOf(error, live.seen) : null)
+        return toToolResult(await patiently(() => inSession(make, signal), waitOfCall, signal), clean)
       } catch (error) {
         signal.throwIfAborted()
         throwNeeded(live.seen)
@@ -216,29 +223,42 @@ function throwNeeded(seen: Seen): void {
   if (needed) throw needed
 }
 
-/** Returns the protocol's error message for a rejected call, or undefined without one. */
+/** Returns the protocol's error message for a rejected call with its details, or undefined without one. */
 export function saidBy(error: unknown): string | undefined {
-  if (isServerError(error)) return error.message
+  if (isServerError(error)) return withDetails(error.message, error.data)
   if (!(error instanceof SdkHttpError) || typeof error.data?.text !== 'string') return undefined
   try {
     const body: unknown = JSON.parse(error.data.text)
-    const refused = isObject(body) && body.jsonrpc === '2.0' && isObject(body.error) ? body.error.message : undefined
-    return typeof refused === 'string' ? refused : undefined
+    const refused = isObject(body) && body.jsonrpc === '2.0' && isObject(body.error) ? body.error : {}
+    return typeof refused.message === 'string' ? withDetails(refused.message, refused.data) : undefined
   } catch {
     return undefined
   }
 }
 
+/** Adds the data of an error, which often state what is wrong with the input. */
+function withDetails(message: string, data: unknown): string {
+  const details = typeof data === 'string' ? data : data === null || data === undefined ? '' : JSON.stringify(data)
+  return details && details !== '{}' && !message.includes(details) ? `${message}: ${details}` : message
+}
+
+/** Wordings for a session that a server does not know any more, or whose beginning it has forgotten. */
+const SESSION_GONE =
+  /session.{0,60}(?:not found|expired|invalid|terminated|unknown|missing|closed|required|does not exist|doesn't exist)|(?:no|invalid|unknown|missing|expired|transport|bad)\b.{0,40}session|not initialized|before initialization|expect initialize/is
+/** Codes of the protocol's own errors. A tool reports its errors with others. */
+const isOfProtocol = (code: number) => code === -32600 || code === -32602 || (code <= -32000 && code > -32100)
+
 /** Returns whether a call certainly did not reach the tool, because its session or stream is gone. */
 function isLost(error: unknown, { isSession }: Live): boolean {
   if (error instanceof SdkError && error.code === SdkErrorCode.NotConnected) return true
   if (error instanceof Error && error.message === 'Not connected') return true
+  if (!isSession) return false
   // Some servers answer 200 with the error.
-  if (isSession && isServerError(error) && error.code === -32001 && /session/i.test(error.message)) return true
+  if (isServerError(error)) return isOfProtocol(error.code) && SESSION_GONE.test(error.message)
   const status = statusOf(error)
-  if (!isSession || !status) return false
+  if (!status) return false
   const text = error instanceof SdkHttpError ? error.data?.text : (error as Error).message
-  return status === 404 || status === 410 || (status === 400 && /session|not initialized/i.test(String(text)))
+  return status === 404 || status === 410 || (status <= 500 && SESSION_GONE.test(String(text).slice(0, MAX_MESSAGE)))
 }
 
 async function open(opening: Opening, way: Way, seen: Seen, signal: AbortSignal) {

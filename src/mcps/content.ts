@@ -40,7 +40,8 @@ const MAX_PICTURES = 8 * 1024 * 1024
 export function toToolResult(result: CallToolResult, clean: Clean): ToolResult {
   const pictures: Picture[] = []
   let size = 0
-  const parts = result.content.map((part) => {
+  const { content: given, isError: _, _meta, structuredContent, ...others } = result
+  const parts = given.map((part) => {
     if (part.type === 'text') return part.text
     if (part.type !== 'image') return ''
     const { mimeType: mediaType, data } = part
@@ -49,7 +50,8 @@ export function toToolResult(result: CallToolResult, clean: Clean): ToolResult {
     if (size > MAX_PICTURES) return `[image, ${about}: not shown, together with others it is too large]`
     return `[image ${pictures.push({ mediaType, data })}: ${about}]`
   })
-  const content = parts.join('\n\n')
+  // Some servers answer with fields of their own instead of content.
+  const content = parts.length || !Object.keys(others).length ? parts.join('\n\n') : JSON.stringify(others)
   const cut = content.length > MAX_CONTENT ? `\n\n[Cut: ${content.length} characters in all]` : ''
   return {
     content: clean(content, MAX_CONTENT) + cut,

@@ -68,6 +68,9 @@ function toTool(described: Described, clean: Clean): McpTool | null {
     typeof value === 'string' ? clean(value, MAX_SCHEMA) : value,
   )
   if (schema.length > MAX_SCHEMA || clean(schema, MAX_SCHEMA) !== schema) return null
-  const description = clean(described.description ?? '', MAX_DESCRIPTION)
+  const text = described.description ?? ''
+  // The letters are not part of the name for the model.
+  const isForeign = /\P{ASCII}/u.test(name) && !text.includes(described.name)
+  const description = clean(isForeign ? `${name}: ${text}` : text, MAX_DESCRIPTION)
   return { name, description, inputSchema: JSON.parse(schema) as McpTool['inputSchema'] }
 }

@@ -8,8 +8,8 @@ const JSON_TYPE = /^\s*application\/json\b/i
 const EVENT_STREAM = /^\s*text\/event-stream\b/i
 
 /**
- * Repairs a response that the SDK would not read: derives a missing content type from the first character, leaves out
- * fields that are null, and repairs the framing of an event stream.
+ * Repairs a response that the SDK would not read: derives a missing content type from the first character, and repairs
+ * messages and the framing of an event stream.
  */
 export async function mend(response: Response): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
@@ -65,7 +65,7 @@ function reframed(): TransformStream<Uint8Array, Uint8Array> {
 }
 
 function eventsOf({ id, event, data }: EventSourceMessage): string {
-  const messages = (splitData(data) ?? [data]).map(withoutNull)
+  const messages = (splitData(data) ?? [data]).map(mendMessage).flatMap(partsOfBatch)
   const name = event && !messages.every(isMessage) ? `event: ${event}\n` : ''
   return messages
     .map((message) => {
@@ -75,39 +75,86 @@ function eventsOf({ id, event, data }: EventSourceMessage): string {
     .join('')
 }
 
-/** Passes JSON on once it is complete, without fields that are null. */
+/** Returns the messages of a batch (revision 2025-03-26), each as an event of its own. */
+function partsOfBatch(json: string): string[] {
+  if (!json.startsWith('[')) return [json]
+  try {
+    const values: unknown = JSON.parse(json)
+    return Array.isArray(values) ? values.map((value) => JSON.stringify(value)) : [json]
+  } catch {
+    return [json]
+  }
+}
+
+/** Passes JSON on once it is complete, with its messages repaired. */
 function repacked(): TransformStream<Uint8Array, Uint8Array> {
   const decoder = new TextDecoder()
   const pieces: string[] = []
   return new TransformStream({
     transform: (bytes) => void pieces.push(decoder.decode(bytes, { stream: true })),
     flush: (controller) =>
-      controller.enqueue(new TextEncoder().encode(withoutNull(pieces.join('') + decoder.decode()))),
+      controller.enqueue(new TextEncoder().encode(mendMessage(pieces.join('') + decoder.decode()))),
   })
 }
 
 /** Null in a field of a message that must be absent instead. Servers in many languages send each field that they know. */
 const NULL = /"(?:error|result|params|_meta)"\s*:\s*null/
+/** Beginnings and ends of answers as most servers write them, which need no repair and are not parsed. */
+const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
+  [/^\{"jsonrpc": ?"2\.0", ?"id": ?\d+, ?"result": ?\{/, /\}\s*\}$/],
+  [/^\{"result":\{/, /\},"jsonrpc":"2\.0","id":\d+\}$/],
+]
+/** Length of the end of a message that is looked at (characters). */
+const END = 60
 
-function withoutNull(json: string): string {
-  if (!NULL.test(json)) return json
+/**
+ * Repairs a message, or a batch, that the SDK would refuse as a whole: fields that are null or unknown, no `jsonrpc`, an
+ * error that is a text or without a code, a result that is not an object. Returns any other text unchanged.
+ */
+export function mendMessage(json: string): string {
+  const text = json.trim()
+  const end = text.slice(-END)
+  const isUsual = USUAL.some(([begin, ending]) => begin.test(text) && ending.test(end))
+  if ((isUsual && !NULL.test(text)) || !/^[{[]/.test(text)) return json
   try {
-    const value: unknown = JSON.parse(json)
+    const value: unknown = JSON.parse(text)
     return JSON.stringify(Array.isArray(value) ? value.map(toMessage) : toMessage(value))
   } catch {
     return json
   }
 }
 
+/** Repairs a request or notification, or an answer to a request of this service. */
 function toMessage(value: unknown): unknown {
   if (!isObject(value)) return value
-  const { error, result, params, ...fields } = value
-  return {
-    ...fields,
-    ...(error !== null && { error }),
-    ...(params !== null && { params: withoutMeta(params) }),
-    ...(!(result === null && isObject(error)) && { result: withoutMeta(result) }),
+  const { jsonrpc, id, method, params, error, result } = value
+  if (typeof method === 'string') {
+    return { jsonrpc, id, method, ...(params !== null && { params: withoutMeta(params) }) }
   }
+  if (!('id' in value) || !('error' in value || 'result' in value)) return value
+  const answer = { jsonrpc: '2.0', ...(id !== null && { id }) }
+  return error === undefined || error === null || error === false
+    ? { ...answer, result: toResult(result) }
+    : { ...answer, error: toError(error) }
+}
+
+/** Code of errors without a valid one (`INTERNAL_ERROR` of JSON-RPC). */
+const NO_CODE = -32603
+
+function toError(error: unknown): Fields {
+  const { code, message, data } = isObject(error) ? error : { message: error }
+  return {
+    code: Number.isInteger(Number(code ?? Number.NaN)) ? Number(code) : NO_CODE,
+    message: typeof message === 'string' ? message : JSON.stringify(message ?? error),
+    ...(data !== undefined && { data }),
+  }
+}
+
+/** Servers without a protocol library answer calls with a text, a list of parts, or nothing. */
+function toResult(result: unknown): unknown {
+  if (result === null || result === undefined) return {}
+  if (typeof result === 'string') return { content: [{ type: 'text', text: result }] }
+  return Array.isArray(result) ? { content: result } : withoutMeta(result)
 }
 
 function withoutMeta(value: unknown): unknown {

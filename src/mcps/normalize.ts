@@ -45,14 +45,36 @@ const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/
 /** Preserves pictures that models can see. */
 function toPart(part: unknown): Part {
   if (isText(part)) return { type: 'text', text: part }
-  const { type, data, mimeType, resource } = isObject(part) ? part : {}
-  const picture = type === 'resource' && isObject(resource) ? { data: resource.blob, ...resource } : { data, mimeType }
-  const bytes = isText(picture.data) && type !== 'text' ? picture.data.replace(/\s+/g, '') : ''
-  const kind = isText(picture.mimeType) ? picture.mimeType.toLowerCase() : ''
-  if (PICTURES.has(kind) && bytes.length <= MAX_PICTURE && BASE64.test(bytes)) {
-    return { type: 'image', data: bytes, mimeType: kind }
-  }
+  const { data, mimeType } = isObject(part) && part.type !== 'text' ? pictureIn(part) : { data: '', mimeType: '' }
+  if (PICTURES.has(mimeType) && data.length <= MAX_PICTURE && BASE64.test(data))
+    return { type: 'image', data, mimeType }
   return { type: 'text', text: toText(part) }
+}
+
+/** Beginnings of pictures in base64, by type. Providers refuse a picture of another type than stated. */
+const BEGINNINGS: readonly (readonly [string, string])[] = [
+  ['iVBORw0KGgo', 'image/png'],
+  ['/9j/', 'image/jpeg'],
+  ['R0lGOD', 'image/gif'],
+  ['UklGR', 'image/webp'],
+]
+
+/**
+ * Returns the data and type of a picture in the fields of the protocol, or in those of Anthropic's or OpenAI's messages.
+ * Data may be a data URL, or base64 with the letters of URLs.
+ */
+function pictureIn({ type, resource, source, image_url: link, ...plain }: Fields): { data: string; mimeType: string } {
+  const given: Fields =
+    type === 'resource' && isObject(resource)
+      ? { data: resource.blob, ...resource }
+      : { ...plain, ...(isObject(source) && source), ...(isObject(link) && { data: link.url }) }
+  const stated = [given.mimeType, given.mimetype, given.mime_type, given.media_type].find(isText) ?? ''
+  const [, ofUrl] = isText(given.data) ? (/^data:([^;,]{0,100});base64,/.exec(given.data) ?? []) : []
+  const base64 = isText(given.data) ? given.data.slice(ofUrl === undefined ? 0 : `data:${ofUrl};base64,`.length) : ''
+  const data = base64.replace(/\s+/g, '').replaceAll('-', '+').replaceAll('_', '/')
+  const kind = (stated || ofUrl || '').toLowerCase().replace(/^image\/(?:x-)?jpe?g$/, 'image/jpeg')
+  const known = BEGINNINGS.find(([beginning]) => data.startsWith(beginning))
+  return { data, mimeType: known && (!kind || kind.startsWith('image/')) ? known[1] : kind }
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string'
@@ -87,6 +109,7 @@ const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
 function toText(part: unknown): string {
   const { type, text, data, mimeType, name, uri, resource } = isObject(part) ? part : {}
   if (isText(text)) return text
+  if (type === 'text' && text !== undefined && text !== null) return JSON.stringify(text)
   if ((type === 'image' || type === 'audio') && isText(data)) {
     return `[${type}, ${isText(mimeType) ? mimeType : 'without a type'}, ${sizeOf(data)} bytes: not shown]`
   }
@@ -97,7 +120,10 @@ function toText(part: unknown): string {
     if (isText(text)) return `[${uri}]\n${text}`
     if (isText(blob)) return `[${uri}, ${isText(mimeType) ? mimeType : 'binary'}, ${sizeOf(blob)} bytes: not shown]`
   }
-  return '[unsupported content]'
+  // Parts of later revisions, and of servers' own.
+  return isText(type) && !KNOWN.has(type) ? JSON.stringify(part) : '[unsupported content]'
 }
+
+const KNOWN: ReadonlySet<unknown> = new Set(['text', 'image', 'audio', 'resource', 'resource_link'])
 
 const sizeOf = (base64: string) => Math.floor((base64.length * 3) / 4)

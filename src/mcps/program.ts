@@ -4,6 +4,7 @@ import { deserializeMessage, type JSONRPCMessage, serializeMessage, type Transpo
 import type { DeclaredProgram } from '../lib/mcp-config.ts'
 import { BadAnswer } from '../lib/safe-fetch.ts'
 import type { Clean } from './content.ts'
+import { mendMessage } from './mend.ts'
 import { counter } from './message-size.ts'
 import { MAX_MESSAGES, weigh } from './transport.ts'
 
@@ -96,7 +97,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   function toMessage(line: Buffer, text: string): JSONRPCMessage | null {
     try {
       counter()(line)
-      return deserializeMessage(text)
+      return deserializeMessage(mendMessage(text))
     } catch (error) {
       if (error instanceof BadAnswer) kill('its program sent a message with too many values')
       return null

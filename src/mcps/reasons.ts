@@ -47,9 +47,12 @@ export function waitOf(error: unknown, seen: Seen): number | null {
   const status = statusOf(error)
   // The server has closed a connection that it had kept open.
   if (!status && causeIn(seen.error, String) === CLOSED) return 0
+  // A gateway whose server is just starting.
+  if (status === 502) return 500
   if (status !== 429 && status !== 503) return null
-  const seconds = Number(seen.refusal?.headers.get('retry-after') ?? 1)
-  return Number.isFinite(seconds) ? seconds * 1000 : 1000
+  const after = seen.refusal?.headers.get('retry-after') ?? '1'
+  const delay = Number.isFinite(Number(after)) ? Number(after) * 1000 : Date.parse(after) - Date.now()
+  return Number.isNaN(delay) ? 1000 : Math.max(0, delay)
 }
 
 const MAX_CHALLENGE = 500

@@ -160,6 +160,16 @@ describe('a server whose list of tools', () => {
     expect(await list(answering, 500)).toBe('it takes too long')
   })
 
+  it('has names in other letters describes its tools by them', async () => {
+    hostile.answer = calling(['天气', 'b'], () => {})
+    const client = await connect()
+    expect(client.tools.map(({ description }) => description.slice(0, 3))).toEqual([
+      '天气:',
+      expect.not.stringMatching(/^b:/),
+    ])
+    await client.close()
+  })
+
   it('has ten thousand tools offers two hundred', async () => {
     const tools = Array.from({ length: 10_000 }, (_, index) => tool(`t${index}`))
     const listed = await list((response, message) => reply(response, message, { tools }))
@@ -268,7 +278,7 @@ describe('a call', () => {
     ['a gigabyte', (response) => pour(response.writeHead(200, SSE_TYPE), `data: ${'x'.repeat(MEBIBYTE)}`)],
     ['nothing, and hangs up', (response) => void response.destroy()],
     ['half an answer', (response) => void response.writeHead(200, SSE_TYPE).end('data: {"jsonrpc":')],
-    ['something of another form', (response, message) => reply(response, message, 'x')],
+    ['something of another form', (response, message) => reply(response, message, 5)],
     ['a status', (response) => void response.writeHead(503).end()],
     ['a redirect to elsewhere as a GET', (response) => void response.writeHead(302, { location: good.url }).end()],
   ])('with the answer %s is an error result', async (_, call) => {
@@ -330,6 +340,31 @@ describe('a call', () => {
     const unknown = '[unsupported content]'
     const contents = ['one', unknown, unknown, '[image, without a type, 3 bytes: not shown]', unknown, 'two']
     expect(await client.call('a', {}, signal)).toEqual({ content: contents.join('\n\n'), isError: false })
+    await client.close()
+  })
+
+  it.each<[string, object, string]>([
+    ['a data URL', { type: 'image', data: 'data:image/png;base64,iVBORw0KGgo=' }, 'image/png'],
+    ['the type image/jpg', { type: 'image', data: '/9j/4A==', mimeType: 'image/jpg' }, 'image/jpeg'],
+    ['the type of another picture', { type: 'image', data: 'R0lGODlh', mimeType: 'image/png' }, 'image/gif'],
+    ['letters of URLs', { type: 'image', data: 'iVBORw0KGgr_-A==', mime_type: 'image/png' }, 'image/png'],
+    ["Anthropic's fields", { type: 'image', source: { media_type: 'image/webp', data: 'UklGRgAA' } }, 'image/webp'],
+  ])('gets a picture with %s', async (_, part, mediaType) => {
+    hostile.answer = calling(['a'], (response, message) => reply(response, message, { content: [part] }))
+    const client = await connect()
+    const { pictures } = await client.call('a', {}, signal)
+    expect(pictures).toEqual([{ mediaType, data: expect.stringMatching(/^[A-Za-z0-9+/]+=*$/) }])
+    await client.close()
+  })
+
+  it.each<[string, object, string]>([
+    ['of a later revision', { content: [{ type: 'table', rows: [1] }] }, '{"type":"table","rows":[1]}'],
+    ['whose text is an object', { content: [{ type: 'text', text: { a: 1 } }] }, '{"a":1}'],
+    ['beside the content', { output: 'yes' }, '{"output":"yes"}'],
+  ])('gets the JSON of a part %s', async (_, result, content) => {
+    hostile.answer = calling(['a'], (response, message) => reply(response, message, result))
+    const client = await connect()
+    expect(await client.call('a', {}, signal)).toEqual({ content, isError: false })
     await client.close()
   })
 

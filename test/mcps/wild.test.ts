@@ -78,6 +78,11 @@ describe('a session that the server has lost', () => {
     ['400 that names the session', 400, { error: { code: -32000, message: 'Bad Request: No valid session ID' } }],
     ['400 of a restarted server', 400, { error: { code: -32000, message: 'Bad Request: Server not initialized' } }],
     ['200 with an error', 200, { error: { code: -32001, message: 'Session not found' } }],
+    ['200 that does not know the session', 200, { error: { code: -32600, message: 'Session terminated' } }],
+    ['200 of a restarted server', 200, { error: { code: -32602, message: 'Received request before initialization' } }],
+    ['401 about the session', 401, { error: { code: -32000, message: 'Invalid session' } }],
+    ['422 that expects a greeting', 422, { error: { code: -32000, message: 'expect initialize request' } }],
+    ['500 about the session', 500, { error: { code: -32603, message: 'No transport found for sessionId' } }],
   ])('is renewed after a %s, and the call is made once more', async (_, status, body) => {
     otherwise = (request, response) => {
       const isLost = isCall(request) && request.headers['mcp-session-id'] === 'session-1'
@@ -99,9 +104,19 @@ describe('a session that the server has lost', () => {
     expect([sessions, requests.filter(isCall).length]).toEqual([2, 2])
   })
 
-  it('repeats no call that the server may have executed', async () => {
+  it.each<[string, (request: Request, response: ServerResponse) => void]>([
+    ['lost', (_, response) => void response.destroy()],
+    [
+      'failed by the tool with a session of its own',
+      ({ message }, response) => {
+        const error = { code: -32603, message: 'Browser session not found' }
+        response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message?.id, error }))
+      },
+    ],
+    ['answered 503', (_, response) => void response.writeHead(503, { 'retry-after': '0' }).end()],
+  ])('repeats no call that the server may have executed: one that was %s', async (_, answer) => {
     otherwise = (request, response) => {
-      if (isCall(request)) response.destroy()
+      if (isCall(request)) answer(request, response)
       return isCall(request)
     }
     expect(await using((client) => client.call('act', {}, never))).toMatchObject({ isError: true })
@@ -119,6 +134,11 @@ describe('an answer in another form', () => {
     ['an error that is null', JSON_TYPE, (message) => whole(message).replace(/}$/, ',"error":null}')],
     ['an error that is null in an event', SSE_TYPE, (m) => `data: ${whole(m).replace(/}$/, ',"error":null}')}\n\n`],
     ['metadata that are null', JSON_TYPE, (m) => envelope(m, { ...textResult('Acted'), _meta: null })],
+    ['a batch in an event', SSE_TYPE, (message) => `data: [${note},${whole(message)}]\n\n`],
+    ['a message without its version', JSON_TYPE, (m) => JSON.stringify({ id: m.id, result: textResult('Acted') })],
+    ['a message with other fields', JSON_TYPE, (m) => whole(m).replace(/}$/, ',"method":null,"trace":"x"}')],
+    ['a result that is a text', JSON_TYPE, ({ id }) => JSON.stringify({ jsonrpc: '2.0', id, result: 'Acted' })],
+    ['a list as a result', JSON_TYPE, ({ id }) => JSON.stringify({ jsonrpc: '2.0', id, result: ['Acted'] })],
   ])('is read: %s', async (_, type, body) => {
     otherwise = ({ message }, response) => {
       if (message?.method !== 'tools/call') return false
@@ -126,6 +146,31 @@ describe('an answer in another form', () => {
       return true
     }
     expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+  })
+
+  it.each<[string, unknown]>([
+    ['a text', 'No space left'],
+    ['an object without a code', { message: 'No space left' }],
+    ['an object with a code that is a word', { code: 'ENOSPC', message: 'No space left' }],
+  ])('is read: an error that is %s', async (_, error) => {
+    otherwise = ({ message }, response) => {
+      if (message?.method !== 'tools/call') return false
+      response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message.id, error }))
+      return true
+    }
+    const failed = { content: 'The call failed: No space left', isError: true }
+    expect(await using((client) => client.call('act', {}, never))).toEqual(failed)
+  })
+
+  it('brings the details of an error to the model', async () => {
+    otherwise = ({ message }, response) => {
+      if (message?.method !== 'tools/call') return false
+      const error = { code: -32602, message: 'Invalid params', data: { q: 'must be a number' } }
+      response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message.id, error }))
+      return true
+    }
+    const { content } = await using((client) => client.call('act', {}, never))
+    expect(content).toBe('The call failed: Invalid params: {"q":"must be a number"}')
   })
 
   it('is read: a greeting with null in each field that it does not use', async () => {
@@ -194,6 +239,19 @@ it.each([429, 503])('a server that answers %s at connecting is asked again at th
     return busy-- > 0
   }
   expect(await using(async ({ tools }) => tools.map(({ name }) => name))).toEqual(['act'])
+})
+
+it.each([
+  ['the call', 'tools/call', 429],
+  ['the greeting', 'initialize', 502],
+])('a server that is too busy for %s is asked again', async (_, method, status) => {
+  let refusals = 0
+  otherwise = ({ message }, response) => {
+    if (message?.method !== method || refusals++) return false
+    response.writeHead(status, { 'retry-after': new Date(0).toUTCString() }).end()
+    return true
+  }
+  expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
 })
 
 it("a server that asks for an hour's delay fails at once, with its reason", async () => {
