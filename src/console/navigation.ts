@@ -35,6 +35,9 @@ export const GROUPS = [
   ],
 ] as const
 
+/** Sections of the settings that only admins can see. */
+export const OF_ADMINS: ReadonlySet<string> = new Set(['service-accounts', 'secrets', 'webhooks', 'audit'])
+
 export const SETTINGS = {
   to: '/settings/$section',
   params: { section: 'profile' },

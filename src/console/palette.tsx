@@ -4,9 +4,11 @@ import { Bot, FolderOpen, type LucideIcon, MessageSquare, SquarePen } from 'luci
 import { useEffect, useRef, useState } from 'react'
 import { Dialog } from './components/dialog.tsx'
 import { useAgents } from './features/agents/names.ts'
+import { isUntouched } from './features/chat/chat-list.tsx'
 import { cn } from './lib/class-names.ts'
-import { GROUPS, SETTINGS } from './navigation.ts'
+import { GROUPS, OF_ADMINS, SETTINGS } from './navigation.ts'
 import { query } from './queries.ts'
+import { useIsAdmin } from './session.ts'
 import { texts } from './texts.ts'
 
 const t = texts.palette
@@ -21,6 +23,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState('')
   const [at, setAt] = useState(0)
   const list = useRef<HTMLDivElement>(null)
+  const isAdmin = useIsAdmin()
   const { agents } = useAgents()
   const chats = useQuery(query('chats.list', { limit: 200 }))
   const spaces = useQuery(query('spaces.list', { limit: 200 }))
@@ -29,13 +32,15 @@ export default function Palette({ onClose }: { onClose: () => void }) {
     { key: 'new', label: texts.chat.newChat, kind: t.action, icon: SquarePen, go: () => navigate({ to: '/' }) },
     { key: 'agent', label: texts.agents.new, kind: t.action, icon: Bot, go: () => navigate({ to: '/agents/new' }) },
     ...GROUPS.flat().map(({ to, label, icon }) => ({ key: to, label, kind: t.page, icon, go: () => navigate({ to }) })),
-    ...Object.entries(texts.settings.sections).map(([section, label]) => ({
-      key: `settings-${section}`,
-      label,
-      kind: SETTINGS.label,
-      icon: SETTINGS.icon,
-      go: () => navigate({ to: SETTINGS.to, params: { section } }),
-    })),
+    ...Object.entries(texts.settings.sections)
+      .filter(([section]) => isAdmin || !OF_ADMINS.has(section))
+      .map(([section, label]) => ({
+        key: `settings-${section}`,
+        label,
+        kind: SETTINGS.label,
+        icon: SETTINGS.icon,
+        go: () => navigate({ to: SETTINGS.to, params: { section } }),
+      })),
     ...agents.map(({ id, name }) => ({
       key: id,
       label: name,
@@ -43,13 +48,15 @@ export default function Palette({ onClose }: { onClose: () => void }) {
       icon: Bot,
       go: () => navigate({ to: '/agents/$agentId', params: { agentId: id } }),
     })),
-    ...(chats.data?.chats ?? []).map(({ id, title }) => ({
-      key: id,
-      label: title,
-      kind: t.chat,
-      icon: MessageSquare,
-      go: () => navigate({ to: '/chats/$chatId', params: { chatId: id } }),
-    })),
+    ...(chats.data?.chats ?? [])
+      .filter((chat) => !isUntouched(chat))
+      .map(({ id, title }) => ({
+        key: id,
+        label: title,
+        kind: t.chat,
+        icon: MessageSquare,
+        go: () => navigate({ to: '/chats/$chatId', params: { chatId: id } }),
+      })),
     ...(spaces.data?.spaces ?? []).map(({ id, name }) => ({
       key: id,
       label: name,

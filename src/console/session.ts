@@ -56,6 +56,12 @@ export function useSession(): Session {
 
 export const useIsAdmin = (): boolean => useSession().role !== 'member'
 
+/** Whether the person may change something of an owner. The server decides; pages leave out what it would refuse. */
+export function useMayChange(ownerId: string | undefined): boolean {
+  const { role, user } = useSession()
+  return role !== 'member' || user.id === ownerId
+}
+
 /** Switches to another organization, and clears all data of the previous one. */
 export function switchOrganization(id: string): void {
   chosenOrganization.set(id)

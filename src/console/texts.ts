@@ -51,6 +51,7 @@ export const texts = {
   description: 'Description',
   optional: 'Optional',
   unsaved: 'Unsaved changes',
+  readOnly: 'Only its owner and admins can change this.',
   leave: 'You have unsaved changes. Leave this page?',
   actions: 'More actions',
   organizations: 'Organizations',

@@ -1,5 +1,6 @@
 import { Check, Copy } from 'lucide-react'
 import { useState } from 'react'
+import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
 import { IconButton } from './button.tsx'
 import { toast } from './toast.tsx'
@@ -24,11 +25,29 @@ export function CopyButton({ text, label = texts.copy }: { text: string; label?:
 }
 
 /** Code or data with a button that copies it. */
-export function Code({ text, language, className }: { text: string; language?: string; className?: string }) {
+export function Code({
+  text,
+  language,
+  className,
+  isWrapped,
+}: {
+  text: string
+  language?: string
+  className?: string
+  /** Whether a long line continues below, so that all of it is visible. */
+  isWrapped?: boolean
+}) {
   return (
     <div className={`group relative overflow-hidden rounded-lg border border-line bg-panel ${className ?? ''}`}>
       {language && <div className="border-line border-b px-3 py-1.5 font-mono text-soft text-xs">{language}</div>}
-      <pre tabIndex={0} dir="ltr" className="max-h-[32rem] overflow-auto px-3 py-2.5 font-mono text-xs leading-5">
+      <pre
+        tabIndex={0}
+        dir="ltr"
+        className={cn(
+          'max-h-[32rem] overflow-auto px-3 py-2.5 font-mono text-xs leading-5',
+          isWrapped && 'whitespace-pre-wrap break-all pr-10',
+        )}
+      >
         {text}
       </pre>
       <div className={`absolute right-0.5 rounded-md bg-panel ${language ? '-top-px' : 'top-0.5'}`}>

@@ -32,7 +32,9 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, i
         save.mutate(undefined)
       }}
     >
-      {children}
+      <fieldset disabled={isReadOnly} className="contents">
+        {children}
+      </fieldset>
       {Boolean(save.error) && <Problem error={save.error} />}
       {onCancel ? (
         <div className="mt-3 flex justify-end gap-2">

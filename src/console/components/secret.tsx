@@ -9,7 +9,7 @@ type Props = { title: string; text: string; secret: string | null; onClose: () =
 /** Shows a secret that cannot be read again. */
 export const Secret = ({ title, text, secret, onClose, children }: Props) => (
   <Dialog open onClose={onClose} title={title} description={text}>
-    {secret && <Code text={secret} />}
+    {secret && <Code text={secret} isWrapped />}
     {children}
     <div className="mt-4 flex justify-end">
       <Button kind="primary" onClick={onClose}>

@@ -106,7 +106,8 @@ export const accept = (view: View): string =>
 </form>
 <div id="by-provider" hidden>${providerButton(view, `${view.base}/app`)}</div>
 <p class="links" id="sign-in-first" hidden><a id="sign-in-link" href="${escapeHtml(view.base)}/app/sign-in?returnTo=${escapeHtml(encodeURIComponent(`${view.base}/app/accept`))}">Sign in as the invited address first</a></p>
-</div>`,
+</div>
+<p class="links" id="open" hidden><a href="${escapeHtml(view.base)}/app">Open Muster</a></p>`,
   )
 
 /** Renders `/app/forgot`. */

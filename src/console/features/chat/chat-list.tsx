@@ -21,7 +21,8 @@ const DOTS: Readonly<Record<string, string>> = {
 }
 
 /** Whether a chat is the one that came with its agent, without any message yet. */
-const isUntouched = ({ messageCount, title, agentName }: Chat) => messageCount === 0 && title === agentName
+export const isUntouched = ({ messageCount, title, agentName }: Chat): boolean =>
+  messageCount === 0 && title === agentName
 
 /** The chats, newest first. On narrow screens it is a separate page. */
 export function ChatList({ current, isWholePage }: { current?: string; isWholePage?: boolean }) {

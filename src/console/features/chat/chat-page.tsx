@@ -9,6 +9,7 @@ import { TextField } from '../../components/field.tsx'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { useTitle } from '../../components/page.tsx'
 import { useAction } from '../../queries.ts'
+import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { ChatList } from './chat-list.tsx'
 import { type About, Thread } from './thread.tsx'
@@ -26,9 +27,10 @@ export function ChatPage() {
   )
 }
 
-function ChatHeader({ chatId, title, agentId, agentName, status }: About & { chatId: string }) {
+function ChatHeader({ chatId, title, ownerId, agentId, agentName, status }: About & { chatId: string }) {
   useTitle(title)
   const navigate = useNavigate()
+  const mayChange = useMayChange(ownerId)
   const [open, setOpen] = useState<'rename' | 'delete' | null>(null)
   const remove = useAction(() => callMutation('chats.delete', { id: chatId }), {
     changes: ['chats.list'],
@@ -60,14 +62,16 @@ function ChatHeader({ chatId, title, agentId, agentName, status }: About & { cha
         </p>
       </div>
       {(status === 'needs_attention' || status === 'error') && <Badge kind={kindOf(status)}>{t.states[status]}</Badge>}
-      <Menu trigger={<IconButton label={t.menu} icon={Ellipsis} />}>
-        <MenuItem icon={Pencil} onSelect={() => setOpen('rename')}>
-          {t.rename}
-        </MenuItem>
-        <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
-          {t.delete}
-        </MenuItem>
-      </Menu>
+      {mayChange && (
+        <Menu trigger={<IconButton label={t.menu} icon={Ellipsis} />}>
+          <MenuItem icon={Pencil} onSelect={() => setOpen('rename')}>
+            {t.rename}
+          </MenuItem>
+          <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
+            {t.delete}
+          </MenuItem>
+        </Menu>
+      )}
       {open === 'rename' && <Rename chatId={chatId} title={title} onClose={() => setOpen(null)} />}
       <Confirm
         open={open === 'delete'}

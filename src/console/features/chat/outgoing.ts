@@ -1,4 +1,4 @@
-import { useCallback, useSyncExternalStore } from 'react'
+import { useCallback, useEffect, useSyncExternalStore } from 'react'
 import { toFailure } from '../../api.ts'
 
 /** A message that the chat does not list yet. Its key prevents duplicates. */
@@ -8,6 +8,8 @@ export type Outgoing = {
   /** The run that answers it, once it is accepted. */
   executionId: string | null
   error: string | null
+  /** Whether its run has ended. The chat lists no message of a run that was stopped while it waited for its turn. */
+  hasEnded?: boolean
   send: (key: string) => Promise<{ executionId: string }>
 }
 
@@ -50,6 +52,7 @@ export function useOutgoing(chatId: string) {
     }, []),
     () => byChat.get(chatId) ?? NONE,
   )
+  useEffect(() => change(chatId, (before) => before.filter(({ hasEnded }) => !hasEnded)), [chatId])
   const add = (text: string, send: Outgoing['send']) => {
     const one = { key: crypto.randomUUID(), text, executionId: null, error: null, send }
     change(chatId, (before) => [...before, one])
@@ -59,6 +62,7 @@ export function useOutgoing(chatId: string) {
     outgoing,
     add,
     again: (one: Outgoing) => attempt(chatId, one),
+    end: (key: string) => patch(chatId, key, { hasEnded: true }),
     drop: (key: string) => change(chatId, (before) => before.filter((each) => each.key !== key)),
   }
 }

@@ -21,7 +21,13 @@ const t = texts.chat
 /** Number of turns at the end that are always rendered. */
 const RECENT = 30
 
-export type About = { title: string; agentId: string | null; agentName: string; status: string }
+export type About = {
+  title: string
+  ownerId: string | undefined
+  agentId: string | null
+  agentName: string
+  status: string
+}
 
 /** The conversation of a chat and its composer. `header` stands above, and gets the chat's state. */
 export function Thread({ chatId, header }: { chatId: string; header?: (about: About) => ReactNode }) {
@@ -31,7 +37,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     queryFn: ({ signal }) => readMessages(chatId, signal),
   })
   const { live, status: followed, connected, gone } = useFollowedChat(chatId)
-  const { outgoing, add, again, drop } = useOutgoing(chatId)
+  const { outgoing, add, again, end, drop } = useOutgoing(chatId)
   const [chosen, setChosen] = useState<Readonly<Record<string, string>>>({})
 
   const messages = history.data?.messages
@@ -47,6 +53,13 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   useEffect(() => {
     for (const { key, executionId } of outgoing) if (executionId && listed.has(executionId)) drop(key)
   }, [outgoing, listed, drop])
+
+  useEffect(() => {
+    for (const { key, executionId, hasEnded } of outgoing) {
+      const run = executionId && live.get(executionId)
+      if (run && run.status !== 'running' && !hasEnded) end(key)
+    }
+  }, [outgoing, live, end])
 
   const info = chat.data?.chat
   const status = followed ?? info?.status ?? 'standby'
@@ -172,7 +185,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
 
   return (
     <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>
-      {header?.({ title, agentId: info?.agentId ?? null, agentName, status })}
+      {header?.({ title, ownerId: info?.ownerId, agentId: info?.agentId ?? null, agentName, status })}
       {!connected && (
         <p role="status" className="flex items-center justify-center gap-2 bg-warn-tint px-4 py-1.5 text-warn">
           <WifiOff size={15} aria-hidden />

@@ -12,7 +12,7 @@ import { More } from '../../components/more.tsx'
 import { Empty, Loaded, Page, Problem, Rows, Section } from '../../components/page.tsx'
 import { pretty } from '../../lib/format.ts'
 import { pages, query, useAction } from '../../queries.ts'
-import { useIsAdmin, useSession } from '../../session.ts'
+import { useIsAdmin, useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Connection } from './connection.tsx'
 
@@ -83,18 +83,19 @@ export function Mcps() {
 }
 
 function Opened({ id, outcome, onClose }: { id: string; outcome: string | undefined; onClose: () => void }) {
-  const { user } = useSession()
   const isAdmin = useIsAdmin()
   const mcp = useQuery(query('mcps.get', { id }))
+  const mayChange = useMayChange(mcp.data?.mcp.ownerId)
   return (
     <Dialog open onClose={onClose} title={mcp.data?.mcp.name ?? t.title} as="wide">
       <Loaded query={mcp}>
         {({ mcp: found }) => {
           const isOperators = found.source === 'operator'
-          const mayWrite = isAdmin || (found.ownerId === user.id && !isOperators)
+          const mayWrite = isOperators ? isAdmin : mayChange
           return (
             <>
               {isOperators && <p className="mb-3 text-soft">{found.isActive ? t.operatorHelp : t.operatorGone}</p>}
+              {!mayWrite && !isOperators && <p className="mb-3 text-soft">{texts.readOnly}</p>}
               {found.auth === 'oauth' && <Connection mcp={found} outcome={outcome} />}
               <Tools key={found.updatedAt} mcp={found} mayWrite={mayWrite} />
               {mayWrite && !isOperators && <Form key={found.id} mcp={found} onClose={onClose} />}

@@ -13,6 +13,7 @@ import { Loaded, Page, Rows, Section } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { duration, moment } from '../../lib/format.ts'
 import { pages, query, useAction } from '../../queries.ts'
+import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import { MissionForm } from './mission-form.tsx'
@@ -49,6 +50,7 @@ function Shown({ mission }: { mission: MissionShape }) {
     done: t.deleted,
     onDone: () => void navigate({ to: '/missions' }),
   })
+  const mayChange = useMayChange(mission.userId)
   const isPaused = mission.status === 'paused'
   const isOver = mission.status === 'completed' || mission.status === 'failed'
   return (
@@ -58,28 +60,32 @@ function Shown({ mission }: { mission: MissionShape }) {
       actions={
         <>
           <Health mission={mission} />
-          <Button kind="primary" icon={Zap} busy={run.isPending} onClick={() => run.mutate(undefined)}>
-            {t.runNow}
-          </Button>
-          {isPaused ? (
-            <Button icon={Play} busy={resume.isPending} onClick={() => resume.mutate(undefined)}>
-              {t.resume}
-            </Button>
-          ) : (
-            !isOver && (
-              <Button icon={Pause} busy={pause.isPending} onClick={() => pause.mutate(undefined)}>
-                {t.pauseIt}
+          {mayChange && (
+            <>
+              <Button kind="primary" icon={Zap} busy={run.isPending} onClick={() => run.mutate(undefined)}>
+                {t.runNow}
               </Button>
-            )
+              {isPaused ? (
+                <Button icon={Play} busy={resume.isPending} onClick={() => resume.mutate(undefined)}>
+                  {t.resume}
+                </Button>
+              ) : (
+                !isOver && (
+                  <Button icon={Pause} busy={pause.isPending} onClick={() => pause.mutate(undefined)}>
+                    {t.pauseIt}
+                  </Button>
+                )
+              )}
+              <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
+                <MenuItem icon={Pencil} onSelect={() => setOpen('edit')}>
+                  {t.edit}
+                </MenuItem>
+                <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
+                  {t.delete}
+                </MenuItem>
+              </Menu>
+            </>
           )}
-          <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
-            <MenuItem icon={Pencil} onSelect={() => setOpen('edit')}>
-              {t.edit}
-            </MenuItem>
-            <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
-              {t.delete}
-            </MenuItem>
-          </Menu>
         </>
       }
     >

@@ -2,6 +2,7 @@ import { Link, useParams } from '@tanstack/react-router'
 import { type ComponentType, useEffect, useRef } from 'react'
 import { Page } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
+import { OF_ADMINS } from '../../navigation.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Secrets } from '../spaces/secrets.tsx'
@@ -47,6 +48,7 @@ const GROUPS: Readonly<Record<Group, readonly Name[]>> = {
 /** The settings of the person and of the organization. */
 export function Settings() {
   const { section } = useParams({ from: '/settings/$section' })
+  const isAdmin = useIsAdmin()
   const current = NAMES.find((name) => name === section) ?? 'profile'
   const Section = SECTIONS[current]
   const menu = useRef<HTMLElement>(null)
@@ -64,21 +66,23 @@ export function Settings() {
                 <li aria-hidden className="hidden px-2.5 py-1 text-soft text-xs md:block">
                   {t.groups[group as Group]}
                 </li>
-                {names.map((name) => (
-                  <li key={name}>
-                    <Link
-                      to="/settings/$section"
-                      params={{ section: name }}
-                      aria-current={name === current ? 'page' : undefined}
-                      className={cn(
-                        'block whitespace-nowrap rounded-md px-2.5 py-1.5 hover:bg-hover',
-                        name === current ? 'bg-hover font-medium' : 'text-soft',
-                      )}
-                    >
-                      {t.sections[name]}
-                    </Link>
-                  </li>
-                ))}
+                {names
+                  .filter((name) => isAdmin || !OF_ADMINS.has(name) || name === current)
+                  .map((name) => (
+                    <li key={name}>
+                      <Link
+                        to="/settings/$section"
+                        params={{ section: name }}
+                        aria-current={name === current ? 'page' : undefined}
+                        className={cn(
+                          'block whitespace-nowrap rounded-md px-2.5 py-1.5 hover:bg-hover',
+                          name === current ? 'bg-hover font-medium' : 'text-soft',
+                        )}
+                      >
+                        {t.sections[name]}
+                      </Link>
+                    </li>
+                  ))}
               </ul>
             ))}
           </div>

@@ -11,7 +11,7 @@ import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Empty, Loaded, Page, Problem, Rows, Section } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
-import { useIsAdmin, useSession } from '../../session.ts'
+import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 
 const t = texts.skills
@@ -96,15 +96,13 @@ const Table = ({ skills, onOpen }: { skills: readonly Summary[]; onOpen: (id: st
 )
 
 function Opened({ id, onClose }: { id: string; onClose: () => void }) {
-  const { user } = useSession()
-  const isAdmin = useIsAdmin()
   const skill = useQuery(query('skills.get', { id }))
+  const mayChange = useMayChange(skill.data?.skill.ownerId)
   return (
     <Dialog open onClose={onClose} title={skill.data?.skill.displayName ?? t.title} as="wide">
       <Loaded query={skill}>
         {({ skill: found }) => {
-          const isOwn = found.source === 'organization' && (found.ownerId === user.id || isAdmin)
-          if (isOwn) return <Form skill={found} onClose={onClose} />
+          if (found.source === 'organization' && mayChange) return <Form skill={found} onClose={onClose} />
           return (
             <>
               <p className="mb-4 text-soft" dir="auto">

@@ -14,7 +14,7 @@ const t = texts.spaces
 const without = (some: readonly string[], others: readonly string[]) => some.filter((id) => !others.includes(id))
 
 /** The agents, skills and MCP servers of a space, which every run in it may use. */
-export function Attached({ space }: { space: SpaceShape }) {
+export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
   const agents = useAgents()
   const skills = useQuery(query('skills.list', { limit: 1000 }))
   const mcps = useQuery(query('mcps.list', { limit: 1000 }))
@@ -43,7 +43,7 @@ export function Attached({ space }: { space: SpaceShape }) {
     (kind) => !without(chosen[kind], before[kind]).length && !without(before[kind], chosen[kind]).length,
   )
   return (
-    <Form save={save} isReady={!isSame} className="max-w-3xl">
+    <Form save={save} isReady={!isSame} isReadOnly={isReadOnly} className="max-w-3xl">
       <p className="mb-4 text-soft">{t.attachedHelp}</p>
       <Ticks
         label={texts.nav.agents}

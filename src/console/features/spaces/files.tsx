@@ -18,10 +18,10 @@ import { texts } from '../../texts.ts'
 
 const t = texts.spaces
 
-type Props = { spaceId: string; path: string | null; onOpen: (path: string | null) => void }
+type Props = { spaceId: string; mayChange: boolean; path: string | null; onOpen: (path: string | null) => void }
 
 /** The files of a space, and one open file beside the list. */
-export function Files({ spaceId, path, onOpen }: Props) {
+export function Files({ spaceId, mayChange, path, onOpen }: Props) {
   const [isNew, setIsNew] = useState(false)
   const [isOver, setIsOver] = useState(false)
   const picker = useRef<HTMLInputElement>(null)
@@ -41,34 +41,38 @@ export function Files({ spaceId, path, onOpen }: Props) {
         aria-label={t.tabs.files}
         className={cn('self-start rounded-xl border', isOver ? 'border-accent bg-tint' : 'border-line')}
         onDragOver={(event) => {
+          if (!mayChange) return
           event.preventDefault()
           setIsOver(true)
         }}
         onDragLeave={() => setIsOver(false)}
         onDrop={(event) => {
+          if (!mayChange) return
           event.preventDefault()
           setIsOver(false)
           upload.mutate([...event.dataTransfer.files])
         }}
       >
-        <div className="flex gap-2 border-line border-b p-2">
-          <input
-            ref={picker}
-            type="file"
-            multiple
-            hidden
-            onChange={({ target }) => {
-              upload.mutate([...(target.files ?? [])])
-              target.value = ''
-            }}
-          />
-          <Button small icon={Upload} busy={upload.isPending} onClick={() => picker.current?.click()}>
-            {t.upload}
-          </Button>
-          <Button small icon={FilePlus} onClick={() => setIsNew(true)}>
-            {t.newFile}
-          </Button>
-        </div>
+        {mayChange && (
+          <div className="flex gap-2 border-line border-b p-2">
+            <input
+              ref={picker}
+              type="file"
+              multiple
+              hidden
+              onChange={({ target }) => {
+                upload.mutate([...(target.files ?? [])])
+                target.value = ''
+              }}
+            />
+            <Button small icon={Upload} busy={upload.isPending} onClick={() => picker.current?.click()}>
+              {t.upload}
+            </Button>
+            <Button small icon={FilePlus} onClick={() => setIsNew(true)}>
+              {t.newFile}
+            </Button>
+          </div>
+        )}
         <Loaded query={list}>
           {({ pages: read }) => {
             const files = read.flatMap((page) => page.files)
@@ -76,7 +80,7 @@ export function Files({ spaceId, path, onOpen }: Props) {
               return (
                 <div className="p-4">
                   <p className="font-medium">{t.noFiles}</p>
-                  <p className="text-soft">{t.noFilesText}</p>
+                  {mayChange && <p className="text-soft">{t.noFilesText}</p>}
                 </div>
               )
             }
@@ -107,7 +111,7 @@ export function Files({ spaceId, path, onOpen }: Props) {
       </section>
       <div className="min-w-0">
         {path ? (
-          <File key={path} spaceId={spaceId} path={path} onDeleted={() => onOpen(null)} />
+          <File key={path} spaceId={spaceId} mayChange={mayChange} path={path} onDeleted={() => onOpen(null)} />
         ) : (
           <Empty icon={FileText} title={t.pickFile} />
         )}
@@ -154,7 +158,9 @@ function NewFile({ spaceId, onClose }: { spaceId: string; onClose: (path: string
 
 type Content = Output<'files.get'>
 
-function File({ spaceId, path, onDeleted }: { spaceId: string; path: string; onDeleted: () => void }) {
+type FileProps = { spaceId: string; mayChange: boolean; path: string; onDeleted: () => void }
+
+function File({ spaceId, mayChange, path, onDeleted }: FileProps) {
   const file = useQuery(query('files.get', { id: spaceId, path }))
   const [isDeleting, setIsDeleting] = useState(false)
   const remove = useAction(() => callMutation('files.delete', { id: spaceId, path }), {
@@ -169,14 +175,14 @@ function File({ spaceId, path, onDeleted }: { spaceId: string; path: string; onD
           {path}
         </h2>
         {file.data && <IconButton label={t.download} icon={Download} onClick={() => download(path, file.data)} />}
-        <IconButton label={t.deleteFile} icon={Trash2} onClick={() => setIsDeleting(true)} />
+        {mayChange && <IconButton label={t.deleteFile} icon={Trash2} onClick={() => setIsDeleting(true)} />}
       </header>
       <Loaded query={file}>
         {(content) =>
           content.encoding === 'base64' ? (
             <p className="text-soft">{t.binary}</p>
           ) : (
-            <TextFile spaceId={spaceId} path={path} content={content} />
+            <TextFile spaceId={spaceId} mayChange={mayChange} path={path} content={content} />
           )
         }
       </Loaded>
@@ -192,7 +198,9 @@ function File({ spaceId, path, onDeleted }: { spaceId: string; path: string; onD
   )
 }
 
-function TextFile({ spaceId, path, content }: { spaceId: string; path: string; content: Content }) {
+type TextProps = Pick<FileProps, 'spaceId' | 'mayChange' | 'path'> & { content: Content }
+
+function TextFile({ spaceId, mayChange, path, content }: TextProps) {
   const [text, setText] = useState(content.content)
   const [tab, setTab] = useState<'preview' | 'source'>('preview')
   const save = useAction(() => callMutation('files.write', { id: spaceId, path, content: text }), {
@@ -200,14 +208,12 @@ function TextFile({ spaceId, path, content }: { spaceId: string; path: string; c
     done: t.fileSaved,
     quiet: true,
   })
+  const preview = /\.(md|markdown)$/i.test(path) ? <Markdown text={text} /> : <Code text={text} />
+  if (!mayChange) return preview
   return (
     <Tabs label={path} tabs={{ preview: t.preview, source: t.source }} value={tab} onChange={setTab}>
       {tab === 'preview' ? (
-        /\.(md|markdown)$/i.test(path) ? (
-          <Markdown text={text} />
-        ) : (
-          <Code text={text} />
-        )
+        preview
       ) : (
         <form
           onSubmit={(event) => {

@@ -13,6 +13,7 @@ import { Loaded, Page, Rows } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { Ago } from '../../components/time.tsx'
 import { pages, query, useAction } from '../../queries.ts'
+import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Attached } from './attached.tsx'
 import { Files } from './files.tsx'
@@ -45,6 +46,7 @@ function Shown({ space }: { space: SpaceShape }) {
   const current: Tab = tab && Object.hasOwn(TABS, tab) ? (tab as Tab) : 'files'
   const go = (search: { tab?: string; file?: string }) =>
     void navigate({ to: '/spaces/$spaceId', params: { spaceId: space.id }, search, replace: true })
+  const mayChange = useMayChange(space.ownerId)
   const remove = useAction(() => callMutation('spaces.delete', { id: space.id }), {
     changes: ['spaces.', 'chats.'],
     done: t.deleted,
@@ -56,24 +58,32 @@ function Shown({ space }: { space: SpaceShape }) {
       title={space.name}
       lead={space.description}
       actions={
-        <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
-          <MenuItem icon={Pencil} onSelect={() => setOpen('edit')}>
-            {t.settings}
-          </MenuItem>
-          <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
-            {t.delete}
-          </MenuItem>
-        </Menu>
+        mayChange && (
+          <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
+            <MenuItem icon={Pencil} onSelect={() => setOpen('edit')}>
+              {t.settings}
+            </MenuItem>
+            <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
+              {t.delete}
+            </MenuItem>
+          </Menu>
+        )
       }
     >
+      {!mayChange && <p className="mb-3 text-soft">{texts.readOnly}</p>}
       <Tabs label={t.title} tabs={TABS} value={current} onChange={(name) => go({ tab: name })}>
         {current === 'files' && (
-          <Files spaceId={space.id} path={file ?? null} onOpen={(path) => go({ tab: 'files', file: path ?? '' })} />
+          <Files
+            spaceId={space.id}
+            mayChange={mayChange}
+            path={file ?? null}
+            onOpen={(path) => go({ tab: 'files', file: path ?? '' })}
+          />
         )}
-        {current === 'instructions' && <Instructions space={space} />}
+        {current === 'instructions' && <Instructions space={space} isReadOnly={!mayChange} />}
         {current === 'chats' && <Chats spaceId={space.id} />}
-        {current === 'attached' && <Attached space={space} />}
-        {current === 'secrets' && <Secrets place={{ spaceId: space.id }} />}
+        {current === 'attached' && <Attached space={space} isReadOnly={!mayChange} />}
+        {current === 'secrets' && mayChange && <Secrets place={{ spaceId: space.id }} />}
       </Tabs>
       {open === 'edit' && <SpaceForm space={space} onClose={() => setOpen(null)} />}
       <Confirm
@@ -88,7 +98,7 @@ function Shown({ space }: { space: SpaceShape }) {
   )
 }
 
-function Instructions({ space }: { space: SpaceShape }) {
+function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
   const [text, setText] = useState(space.instructions ?? '')
   const save = useAction(() => callMutation('spaces.update', { id: space.id, instructions: text }), {
     changes: ['spaces.'],
@@ -96,7 +106,7 @@ function Instructions({ space }: { space: SpaceShape }) {
     quiet: true,
   })
   return (
-    <Form save={save} isReady={text !== (space.instructions ?? '')} className="max-w-3xl">
+    <Form save={save} isReady={text !== (space.instructions ?? '')} isReadOnly={isReadOnly} className="max-w-3xl">
       <TextArea
         label={t.instructions}
         help={t.instructionsHelp}

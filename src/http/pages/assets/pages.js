@@ -27,7 +27,8 @@ function explain({ status, headers }, { message = 'Something went wrong. Try aga
     const minutes = Math.ceil(Number(headers.get('Retry-After') ?? 60) / 60)
     return `Too many failed attempts. Try again in ${minutes} ${minutes === 1 ? 'minute' : 'minutes'}.`
   }
-  if (status === 401 && page !== 'link') return `${message}.`
+  // A link that fails says what to do. A failed sign-in says the same for every account.
+  if (status === 401 && page === 'sign-in') return `${message}.`
   const expected = /^Invalid value for field: \w+\. Expected (.*)$/.exec(message)?.[1]
   if (expected) return `This must be ${expected}.`
   return detail && status !== 400 ? `${message}. ${detail}` : `${message}.`
@@ -117,6 +118,7 @@ const PAGES = {
       find('by-provider').hidden = hasAccount
       find('offer').hidden = false
     } catch (error) {
+      find('open').hidden = false
       return show('problem', error.message)
     }
     find('sign-in-link').addEventListener('click', () => sessionStorage.setItem('invitation', code))
