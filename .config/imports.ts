@@ -21,7 +21,7 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
   ['http', /^src\/(http|graphql)\//],
   ['doors', /^src\/protocols\//],
   ['app', /^src\/app\.ts/],
-  ['start', /^src\/start\.ts/],
+  ['start', /^src\/(start|ready)\.ts/],
   ['programs', /^src\/(main|serve|greeting|demo)\.ts|^src\/(admin|sdk)\//],
 ]
 const rankOf = (file: string) => LAYERS.findIndex(([, pattern]) => pattern.test(file))

@@ -21,7 +21,6 @@ import { lockDatabase } from './db/sqlite/file-lock.ts'
 import { hasForeignLog, setLogAside } from './db/sqlite/write-ahead-log.ts'
 import { createTroubles } from './db/troubles.ts'
 import type { Deps } from './deps.ts'
-import { damaged, unavailable } from './errors.ts'
 import { createEngine } from './executions/engine/engine.ts'
 import { createNotices } from './executions/engine/events/notices.ts'
 import { createModels } from './executions/engine/models/models.ts'
@@ -31,9 +30,7 @@ import { limitConnections } from './http/connections.ts'
 import { refuseMalformed } from './http/malformed.ts'
 import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
-import { isDamage, troubleIn } from './lib/database-errors.ts'
 import { hostsOf } from './lib/postgres-url.ts'
-import { raceAbort } from './lib/race-abort.ts'
 import { createMailer } from './mail/service.ts'
 import { createOperatorServers } from './mcps/operator.ts'
 import { installationId } from './media/installation.ts'
@@ -42,6 +39,7 @@ import { noStorage, openStorage } from './media/storage.ts'
 import { createScheduler, type Scheduler } from './missions/scheduler.ts'
 import { openPause } from './pause.ts'
 import { createReadProviders } from './providers/records.ts'
+import { createReadyCheck } from './ready.ts'
 import type { Settings } from './settings.ts'
 import { startTelemetry } from './telemetry/setup.ts'
 import { createDeliverer, type Deliverer } from './webhooks/deliverer.ts'
@@ -82,22 +80,11 @@ export async function startService(
   const file = databaseFile(settings)
   if (file) cleanup.adopt(lockDatabase(file), (lock) => lock.release())
   const now = (options.clock ?? systemClock).now()
-  const isReplaced = file !== null && hasForeignLog(file)
-  if (file) checkLog(file, settings, now, log)
-  if (file && isReplaced) {
-    const advice = 'It was set aside; delete it when you no longer need it'
-    log.warn({ file: setLogAside(file, now), database: file }, `the log belonged to an earlier database. ${advice}`)
-  }
-  let damage: string | null = null
-  const troubles = cleanup.adopt(createTroubles(log), (opened) => opened.stop())
-  function onFailure(code: string): void {
-    troubles.note(code)
-    if (!isDamage(code)) return
-    if (damage === null) log.fatal({ database: file, code }, file ? DAMAGED_FILE : DAMAGED_DATABASE)
-    damage = code
-  }
+  const isReplaced = file !== null && checkLogOf(file, settings, now, log)
+  const troubles = cleanup.adopt(createTroubles(log, file), (opened) => opened.stop())
+  const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT }
   const database = cleanup.adopt(
-    await openDatabase(settings, { keepsFile: true, onQuery, onFailure, statementTimeout: STATEMENT_TIMEOUT }),
+    await openDatabase(settings, { ...limits, onQuery, onFailure: troubles.note }),
     (opened) => opened.close(),
   )
   const db = database.client
@@ -144,19 +131,10 @@ export async function startService(
   cleanup.defer(() => chatNotices.stop())
   const revocations = createRevocations(base)
   cleanup.defer(() => revocations.stop())
-  // Imported only if it is configured, because it is slow to load.
-  const idTokens = settings.OIDC_ISSUER
-    ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock, log)
-    : null
-  const signInProvider = settings.OIDC_CLIENT_ID
-    ? (await import('./auth/sign-in-provider.ts')).createSignInProvider(settings, clock)
-    : null
+  const identity = await openIdentityProviders(settings, clock, log)
   const tokenKey = deriveKey(masterKey, 'tokens')
   const sessionKey = deriveKey(masterKey, 'sessions')
-  const accessTokens = settings.MCP_AUTHORIZATION_SERVER
-    ? (await import('./auth/access-tokens.ts')).createAccessTokens(settings, settings.MCP_AUTHORIZATION_SERVER, clock)
-    : null
-  const actors = createActors({ ...base, idTokens, accessTokens, tokenKey, sessionKey })
+  const actors = createActors({ ...base, ...identity, tokenKey, sessionKey })
   cleanup.defer(() => actors.stop())
   const rateLimits = createRateLimits(base)
   cleanup.defer(() => rateLimits?.stop())
@@ -166,6 +144,7 @@ export async function startService(
   cleanup.defer(() => mail?.stop())
   const deps: Deps = {
     ...base,
+    ...identity,
     rateLimits,
     keyNetworks,
     mail,
@@ -175,54 +154,18 @@ export async function startService(
     actors,
     agentCache: createAgentCache(),
     revocations,
-    idTokens,
-    accessTokens,
-    signInProvider,
     tokenKey,
     sessionKey,
     idempotencyKey: deriveKey(masterKey, 'idempotency'),
     wrappingKey,
   }
-  removeStaleClones().then(
-    (folders) => folders.length && log.info({ folders }, 'removed folders of clones that a killed server left'),
-    (error) => log.warn({ err: error }, 'folders of clones that a killed server left could not be removed'),
-  )
-  if (!pause.isPaused())
-    removeLeftovers(deps).catch((error) => log.error({ err: error }, 'files without a row could not be removed'))
+  removeRemains(deps)
 
   const stopping = new AbortController()
   let isStarted = false
-  const ready = async () => {
-    if (!isStarted) return null
-    if (damage !== null) throw damaged(damage)
-    let failure: unknown
-    const asked = db.$queryRaw`SELECT 1`.then(Boolean, (error) => {
-      failure = error
-      return false
-    })
-    // Requests received before must also end their connections, because clients would send further requests here.
-    const patience = AbortSignal.any([stopping.signal, AbortSignal.timeout(READY_PATIENCE)])
-    if (!(await raceAbort(asked, patience))) throw unavailable(undefined, troubleIn(failure))
-    if (damage !== null) throw damaged(damage)
-    const writes = troubles.writesRefused()
-    return {
-      ...(pause.isPaused() && { status: 'paused' as const }),
-      ...(writes && { writes }),
-      ...(far && { notices: far.state() }),
-    }
-  }
-  const app = createApp(deps, ready)
-  const answer: RequestListener = (req, res) => {
-    // A kept connection would be closed while its next request may be on the way.
-    if (stopping.signal.aborted) res.setHeader('Connection', 'close')
-    app(req, res)
-  }
-  // The app handles a missing host or an unknown expectation instead of Node.
-  const server = createServer({ keepAliveTimeout: KEEP_ALIVE, requireHostHeader: false }, answer)
-  server.on('checkExpectation', answer).on('clientError', refuseMalformed)
-  await limitConnections(server, log)
-  await listen(server, settings)
-  cleanup.defer(() => close(server))
+  const isReady = createReadyCheck({ db, pause, troubles, bus: far, stopping: stopping.signal })
+  const app = createApp(deps, async () => (isStarted ? isReady() : null))
+  const server = cleanup.adopt(await serve(app, settings, log, stopping.signal), close)
   let scheduler: Scheduler | null = null
   let deliverer: Deliverer | null = null
   cleanup.defer(() => deliverer?.stop())
@@ -269,16 +212,43 @@ export async function startService(
   }
 }
 
+/** Sets the log of an earlier database aside. Returns whether there was one beside another database's file. */
+function checkLogOf(file: string, settings: Settings, now: Date, log: Logger): boolean {
+  const isReplaced = hasForeignLog(file)
+  checkLog(file, settings, now, log)
+  if (!isReplaced) return false
+  const advice = 'It was set aside; delete it when you no longer need it'
+  log.warn({ file: setLogAside(file, now), database: file }, `the log belonged to an earlier database. ${advice}`)
+  return true
+}
+
+/** Opens the configured identity providers. The others are not imported, because they are slow to load. */
+async function openIdentityProviders(settings: Settings, clock: Clock, log: Logger) {
+  const { OIDC_ISSUER, OIDC_CLIENT_ID, MCP_AUTHORIZATION_SERVER } = settings
+  return {
+    idTokens: OIDC_ISSUER ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock, log) : null,
+    signInProvider: OIDC_CLIENT_ID
+      ? (await import('./auth/sign-in-provider.ts')).createSignInProvider(settings, clock)
+      : null,
+    accessTokens: MCP_AUTHORIZATION_SERVER
+      ? (await import('./auth/access-tokens.ts')).createAccessTokens(settings, MCP_AUTHORIZATION_SERVER, clock)
+      : null,
+  }
+}
+
+/** Removes files that killed servers have left, without waiting. A paused server may share them with another one. */
+function removeRemains(deps: Deps): void {
+  const { log, pause } = deps
+  removeStaleClones().then(
+    (folders) => folders.length && log.info({ folders }, 'removed folders of clones that a killed server left'),
+    (error) => log.warn({ err: error }, 'folders of clones that a killed server left could not be removed'),
+  )
+  if (!pause.isPaused())
+    removeLeftovers(deps).catch((error) => log.error({ err: error }, 'files without a row could not be removed'))
+}
+
 /** Writes a push notification. Loaded with the first one, as the whole protocol is. */
 const pushBody: PushBody = async (...given) => (await import('./protocols/a2a/push.ts')).bodyOf(...given)
-
-const DAMAGED_FILE =
-  'the database file is damaged: stop the server and restore a backup (npm run admin -- restore), or repair the file with sqlite3 .recover'
-const DAMAGED_DATABASE =
-  'PostgreSQL reports a damaged page or index: check its disk, REINDEX a damaged index or restore a backup, then start this server again'
-
-/** Maximum wait for the database in a readiness check (ms), below the usual 5 s of probes. */
-const READY_PATIENCE = 4_000
 
 // Imported on demand.
 async function openPostgresBus(settings: Settings, db: Db, log: Logger): Promise<PostgresBus> {
@@ -290,6 +260,21 @@ async function openPostgresBus(settings: Settings, db: Db, log: Logger): Promise
  * Delay after the start before modules of the first run are preloaded (ms), so that the first responses do not wait.
  */
 const PRELOAD_AFTER = 1_000
+
+/** Starts an HTTP server. Once `stopping` aborts, each response ends its connection. */
+async function serve(app: RequestListener, settings: Settings, log: Logger, stopping: AbortSignal): Promise<Server> {
+  const answer: RequestListener = (req, res) => {
+    // A kept connection would be closed while its next request may be on the way.
+    if (stopping.aborted) res.setHeader('Connection', 'close')
+    app(req, res)
+  }
+  // The app handles a missing host or an unknown expectation instead of Node.
+  const server = createServer({ keepAliveTimeout: KEEP_ALIVE, requireHostHeader: false }, answer)
+  server.on('checkExpectation', answer).on('clientError', refuseMalformed)
+  await limitConnections(server, log)
+  await listen(server, settings)
+  return server
+}
 
 function listen(server: Server, { HOST, PORT }: Settings): Promise<void> {
   return new Promise((resolve, reject) => {
