@@ -1,3 +1,5 @@
+import type { IncomingMessage } from 'node:http'
+
 // REST paths besides the procedures: event and byte streams.
 
 export const EVENTS_PATH = '/api/v1/executions/{id}/events'
@@ -16,3 +18,6 @@ export const streamPathOf = (path: string): string => `${path}/stream`
 
 /** Returns a pattern for such a path, with an optional trailing slash, that captures its id. */
 export const patternOf = (path: string, id = '[\\w-]+'): RegExp => new RegExp(`^${path.replace('{id}', `(${id})`)}/?$`)
+
+/** Returns the path of a request, without its query. */
+export const pathOf = (req: IncomingMessage): string => (req.url ?? '/').split('?', 1)[0] ?? '/'
