@@ -65,7 +65,7 @@ function reframed(): TransformStream<Uint8Array, Uint8Array> {
 }
 
 function eventsOf({ id, event, data }: EventSourceMessage): string {
-  const messages = (splitData(data) ?? [data]).map(mendMessage).flatMap(partsOfBatch)
+  const messages = (splitData(data) ?? [data]).flatMap(mendMessages)
   const name = event && !messages.every(isMessage) ? `event: ${event}\n` : ''
   return messages
     .map((message) => {
@@ -73,17 +73,6 @@ function eventsOf({ id, event, data }: EventSourceMessage): string {
       return `${id === undefined ? '' : `id: ${id}\n`}${name}${lines.join('')}\n`
     })
     .join('')
-}
-
-/** Returns the messages of a batch (revision 2025-03-26), each as an event of its own. */
-function partsOfBatch(json: string): string[] {
-  if (!json.startsWith('[')) return [json]
-  try {
-    const values: unknown = JSON.parse(json)
-    return Array.isArray(values) ? values.map((value) => JSON.stringify(value)) : [json]
-  } catch {
-    return [json]
-  }
 }
 
 /** Passes JSON on once it is complete, with its messages repaired. */
@@ -112,15 +101,28 @@ const END = 60
  * error that is a text or without a code, a result that is not an object. Returns any other text unchanged.
  */
 export function mendMessage(json: string): string {
+  const value = repaired(json)
+  return value === undefined ? json : JSON.stringify(value)
+}
+
+/** Like {@link mendMessage}, with each message of a batch (revision 2025-03-26) by itself. */
+function mendMessages(json: string): string[] {
+  const value = repaired(json)
+  if (value === undefined) return [json]
+  return Array.isArray(value) ? value.map((message) => JSON.stringify(message)) : [JSON.stringify(value)]
+}
+
+/** Returns a repaired message or batch; undefined for a text that needs no repair or is no JSON. */
+function repaired(json: string): unknown {
   const text = json.trim()
   const end = text.slice(-END)
   const isUsual = USUAL.some(([begin, ending]) => begin.test(text) && ending.test(end))
-  if ((isUsual && !NULL.test(text)) || !/^[{[]/.test(text)) return json
+  if ((isUsual && !NULL.test(text)) || !/^[{[]/.test(text)) return undefined
   try {
     const value: unknown = JSON.parse(text)
-    return JSON.stringify(Array.isArray(value) ? value.map(toMessage) : toMessage(value))
+    return Array.isArray(value) ? value.map(toMessage) : toMessage(value)
   } catch {
-    return json
+    return undefined
   }
 }
 
