@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { graphql } from '../graphql/support.ts'
-import { APIS, type Api, apis, expectError, ok } from '../support/api.ts'
+import { APIS, apis, callerAs, expectError, ok } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
-import type { Answer } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { overtaken, together } from '../support/together.ts'
 import { use } from '../support/use.ts'
@@ -15,8 +14,7 @@ const people = await server.people('ann', 'ben', 'eve')
 type Who = keyof typeof people
 
 type Fields = Record<string, unknown>
-const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
-  apis[api](server, procedure, input, { token: people[who].token })
+const on = callerAs(server, people)
 async function call(procedure: string, input: Fields = {}, who: Who = 'ann') {
   return ok(on('REST', procedure, input, who))
 }

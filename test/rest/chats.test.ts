@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
-import { APIS, type Api, apis, expectError, ok, onEachApi } from '../support/api.ts'
+import { APIS, callerAs, expectError, ok, onEachApi } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { filePart, form, post } from '../support/multipart.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -19,8 +19,7 @@ type Who = keyof typeof people
 type Fields = Record<string, unknown>
 const FORBIDDEN = "You don't have permission to access this resource"
 
-const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
-  apis[api](server, procedure, input, { token: people[who].token })
+const on = callerAs(server, people)
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 const done = async (procedure: string, input: Fields = {}, who: Who = 'ann') => {
   return ok(call(procedure, input, who))

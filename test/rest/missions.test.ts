@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
 import { removeMember } from '../../src/organizations/service.ts'
-import { APIS, apis, expectError, ok, onEachApi } from '../support/api.ts'
+import { APIS, apis, callerAt, expectError, ok, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -25,26 +25,21 @@ const { ann, ben, admin, eve } = await server.people('ann', 'ben', 'admin', 'eve
 afterAll(() => scheduler.stop())
 
 type Body = Record<string, any>
-type Options = { who?: Pick<Member, 'token'>; key?: string }
-const call = (method: string, path: string, body?: Body, { who = ann, key }: Options = {}): Promise<Answer> =>
-  request(server, method, `/api/v1${path}`, {
-    token: who.token,
-    ...(body && { body }),
-    ...(key && { headers: { 'Idempotency-Key': key } }),
-  })
+type Options = { token?: string; key?: string }
+const call = callerAt(server, ann)
 const createAgent = async (fields: Body = {}, who = ann): Promise<string> =>
-  (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, { who }))).id
+  (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, who))).id
 const agentId: string = await createAgent()
 const createSpace = async (fields: Body = {}, who = ann): Promise<string> =>
-  (await ok(call('POST', '/spaces', { name: 'S', ...fields }, { who }))).id
+  (await ok(call('POST', '/spaces', { name: 'S', ...fields }, who))).id
 const create = async (fields: Body = {}, who = ann) =>
-  (await ok(call('POST', '/missions', { title: 'Watch', goal: 'Look around', agentId, ...fields }, { who }))).mission
-const get = async (id: string, who = ann) => (await ok(call('GET', `/missions/${id}`, undefined, { who }))).mission
-const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/missions/${id}`, fields, { who })
+  (await ok(call('POST', '/missions', { title: 'Watch', goal: 'Look around', agentId, ...fields }, who))).mission
+const get = async (id: string, who = ann) => (await ok(call('GET', `/missions/${id}`, undefined, who))).mission
+const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/missions/${id}`, fields, who)
 const patched = async (id: string, fields: Body, who = ann) => (await ok(patch(id, fields, who))).mission
 const act = (id: string, verb: 'run' | 'pause' | 'resume', options?: Options) =>
   call('POST', `/missions/${id}/${verb}`, undefined, options)
-const run = async (id: string, who = ann) => ok(act(id, 'run', { who }))
+const run = async (id: string, who = ann) => ok(act(id, 'run', who))
 const runsOf = async (id: string, query = '') => ok(call('GET', `/missions/${id}/runs${query}`))
 
 /** Waits until nothing is pending or running. */
@@ -174,10 +169,10 @@ describe('POST /missions', () => {
     const shy = await createAgent({}, eve)
     const base = { title: 'x', goal: 'x' }
     for (const id of [secret, shy, 'x', 'x'.repeat(22)]) {
-      expectError(await call('POST', '/missions', { ...base, agentId: id }, { who: ben }), 404, 'Agent not found')
+      expectError(await call('POST', '/missions', { ...base, agentId: id }, ben), 404, 'Agent not found')
     }
     for (const spaceId of [hidden, 'x', '']) {
-      expectError(await call('POST', '/missions', { ...base, agentId, spaceId }, { who: ben }), 404, 'Space not found')
+      expectError(await call('POST', '/missions', { ...base, agentId, spaceId }, ben), 404, 'Space not found')
     }
     expect((await create({ agentId: secret, spaceId: hidden })).agentId).toBe(secret)
     expect((await create({ agentId: foreign }, ben)).agentId).toBe(foreign)
@@ -434,7 +429,7 @@ describe('PATCH /missions/{id}', () => {
   it('by an admin that makes it private is answered, and then it is its owner’s', async () => {
     const { id } = await create()
     expect(await patched(id, { visibility: 'private' }, admin)).toMatchObject({ id, visibility: 'private' })
-    expectError(await call('GET', `/missions/${id}`, undefined, { who: admin }), 404, 'Mission not found')
+    expectError(await call('GET', `/missions/${id}`, undefined, admin), 404, 'Mission not found')
     expect(await get(id)).toMatchObject({ visibility: 'private' })
   })
 
@@ -527,7 +522,7 @@ describe('PATCH /missions/{id}', () => {
     it('if its agent is another organization’s, and private now', async () => {
       const foreign = await createAgent({ visibility: 'public' }, eve)
       const { id } = await create({ agentId: foreign })
-      await ok(call('PATCH', `/agents/${foreign}`, { visibility: 'private' }, { who: eve }))
+      await ok(call('PATCH', `/agents/${foreign}`, { visibility: 'private' }, eve))
       await refused(id, 404, 'Agent not found')
     })
 
@@ -983,9 +978,9 @@ describe('GET /missions', () => {
       clock.advance(1000)
       ids.unshift((await create({ agentId: zebra }, zoe)).id)
     }
-    await act(ids[1]!, 'pause', { who: zoe })
+    await act(ids[1]!, 'pause', zoe)
     const list = async (query: string): Promise<Body> => {
-      const { missions, ...rest } = await ok(call('GET', `/missions${query}`, undefined, { who: zoe }))
+      const { missions, ...rest } = await ok(call('GET', `/missions${query}`, undefined, zoe))
       return { ids: missions.map(({ id }: Body) => id), ...rest }
     }
     expect(await list('')).toEqual({ success: true, ids, count: 4, nextCursor: null })
@@ -997,7 +992,7 @@ describe('GET /missions', () => {
       count: 4,
       nextCursor: null,
     })
-    const { body, status } = await call('GET', '/missions?status=done', undefined, { who: zoe })
+    const { body, status } = await call('GET', '/missions?status=done', undefined, zoe)
     expect([status, body.message]).toEqual([
       400,
       'Invalid status. Must be: pending, running, completed, paused, failed',
@@ -1033,18 +1028,18 @@ describe('access to a mission', () => {
     for (const [who, status] of expected) {
       const reads = status === 404 ? 404 : 200
       for (const path of ['', '/runs', '/next']) {
-        expect((await call('GET', `/missions/${id}${path}`, undefined, { who })).status).toBe(reads)
+        expect((await call('GET', `/missions/${id}${path}`, undefined, who)).status).toBe(reads)
       }
-      const { missions } = await ok(call('GET', '/missions', undefined, { who }))
+      const { missions } = await ok(call('GET', '/missions', undefined, who))
       expect(missions.some((mission: Body) => mission.id === id)).toBe(reads === 200)
       const writes = [
         await patch(id, { icon: 'x' }, who),
-        await act(id, 'pause', { who }),
-        await act(id, 'resume', { who, key: `resume-${id}-${who.userId}` }),
-        await act(id, 'run', { who, key: `run-${id}-${who.userId}` }),
+        await act(id, 'pause', who),
+        await act(id, 'resume', { ...who, key: `resume-${id}-${who.userId}` }),
+        await act(id, 'run', { ...who, key: `run-${id}-${who.userId}` }),
       ]
       await idle()
-      const removed = status === 200 ? null : await call('DELETE', `/missions/${id}`, undefined, { who })
+      const removed = status === 200 ? null : await call('DELETE', `/missions/${id}`, undefined, who)
       for (const answer of [...writes, ...(removed ? [removed] : [])]) {
         expect(answer.status, JSON.stringify(answer.body)).toBe(status)
         if (status !== 200) expectError(answer, status, status === 403 ? FORBIDDEN : NOT_FOUND)
@@ -1094,7 +1089,7 @@ describe('access to a mission', () => {
       expect(await madeBy(() => run(id, admin))).toBe(0)
       expect(await madeBy(() => patched(id, { status: 'running' }, admin))).toBe(0)
       expect(await madeBy(fire)).toBe(0)
-      await act(id, 'pause', { who: few })
+      await act(id, 'pause', few)
       const wide = await create({ agentId, schedule })
       // The run acts as the admin on another user's goal, within the scopes of the admin's token.
       expect(await madeBy(() => run(wide.id, few))).toBe(0)
@@ -1125,7 +1120,7 @@ describe('access to a mission', () => {
     const reader = await server.member({ organization: 'Acme', scopes: ['missions:read'] })
     const other = await server.member({ organization: 'Acme', scopes: ['agents:write'] })
     const { id } = await create()
-    expect((await call('GET', `/missions/${id}`, undefined, { who: reader })).status).toBe(200)
+    expect((await call('GET', `/missions/${id}`, undefined, reader)).status).toBe(200)
     for (const [method, path] of [
       ['POST', '/missions'],
       ['PATCH', `/missions/${id}`],
@@ -1134,10 +1129,10 @@ describe('access to a mission', () => {
       ['POST', `/missions/${id}/pause`],
       ['POST', `/missions/${id}/resume`],
     ] as const) {
-      expectError(await call(method, path, undefined, { who: reader }), 403, FORBIDDEN)
+      expectError(await call(method, path, undefined, reader), 403, FORBIDDEN)
     }
     for (const path of ['', `/${id}`, `/${id}/runs`, `/${id}/next`]) {
-      expectError(await call('GET', `/missions${path}`, undefined, { who: other }), 403, FORBIDDEN)
+      expectError(await call('GET', `/missions${path}`, undefined, other), 403, FORBIDDEN)
     }
   })
 })
@@ -1183,7 +1178,7 @@ describe('a mission that can no longer run pauses itself with a reason', () => {
   it('when its agent became private to another user', async () => {
     const shared = await createAgent({}, ben)
     const { id } = await create({ agentId: shared, schedule })
-    await ok(call('PATCH', `/agents/${shared}`, { visibility: 'private' }, { who: ben }))
+    await ok(call('PATCH', `/agents/${shared}`, { visibility: 'private' }, ben))
     await fire()
     const row = await server.service.deps.db.mission.findUniqueOrThrow({ where: { id } })
     expect(row).toMatchObject({ status: 'paused', pauseReason: 'Agent not found', runCount: 0, nextRunAt: null })
@@ -1192,8 +1187,8 @@ describe('a mission that can no longer run pauses itself with a reason', () => {
   it('when its space was archived, or is closed to its owner', async () => {
     const [gone, closed] = [await createSpace({}, ben), await createSpace({}, ben)]
     const missions = [await create({ spaceId: gone, schedule }), await create({ spaceId: closed, schedule })]
-    await ok(call('DELETE', `/spaces/${gone}`, undefined, { who: ben }))
-    await ok(call('PATCH', `/spaces/${closed}`, { visibility: 'private' }, { who: ben }))
+    await ok(call('DELETE', `/spaces/${gone}`, undefined, ben))
+    await ok(call('PATCH', `/spaces/${closed}`, { visibility: 'private' }, ben))
     await fire()
     for (const { id } of missions) {
       const row = await server.service.deps.db.mission.findUniqueOrThrow({ where: { id } })

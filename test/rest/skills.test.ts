@@ -2,9 +2,9 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { graphql } from '../graphql/support.ts'
-import { APIS, type Api, apis, expectError, ok, onEachApi } from '../support/api.ts'
+import { APIS, apis, callerAs, expectError, ok, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
-import { type Answer, request, toFetch } from '../support/rest.ts'
+import { request, toFetch } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -19,8 +19,7 @@ type Fields = Record<string, unknown>
 const FORBIDDEN = "You don't have permission to access this resource"
 const CORE = CORE_SKILLS.length
 
-const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
-  apis[api](server, procedure, input, { token: people[who].token })
+const on = callerAs(server, people)
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 
 let made = 0

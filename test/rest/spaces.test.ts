@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
-import { APIS, type Api, apis, expectError, ok, onEachApi } from '../support/api.ts'
+import { APIS, apis, callerAs, expectError, ok, onEachApi } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -17,8 +17,7 @@ type Fields = Record<string, unknown>
 const FORBIDDEN = "You don't have permission to access this resource"
 const VISIBILITY = 'Invalid visibility value. Must be: private, organization, or public'
 
-const on = (api: Api, procedure: string, input: Fields = {}, who: Who = 'ann'): Promise<Answer> =>
-  apis[api](server, procedure, input, { token: people[who].token })
+const on = callerAs(server, people)
 const call = (procedure: string, input: Fields = {}, who: Who = 'ann') => on('REST', procedure, input, who)
 
 async function create(fields: Fields = {}, who: Who = 'ann') {

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
-import { APIS, apis, expectError, ok, onEachApi, procedures } from '../support/api.ts'
+import { APIS, apis, callerAt, expectError, ok, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
@@ -20,25 +20,20 @@ const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock
 const { ann, ben, eve } = await server.people('ann', 'ben', 'eve')
 
 type Body = Record<string, any>
-type Options = { who?: Pick<Member, 'token'>; key?: string }
-const call = (method: string, path: string, body?: Body, { who = ann, key }: Options = {}): Promise<Answer> =>
-  request(server, method, `/api/v1${path}`, {
-    token: who.token,
-    ...(body && { body }),
-    ...(key && { headers: { 'Idempotency-Key': key } }),
-  })
+type Options = { token?: string; key?: string }
+const call = callerAt(server, ann)
 const create = async (fields: Body = {}, who = ann) =>
-  (await ok(call('POST', '/tasks', { title: 'Count the engines', ...fields }, { who }))).task
-const get = async (id: string, who = ann) => (await ok(call('GET', `/tasks/${id}`, undefined, { who }))).task
+  (await ok(call('POST', '/tasks', { title: 'Count the engines', ...fields }, who))).task
+const get = async (id: string, who = ann) => (await ok(call('GET', `/tasks/${id}`, undefined, who))).task
 /** Resolves with the task once its run is accepted. */
 const begun = async (id: string) => {
   await expect.poll(() => get(id)).toMatchObject({ status: 'in_progress' })
   return get(id)
 }
-const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/tasks/${id}`, fields, { who })
+const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/tasks/${id}`, fields, who)
 const patched = async (id: string, fields: Body, who = ann) => (await ok(patch(id, fields, who))).task
 const createAgent = async (fields: Body = {}, who = ann): Promise<string> =>
-  (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, { who }))).id
+  (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, who))).id
 const archivedAgent = async () => {
   const id = await createAgent()
   await ok(call('DELETE', `/agents/${id}`))
@@ -56,7 +51,7 @@ const defaultSpace = async ({ organizationId }: Member) =>
 
 /** Each reads the task before any of them writes it. */
 const atOnce = async (calls: readonly (() => Promise<Answer>)[]) => {
-  for (const who of [ann, ben]) await ok(call('GET', '/tasks?limit=1', undefined, { who }))
+  for (const who of [ann, ben]) await ok(call('GET', '/tasks?limit=1', undefined, who))
   return together(server, 'Task', calls)
 }
 
@@ -126,7 +121,7 @@ describe('POST /tasks', () => {
   it('is for any member, and any other may change and delete the task', async () => {
     const { id } = await create()
     expect(await patched(id, { title: 'Mine now', status: 'cancelled' }, ben)).toMatchObject({ createdBy: ann.userId })
-    expect((await call('DELETE', `/tasks/${id}`, undefined, { who: ben })).body).toEqual({
+    expect((await call('DELETE', `/tasks/${id}`, undefined, ben)).body).toEqual({
       success: true,
       message: 'Task deleted successfully',
     })
@@ -387,7 +382,7 @@ describe('GET /tasks', () => {
   let agentId: string
   let spaceId: string
   let all: Body[]
-  const list = async (query: string) => ok(call('GET', `/tasks${query}`, undefined, { who: lea }))
+  const list = async (query: string) => ok(call('GET', `/tasks${query}`, undefined, lea))
   beforeAll(async () => {
     lea = await server.member({ organization: 'Lists' })
     leo = await server.member({ organization: 'Lists' })
@@ -445,7 +440,7 @@ describe('GET /tasks', () => {
   it('of an organization without tasks, or with a filter without matches, is empty', async () => {
     const who = await server.member({ organization: 'Idle' })
     const empty = { success: true, tasks: [], nextCursor: null }
-    expect(await ok(call('GET', '/tasks', undefined, { who }))).toEqual(empty)
+    expect(await ok(call('GET', '/tasks', undefined, who))).toEqual(empty)
     expect(await list('?assignedTo=nobody')).toEqual(empty)
     expect(await list('?spaceId=nowhere&count=true')).toEqual({ ...empty, total: 0 })
   })
@@ -549,7 +544,7 @@ describe('POST /tasks/{id}/claim', () => {
     const { id } = await create()
     const before = await idempotencyRecord.count()
     const claims = Array.from({ length: 20 }, (_, index) => {
-      const options = { who: index % 2 ? ann : ben, ...(keys && { key: `claim-${index}` }) }
+      const options = { ...(index % 2 ? ann : ben), ...(keys && { key: `claim-${index}` }) }
       return () => call('POST', `/tasks/${id}/claim`, undefined, options)
     })
     const answers = await atOnce(claims)
@@ -743,7 +738,7 @@ describe('POST /tasks/{id}/execute', () => {
 
   it.each<[string, (agentId: string) => Promise<Answer>]>([
     ['archived', (id) => call('DELETE', `/agents/${id}`)],
-    ['private to another user', (id) => call('PATCH', `/agents/${id}`, { visibility: 'private' }, { who: ben })],
+    ['private to another user', (id) => call('PATCH', `/agents/${id}`, { visibility: 'private' }, ben)],
   ])('gives a 404 for an agent that is %s by now', async (how, change) => {
     const assignTo = await createAgent({}, how === 'archived' ? ann : ben)
     const task = await create({ assignTo })
@@ -754,10 +749,10 @@ describe('POST /tasks/{id}/execute', () => {
 
   it('gives a 404 for a space that the caller cannot see', async () => {
     const spaceId = await createSpace(ben)
-    const { task } = await ok(call('POST', '/tasks', { title: 'x', assignTo: agentId, spaceId }, { who: ben }))
+    const { task } = await ok(call('POST', '/tasks', { title: 'x', assignTo: agentId, spaceId }, ben))
     expectError(await execute(task.id), 404, 'Space not found')
     expect(await get(task.id)).toEqual(task)
-    expect((await ok(execute(task.id, {}, { who: ben }))).task.status).toBe('completed')
+    expect((await ok(execute(task.id, {}, ben))).task.status).toBe('completed')
   })
 
   describe('during its run', () => {
@@ -925,7 +920,7 @@ describe('an Idempotency-Key', () => {
   it('belongs to its path and to its user', async () => {
     const tasks = [await create(), await create()]
     for (const { id } of tasks) await ok(call('POST', `/tasks/${id}/claim`, {}, { key: 'mine' }))
-    const made = [ann, ben].map((who) => call('POST', '/tasks', { title: 'x' }, { who, key: 'mine' }))
+    const made = [ann, ben].map((who) => call('POST', '/tasks', { title: 'x' }, { ...who, key: 'mine' }))
     const [one, other] = await Promise.all(made.map(ok))
     expect(one?.id).not.toBe(other?.id)
   })
@@ -1037,7 +1032,7 @@ it('every change leaves an audit event with its author, action and target', asyn
   const agentId = await createAgent()
   const { id } = await create()
   await patched(id, { title: 'x' }, ben)
-  await ok(call('POST', `/tasks/${id}/claim`, { agentId }, { who: ben }))
+  await ok(call('POST', `/tasks/${id}/claim`, { agentId }, ben))
   await ok(call('POST', `/tasks/${id}/execute`))
   await ok(call('DELETE', `/tasks/${id}`))
   const events = await server.service.deps.db.auditEvent.findMany({ where: { target: id } })

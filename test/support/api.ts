@@ -85,11 +85,25 @@ export const APIS: Api[] = onPostgres ? ['REST'] : ['REST', 'tRPC']
 export const onEachApi = <const Row extends readonly unknown[]>(rows: readonly Row[]): [Api, ...Row][] =>
   APIS.flatMap((api) => rows.map((row): [Api, ...Row] => [api, ...row]))
 
-/** Returns a function that calls REST below `/api/v1`, as `who` unless a call names another person. */
+/**
+ * Returns a function that calls REST below `/api/v1`, as `who` unless a call names another person, and with an
+ * Idempotency-Key if a call has one.
+ */
 export const callerAt =
   (server: Target, who: Pick<Target, 'token'> = server) =>
-  (method: string, path: string, body?: unknown, { token } = who): Promise<Answer> =>
-    request(server, method, `/api/v1${path}`, { token, body })
+  (
+    method: string,
+    path: string,
+    body?: unknown,
+    { token = who.token, key }: { token?: string; key?: string } = {},
+  ): Promise<Answer> =>
+    request(server, method, `/api/v1${path}`, { token, body, ...(key && { headers: { 'Idempotency-Key': key } }) })
+
+/** Returns a function that calls a procedure over an API as one of `people`, who is ann unless a call names another. */
+export const callerAs =
+  <Who extends string>(server: Target, people: Record<Who | 'ann', Pick<Target, 'token'>>) =>
+  (api: Api, procedure: string, input: Input = {}, who: Who | 'ann' = 'ann'): Promise<Answer> =>
+    apis[api](server, procedure, input, { token: people[who].token })
 
 /** Expects a success. Returns its body. */
 export async function ok(answer: Promise<Answer>): Promise<any> {
