@@ -529,7 +529,7 @@ describe('followers', () => {
   })
 
   it('that do not read delay no others, and lose nothing', async () => {
-    const tokens = Array.from({ length: 500 }, (_, index) => `${index} `.padEnd(8192, '.'))
+    const tokens = Array.from({ length: 100 }, (_, index) => `${index} `.padEnd(40_960, '.'))
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: [gate.promise, ...tokens] })
     const { executionId } = await background()

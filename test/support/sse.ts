@@ -38,26 +38,33 @@ export async function openStream(
   const response = await fetch(server.url + path, { ...toFetch(server, method, options), signal: controller.signal })
   const chunks = (response.body ?? new Blob([]).stream()).pipeThrough(new TextDecoderStream()).getReader()
   const isStream = response.headers.get('content-type') === 'text/event-stream; charset=utf-8'
-  let text = ''
-  let read = 0
+  const received: string[] = []
+  /** What follows the events that were returned. Searching in all of the text would copy it for each piece. */
+  let unread = ''
+
+  function check(): void {
+    const text = received.join('')
+    checkDocumented(method, path, response, isStream || !text ? text : JSON.parse(text))
+  }
 
   /** Reads more of the text. Returns false at its end. */
   async function receive(): Promise<boolean> {
     const { done, value = '' } = await chunks.read()
-    text += value
-    if (done) checkDocumented(method, path, response, isStream || !text ? text : JSON.parse(text))
+    received.push(value)
+    unread += value
+    if (done) check()
     return !done
   }
 
   async function next(): Promise<StreamEvent | null> {
     for (;;) {
-      const end = text.indexOf('\n\n', read)
+      const end = unread.indexOf('\n\n')
       if (end >= 0) {
-        const block = text.slice(read, end)
-        read = end + 2
+        const block = unread.slice(0, end)
+        unread = unread.slice(end + 2)
         if (!block.startsWith(':')) return parse(block)
       } else if (!(await receive())) {
-        if (read < text.length) throw new Error(`The stream broke off: ${text.slice(read)}`)
+        if (unread) throw new Error(`The stream broke off: ${unread}`)
         return null
       }
     }
@@ -73,7 +80,7 @@ export async function openStream(
       return events
     },
     get text() {
-      return text
+      return received.join('')
     },
     async close() {
       controller.abort()
