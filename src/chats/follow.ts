@@ -14,19 +14,11 @@ import { LIVE } from '../executions/engine/queue/endings.ts'
 import { contentOf } from '../executions/follow.ts'
 import { readable, readableOf } from '../executions/service.ts'
 import type { ChatEvent } from '../wire.ts'
+import { createChannel } from './channel.ts'
+import { MAX_PLACES, NOWHERE, type Place, type Run, toId, toPlace } from './place.ts'
 import type { FollowChat } from './schema.ts'
 import { find, reachable } from './service.ts'
 
-/**
- * Position of a subscriber in the order in which runs were accepted: all runs of the chat up to the newest named one
- * have been sent, the named ones up to a number. Its text is `<executionId>:<seq>`: the latest event first, then each
- * other active run and the newest.
- */
-type Place = { executionId: string; seq: number }[]
-
-/** Position of a subscriber of a chat without runs. */
-const NOWHERE = '-'
-const MAX_PLACES = 50
 /** Maximum number of runs that are replayed. Beyond it the client must read the messages instead. */
 const MAX_MISSED = 100
 /** Maximum number of runs that one search for new ones reads. */
@@ -34,19 +26,6 @@ const MAX_FOUND = 1_000
 /** Maximum clock difference between servers (ms). A run may become visible after one that was accepted later. */
 const LOOK_BACK = 10_000
 const DAY = 24 * 60 * 60 * 1000
-
-const toId = (place: Place): string => place.map(({ executionId, seq }) => `${executionId}:${seq}`).join(',')
-
-/** Parses an event id. Returns null for an invalid one. */
-function toPlace(id: string): Place | null {
-  const parts = id.split(',').map((part) => /^([\w-]{1,64}):(\d{1,10})$/.exec(part))
-  if (parts.length > MAX_PLACES + 2) return null
-  const place = parts.flatMap((part) => (part ? [{ executionId: part[1]!, seq: Number(part[2]) }] : []))
-  return place.length === parts.length ? place : null
-}
-
-/** A run of the chat with the position up to which it has been sent. */
-type Run = Edge & { seq: number; isOver: boolean }
 
 /**
  * GET /chats/{id}/events (contract-2.md section 1.12): yields the events of a chat from now on (of active runs from
@@ -241,68 +220,4 @@ async function isForgotten({ db, clock, settings }: Deps, { id, terminalSeq, cre
   if (terminalSeq === null || seq >= terminalSeq) return false
   if (createdAt.getTime() > clock.now().getTime() - settings.EVENT_RETENTION_DAYS * DAY) return false
   return !(await db.executionEvent.findFirst({ where: { executionId: id }, select: { firstSeq: true } }))
-}
-
-type Batch = { run: Run; events: readonly ExecutionEvent[] }
-
-/**
- * Merges the events of several runs. Each run waits until its events were taken, so that a slow reader leaves them in
- * the database.
- */
-function createChannel() {
-  const waiting: (Batch & { taken: () => void })[] = []
-  let failure: { error: unknown } | null = null
-  let isClosed = false
-  let before = Promise.resolve()
-  let wake = () => {}
-
-  async function pump(run: Run, batches: AsyncIterable<readonly ExecutionEvent[]>): Promise<void> {
-    for await (const events of batches) {
-      if (isClosed) return
-      const { promise, resolve } = Promise.withResolvers<void>()
-      waiting.push({ run, events, taken: resolve })
-      wake()
-      await promise
-    }
-  }
-
-  return {
-    carry(run: Run, batches: AsyncIterable<readonly ExecutionEvent[]>): void {
-      // Ended runs are sent one after the other.
-      const turn = run.terminalSeq === null ? Promise.resolve() : before
-      const done = turn
-        .then(() => pump(run, batches))
-        .catch((error) => {
-          failure ??= { error }
-          wake()
-        })
-      if (run.terminalSeq !== null) before = done
-    },
-    /** Returns an object that makes {@link take} return early once the promise resolves. */
-    until(happened: Promise<void>): { isOver: boolean } {
-      const news = { isOver: false }
-      void happened.then(() => {
-        news.isOver = true
-        wake()
-      })
-      return news
-    },
-    /** Returns the next batch, or null once there is news. Throws the error of a run. */
-    async take(news: { isOver: boolean }): Promise<Batch | null> {
-      while (!news.isOver) {
-        if (failure) throw failure.error
-        const batch = waiting.shift()
-        batch?.taken()
-        if (batch) return batch
-        const { promise, resolve } = Promise.withResolvers<void>()
-        wake = resolve
-        await promise
-      }
-      return null
-    },
-    close(): void {
-      isClosed = true
-      for (const { taken } of waiting) taken()
-    },
-  }
 }
