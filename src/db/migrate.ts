@@ -123,20 +123,21 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
       const applied = history.rows[0]?.found ? (await connection.query<Applied>(APPLIED)).rows : []
       return missingIn(folder, applied, mayApply)
     }
-    try {
-      while ((await missing()).length > 0) {
-        // Time limits of the role are for requests.
-        await connection.query(`BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
-          SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
-        await connection.query(HISTORY.postgresql)
-        const [name] = await missing()
-        if (name) {
-          const { sql, checksum } = read(folder, name)
-          await connection.query(sql).catch((error: unknown) => Promise.reject(failure(name, error)))
-          await connection.query(`${RECORD} ($1, $2, $3, now(), clock_timestamp(), 1)`, [randomUUID(), checksum, name])
-        }
-        await connection.query('COMMIT')
+    const applyNext = async () => {
+      // Time limits of the role are for requests.
+      await connection.query(`BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
+        SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
+      await connection.query(HISTORY.postgresql)
+      const [name] = await missing()
+      if (name) {
+        const { sql, checksum } = read(folder, name)
+        await connection.query(sql).catch((error: unknown) => Promise.reject(failure(name, error)))
+        await connection.query(`${RECORD} ($1, $2, $3, now(), clock_timestamp(), 1)`, [randomUUID(), checksum, name])
       }
+      await connection.query('COMMIT')
+    }
+    try {
+      while ((await missing()).length) await applyNext()
     } finally {
       // true closes the connection instead of pooling it, which rolls back an open transaction.
       connection.release(true)

@@ -389,7 +389,7 @@ test.each([
   expect(changeAfter(status, message)).toBe(change)
 })
 
-test('a model with a limit of files gets the latest ones, and those of tools get the plainest schemas', () => {
+test('a model with limits gets the latest files and the first tools with the plainest schemas', () => {
   const prompt = [{ role: 'user' as const, content: [picture('a'), picture('b')] }]
   const [message] = changePrompt(prompt, new Set(['latest_files:1']))
   expect(message?.content).toEqual([{ type: 'text', text: expect.stringContaining('a.png') }, picture('b')])

@@ -60,14 +60,17 @@ function rangesOf(table: Table, where: Values): Values[] | null {
         if (ranges) return ranges.map((range) => ({ ...where, AND: parts.with(index, range) }))
       }
     }
-    const values =
-      isFilter(condition) && isEnum(table.columns.get(name)) && Object.keys(condition).length === 1
-        ? condition.in
-        : null
-    if (!Array.isArray(values) || values.length < 2 || values.length > MAX_RANGES) continue
-    if (new Set(values).size === values.length) return values.map((value) => ({ ...where, [name]: value }))
+    const values = isEnum(table.columns.get(name)) ? valuesOf(condition) : null
+    if (values) return values.map((value) => ({ ...where, [name]: value }))
   }
   return null
+}
+
+/** Returns the values of an `in` if they are few and different, otherwise null. */
+function valuesOf(condition: unknown): readonly unknown[] | null {
+  const values = isFilter(condition) && Object.keys(condition).length === 1 ? condition.in : null
+  if (!Array.isArray(values) || values.length < 2 || values.length > MAX_RANGES) return null
+  return new Set(values).size === values.length ? values : null
 }
 
 const SCALARS = new Set(['String', 'Int', 'BigInt', 'Float', 'Decimal', 'Boolean', 'DateTime', 'Json', 'Bytes'])

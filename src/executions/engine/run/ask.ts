@@ -46,26 +46,35 @@ export async function ask(
       const separated = separateReasoning(parts, asking.current.model)
       return { parts: separated, stopReason: endOf(separated, draft.finish) }
     } catch (error) {
-      // The reply is complete and counted. The same request would get the same reply.
-      if (error instanceof EmptyReply) {
-        controller.abort(error)
-        throw signal.reason
-      }
-      if (!signal.aborted && isUnseen(draft)) {
-        const again = await asking.recover(error)
-        if (again) {
-          // The usage of a reply that broke off is unknown.
-          if (draft.used || draft.pieces.length) count(usage, draft)
-          if (again.retry) await pause(input, again.retry, emit)
-          if (again.isTooLong) await input.summarizer?.summarize(input, usage, emit)
-          continue
-        }
-      }
-      count(usage, draft)
+      // An empty reply is complete and counted. The same request would get the same reply.
+      const isComplete = error instanceof EmptyReply
+      const mayRepeat = !isComplete && !signal.aborted && isUnseen(draft)
+      if (mayRepeat && (await prepareRetry(input, draft, error, usage, emit))) continue
+      if (!isComplete) count(usage, draft)
       controller.abort(error)
       throw signal.reason
     }
   }
+}
+
+/**
+ * Prepares another request after a failure: waits, or makes a history fit that was too long. Returns false if no request
+ * may follow.
+ */
+async function prepareRetry(
+  input: RunInput,
+  draft: Draft,
+  error: unknown,
+  usage: RunUsage,
+  emit: Emit,
+): Promise<boolean> {
+  const again = await input.asking.recover(error)
+  if (!again) return false
+  // The usage of a reply that broke off is unknown.
+  if (draft.used || draft.pieces.length) count(usage, draft)
+  if (again.retry) await pause(input, again.retry, emit)
+  if (again.isTooLong) await input.summarizer?.summarize(input, usage, emit)
+  return true
 }
 
 /** Returns the request of a step, with the prompt arranged for the current model. */
