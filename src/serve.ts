@@ -4,7 +4,7 @@ import { MigrationError } from './db/migrate.ts'
 import { DatabaseLockedError } from './db/sqlite/file-lock.ts'
 import { greet } from './greeting.ts'
 import { NewInstallationError } from './installation.ts'
-import { isUnavailable } from './lib/database-errors.ts'
+import { isUnavailable, troubleIn } from './lib/database-errors.ts'
 import { createLog } from './lib/log.ts'
 import { readSettings, SettingsError } from './settings.ts'
 import { startService } from './start.ts'
@@ -21,7 +21,8 @@ const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewIn
 export function explain(error: unknown, env: Readonly<Record<string, string | undefined>>): unknown {
   const { message, code, syscall, port } = error as NodeJS.ErrnoException & { port?: number }
   const setting = port === Number(env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
-  const wayOut = code === 'EADDRINUSE' ? ` Set ${setting} to another.` : ''
+  const trouble = troubleIn(error)
+  const wayOut = code === 'EADDRINUSE' ? ` Set ${setting} to another.` : trouble ? ` ${trouble.detail}` : ''
   if (error instanceof SettingsError) return `Muster cannot start. ${message}`
   // Errors of the operating system: an unusable address or folder, an unreachable database. If several addresses
   // failed, only the code is available.

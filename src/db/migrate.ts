@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { isUnavailable, troubleIn } from '../lib/database-errors.ts'
+import { isForbidden, isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
 import { writeStatistics } from './sqlite/statistics.ts'
@@ -114,9 +114,12 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
   try {
     const connection = await adapter.underlyingDriver().connect()
     const missing = async () => {
-      const history = await connection.query<{ found: boolean; pid: number }>(
-        `SELECT to_regclass('"_prisma_migrations"') IS NOT NULL AS "found", pg_backend_pid() AS "pid"`,
+      const history = await connection.query<{ found: boolean; pid: number; schema: string | null }>(
+        `SELECT to_regclass('"_prisma_migrations"') IS NOT NULL AS "found", pg_backend_pid() AS "pid",
+          current_schema() AS "schema"`,
       )
+      const { schema } = history.rows[0]!
+      if (schema !== 'public') throw new MigrationError(`${OTHER_SCHEMA} It is ${schema ?? 'none'}.`)
       // A pooler has a number of its own for the session.
       const { processID } = connection as typeof connection & { processID: number | null }
       if (history.rows[0]?.pid !== processID && (await sharesSessions(url))) throw new MigrationError(NO_SESSIONS)
@@ -126,6 +129,7 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
     const applyNext = async () => {
       // Time limits of the role are for requests.
       await connection.query(`BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
+        SET LOCAL standard_conforming_strings = on;
         SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
       await connection.query(HISTORY.postgresql)
       const [name] = await missing()
@@ -146,6 +150,9 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
     await adapter.dispose()
   }
 }
+
+const OTHER_SCHEMA =
+  'The first schema in the search_path of the role must be public. Set it: ALTER ROLE … SET search_path = public.'
 
 const NO_SESSIONS =
   'The database is behind a pooler that lends connections by transaction, where notices and prepared statements do not ' +
@@ -169,7 +176,8 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
   } catch (error) {
     const isAway = isUnavailable(error) && troubleIn(error)?.name !== 'refused'
     if (error instanceof MigrationError || isAway || !(error instanceof Error)) throw error
-    throw new MigrationError(`The database ${database} cannot be used: ${error.message}`, { cause: error })
+    const wayOut = isForbidden(error) ? '. Make the role of DATABASE_URL the owner of the database' : ''
+    throw new MigrationError(`The database ${database} cannot be used: ${error.message}${wayOut}`, { cause: error })
   }
 }
 

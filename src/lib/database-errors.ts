@@ -43,6 +43,9 @@ export function isUniqueViolation(error: unknown): boolean {
   return code === 'P2002' || kind === 'UniqueConstraintViolation'
 }
 
+/** Returns whether PostgreSQL's role lacks the right to do what a statement says. */
+export const isForbidden = (error: unknown): boolean => codeIn(error) === '42501'
+
 /** Returns whether an update matched no row although the caller expected one (`expectsOne` of the fast path). */
 export function isUnexpectedCount(error: unknown): boolean {
   return details(error).originalCode === '22012'
@@ -157,9 +160,12 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
 export const troubleOf = (code: string): Trouble | undefined => TROUBLES.find(([codes]) => codes.test(code))?.[1]
 
 /** Returns what the operator has to end, if that is why a statement failed. */
-export function troubleIn(error: unknown): Trouble | undefined {
+export const troubleIn = (error: unknown): Trouble | undefined => troubleOf(codeIn(error))
+
+/** Returns the database's own code of an error. */
+function codeIn(error: unknown): string {
   const { originalCode, code } = details(error)
-  return troubleOf(String(originalCode ?? code))
+  return String(originalCode ?? code)
 }
 
 /** Returns whether a code of SQLite or PostgreSQL reports a damaged file, page or index. */

@@ -321,9 +321,10 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     await listening()
   })
 
-  it('works in the isolation and with the time limits that it needs, whatever the database has', async () => {
+  it('has the isolation, limits and forms of values that it needs, whatever the database has', async () => {
     const name = new URL(admin).pathname.slice(1)
     await runSql(admin, `ALTER DATABASE "${name}" SET default_transaction_isolation = 'serializable'`)
+    await runSql(admin, `ALTER DATABASE "${name}" SET "DateStyle" = 'SQL, DMY'`)
     await terminateAll()
     const { db } = first.service.deps
     const isolation = (tx: Tx) => tx.$queryRaw(Prisma.sql`SHOW transaction_isolation`)
@@ -336,7 +337,7 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
       [{ limit: '9s' }],
     ])
     expect((await addTask('isolated')).status).toBe(200)
-    await runSql(admin, `ALTER DATABASE "${name}" RESET default_transaction_isolation`)
+    await runSql(admin, `ALTER DATABASE "${name}" RESET ALL`)
   })
 })
 

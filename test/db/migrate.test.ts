@@ -479,6 +479,18 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     )
   })
 
+  test('a role that cannot create tables in the schema public is refused, with the way out', async () => {
+    const url = new URL(await postgres.createDatabase())
+    await rows(url.href, 'CREATE ROLE guest LOGIN')
+    await rows(url.href, 'REVOKE CREATE ON SCHEMA public FROM PUBLIC')
+    url.username = 'guest'
+    await expect(migratePostgresql(url.href)).rejects.toThrow(/permission denied .+ the owner of the database$/)
+    url.username = 'postgres'
+    await rows(url.href, 'CREATE SCHEMA guest AUTHORIZATION guest')
+    url.username = 'guest'
+    await expect(migratePostgresql(url.href)).rejects.toThrow(/SET search_path = public\. .+ guest\.$/)
+  })
+
   test('a failing migration is undone as a whole, and the error names it and the reason', async () => {
     const url = await postgres.createDatabase()
     const scripts = migrations('postgresql', {
