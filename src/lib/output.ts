@@ -155,7 +155,7 @@ export type Parsed = { value: unknown; problem: null } | { problem: string }
 export function parseAnswer({ schema }: Output, answer: string): Parsed {
   let value: unknown
   try {
-    value = JSON.parse(answer)
+    value = JSON.parse(answer.replace(/^\ufeff/, ''))
   } catch (error) {
     return { problem: `the answer is not JSON: ${error instanceof Error ? error.message.slice(0, 200) : ''}` }
   }
@@ -166,6 +166,19 @@ export function parseAnswer({ schema }: Output, answer: string): Parsed {
   } catch (error) {
     return { problem: isOutOfTime(error) ? 'the check of the answer took too long' : 'the schema cannot be checked' }
   }
+}
+
+/**
+ * Finds the JSON of an answer that has other text around it: in a code fence, or between the first and the last bracket.
+ * Returns null if none fits the schema.
+ */
+export function findAnswer(output: Output, answer: string): string | null {
+  const fence = answer.indexOf('\n', answer.indexOf('```'))
+  const fenced = answer.includes('```') ? answer.slice(fence, answer.indexOf('\n```', fence + 1)) : undefined
+  const begin = answer.search(/[{[]/)
+  const end = Math.max(answer.lastIndexOf('}'), answer.lastIndexOf(']'))
+  const candidates = [fenced, begin === -1 ? undefined : answer.slice(begin, end + 1)]
+  return candidates.find((json) => json && parseAnswer(output, json).problem === null)?.trim() ?? null
 }
 
 /** Returns whether a schema follows the stricter rules of OpenAI: no additional and no optional properties. */

@@ -48,12 +48,15 @@ const answers = (body: ModelRequest['body'], refused: string | false) =>
   refused ? { error: { status: 400, message: refused } } : { tokens: `Answer of ${body.model}` }
 
 describe('the engine', () => {
-  test.each([408, 409, 429, 500, 502, 503, 504, 529])('asks a model again that answers %i once', async (status) => {
-    lab.model.script(busy(status))
-    const { execution, events } = await run()
-    expect(execution).toMatchObject({ status: 'completed', modelsTried: [], usageEstimated: false })
-    expect(events[0]).toMatchObject({ messageType: 'retry', attempt: 1, afterMs: 1, reason: `HTTP ${status}: busy` })
-  })
+  test.each([408, 409, 425, 429, 500, 502, 503, 504, 522, 529])(
+    'asks a model again that answers %i once',
+    async (status) => {
+      lab.model.script(busy(status))
+      const { execution, events } = await run()
+      expect(execution).toMatchObject({ status: 'completed', modelsTried: [], usageEstimated: false })
+      expect(events[0]).toMatchObject({ messageType: 'retry', attempt: 1, afterMs: 1, reason: `HTTP ${status}: busy` })
+    },
+  )
 
   test('obeys Retry-After in seconds, as a date and in milliseconds', async () => {
     const past = new Date(Date.now() - 60_000).toUTCString()

@@ -2,7 +2,7 @@ import type { JSONSchema7 } from '@ai-sdk/provider'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { fitSchema } from '../../src/executions/engine/models/tool-schemas.ts'
-import { findTool, offerable, offersOf, understood } from '../../src/executions/engine/run/offers.ts'
+import { findTool, offerable, offersOf, understood, writesCall } from '../../src/executions/engine/run/offers.ts'
 import type { Tool } from '../../src/executions/engine/run/tools.ts'
 
 const tool = (name: string, more: Partial<Tool> = {}): Tool => ({
@@ -15,6 +15,18 @@ const tool = (name: string, more: Partial<Tool> = {}): Tool => ({
   ...more,
 })
 const fitted = (schema: object): any => fitSchema(schema)?.schema
+
+it.each([
+  [true, 'Let me see.\n<tool_call>\n{"name": "echo", "arguments": {}}\n</tool_call>'],
+  [true, '[TOOL_CALLS]echo[ARGS]{}'],
+  [true, '<|channel|>commentary to=functions.echo <|constrain|>json<|message|>{}'],
+  [true, '{"name": "echo", "parameters": {"q": "x"}}'],
+  [false, '{"name": "Ada", "parameters": {"q": "x"}}'],
+  [false, '{"name": "echo"'],
+  [false, 'Write `<tool_call>` before each call.'],
+])('whether a text is a call that its server did not read (%s): %s', (isCall, text) => {
+  expect(writesCall(text, [tool('echo')])).toBe(isCall)
+})
 
 /** Throws if OpenAI, Anthropic or Gemini would refuse a schema. */
 function check(schema: any, isTop = true): void {

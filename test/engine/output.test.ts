@@ -93,6 +93,15 @@ describe('a run with an output schema', () => {
     expect(events.at(-1)).toMatchObject({ event: 'error', data: { code: 'invalid_output' } })
   })
 
+  test.each([
+    ['words around it', `Here it is: ${fitting}\nAnything else?`],
+    ['a code fence after words', `Sure!\n\`\`\`json\n${fitting}\n\`\`\`\nDone.`],
+  ])('reads the JSON of a second answer with %s', async (_, answer) => {
+    const { execution, requests } = await run([answer, answer])
+    expect(requests).toHaveLength(2)
+    expect(execution).toMatchObject({ status: 'completed', result: fitting, resultObject: value })
+  })
+
   test('fails at once when the answer was cut', async () => {
     const cut = Buffer.from('data: {"choices":[{"index":0,"delta":{"content":"{"},"finish_reason":"length"}]}\n\n')
     const { execution, requests } = await run([{ tokens: [cut], end: 'cut' }])

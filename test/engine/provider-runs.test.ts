@@ -343,7 +343,6 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     expect(requests.map(({ body }) => (body as { stream?: boolean }).stream)).toEqual(
       name === 'google' ? [undefined, undefined] : [true, false],
     )
-    expect(requests[1]!.headers).not.toHaveProperty('x-muster-whole')
   })
 
   it('completes with a warning if the token limit cut the answer', async () => {
@@ -374,4 +373,29 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     })
     expect(requests).toHaveLength(4)
   })
+})
+
+// Gateways and clouds that do not know what the packages add to each request.
+it.each<[string, Api, (request: { body: any; headers: object }) => unknown, unknown]>([
+  [
+    'tools.0.custom.eager_input_streaming: Extra inputs are not permitted',
+    anthropic,
+    ({ body }) => body.tools[0].eager_input_streaming,
+    undefined,
+  ],
+  [
+    'Unexpected value(s) `structured-outputs-2025-11-13` for the `anthropic-beta` header.',
+    anthropic,
+    ({ headers }) => 'anthropic-beta' in headers,
+    false,
+  ],
+  ['max_tokens: 4096 > 1024, which is the maximum allowed number', anthropic, ({ body }) => body.max_tokens, 1024],
+  ["Unsupported parameter: 'store'", openai, ({ body }) => body.store, undefined],
+])('one request without it follows a refusal of what a package adds: %s', async (message, api, read, value) => {
+  const refused = { status: 400, headers: {}, body: api.error(message) }
+  const { execution, requests } = await run([refused, api.text('Hi')], `${api.model}-${message.length}`)
+  expect(execution).toMatchObject({ status: 'completed', result: 'Hi', warnings: [] })
+  expect(read(requests[0]!)).not.toEqual(value)
+  expect(read(requests[1]!)).toEqual(value)
+  expect(requests[1]!.body).toMatchObject({ stream: true, tools: expect.any(Array) })
 })

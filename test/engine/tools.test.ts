@@ -52,6 +52,14 @@ describe('a run whose model calls a tool of an MCP server', () => {
     await expect.poll(() => toolLab.mcp.sessions).toBe(0)
   })
 
+  test('gets a warning if the model wrote the call into its text', async () => {
+    const agent = await toolLab.agent()
+    lab.model.script({ tokens: '<tool_call>{"name": "add", "arguments": {}}</tool_call>' }, { tokens: 'Five.' })
+    const { row } = await toolLab.run(agent)
+    expect(row.warnings).toContain('The model wrote a call of a tool into its text')
+    expect((await toolLab.run(agent)).row.warnings).toBeNull()
+  })
+
   test('counts at most as many tokens as its row can hold, with a warning', async () => {
     const agent = await toolLab.agent()
     const usage = { input: 2 ** 31 - 1, output: 1 }

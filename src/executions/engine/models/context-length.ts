@@ -23,6 +23,7 @@ const TOO_LONG: readonly RegExp[] = [
 /** Wordings that concern the answer's length or a token rate. */
 const NOT_THAT: readonly RegExp[] = [
   /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
+  /maximum tokens you requested/i,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
 ]
 

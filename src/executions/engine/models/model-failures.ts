@@ -60,7 +60,11 @@ export type ModelFailure = {
 
 type Facts = Omit<ErrorBody, 'message'> & { message: string; headers?: unknown }
 
-const RETRYABLE: ReadonlySet<number> = new Set([408, 409, 429, 500, 502, 503, 504, 529])
+/** Statuses after which a request is repeated. Cloudflare answers 520 to 524 and 530 if its connection to the server failed. */
+const RETRYABLE: ReadonlySet<number> = new Set([
+  ...[408, 409, 425, 429, 500, 502, 503, 504, 529],
+  ...[520, 521, 522, 523, 524, 530],
+])
 
 /** Returns whether the same request may succeed later. */
 export const isRetryable = (kind: FailureKind, status: number | null): boolean =>

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { readErrorBody } from './error-bodies.ts'
 import { classifyModelError, ModelError, ReportedError } from './model-errors.ts'
@@ -23,8 +24,11 @@ export type ProviderEvents = {
   readonly isWhole: boolean
 }
 
-/** Header that asks our `fetch` for a whole answer instead of a stream. Never sent. */
-export const WHOLE = 'x-muster-whole'
+/** The change of the request that a provider package makes in this context. */
+export const requestChange = new AsyncLocalStorage<{
+  changeBody: (body: Fields) => Fields
+  omitHeaders: readonly string[] | undefined
+}>()
 
 /** Key that carries a failure in a `ping`, which all three packages ignore and pass on as a raw chunk. */
 const FAILURE = 'musterFailure'

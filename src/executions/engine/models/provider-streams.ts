@@ -6,7 +6,7 @@ import { createAnthropicEvents } from './anthropic-events.ts'
 import { oddAnswer } from './chat-stream.ts'
 import { createGoogleEvents } from './google-events.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
-import { type Emit, failureEvent, type ProviderEvents, WHOLE, withStatus } from './provider-events.ts'
+import { type Emit, failureEvent, type ProviderEvents, requestChange, withStatus } from './provider-events.ts'
 import { createResponsesEvents } from './responses-events.ts'
 
 const CREATORS: Readonly<Record<Exclude<ProviderKind, 'compatible'>, (emit: Emit) => ProviderEvents>> = {
@@ -29,20 +29,20 @@ const MAX_HEAD = 4_000
  */
 export function repairStreams(kind: Exclude<ProviderKind, 'compatible'>, fetch: typeof globalThis.fetch): typeof fetch {
   return async (input, init) => {
-    const response = await fetch(input, withoutStream(init))
+    const response = await fetch(input, changed(init))
     if (!response.ok || !response.body) return response
     const body = repair(response.body, CREATORS[kind], init?.signal ?? null)
     return new Response(body, { status: response.status, headers: { 'content-type': 'text/event-stream' } })
   }
 }
 
-/** Changes a request that is marked with {@link WHOLE}. Its answer, one JSON body, is read like a stream. */
-function withoutStream(init: RequestInit | undefined): RequestInit | undefined {
-  const headers = new Headers(init?.headers)
-  if (!headers.has(WHOLE)) return init
-  headers.delete(WHOLE)
-  const { stream, ...body } = JSON.parse(String(init?.body))
-  return { ...init, headers, body: JSON.stringify({ ...body, ...(stream !== undefined && { stream: false }) }) }
+/** Applies the change that belongs to a request. An answer in one JSON body is read like a stream. */
+function changed(init: RequestInit | undefined): RequestInit | undefined {
+  const change = requestChange.getStore()
+  if (!change || typeof init?.body !== 'string') return init
+  const headers = new Headers(init.headers)
+  for (const name of change.omitHeaders ?? []) headers.delete(name)
+  return { ...init, headers, body: JSON.stringify(change.changeBody(JSON.parse(init.body))) }
 }
 
 function repair(

@@ -7,7 +7,7 @@ import type {
 } from '@ai-sdk/provider'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { unifiedReason } from './finish-reasons.ts'
-import { failureIn, isUnknownUsage, WHOLE } from './provider-events.ts'
+import { failureIn, isUnknownUsage, requestChange } from './provider-events.ts'
 import { wholeInput } from './streamed-calls.ts'
 
 /** A part of an answer: a part of the AI SDK, or interim usage. */
@@ -18,10 +18,10 @@ export type Parts = AsyncIterable<readonly Part[]>
 
 /** The options of one request. */
 export type CallOptions = LanguageModelV4CallOptions & {
-  /** Changes the body of a request to an OpenAI-compatible server before it is sent. */
+  /** Changes the body of a request before it is sent. */
   changeBody?: (body: Fields) => Fields
-  /** Asks the provider of a package for the whole answer at once. */
-  isWhole?: boolean
+  /** Headers that a provider package adds and that are not sent. */
+  omitHeaders?: readonly string[]
 }
 
 /** The model interface that the engine uses. */
@@ -35,9 +35,10 @@ export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
 export const textModel = (model: LanguageModelV4): TextModel => ({
   provider: model.provider,
   modelId: model.modelId,
-  async doStream({ isWhole, ...options }) {
-    const given = isWhole ? { ...options, headers: { ...options.headers, [WHOLE]: 'true' } } : options
-    const { stream } = await model.doStream(given)
+  async doStream({ changeBody, omitHeaders, ...options }) {
+    const { stream } = await (changeBody
+      ? requestChange.run({ changeBody, omitHeaders }, () => model.doStream(options))
+      : model.doStream(options))
     return { stream: readAll(stream, options.abortSignal) }
   },
 })

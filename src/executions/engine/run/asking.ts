@@ -224,14 +224,19 @@ export async function createAsking(
         ...plain,
         ...(output && !isTold && formatOf(output, provider, plain.providerOptions)),
       }
-      const isChanged = isCompatible(provider) && (changes.size > 0 || Object.keys(fields).length > 0)
+      const isChanged = changes.size > 0 || Object.keys(fields).length > 0
       return {
         prompt: changed.changeSystem(fitted, changes),
         ...(kept.length && { tools: kept }),
         ...options,
         ...(provider === 'offline' && { providerOptions: { offline: { agentName } } }),
-        ...(changes.has('stream') && { isWhole: true }),
-        ...(isChanged && { changeBody: (body: Fields) => changed.changeBody(body, fields, changes) }),
+        ...(changes.has('omit:anthropic-beta') && { omitHeaders: ['anthropic-beta'] }),
+        ...(isChanged && {
+          changeBody: (body: Fields) =>
+            isCompatible(provider)
+              ? changed.changeBody(body, fields, changes)
+              : changed.changePackagedBody(body, changes),
+        }),
       }
     },
 

@@ -98,6 +98,22 @@ const canonical = (name: string) =>
     .replace(/[^a-z0-9]+/g, '_')
     .replace(/^_|_$/g, '')
 
+/** Marks of calls in the text of models whose servers do not read them, at the start of a line. */
+const WRITTEN_CALL =
+  /(?:^|\n)[ \t]{0,8}(?:<tool_call>|<function=|<function_calls>|<\w+:tool_call>|<invoke name=|<\|python_tag\|>|<\|tool_call|<\|channel\|>commentary to=|<｜tool▁call|\[TOOL_CALLS\])/
+
+/** Returns whether a model has written a call into its text: with marks, or as JSON with the name of a tool. */
+export function writesCall(text: string, tools: readonly Tool[]): boolean {
+  if (WRITTEN_CALL.test(text)) return true
+  if (!/^\s*\{\s*"(?:name|type|function|tool|arguments|parameters)"/.test(text)) return false
+  try {
+    const { name, arguments: input, parameters } = JSON.parse(text)
+    return (input ?? parameters) !== undefined && tools.some((tool) => tool.name === name)
+  } catch {
+    return false
+  }
+}
+
 /** Returns the error for a model that calls an unknown tool. */
 export function noSuchTool(name: string, tools: readonly Tool[]): string {
   const names = tools.map((tool) => tool.name).join(', ')

@@ -7,7 +7,7 @@ import type {
   LanguageModelV4TextPart,
 } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
-import type { Fields } from '../../../lib/unknown.ts'
+import { type Fields, isObject } from '../../../lib/unknown.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
 
@@ -17,6 +17,8 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * A change of the requests to one model:
  * - `stream_options`, `temperature` and other fields: omit the body field or the setting.
  * - `stream`: ask for the whole answer at once.
+ * - `omit:<field>`: leave out a field, or the header `anthropic-beta`, that a provider package adds by itself. `max_tokens:<number>`: lower the package's
+ *   limit of the answer.
  * - `max_completion_tokens`: use this name for the answer limit.
  * - `system`: move the system prompt into the first user message.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
@@ -86,6 +88,8 @@ export function changesFor({ kind, field, detail, status }: ModelFailure, asked:
   const { prompt, question, tools, settings, hasOutput, fields, isCompatible } = asked
   const changes: Change[] = []
   if (status !== null && ABOUT_STREAM.test(detail) && NEGATION.test(detail)) changes.push('stream')
+  const maxTokens = isCompatible ? null : maxTokensIn(detail)
+  if (maxTokens !== null) changes.push(`max_tokens:${maxTokens}`)
   // The field itself comes first, because the sentence around it may name others.
   for (const text of [field ?? '', detail]) {
     if (!text) continue
@@ -118,12 +122,31 @@ export function changesFor({ kind, field, detail, status }: ModelFailure, asked:
     const isRefused = isField || /support|enable|allow|available|capab|endpoints|requires --/i.test(detail)
     if (isRefused && !hasParts(prompt, ['tool-call'], question)) changes.push('tools')
   }
+  const added = /[\w-]+$/.exec(field ?? '')?.[0] ?? ''
+  if (!isCompatible && added && !KEPT.has(added)) changes.push(`omit:${added}`)
+  if (!isCompatible && /\banthropic-beta\b|invalid beta/i.test(detail)) changes.push('omit:anthropic-beta')
+  if (!isCompatible && settings.providerOptions && /thinking/i.test(detail)) changes.push('omit:thinking')
   return [...new Set(changes)]
+}
+
+/** Parts of a request to the provider of a package that are never left out as a field. */
+const KEPT: ReadonlySet<string> = new Set([
+  ...['model', 'messages', 'input', 'contents', 'content', 'system', 'tools', 'max_tokens', 'stream', 'parts', 'role'],
+  ...['text', 'name', 'type', 'image', 'file', 'reasoning', 'parameters', 'input_schema', 'functionDeclarations'],
+])
+
+/** Returns the limit that a rejection of the answer's maximum length states (tokens); null without one. */
+function maxTokensIn(detail: string): number | null {
+  const [, most] =
+    /max\w*[ _]?tokens\b[^>]{0,60}?\d+ > (\d+)|at most (\d+) completion|model limit of (\d+)/i
+      .exec(detail)
+      ?.filter(Boolean) ?? []
+  return most ? Number(most) : null
 }
 
 /** Names under which providers reject a schema for the answer. */
 const ABOUT_OUTPUT =
-  /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[_ ]?output|output_(?:config|format)|text\.format|guided|grammar/i
+  /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config|format)|text\.format|guided|grammar/i
 
 /** The place of a schema among the tools. */
 const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]/i
@@ -325,6 +348,33 @@ const RESERVED = ['model', 'messages', 'stream', 'n']
 
 /** Returns the names in `extra` that are not merged into a body. */
 export const reservedIn = (extra: Fields): string[] => RESERVED.filter((name) => name in extra)
+
+/** Applies changes to the body that a provider package has made. */
+export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): Fields {
+  const names = new Set([...changes].flatMap((change) => (change.startsWith('omit:') ? change.slice(5) : [])))
+  const most = numberOf('max_tokens', changes)
+  const { max_tokens: limit } = body
+  return {
+    ...(names.size ? withoutFields(body, names) : body),
+    ...(most !== null && typeof limit === 'number' && { max_tokens: Math.min(limit, most) }),
+    ...(changes.has('stream') && 'stream' in body && { stream: false }),
+  }
+}
+
+/** Parts of a body whose fields are not those of the request. */
+const CONTENTS: ReadonlySet<string> = new Set(['messages', 'input', 'contents', 'system', 'systemInstruction'])
+
+/** Leaves out fields of the request, of the objects in it, and of its tools. */
+function withoutFields(body: Fields, names: ReadonlySet<string>): Fields {
+  const omit = (value: unknown): unknown =>
+    isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => !names.has(name))) : value
+  return Object.fromEntries(
+    Object.entries(omit(body) as Fields).map(([name, value]) => [
+      name,
+      CONTENTS.has(name) ? value : Array.isArray(value) ? value.map(omit) : omit(value),
+    ]),
+  )
+}
 
 /** Merges fields into the body of a request to an OpenAI-compatible server, and applies changes. */
 export function changeBody(body: Fields, extra: Fields, changes: ReadonlySet<Change>): Fields {

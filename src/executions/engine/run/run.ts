@@ -5,7 +5,7 @@ import type {
   LanguageModelV4ToolResultOutput,
   LanguageModelV4ToolResultPart,
 } from '@ai-sdk/provider'
-import { type Output, parseAnswer } from '../../../lib/output.ts'
+import { findAnswer, type Output, parseAnswer } from '../../../lib/output.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import type { StopReason } from '../../../wire.ts'
 import { type MessageData, textOf } from '../events/events.ts'
@@ -16,7 +16,7 @@ import type { Asking } from './asking.ts'
 import { makeCalls } from './calls.ts'
 import { InvalidOutput } from './failures.ts'
 import { writtenBy } from './history.ts'
-import { understood } from './offers.ts'
+import { understood, writesCall } from './offers.ts'
 import { assistantEvent, type Call, callsOf, type ReplyPart, resultEvent, type Step, type StepStore } from './steps.ts'
 import type { Summarizer } from './summarizer.ts'
 import type { Described, Tool, ToolResult } from './tools.ts'
@@ -118,7 +118,8 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
     else if (number > input.maxTurns) return atLimit(input)
     repair = null
     const given = await ask(input, prompt, number, usage, emit)
-    const reply = { ...given, parts: understood(given.parts, input.tools) }
+    const parts = understood(given.parts, input.tools)
+    const reply = { ...given, parts: isRepaired && input.output ? withJsonOnly(parts, input.output) : parts }
     progress.last = reply.parts
     last = {
       ...reply,
@@ -136,6 +137,7 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
     if (last.calls.length && !isLast) await input.steps().save(last)
     await emit(assistantEvent(number, reply.parts))
     if (!last.calls.length) {
+      if (input.tools.length && writesCall(textOf(reply.parts), input.tools)) input.warn('tool_missing', WRITTEN_CALL)
       if (!input.output) return reply.stopReason
       const parsed = parseAnswer(input.output, textOf(reply.parts))
       if (parsed.problem === null) {
@@ -152,6 +154,17 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
       return atLimit(input)
     }
   }
+}
+
+const WRITTEN_CALL =
+  'The model wrote a call of a tool into its text, so that it was not made: its server has to read the calls of this model (vLLM: --enable-auto-tool-choice and --tool-call-parser)'
+
+/** Leaves out the words around the JSON of a second answer, if the JSON alone fits. Models without a JSON mode add some. */
+function withJsonOnly(parts: ReplyPart[], output: Output): ReplyPart[] {
+  const text = textOf(parts)
+  if (parts.some(({ type }) => type === 'tool-call') || parseAnswer(output, text).problem === null) return parts
+  const json = findAnswer(output, text)
+  return json === null ? parts : [...parts.filter(({ type }) => type !== 'text'), { type: 'text', text: json }]
 }
 
 /** Returns the reason for the end of a run at its limit of turns, which has no answer in the required form. */
