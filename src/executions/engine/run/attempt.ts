@@ -46,6 +46,9 @@ export type RunAttempt = (
   space?: ReadSpace,
 ) => Promise<ExecutionRow | null>
 
+/** Decisions of people, tools of the client, and connections to MCP servers that a run waits for. */
+type Waits = Pick<Progress, 'theirs' | 'signIns'> & { asked: readonly waits.Asked[] }
+
 type Prepared = Awaited<ReturnType<typeof prepareRun>>
 
 /** State of an attempt, which is also the partial result if the attempt is stopped. */
@@ -167,35 +170,46 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const again = (error: unknown) =>
       log.error({ err: error, executionId: row.id }, 'failed to store the end of a run, retrying')
     if (asked.length || theirs.length || signIns.length) {
-      const { claimDeps } = deps
-      const suspend = () => {
-        if (asked.length)
-          return waits.suspend({ ...claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, final)
-        if (theirs.length) return waitForClient(claimDeps, row, theirs, final)
-        return waitForConnection(claimDeps, row, steps.at(-1)?.step ?? 0, signIns, final)
-      }
-      try {
-        if (await retryWhileUnavailable(suspend, deps.stopped, again)) {
-          eventLog.close(stream, null)
-          bus.publish('execution', [row.id])
-          bus.publish('chat', [row.chatId])
-          bus.publish(
-            'approval',
-            asked.map(({ id }) => id),
-          )
-          if (signIns.length && (await resumeIfConnected(claimDeps, row, signIns)))
-            bus.publish('pending', [row.organizationId])
-          return null
-        }
-        outcome = endings.CANCELLED
-      } catch (error) {
-        if (deps.stopped.aborted) throw error
-        outcome = failedBy(error, causeOf(state, error))
-      }
+      const instead = await suspend(state, { asked, theirs, signIns }, final, again)
+      if (!instead) return null
+      outcome = instead
     }
     const ended = await retryWhileUnavailable(() => deps.end(row, outcome, final), deps.stopped, again)
     eventLog.close(stream, ended)
     return ended
+  }
+
+  /** Suspends a run. Returns null if it did, otherwise the outcome with which the run ends instead. */
+  async function suspend(
+    state: State,
+    { asked, theirs, signIns }: Waits,
+    final: endings.FinalState,
+    again: (error: unknown) => void,
+  ): Promise<endings.Outcome | null> {
+    const { row, stream, progress } = state
+    const { claimDeps } = deps
+    const write = () => {
+      if (asked.length)
+        return waits.suspend({ ...claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, final)
+      if (theirs.length) return waitForClient(claimDeps, row, theirs, final)
+      return waitForConnection(claimDeps, row, progress.steps.at(-1)?.step ?? 0, signIns, final)
+    }
+    try {
+      if (!(await retryWhileUnavailable(write, deps.stopped, again))) return endings.CANCELLED
+      eventLog.close(stream, null)
+      bus.publish('execution', [row.id])
+      bus.publish('chat', [row.chatId])
+      bus.publish(
+        'approval',
+        asked.map(({ id }) => id),
+      )
+      if (signIns.length && (await resumeIfConnected(claimDeps, row, signIns)))
+        bus.publish('pending', [row.organizationId])
+      return null
+    } catch (error) {
+      if (deps.stopped.aborted) throw error
+      return failedBy(error, causeOf(state, error))
+    }
   }
 
   /**
