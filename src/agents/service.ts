@@ -12,7 +12,7 @@ import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, pageQuery, toPage } from '../lib/page.ts'
 import { typesOf } from '../mcps/service.ts'
-import { followLatest } from '../organizations/policy.ts'
+import { isOnLatest } from '../organizations/policy.ts'
 import {
   checkRequirements,
   findMany as findSkills,
@@ -175,9 +175,8 @@ async function refsOf(
   agents: readonly Skilled[],
   seen: ReadonlyMap<string, Newest>,
 ): Promise<CachedAgent['skillRefs'][]> {
-  const isBehind = ({ skillId, version }: Skilled['skillRefs'][number]) => seen.get(skillId)?.version !== version
-  const mayFollow = agents.some(({ skillRefs }) => skillRefs.some(isBehind))
-  const isLatest = mayFollow && (await followLatest(db, [organizationId])).has(organizationId)
+  const pins = agents.flatMap(({ skillRefs }) => skillRefs)
+  const isLatest = await isOnLatest(db, organizationId, pins, seen)
   return agents.map(({ skillIds, skillRefs }) => {
     const pins = new Map(skillRefs.map(({ skillId, version }) => [skillId, version]))
     return skillIds.flatMap((skillId) => {

@@ -46,10 +46,26 @@ export async function updatePolicy(actor: Actor, deps: Deps, input: z.output<typ
 }
 
 /** Returns the organizations whose attachments follow the newest version, in at most one statement. */
-export async function followLatest(db: Tx, organizationIds: readonly string[]): Promise<Set<string>> {
+export async function organizationsOnLatest(db: Tx, organizationIds: readonly string[]): Promise<Set<string>> {
   const where = { id: { in: [...new Set(organizationIds)] }, attachments: 'latest' }
   const rows = organizationIds.length ? await db.organization.findMany({ where, select: { id: true } }) : []
   return new Set(rows.map(({ id }) => id))
+}
+
+type Pin = { skillId: string; version: number | null }
+
+/**
+ * Returns whether the attachments of an organization follow the newest versions. Asks the database only if a pin is
+ * behind, because otherwise it makes no difference.
+ */
+export async function isOnLatest(
+  db: Tx,
+  organizationId: string,
+  pins: readonly Pin[],
+  newest: ReadonlyMap<string, { version: number }>,
+): Promise<boolean> {
+  const isBehind = ({ skillId, version }: Pin) => version !== null && newest.get(skillId)?.version !== version
+  return pins.some(isBehind) && (await organizationsOnLatest(db, [organizationId])).has(organizationId)
 }
 
 /** Whether a run may call a built-in tool at this moment. */

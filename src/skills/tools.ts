@@ -2,7 +2,7 @@ import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { defineTool, type Toolbox, type ToolUser } from '../executions/engine/run/tools.ts'
-import { followLatest } from '../organizations/policy.ts'
+import { organizationsOnLatest } from '../organizations/policy.ts'
 import { atPins, findMany, type Pin, type SkillOutput } from './service.ts'
 
 /** The skills of a run: their instructions, the tool that loads one, and the built-in tools they use. */
@@ -35,7 +35,7 @@ export async function openSkills({ db }: Pick<Deps, 'db'>, user: ToolUser): Prom
   const ofSpace = refs.map(({ skillId }) => skillId)
   const ofAgent = agent.skillIds as string[]
   const hasTools = refs.length + ofAgent.length > 0
-  const latest = await followLatest(db, hasTools ? [organizationId, row.organizationId] : [])
+  const latest = await organizationsOnLatest(db, hasTools ? [organizationId, row.organizationId] : [])
   const agentPins = latest.has(organizationId) ? [] : (agent.skillRefs as Pin[])
   const spacePins = latest.has(row.organizationId) ? [] : refs
   // A skill attached to both has the agent's version.

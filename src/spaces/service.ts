@@ -16,7 +16,7 @@ import { badRequest, notFound } from '../errors.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
-import { followLatest } from '../organizations/policy.ts'
+import { isOnLatest } from '../organizations/policy.ts'
 import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/service.ts'
 import { addedBy, attach, checkAdded, detach, isNothing, removedBy } from './attachments.ts'
 import type { CreateSpace, ListSpaces, Space, SpaceSkillId, UpdateSpace } from './schema.ts'
@@ -160,10 +160,8 @@ async function toSpaces(actor: Actor, db: Tx, rows: readonly FullRow[]) {
     }),
     findSkillVersions(actor, db, skillIds),
   ])
-  const isBehind = ({ skillId, version }: FullRow['skillRefs'][number]) =>
-    version !== null && skills.get(skillId)?.version !== version
-  const mayFollow = rows.some(({ skillRefs }) => skillRefs.some(isBehind))
-  const isLatest = mayFollow && (await followLatest(db, [organizationId])).has(organizationId)
+  const pins = rows.flatMap(({ skillRefs }) => skillRefs)
+  const isLatest = await isOnLatest(db, organizationId, pins, skills)
   const keys = Map.groupBy(secrets, ({ scope }) => scope)
   return rows.map((row) =>
     toSpace(row, {
