@@ -13,17 +13,43 @@ const MAX_DEPTH = 64
  */
 export function normalize(result: Fields): Fields {
   const { structuredContent, isError, content, toolResult, ...fields } = withoutNull(result)
-  const { tools, capabilities, serverInfo } = fields
+  const { tools } = fields
   const isOfCall = [content, structuredContent, toolResult].some((part) => part !== undefined)
   return {
     ...fields,
-    // Servers in languages without optional fields send null.
-    ...(isObject(capabilities) && { capabilities: withoutNulls(capabilities) }),
-    ...(isObject(serverInfo) && { serverInfo: withoutNulls(serverInfo) }),
+    ...(('protocolVersion' in fields || 'serverInfo' in fields) && toGreeting(fields)),
     ...(typeof isError === 'boolean' && { isError }),
     ...(Array.isArray(tools) && { tools: tools.flatMap(toTool) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
   }
+}
+
+/** Revision of a server that states none, as the specification says for requests. */
+const UNSTATED = '2025-03-26'
+
+/**
+ * Returns the parts of a greeting in their form. Servers without a protocol library leave some out, and languages without
+ * optional fields send null.
+ */
+function toGreeting({ protocolVersion, serverInfo, capabilities, instructions, supportedVersions }: Fields): Fields {
+  const { name, version, ...info } = isObject(serverInfo) ? withoutNull(serverInfo) : ({ name: serverInfo } as Fields)
+  return {
+    ...(supportedVersions === undefined && { protocolVersion: isText(protocolVersion) ? protocolVersion : UNSTATED }),
+    serverInfo: { ...info, name: isText(name) ? name : 'unknown', version: String(version ?? '') },
+    capabilities: Object.fromEntries(Object.entries(isObject(capabilities) ? capabilities : {}).flatMap(toCapability)),
+    ...(instructions !== undefined && {
+      instructions: isText(instructions) ? instructions : JSON.stringify(instructions),
+    }),
+  }
+}
+
+/** PHP sends an empty list for an empty object, and others `true` for a capability without options. */
+function toCapability([name, value]: [string, unknown]): [string, unknown][] {
+  if (value === true || Array.isArray(value)) return [[name, {}]]
+  if (!isObject(value)) return []
+  const { listChanged, subscribe, ...others } = withoutNull(value)
+  const flags = Object.entries({ listChanged, subscribe }).filter(([, flag]) => typeof flag === 'boolean')
+  return [[name, { ...others, ...Object.fromEntries(flags) }]]
 }
 
 type Part = { type: 'text'; text: string } | { type: 'image'; data: string; mimeType: string }
@@ -83,22 +109,42 @@ const isText = (value: unknown): value is string => typeof value === 'string'
 const withoutNull = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
-/** Treats null fields as absent, two levels deep. */
-const withoutNulls = (fields: Fields): Fields =>
-  Object.fromEntries(
-    Object.entries(withoutNull(fields)).map(([name, value]) => [name, isObject(value) ? withoutNull(value) : value]),
-  )
-
-/** Converts the description of a tool. One without a schema, or without its type, accepts an object. */
+/**
+ * Converts the description of a tool. One without a schema, or without its type, accepts an object. The schema may be JSON
+ * text, or stand in the field of a model's API.
+ */
 function toTool(described: unknown) {
   if (!isObject(described)) return []
-  const { name, description } = described
-  const inputSchema = described.inputSchema ?? {}
-  if (!isText(name) || !isObject(inputSchema) || isTooDeep(inputSchema)) return []
-  const schema = withoutNull(inputSchema)
-  const { type = 'object', properties = {}, required = [] } = schema
-  if (type !== 'object' || !isObject(properties) || !(Array.isArray(required) && required.every(isText))) return []
-  return { name, ...(isText(description) && { description }), inputSchema: { ...schema, type } }
+  const { name, description, inputSchema, input_schema, parameters } = described
+  const given = parsed(inputSchema ?? input_schema ?? parameters ?? {})
+  // PHP sends an empty list for an empty object.
+  const schema = given === true || isEmptyList(given) ? {} : given
+  if (!isText(name) || !isObject(schema) || isTooDeep(schema)) return []
+  const { type = 'object', properties, required, ...others } = withoutNull(schema)
+  if (![type].flat().some((one) => isText(one) && one.toLowerCase() === 'object')) return []
+  if (properties !== undefined && !isObject(properties) && !isEmptyList(properties)) return []
+  const names = Array.isArray(required) ? required.filter(isText) : []
+  return {
+    name,
+    ...(isText(description) && { description }),
+    inputSchema: {
+      ...others,
+      type: 'object',
+      ...(isObject(properties) && { properties }),
+      ...(names.length && { required: names }),
+    },
+  }
+}
+
+const isEmptyList = (value: unknown) => Array.isArray(value) && value.length === 0
+
+function parsed(schema: unknown): unknown {
+  if (!isText(schema)) return schema
+  try {
+    return JSON.parse(schema)
+  } catch {
+    return schema
+  }
 }
 
 const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>

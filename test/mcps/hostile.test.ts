@@ -226,6 +226,11 @@ it.each<[string, object]>([
     'has null within its schema',
     { name: 'a', inputSchema: { type: 'object', properties: null, required: null, additionalProperties: null } },
   ],
+  ['has empty lists for empty objects (PHP)', { name: 'a', inputSchema: { type: ['object'], properties: [] } }],
+  ['has an empty list as its schema', { name: 'a', inputSchema: [] }],
+  ['has no list where its schema must have one', { name: 'a', inputSchema: { type: 'OBJECT', required: true } }],
+  ['has its schema as a text', { name: 'a', inputSchema: '{"type":"object"}' }],
+  ["has its schema in Anthropic's field", { name: 'a', input_schema: { type: 'object' } }],
 ])('a tool that %s takes an object, and has no description', async (_, described) => {
   const listed = await list((response, message) => reply(response, message, { tools: [described] }))
   expect(listed).toEqual([{ name: 'a', description: '', inputSchema: { type: 'object' } }])
@@ -235,9 +240,8 @@ it.each<[string, unknown]>([
   ['is no object', 5],
   ['has no name', { inputSchema: { type: 'object' } }],
   ['takes a text', tool('bad', { inputSchema: { type: 'string' } })],
-  ['has a list as its schema', tool('bad', { inputSchema: [] })],
+  ['has a list as its schema', tool('bad', { inputSchema: [1] })],
   ['has no objects where its schema must have them', tool('bad', { inputSchema: { type: 'object', properties: [1] } })],
-  ['has no list where its schema must have one', tool('bad', { inputSchema: { type: 'object', required: true } })],
 ])('a tool that %s is dropped, and no other', async (_, bad) => {
   const tools = [tool('first'), bad, tool('last', { annotations: 5, outputSchema: 'x', icons: [1] })]
   const listed = await list((response, message) => reply(response, message, { tools }))

@@ -184,6 +184,20 @@ describe('an answer in another form', () => {
   })
 })
 
+it.each<[string, object]>([
+  ['no name and no capabilities', { protocolVersion: '2025-06-18' }],
+  ['no version of the protocol', { serverInfo: { name: 'x', version: 1 }, capabilities: { tools: true } }],
+  ['lists for empty objects (PHP)', { ...GREETING, capabilities: { tools: [], logging: null } }],
+  ['flags that are texts', { ...GREETING, capabilities: { tools: { listChanged: 'yes' } }, instructions: { a: 1 } }],
+])('a server whose greeting has %s can be used', async (_, greeting) => {
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'initialize' || !message) return false
+    reply(response, message, greeting)
+    return true
+  }
+  expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+})
+
 it('a server that closes its connection instead of a first answer is asked again', async () => {
   let isClosed = false
   otherwise = ({ message }, response) => {
