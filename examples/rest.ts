@@ -1,6 +1,7 @@
 // REST by a client that is generated from the OpenAPI document. `npm run build:rest-client` makes this one with oazapfts.
 // Other languages have their own generators for the document at /api/openapi.json.
 //
+//   npm run build:rest-client
 //   TOKEN=mst_… npx node examples/rest.ts
 import { HttpError } from '@oazapfts/runtime'
 import * as muster from '../dist/rest-client.ts'

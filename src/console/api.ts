@@ -9,6 +9,7 @@ import {
 import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import type { AppRouter } from '../router.ts'
 import type { ErrorShape } from '../wire.ts'
+import { texts } from './texts.ts'
 
 /** The path below which the service is mounted: empty, or `/muster`. */
 export const BASE = document.documentElement.dataset.base ?? ''
@@ -80,15 +81,27 @@ export const callMutation = <Name extends Path>(name: Name, input: Input<Name>):
 /** Describes a failure: the problem, the remedy, and the status (0 without a connection). */
 export type Failure = { message: string; detail: string | null; status: number; code: string | null }
 
+const UNREACHABLE: Failure = { message: texts.noConnection, detail: null, status: 0, code: null }
+
+/** Leaves out what an answer says to programs only: how to authorize a request, and to send it again. */
+function forPeople(failure: Failure): Failure {
+  if (failure.status === 401) return { ...failure, message: texts.signedOut, detail: null }
+  return failure.code === 'invalid_value' ? { ...failure, detail: null } : failure
+}
+
 /** Converts any error of a request or a page. */
 export function toFailure(error: unknown): Failure {
   if (error instanceof TRPCClientError) {
     const data = error.data as ErrorShape['data'] | undefined
-    if (!data) return { message: error.message, detail: null, status: 0, code: null }
-    return { message: error.message, detail: data.detail ?? null, status: data.httpStatus, code: data.errorCode }
+    if (!data) return UNREACHABLE
+    const { detail = null, httpStatus: status, errorCode: code } = data
+    return forPeople({ message: error.message, detail, status, code })
   }
-  if (error instanceof RestError) return error.failure
-  return { message: error instanceof Error ? error.message : String(error), detail: null, status: 0, code: null }
+  if (error instanceof RestError) return forPeople(error.failure)
+  // The error of `fetch` without an answer, and of an import.
+  if (error instanceof TypeError) return UNREACHABLE
+  // A form refuses its own input.
+  return { message: error instanceof Error ? error.message : String(error), detail: null, status: 400, code: null }
 }
 
 class RestError extends Error {

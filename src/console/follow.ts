@@ -1,5 +1,5 @@
 import { useQueryClient } from '@tanstack/react-query'
-import { useEffect, useSyncExternalStore } from 'react'
+import { useEffect, useState, useSyncExternalStore } from 'react'
 import { client, toFailure } from './api.ts'
 
 /** Delays between attempts to connect (ms), short at first. */
@@ -92,11 +92,12 @@ const TOGETHER = 150
 
 /**
  * Reads queries again (by the first words of their keys) when a subscription reports a change. Only a visible page has
- * the connection, because browsers open six to a server for all of their tabs.
+ * the connection, because browsers open six to a server for all of their tabs. Returns whether the connection is there.
  */
-export function useChanges(path: 'tasks.changes' | 'approvals.changes', changed: string): void {
+export function useChanges(path: 'tasks.changes' | 'approvals.changes', changed: string): boolean {
   const cache = useQueryClient()
   const isHidden = useIsHidden()
+  const [hasConnection, setHasConnection] = useState(true)
   useEffect(() => {
     if (isHidden) return
     let timer: ReturnType<typeof setTimeout> | undefined
@@ -113,6 +114,7 @@ export function useChanges(path: 'tasks.changes' | 'approvals.changes', changed:
         // Something may have changed meanwhile.
         if (connected && !isConnected) reread()
         isConnected = connected
+        setHasConnection(connected)
       },
     })
     return () => {
@@ -120,4 +122,5 @@ export function useChanges(path: 'tasks.changes' | 'approvals.changes', changed:
       stop()
     }
   }, [path, changed, isHidden, cache])
+  return hasConnection
 }

@@ -10,13 +10,18 @@ import {
 } from '@tanstack/react-query'
 import { callQuery, type Input, type Output, type Path, toFailure } from './api.ts'
 import { toast } from './components/toast.tsx'
-import { signIn } from './session.ts'
+import { sessionQuery, signIn } from './session.ts'
 
 const hasNoUse = (status: number) => status >= 400 && status < 500 && status !== 429
 
-/** Redirects a person whose session has ended to the sign-in page. */
+/**
+ * Redirects a person whose session has ended to the sign-in page. Reads the session again after a 403, because the
+ * membership may have ended.
+ */
 const onRefused = (error: unknown) => {
-  if (toFailure(error).status === 401) signIn()
+  const { status } = toFailure(error)
+  if (status === 401) signIn()
+  if (status === 403) void queryClient.invalidateQueries(sessionQuery)
 }
 
 export const queryClient = new QueryClient({

@@ -1,5 +1,8 @@
 import { queryOptions, useQuery } from '@tanstack/react-query'
 import { BASE, chosenOrganization, rest } from './api.ts'
+import { toast } from './components/toast.tsx'
+import { texts } from './texts.ts'
+import { hasUnsaved } from './unsaved.ts'
 
 export type Organization = { id: string; name: string; slug: string; role: 'owner' | 'admin' | 'member' }
 
@@ -14,10 +17,22 @@ export type Session = {
 
 let isLeaving = false
 
-/** Redirects to the sign-in page, and back here afterwards. */
+/** The interval between messages about an ended session (ms). */
+const REMIND = 30_000
+let remindedAt = Number.NEGATIVE_INFINITY
+
+/**
+ * Redirects to the sign-in page, and back here afterwards. A page with unsaved changes stays, and asks the person to
+ * sign in in another tab.
+ */
 export function signIn(): void {
   // Several refused requests lead there once.
   if (isLeaving) return
+  if (hasUnsaved()) {
+    if (performance.now() - remindedAt > REMIND) toast(texts.signedOut, 'bad')
+    remindedAt = performance.now()
+    return
+  }
   isLeaving = true
   const here = encodeURIComponent(location.pathname + location.search)
   location.assign(`${BASE}/app/sign-in?returnTo=${here}`)

@@ -5,6 +5,7 @@ import { Avatar } from './components/badge.tsx'
 import { IconButton } from './components/button.tsx'
 import { Dialog } from './components/dialog.tsx'
 import { Menu, MenuItem, MenuLabel, MenuLine } from './components/menu.tsx'
+import { Reconnecting } from './components/page.tsx'
 import { Toasts } from './components/toast.tsx'
 import { useBadge } from './features/approvals/badge.ts'
 import { useNotifications } from './features/approvals/notify.ts'
@@ -26,7 +27,7 @@ export function Shell() {
   const [palette, setPalette] = useState(false)
   const path = useRouterState({ select: ({ location }) => location.pathname })
   const href = useRouterState({ select: ({ resolvedLocation }) => resolvedLocation?.href })
-  useChanges('approvals.changes', 'approvals.')
+  const isConnected = useChanges('approvals.changes', 'approvals.')
   useNotifications()
   useEffect(applyTheme, [])
 
@@ -61,7 +62,14 @@ export function Shell() {
       <Dialog as="side" open={drawer} onClose={() => setDrawer(false)} title={texts.nav.title}>
         {navigation}
       </Dialog>
-      <main id="main" data-shown={href} className="min-h-0 min-w-0 flex-1" tabIndex={-1}>
+      <main
+        id="main"
+        data-shown={href}
+        className="flex min-h-0 min-w-0 flex-1 flex-col *:last:min-h-0 *:last:flex-1"
+        tabIndex={-1}
+      >
+        {/* A chat says so itself. */}
+        {!isConnected && !path.startsWith('/chats/') && <Reconnecting />}
         <Outlet />
       </main>
       {palette && (

@@ -57,6 +57,19 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('begins with the agent in the address, also one of another organization', async () => {
+    const { token } = await server.member({ organization: 'Elsewhere' })
+    const body = { name: 'Foreigner', systemPrompt: 'x', visibility: 'public' }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body
+    const { page } = await visit(browser, owner, `/app?agent=${id}`)
+    await sendMessage(page, 'Hello')
+    await page.waitForURL('**/app/chats/*')
+    await page.getByRole('heading', { name: 'Hello' }).waitFor()
+    expect((await request(server, 'GET', '/api/v1/executions?limit=1')).body.executions[0]?.agentId).toBe(id)
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    await leave(page)
+  })
+
   it('loses and repeats no word over a reload and a cut connection in mid-answer', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const second = Promise.withResolvers<void>()

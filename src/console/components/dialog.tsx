@@ -2,6 +2,7 @@ import { X } from 'lucide-react'
 import { type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
+import { useUnsaved } from '../unsaved.ts'
 import { Button, IconButton } from './button.tsx'
 
 type Props = {
@@ -31,7 +32,8 @@ export function Dialog({ open, ...rest }: Props) {
 function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<Props, 'open'>) {
   const box = useRef<HTMLDialogElement>(null)
   // A click beside the dialog must not lose its input.
-  const isWrittenIn = useRef(false)
+  const [isWrittenIn, setIsWrittenIn] = useState(false)
+  useUnsaved(isWrittenIn)
   const id = useId()
   useEffect(() => {
     const before = document.activeElement
@@ -58,10 +60,8 @@ function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<P
         event.preventDefault()
         onClose()
       }}
-      onInput={() => {
-        isWrittenIn.current = true
-      }}
-      onClick={({ target }) => target === box.current && !isWrittenIn.current && onClose()}
+      onInput={() => setIsWrittenIn(true)}
+      onClick={({ target }) => target === box.current && !isWrittenIn && onClose()}
     >
       {as === 'side' ? (
         <h2 id={`${id}-title`} className="sr-only">

@@ -1,5 +1,5 @@
-import { CircleAlert, type LucideIcon, Plus } from 'lucide-react'
-import { type ReactNode, useEffect } from 'react'
+import { CircleAlert, type LucideIcon, Plus, WifiOff } from 'lucide-react'
+import { type ReactNode, useEffect, useRef } from 'react'
 import { toFailure } from '../api.ts'
 import { useBadge } from '../features/approvals/badge.ts'
 import { cn } from '../lib/class-names.ts'
@@ -61,21 +61,35 @@ export function Empty({
 
 /** Shows a failure, with a button to retry. */
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
-  const { message, detail, status } = toFailure(error)
+  const { message, detail } = toFailure(error)
+  const box = useRef<HTMLDivElement>(null)
+  // It may stand below the end of a long dialog.
+  useEffect(() => {
+    box.current?.scrollIntoView({ block: 'nearest' })
+  }, [])
   return (
     <div
+      ref={box}
       role="alert"
       className="flex flex-wrap items-start gap-3 rounded-xl border border-line bg-danger-tint px-4 py-3"
     >
       <CircleAlert size={18} aria-hidden className="mt-0.5 shrink-0 text-danger" />
       <div className="min-w-0 flex-1">
-        <p className="font-medium">{status === 0 ? texts.noConnection : message}</p>
+        <p className="font-medium">{message}</p>
         {detail && <p className="text-soft">{detail}</p>}
       </div>
       {retry && <Button onClick={retry}>{texts.tryAgain}</Button>}
     </div>
   )
 }
+
+/** Says that the connection is lost. */
+export const Reconnecting = () => (
+  <p role="status" className="flex items-center justify-center gap-2 bg-warn-tint px-4 py-1.5 text-warn">
+    <WifiOff size={15} aria-hidden />
+    {texts.chat.reconnects}
+  </p>
+)
 
 /** Grey lines in place of loading content. */
 export function Loading({ lines = 5 }: { lines?: number }) {

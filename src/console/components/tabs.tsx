@@ -3,7 +3,7 @@ import { cn } from '../lib/class-names.ts'
 
 type Props<Name extends string> = {
   label: string
-  tabs: Readonly<Record<Name, string>>
+  tabs: Readonly<Partial<Record<Name, string>>>
   value: Name
   onChange: (name: Name) => void
   children: ReactNode

@@ -12,6 +12,7 @@ import { Tabs } from '../../components/tabs.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { useUnsaved } from '../../unsaved.ts'
 import { AsCode } from './as-code.tsx'
 import { Fields } from './fields.tsx'
 import { type Agent, type Draft, emptyDraft, problemOfSchema, toDraft, toInput } from './form.ts'
@@ -21,8 +22,10 @@ import { Versions } from './versions.tsx'
 const t = texts.agents
 
 /** Asks before unsaved changes are lost. */
-const useGuard = (isChanged: boolean) =>
+function useGuard(isChanged: boolean): void {
+  useUnsaved(isChanged)
   useBlocker({ shouldBlockFn: () => isChanged && !confirm(texts.leave), enableBeforeUnload: () => isChanged })
+}
 
 export function NewAgent() {
   const navigate = useNavigate()

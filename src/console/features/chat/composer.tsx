@@ -15,13 +15,15 @@ type Props = {
   /** The text stays if this fails. */
   onSend: (text: string, mediaIds: string[]) => Promise<unknown> | null
   onStop: (() => void) | null
+  /** Whether the page does not know yet where a message goes. It is sent as soon as the page does. */
+  isWaiting?: boolean
   /** Leaves the focus unchanged. */
   isQuiet?: boolean
   children?: ReactNode
 }
 
 /** The input of a message: Enter sends, files come by drop, paste or the button. */
-export function Composer({ draftKey, placeholder, onSend, onStop, isQuiet, children }: Props) {
+export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = false, isQuiet, children }: Props) {
   const storageKey = `muster.draft.${draftKey}`
   const [text, setText] = useState(() => sessionStorage.getItem(storageKey) ?? '')
   const [isOver, setIsOver] = useState(false)
@@ -43,8 +45,11 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isQuiet, child
   const [isSending, setIsSending] = useState(false)
   const isReady = text.trim() !== '' && !isUploading && !isSending
 
+  const [isAsked, setIsAsked] = useState(false)
+
   const send = () => {
     if (!isReady) return
+    if (isWaiting) return setIsAsked(true)
     const mediaIds = attachments.flatMap(({ mediaId }) => mediaId ?? [])
     const done = () => {
       setText('')
@@ -56,6 +61,13 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isQuiet, child
     // The caller shows the failure.
     sent.then(done, () => {}).finally(() => setIsSending(false))
   }
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: sends what is written when the page is ready
+  useEffect(() => {
+    if (!isAsked || isWaiting) return
+    setIsAsked(false)
+    send()
+  }, [isAsked, isWaiting])
 
   const drop = (event: DragEvent) => {
     event.preventDefault()

@@ -1,8 +1,8 @@
-import { useQuery } from '@tanstack/react-query'
+import { queryOptions, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { ChevronDown, MessagesSquare } from 'lucide-react'
 import { useState } from 'react'
-import { callMutation, type Output } from '../../api.ts'
+import { callMutation, callQuery } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
@@ -11,6 +11,7 @@ import { cn } from '../../lib/class-names.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { useAgents } from '../agents/names.ts'
 import { ChatList } from './chat-list.tsx'
 import { Composer } from './composer.tsx'
 import { NextSteps } from './next-steps.tsx'
@@ -19,7 +20,21 @@ import { addAccepted } from './outgoing.ts'
 const t = texts.chat
 const LAST = 'muster.agent'
 
-type Agent = Pick<Output<'agents.list'>['agents'][number], 'id' | 'name' | 'role' | 'description' | 'initialGreeting'>
+/** Maximum number of agents in the menu. The gallery has all. */
+const MAX_CHOICE = 20
+
+type Agent = { id: string; name: string; initialGreeting?: string | null }
+
+/** An agent that is in no list of this organization: an unlisted one, or a public one of another organization. */
+const unlisted = (id: string) =>
+  queryOptions({
+    queryKey: ['agents.get', 'unlisted', id],
+    queryFn: async (): Promise<Agent> => {
+      const found = await callQuery('agents.get', { id }).catch(() => callQuery('agents.getPublic', { id }))
+      return found.agent
+    },
+    retry: false,
+  })
 
 /** The first page: a greeting, and the composer of a new chat. */
 export function NewChat() {
@@ -27,12 +42,12 @@ export function NewChat() {
   const { user } = useSession()
   const navigate = useNavigate()
   const { agent: wanted } = useSearch({ from: '/' })
-  const shared = useQuery(query('agents.list', { limit: 100 }))
-  const own = useQuery(query('agents.list', { owner: 'me', limit: 100 }))
+  const { agents: listed, isPending } = useAgents()
   const [chosen, setChosen] = useState<string | null>(null)
 
-  const all = [...(own.data?.agents ?? []), ...(shared.data?.agents ?? [])]
-  const agents: Agent[] = [...new Map(all.map((each) => [each.id, each])).values()]
+  const isUnlisted = wanted !== undefined && !isPending && !listed.some((each) => each.id === wanted)
+  const other = useQuery({ ...unlisted(wanted ?? ''), enabled: isUnlisted })
+  const agents: Agent[] = other.data ? [other.data, ...listed] : listed
   const id = chosen ?? wanted ?? localStorage.getItem(LAST)
   const agent = agents.find((each) => each.id === id) ?? agents[0]
   const models = useQuery(query('models.list', undefined))
@@ -81,6 +96,7 @@ export function NewChat() {
             placeholder={t.placeholder(name)}
             onSend={(text, mediaIds) => begin.mutateAsync({ text, mediaIds })}
             onStop={null}
+            isWaiting={isPending || other.isLoading}
           >
             <Menu
               align="start"
@@ -97,11 +113,14 @@ export function NewChat() {
               }
             >
               <MenuLabel>{t.pickAgent}</MenuLabel>
-              {agents.map((each) => (
+              {agents.slice(0, MAX_CHOICE).map((each) => (
                 <MenuItem key={each.id} checked={each.id === agent?.id} onSelect={() => setChosen(each.id)}>
                   <bdi>{each.name}</bdi>
                 </MenuItem>
               ))}
+              {agents.length > MAX_CHOICE && (
+                <MenuItem onSelect={() => void navigate({ to: '/agents' })}>{t.allAgents}</MenuItem>
+              )}
               <MenuItem onSelect={() => void navigate({ to: '/agents/new' })}>{t.newAgent}</MenuItem>
             </Menu>
           </Composer>

@@ -1,10 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
-import { ArrowDown, Bot, WifiOff } from 'lucide-react'
+import { ArrowDown, Bot } from 'lucide-react'
 import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Button, buttonClass } from '../../components/button.tsx'
-import { Empty, Loading, Problem } from '../../components/page.tsx'
+import { Empty, Loading, Problem, Reconnecting } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Composer } from './composer.tsx'
@@ -186,12 +186,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   return (
     <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>
       {header?.({ title, ownerId: info?.ownerId, agentId: info?.agentId ?? null, agentName, status })}
-      {!connected && (
-        <p role="status" className="flex items-center justify-center gap-2 bg-warn-tint px-4 py-1.5 text-warn">
-          <WifiOff size={15} aria-hidden />
-          {t.reconnects}
-        </p>
-      )}
+      {!connected && <Reconnecting />}
       <Scroller watch={[way, live, outgoing]}>
         {history.isPending && <Loading lines={4} />}
         {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}

@@ -127,7 +127,7 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
       value={mcp.permissions.find((each) => each.tool === tool)?.mode ?? ''}
       onChange={({ target }) => permit.mutate({ tool, mode: target.value as Mode | '' })}
     >
-      <option value="">{tool === '*' ? texts.agents.modes.allow : t.default}</option>
+      <option value="">{tool === '*' ? texts.agents.modes.allow : t.asDefault}</option>
       {Object.entries(texts.agents.modes).map(([mode, label]) => (
         <option key={mode} value={mode}>
           {label}

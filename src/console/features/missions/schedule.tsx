@@ -79,7 +79,7 @@ export function ScheduleFields({
       <legend className="px-1 font-medium">{t.schedule}</legend>
       <div className="grid gap-x-4 sm:grid-cols-2">
         <Select
-          label={t.schedule}
+          label={t.type}
           options={Object.entries(t.types).map(([value, label]) => ({ value, label }))}
           value={draft.type}
           onChange={({ target }) => {

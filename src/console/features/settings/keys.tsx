@@ -1,6 +1,7 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { KeyRound, Trash2 } from 'lucide-react'
 import { useState } from 'react'
+import type { Scope } from '../../../auth/scopes.ts'
 import { callMutation, type Input, type Output } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -22,20 +23,30 @@ type Created = Output<'keys.create'>
 export type NewKeyInput = Omit<Input<'keys.create'>, 'idempotencyKey'>
 
 const DAYS = [7, 30, 90, 365]
-const RESOURCES = [
-  'agents',
-  'tasks',
-  'executions',
-  'spaces',
-  'chats',
-  'missions',
-  'skills',
-  'mcps',
-  'media',
-  'usage',
-  'approvals',
-]
-const SCOPES = ['agents:execute', ...RESOURCES.flatMap((name) => [`${name}:read`, `${name}:write`])]
+type Resource = Scope extends `${infer Name}:${string}` ? Name : never
+/** Every resource that has an API. */
+const RESOURCES: Readonly<Record<Exclude<Resource, 'budgets'>, true>> = {
+  agents: true,
+  tasks: true,
+  executions: true,
+  approvals: true,
+  chats: true,
+  spaces: true,
+  secrets: true,
+  missions: true,
+  skills: true,
+  mcps: true,
+  media: true,
+  usage: true,
+  webhooks: true,
+  profile: true,
+  keys: true,
+  organization: true,
+  members: true,
+  providers: true,
+  audit: true,
+}
+const SCOPES = ['agents:execute', ...Object.keys(RESOURCES).flatMap((name) => [`${name}:read`, `${name}:write`])]
 
 /** The personal access tokens of the person. */
 export function Keys() {

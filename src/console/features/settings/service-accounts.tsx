@@ -95,7 +95,7 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
   )
   return (
     <Dialog open onClose={onClose} title={account ? account.name : t.new}>
-      <Form save={save} isReady={name.trim() !== ''} onCancel={onClose}>
+      <Form save={save} isReady={name.trim() !== ''} label={account ? texts.save : texts.create} onCancel={onClose}>
         <TextField
           label={texts.name}
           required

@@ -157,6 +157,7 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
   return (
     <Dialog open onClose={() => onClose(null)} title={webhook ? t.edit : t.new}>
       <Form
+        label={webhook ? texts.save : texts.create}
         save={save}
         isReady={!(needsUrl && !url.trim()) && toEvents(events).length > 0}
         onCancel={() => onClose(null)}

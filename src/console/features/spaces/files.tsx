@@ -15,6 +15,7 @@ import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
 import { pages, query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { useUnsaved } from '../../unsaved.ts'
 
 const t = texts.spaces
 
@@ -208,6 +209,7 @@ function TextFile({ spaceId, mayChange, path, content }: TextProps) {
     done: t.fileSaved,
     quiet: true,
   })
+  useUnsaved(text !== content.content)
   const preview = /\.(md|markdown)$/i.test(path) ? <Markdown text={text} /> : <Code text={text} />
   if (!mayChange) return preview
   return (

@@ -15,6 +15,7 @@ import { Ago } from '../../components/time.tsx'
 import { pages, query, useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { useUnsaved } from '../../unsaved.ts'
 import { Attached } from './attached.tsx'
 import { Files } from './files.tsx'
 import { Secrets } from './secrets.tsx'
@@ -52,6 +53,8 @@ function Shown({ space }: { space: SpaceShape }) {
     done: t.deleted,
     onDone: () => void navigate({ to: '/spaces' }),
   })
+  // Only those who may change a space can list its secrets.
+  const { secrets: _, ...readable } = TABS
   return (
     <Page
       wide
@@ -71,7 +74,7 @@ function Shown({ space }: { space: SpaceShape }) {
       }
     >
       {!mayChange && <p className="mb-3 text-soft">{texts.readOnly}</p>}
-      <Tabs label={t.title} tabs={TABS} value={current} onChange={(name) => go({ tab: name })}>
+      <Tabs label={t.title} tabs={mayChange ? TABS : readable} value={current} onChange={(name) => go({ tab: name })}>
         {current === 'files' && (
           <Files
             spaceId={space.id}
@@ -105,6 +108,7 @@ function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: bo
     done: texts.saved,
     quiet: true,
   })
+  useUnsaved(text !== (space.instructions ?? ''))
   return (
     <Form save={save} isReady={text !== (space.instructions ?? '')} isReadOnly={isReadOnly} className="max-w-3xl">
       <TextArea

@@ -13,6 +13,7 @@ import { Ago } from '../../components/time.tsx'
 import { toast } from '../../components/toast.tsx'
 import { useChanges } from '../../follow.ts'
 import { cn } from '../../lib/class-names.ts'
+import { count } from '../../lib/format.ts'
 import { pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AssigneeOptions, useAssignees } from './assignees.tsx'
@@ -124,7 +125,8 @@ type ColumnProps = {
 function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: ColumnProps) {
   const box = useRef<HTMLElement>(null)
   const [isOver, setIsOver] = useState(false)
-  const list = useInfiniteQuery(pages('tasks.list', { ...filter, status }, 50))
+  const list = useInfiniteQuery(pages('tasks.list', { ...filter, status, count: true }, 50))
+  const total = list.data?.pages[0]?.total
   const drop = useRef(onMove)
   drop.current = onMove
 
@@ -156,7 +158,10 @@ function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: Col
         isOver ? 'border-accent bg-tint' : 'border-line',
       )}
     >
-      <h2 className="px-3 pt-3 pb-2 font-semibold">{t.states[status]}</h2>
+      <h2 className="flex justify-between gap-2 px-3 pt-3 pb-2 font-semibold">
+        {t.states[status]}
+        {total ? <span className="font-normal text-soft tabular-nums">{count(total)}</span> : null}
+      </h2>
       {/* The keyboard must reach scrolling regions. */}
       <div
         className="min-h-0 flex-1 space-y-2 overflow-y-auto px-2 pb-3"
