@@ -75,7 +75,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
     if (path === '/graphql') return (await graphql())(context, req, res)
     if (req.method !== 'GET' && req.method !== 'HEAD') {
-      throw routeOf('GET', path) === 'other' ? noSuchPath() : methodNotAllowed(['GET', 'HEAD'])
+      throw routeOf('GET', path) === 'other' ? noSuchPath(path) : methodNotAllowed(['GET', 'HEAD'])
     }
     if (path.startsWith('/app/') && (await (await pages()).sendPages(settings, path, req, res))) return
     if (path === '/app' || path.startsWith('/app/')) return (await console()).sendConsole(settings, path, req, res)
@@ -106,7 +106,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       case '/api/docs':
         return (await docs()).sendDocs(res)
       default:
-        throw noSuchPath()
+        throw noSuchPath(path)
     }
   }
 

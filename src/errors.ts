@@ -188,8 +188,19 @@ export const notFound = (resource: ResourceName) =>
     detail: 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
   })
 /** Returns the 404 for a path that no API has. */
-export const noSuchPath = () =>
-  new AppError(404, 'Not found', { detail: 'There is no such path. /api/docs and /api/openapi.json list them.' })
+/** Advice on unknown paths: mostly the base URL of a client is wrong. */
+const PATH_ADVICE: readonly (readonly [path: RegExp, detail: string])[] = [
+  [/\/\//, 'The path has two slashes in a row. Leave one out, for example at the end of the base URL.'],
+  [/\/(?:chat\/completions|responses|models)\/?$/, 'The base URL for clients of OpenAI is /openai/v1.'],
+  [/^\/openai(?:\/|$)/, 'Clients of OpenAI find models, chat/completions and responses under /openai/v1.'],
+]
+
+export const noSuchPath = (path = '') => {
+  const [, detail] = PATH_ADVICE.find(([paths]) => paths.test(path)) ?? []
+  return new AppError(404, 'Not found', {
+    detail: detail ?? 'There is no such path. /api/docs and /api/openapi.json list them.',
+  })
+}
 /** Returns the 405 of a path that has other methods (contract-2.md section 1.4). */
 export const methodNotAllowed = (allowed: readonly string[]) =>
   new AppError(405, 'Method not allowed', {

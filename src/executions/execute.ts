@@ -35,7 +35,7 @@ export type ExecuteOptions = {
   /** The agent, if it was found already. */
   agent?: AgentRow
   /** Texts and tools of a client of another protocol. */
-  client?: Pick<Overrides, 'instructions' | 'clientTools' | 'echo'>
+  client?: Pick<Overrides, 'instructions' | 'clientTools' | 'demandedTool' | 'echo'>
   /** Attachments of a repeated message, unless the input names others. */
   attached?: { mediaIds: readonly string[]; files: readonly string[] }
   /** Further changes in the accepting transaction. An error rejects the run. */

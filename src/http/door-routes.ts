@@ -28,7 +28,7 @@ const ADDRESSES: Readonly<Record<DoorName, Readonly<Record<string, DoorRoute['me
     '/openai/v1/responses/{id}/cancel': { POST: END_RUN },
     '/openai/v1/responses/{id}/input_items': { GET: READ_RUN },
     // Unknown paths, which get an error in the form of the protocol.
-    '/openai/v1/{rest}': {},
+    '/openai/{rest}': {},
   },
   // Each tool has its own scopes.
   mcp: { '/mcp': { POST: [] }, '/mcp/agents/{id}': { POST: [] } },

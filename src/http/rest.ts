@@ -164,7 +164,7 @@ function refuseMethod(path: string): Error {
     of.test(path),
   )
   const methods = [...methodsAt(path), ...(isStream ? ['GET'] : []), ...(isUploadPath(path) ? ['POST'] : [])]
-  if (!methods.length) return noSuchPath()
+  if (!methods.length) return noSuchPath(path)
   return methodNotAllowed(methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method])))
 }
 

@@ -74,6 +74,18 @@ describe('models', () => {
     expect(error).toMatchObject({ status: 400, message: expect.stringContaining('Several agents have this name') })
   })
 
+  it('names the base URL to a client that has another one', async () => {
+    const detailOf = async (path: string) => {
+      const { status, body } = await request(server, 'POST', path, { body: {}, token: ann.token })
+      expect(status).toBe(404)
+      return body.detail ?? body.error.message
+    }
+    for (const path of ['/v1/chat/completions', '/openai/chat/completions', '/openai/v1/v1/responses', '/openai/x'])
+      expect(await detailOf(path)).toContain('/openai/v1')
+    expect(await detailOf('/openai/v1//chat/completions')).toContain('two slashes')
+    expect(await detailOf('/api/v1//agents')).toContain('two slashes')
+  })
+
   it('answers equally for an unknown agent and for one of another organization', async () => {
     const errors = await Promise.all(
       [agent, 'A'.repeat(22), `acme/${slug}`, 'acme/nobody'].map((model) =>
@@ -397,6 +409,26 @@ describe('function tools of the client', () => {
     const count = model.requests.length
     expect(text(await complete(results))).toBe('It is sunny.')
     expect(model.requests.length).toBe(count)
+  })
+
+  it('can be demanded by name, for the first step', async () => {
+    model.script(CALL, { tokens: 'It is sunny.' })
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather?')]
+    const demand = { type: 'function' as const, function: { name: 'get_weather' } }
+    const complete = (tool_choice: OpenAI.Chat.ChatCompletionToolChoiceOption) =>
+      clientOf().chat.completions.create({ model: agent, tools, tool_choice, messages })
+    const unknown = complete({ type: 'function', function: { name: 'get_time' } })
+    await expect(unknown).rejects.toMatchObject({ status: 400, param: 'tool_choice' })
+    const [choice] = (await complete(demand)).choices
+    messages.push(choice!.message)
+    messages.push({ role: 'tool', tool_call_id: choice!.message.tool_calls![0]!.id, content: 'Sunny' })
+    await complete(demand)
+    const demanded = { type: 'function', function: { name: 'client__get_weather' } }
+    expect(model.requests.slice(-2).map(({ body }) => body.tool_choice)).toEqual([demanded, 'auto'])
+    const choiceOf = { type: 'function' as const, name: 'get_weather' }
+    const fields = { tools: tools.map(({ function: it }) => ({ type: 'function' as const, strict: false, ...it })) }
+    const response = await clientOf().responses.create({ model: agent, input: 'Hi', tool_choice: choiceOf, ...fields })
+    expect(response.tool_choice).toEqual(choiceOf)
   })
 
   it('accept results only from their own user, and all of a step together', async () => {

@@ -24,7 +24,7 @@ import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { toOpenAIError } from './errors.ts'
 import { conversationName } from './names.ts'
-import { outputOf, readSettings, SETTINGS } from './settings.ts'
+import { demandOf, outputOf, readSettings, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/chat/completions'
 
@@ -112,7 +112,11 @@ function askedBy(
     message: checkQuestion(question, 'messages'),
     name: conversationName(req),
     options: { ...(modelSettings && { modelSettings }), ...outputOf(body.response_format) },
-    client: { ...(instructions !== undefined && { instructions }), ...(clientTools.length && { clientTools }) },
+    client: {
+      ...(instructions !== undefined && { instructions }),
+      ...(clientTools.length && { clientTools }),
+      ...demandOf(body.tool_choice, clientTools),
+    },
   }
 }
 

@@ -15,7 +15,7 @@ const CODES: Readonly<Record<string, string>> = { 'Agent not found': 'model_not_
 
 /** Returns an error in the form of OpenAI. */
 export function toOpenAIError({ status, message, detail, code }: AppError) {
-  const [, param = null] = /(?:field|parameter): (\w+(?:\.\w+)*)/.exec(message) ?? []
+  const [, param = null] = /(?:field|parameter): ([\w-]+(?:\.[\w-]+)*)/.exec(message) ?? []
   return {
     error: {
       message: detail ? `${message}. ${detail}`.replace(/\.\. /, '. ') : message,

@@ -45,7 +45,13 @@ const seconds = (time: Date): number => Math.floor(time.getTime() / 1000)
 /** Returns a response with every key of the Open Responses specification (protocols.md section 2). */
 export function toResponse(ref: ResponseRef, output: readonly Item[], state: State) {
   const { row } = ref
-  const { modelSettings = {}, instructions = null, clientTools = [], output: form } = row.overrides as Overrides
+  const {
+    modelSettings = {},
+    instructions = null,
+    clientTools = [],
+    demandedTool,
+    output: form,
+  } = row.overrides as Overrides
   const { model, metadata, previousResponseId, background } = echoOf(row)
   const { temperature = 1, topP = 1, maxOutputTokens = null, reasoningEffort, toolChoice = 'auto' } = modelSettings
   const { usage, completedAt } = state
@@ -68,7 +74,7 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
       parameters,
       strict: false,
     })),
-    tool_choice: toolChoice,
+    tool_choice: demandedTool === undefined ? toolChoice : { type: 'function', name: demandedTool },
     truncation: 'auto',
     parallel_tool_calls: modelSettings.parallelToolCalls ?? true,
     text: {

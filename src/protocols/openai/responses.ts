@@ -28,7 +28,7 @@ import { toOpenAIError } from './errors.ts'
 import { checkName, conversationName } from './names.ts'
 import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
 import { followResponse, readResponse } from './response-stream.ts'
-import { outputOf, readSettings, SETTINGS } from './settings.ts'
+import { demandOf, outputOf, readSettings, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/responses'
 
@@ -137,6 +137,7 @@ async function askedBy(
     client: {
       ...(transcript.instructions !== undefined && { instructions: transcript.instructions }),
       ...(clientTools.length && { clientTools }),
+      ...demandOf(body.tool_choice, clientTools),
       echo,
     },
   }

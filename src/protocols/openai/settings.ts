@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { badRequest, toAppError } from '../../errors.ts'
+import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
 import type { Execute } from '../../executions/schema.ts'
 import { type ModelSettings, NewModelSettings } from '../../lib/model-settings.ts'
 import { NewOutput } from '../../lib/output.ts'
@@ -33,10 +34,6 @@ const NAMES: Readonly<Record<string, string>> = {
 /** Converts the settings of a request. Throws 400 for a value out of range. Undefined if there are none. */
 export function readSettings(given: Given): ModelSettings | undefined {
   const { stop, tool_choice: choice, effort } = given
-  if (isObject(choice)) {
-    const detail = 'A single function cannot be demanded. Use auto, none or required.'
-    throw badRequest('Invalid value for field: tool_choice. Expected auto, none or required', { detail })
-  }
   const all = {
     temperature: given.temperature,
     topP: given.top_p,
@@ -44,7 +41,7 @@ export function readSettings(given: Given): ModelSettings | undefined {
     stopSequences: typeof stop === 'string' ? [stop] : stop,
     seed: given.seed,
     reasoningEffort: effort === 'xhigh' ? 'high' : effort,
-    toolChoice: choice,
+    toolChoice: isObject(choice) ? 'required' : choice,
     parallelToolCalls: given.parallel_tool_calls,
   }
   const settings = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined && value !== null))
@@ -55,6 +52,17 @@ export function readSettings(given: Given): ModelSettings | undefined {
     const { message } = toAppError(error)
     throw badRequest(message.replace(/(?<=field: )\w+/, (name) => NAMES[name] ?? name))
   }
+}
+
+/** Returns the function of the client that a request demands by name. Throws 400 for one that is none of its tools. */
+export function demandOf(choice: unknown, tools: readonly ClientTool[]): Pick<Overrides, 'demandedTool'> {
+  if (!isObject(choice)) return {}
+  // Chat completions nest it.
+  const { name } = asObject(choice.function ?? choice)
+  const demanded = choice.type === 'function' && tools.find((tool) => tool.name === name)
+  if (demanded) return { demandedTool: demanded.name }
+  const detail = 'Use auto, none or required, or name a function of `tools`.'
+  throw badRequest('Invalid value for field: tool_choice. Expected auto, none, required or a function', { detail })
 }
 
 /** Returns the form of the answer that a request demands, in the words of execute. Throws 400 for an unknown one. */

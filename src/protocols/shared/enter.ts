@@ -21,11 +21,11 @@ export async function enter(context: Context, req: IncomingMessage, place: Place
 }
 
 /** Returns the scopes of a request. Throws 404 for an unknown path, and 405 for a method that the route does not have. */
-export function scopesOf({ method = '' }: IncomingMessage, { route: { methods } }: Place): readonly Scope[] {
+export function scopesOf({ method = '' }: IncomingMessage, { path, route: { methods } }: Place): readonly Scope[] {
   const scopes = methods[method === 'HEAD' ? 'GET' : method]
   if (scopes) return scopes
   const allowed = Object.keys(methods).flatMap((each) => (each === 'GET' ? ['GET', 'HEAD'] : each))
-  throw allowed.length ? methodNotAllowed(allowed) : noSuchPath()
+  throw allowed.length ? methodNotAllowed(allowed) : noSuchPath(path)
 }
 
 /** Reads a request's body by a schema, once it is known who asks. Throws 400, 413 and 415. */

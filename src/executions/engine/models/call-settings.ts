@@ -11,13 +11,18 @@ export type Call = {
   hasTools: boolean
   /** Whether it is the first step of its run. */
   isFirst: boolean
+  /** The offered tool that a required call has to be of; null for any. */
+  demandedTool: string | null
 }
 
 /** Returns whether the model belongs to an OpenAI-compatible server. */
 export const isCompatible = (provider: string): boolean => provider.endsWith('.chat')
 
 /** Returns the fields that settings merge into the body of a request to an OpenAI-compatible server. */
-export function bodyFieldsOf(settings: ModelSettings, { provider, hasTools }: Omit<Call, 'isFirst'>): Fields {
+export function bodyFieldsOf(
+  settings: ModelSettings,
+  { provider, hasTools }: Pick<Call, 'provider' | 'hasTools'>,
+): Fields {
   const { providerOptions = {}, parallelToolCalls } = settings
   const name = provider.split('.', 1)[0] ?? ''
   return {
@@ -33,7 +38,7 @@ export function bodyFieldsOf(settings: ModelSettings, { provider, hasTools }: Om
  */
 export function optionsOf(
   settings: ModelSettings,
-  { provider, hasTools, isFirst }: Call,
+  { provider, hasTools, isFirst, demandedTool }: Call,
   ignored: (name: keyof ModelSettings) => void,
 ): Omit<CallOptions, 'prompt'> {
   const { temperature, topP, maxOutputTokens, stopSequences, seed, reasoningEffort, parallelToolCalls } = settings
@@ -56,7 +61,13 @@ export function optionsOf(
     ...(stopSequences?.length && { stopSequences }),
     ...(seed !== undefined && { seed }),
     ...(reasoningEffort !== undefined && { reasoning: reasoningEffort }),
-    ...(toolChoice && hasTools && { toolChoice: { type: toolChoice } }),
+    ...(toolChoice &&
+      hasTools && {
+        toolChoice:
+          toolChoice === 'required' && demandedTool !== null
+            ? { type: 'tool', toolName: demandedTool }
+            : { type: toolChoice },
+      }),
     // Options for a compatible server are merged into the body.
     ...(!isCompatible(provider) && { providerOptions: own as never }),
   }

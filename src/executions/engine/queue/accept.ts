@@ -107,6 +107,8 @@ export type Overrides = {
   echo?: Fields
   /** Function tools that the client calls itself. */
   clientTools?: ClientTool[]
+  /** The one of these that the first step has to call. `modelSettings.toolChoice` is then `required`. */
+  demandedTool?: string
 }
 
 /** A function tool of a client (contract-2.md section 6.2). */

@@ -44,6 +44,8 @@ export type AskingInput = {
   sessionId: string
   /** The full id of the model that answered last, if the run resumes. */
   answered: string | null
+  /** The tool that the first step has to call, if the settings require a call; null for any. */
+  demandedTool: string | null
   warn: Warn
 }
 
@@ -97,7 +99,19 @@ const AT_ONCE: Again = { retry: null }
 /** Prepares a run to ask the first of its models that can be asked. Throws a `ModelError` if none can. */
 export async function createAsking(
   { models, breaker, knowledge, retries }: AskingDeps,
-  { names, organizationId, settings, output, contextWindow, agentName, isOwn, sessionId, answered, warn }: AskingInput,
+  {
+    names,
+    organizationId,
+    settings,
+    output,
+    contextWindow,
+    agentName,
+    isOwn,
+    sessionId,
+    answered,
+    demandedTool,
+    warn,
+  }: AskingInput,
 ): Promise<Asking> {
   const chain = await openChain({ models, breaker, organizationId, warn }, names, answered)
   const keyOf = () => `${organizationId} ${chain.current.id}`
@@ -196,7 +210,11 @@ export async function createAsking(
       for (const each of changes) warnOf(each, hasFiles)
       const offered = [...offersOf(tools)]
       const kept = changed.changeTools(offered, changes)
-      const call = { provider, hasTools: kept.length > 0, isFirst: step === 1 }
+      const isOffered = demandedTool !== null && kept.some(({ name }) => name === demandedTool)
+      const call = {
+        ...{ provider, hasTools: kept.length > 0, isFirst: step === 1 },
+        demandedTool: isOffered ? demandedTool : null,
+      }
       const fields = isCompatible(provider) ? bodyFieldsOf(settings, call) : {}
       for (const name of changed.reservedIn(fields)) ignored(`providerOptions.compatible.${name}`)
       // Counted from the end, because changes only remove messages before the question.

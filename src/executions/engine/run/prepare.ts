@@ -15,7 +15,7 @@ import type { Models } from '../models/models.ts'
 import type { Overrides } from '../queue/accept.ts'
 import { readAuthority } from '../queue/authority.ts'
 import type { AgentRow } from '../queue/claims.ts'
-import { toClientTool } from '../queue/client-tools.ts'
+import { clientToolName, toClientTool } from '../queue/client-tools.ts'
 import { TimeoutError } from './abort.ts'
 import { type Asking, type AskingDeps, createAsking } from './asking.ts'
 import { offerable } from './offers.ts'
@@ -133,7 +133,7 @@ function choose(
   change: (settings: ModelSettings) => ModelSettings = (given) => given,
 ): Promise<Asking> {
   const { row, agent, warn } = attempt
-  const { modelSettings, fallbackModels = agent.fallbackModels as string[] } = row.overrides as Overrides
+  const { modelSettings, demandedTool, fallbackModels = agent.fallbackModels as string[] } = row.overrides as Overrides
   return createAsking(
     { ...asking, models, retries: settings.MODEL_RETRIES },
     {
@@ -146,6 +146,7 @@ function choose(
       isOwn: isOwn(attempt),
       sessionId: row.sessionId,
       answered,
+      demandedTool: demandedTool === undefined ? null : clientToolName(demandedTool),
       warn,
     },
   )
