@@ -6,6 +6,7 @@ import { newLink as makeLink, setPassword, signedIn } from '../support/browser-s
 import { freePort } from '../support/free-port.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { ownPage, type RequestOptions, request } from '../support/rest.ts'
+import { send } from '../support/send.ts'
 import { type Member, startServer, type TestServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -65,6 +66,19 @@ describe('signing in with a password', () => {
     expect(graphql.body.data.profile.id).toBe(userId)
     const stored = await db().browserSession.findMany({ where: { userId } })
     expect(JSON.stringify(stored)).not.toContain(cookieOf(answer).slice('muster='.length))
+  })
+
+  it('is refused in a streamed batch, whose answer can set no cookie', async () => {
+    const { email, userId } = await person()
+    const headers = { ...ownPage(server), 'trpc-accept': 'application/jsonl' }
+    const body = { 0: { email, password: PASSWORD } }
+    const { text } = await send(`${server.url}/trpc/sessions.signIn?batch=1`, {
+      method: 'POST',
+      headers: { ...headers, 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    expect(text).toContain('Sign in or out without streaming')
+    expect(await db().browserSession.count({ where: { userId } })).toBe(0)
   })
 
   it('answers equally for a wrong password, an unknown address and a user without a password', async () => {
@@ -171,6 +185,19 @@ describe('a browser session', () => {
     expect(write.status).toBe(400)
     const session = await ask('GET', '/api/auth/session', { headers })
     expect(session.body).toMatchObject({ organization: null, role: null, organizations: [{}, {}] })
+  })
+
+  it('is refused if the header and the query name different organizations', async () => {
+    const { userId } = await person({ organization: 'In the header' })
+    const { headers } = await signedIn(server, userId)
+    const named = { ...headers, 'X-Organization': 'in-the-header' }
+    const answer = await ask('GET', '/api/v1/profile?organization=in-the-query', { headers: named })
+    expectError(
+      answer,
+      400,
+      'Invalid value for field: organization. Expected the organization of the header X-Organization',
+    )
+    expect((await ask('GET', '/api/v1/profile?organization=in-the-header', { headers: named })).status).toBe(200)
   })
 
   it('is refused in an organization without membership, and so is a token with that header', async () => {
