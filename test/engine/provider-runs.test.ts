@@ -399,3 +399,17 @@ it.each<[string, Api, (request: { body: any; headers: object }) => unknown, unkn
   expect(read(requests[1]!)).toEqual(value)
   expect(requests[1]!.body).toMatchObject({ stream: true, tools: expect.any(Array) })
 })
+
+it('an option of the caller that the provider refuses is left out with a warning', async () => {
+  const message = 'Your organization must be verified to generate reasoning summaries.'
+  const body = JSON.stringify({ error: { message, type: 'invalid_request_error', param: 'reasoning.summary' } })
+  const { execution, requests } = await run(
+    [{ status: 400, headers: {}, body }, openai.text('Hi')],
+    'openai/gpt-6-astra',
+    {
+      modelSettings: { providerOptions: { openai: { reasoningSummary: 'auto' } } },
+    },
+  )
+  expect(execution).toMatchObject({ status: 'completed', warnings: [{ code: 'setting_ignored' }] })
+  expect(requests.map(({ body }) => body.reasoning?.summary)).toEqual(['auto', undefined])
+})

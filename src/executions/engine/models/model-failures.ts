@@ -60,10 +60,12 @@ export type ModelFailure = {
 
 type Facts = Omit<ErrorBody, 'message'> & { message: string; headers?: unknown }
 
-/** Statuses after which a request is repeated. Cloudflare answers 520 to 524 and 530 if its connection to the server failed. */
+/**
+ * Statuses after which a request is repeated. Cloudflare answers 520 to 524 and 530 if its connection to the provider
+ * failed.
+ */
 const RETRYABLE: ReadonlySet<number> = new Set([
-  ...[408, 409, 425, 429, 500, 502, 503, 504, 529],
-  ...[520, 521, 522, 523, 524, 530],
+  408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529, 530,
 ])
 
 /** Returns whether the same request may succeed later. */

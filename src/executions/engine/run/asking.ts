@@ -150,6 +150,7 @@ export async function createAsking(
       )
     else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
     else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
+    else if (kind === 'omit' && changed.isOption(name, settings)) ignored(`providerOptions (${name})`)
     else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
     else if (change in settings) ignored(change)
   }

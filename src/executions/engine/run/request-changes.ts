@@ -17,8 +17,8 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * A change of the requests to one model:
  * - `stream_options`, `temperature` and other fields: omit the body field or the setting.
  * - `stream`: ask for the whole answer at once.
- * - `omit:<field>`: leave out a field, or the header `anthropic-beta`, that a provider package adds by itself. `max_tokens:<number>`: lower the package's
- *   limit of the answer.
+ * - `omit:<field>`: leave out a field, or the header `anthropic-beta`, that a provider package adds by itself.
+ * - `max_tokens:<number>`: lower the package's limit of the answer.
  * - `max_completion_tokens`: use this name for the answer limit.
  * - `system`: move the system prompt into the first user message.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
@@ -134,6 +134,12 @@ const KEPT: ReadonlySet<string> = new Set([
   ...['model', 'messages', 'input', 'contents', 'content', 'system', 'tools', 'max_tokens', 'stream', 'parts', 'role'],
   ...['text', 'name', 'type', 'image', 'file', 'reasoning', 'parameters', 'input_schema', 'functionDeclarations'],
 ])
+
+/** Returns whether a field of a package's request comes from options that the caller gave, which have similar names. */
+export function isOption(field: string, { providerOptions = {} }: ModelSettings): boolean {
+  const plain = (text: string) => text.toLowerCase().replaceAll('_', '')
+  return plain(JSON.stringify(providerOptions)).includes(plain(field))
+}
 
 /** Returns the limit that a rejection of the answer's maximum length states (tokens); null without one. */
 function maxTokensIn(detail: string): number | null {
