@@ -51,7 +51,7 @@ describe('a slug', () => {
     expect((await send('PATCH', `/${other.id}`, { slug: 'inventor' })).status).toBe(409)
     await send('PATCH', `/${id}`, { name: 'Hedy Lamarr' })
     expect((await send('GET', `/${id}`)).body.agent.slug).toBe('inventor')
-    await send('PATCH', `/${id}`, { slug: null })
+    for (let times = 0; times < 2; times++) await send('PATCH', `/${id}`, { slug: null })
     expect((await send('GET', `/${id}`)).body.agent.slug).toBe('hedy-lamarr')
   })
 
