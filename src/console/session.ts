@@ -29,8 +29,9 @@ export function signIn(): void {
   // Several refused requests lead there once.
   if (isLeaving) return
   if (hasUnsaved()) {
-    if (performance.now() - remindedAt > REMIND) toast(texts.signedOut, 'bad')
+    if (performance.now() - remindedAt < REMIND) return
     remindedAt = performance.now()
+    toast(texts.signedOut, 'bad')
     return
   }
   isLeaving = true

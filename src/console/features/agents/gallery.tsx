@@ -53,7 +53,8 @@ type Show = keyof typeof SHOWS
 /** All agents that the person can use, as cards. */
 export function Gallery() {
   const navigate = useNavigate({ from: '/agents' })
-  const { search: given = '', show = 'all' } = useSearch({ from: '/agents' })
+  const { search: given = '', show: wanted = 'all' } = useSearch({ from: '/agents' })
+  const show: Show = Object.hasOwn(SHOWS, wanted) ? (wanted as Show) : 'all'
   const [text, setText] = useState(given)
   const search = useDeferredValue(text.trim())
   useEffect(() => {
@@ -91,11 +92,8 @@ export function Gallery() {
             <button
               key={name}
               type="button"
-              aria-pressed={(show in SHOWS ? show : 'all') === name}
-              className={cn(
-                'rounded-md px-2.5 py-1',
-                (show in SHOWS ? show : 'all') === name ? 'bg-hover font-medium' : 'text-soft',
-              )}
+              aria-pressed={show === name}
+              className={cn('rounded-md px-2.5 py-1', show === name ? 'bg-hover font-medium' : 'text-soft')}
               onClick={() => void navigate({ search: (before) => ({ ...before, show: name }) })}
             >
               {SHOWS[name]}
