@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { isPattern, PATTERN_DETAIL } from '../events/schema.ts'
-import { bool, inRange, MAX_ITEMS, moment, ok, text, timestamp } from '../lib/fields.ts'
+import { bool, inRange, MAX_ITEMS, moment, ok, requiredText, text, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 
 /** Maximum number of webhooks of an organization. */
@@ -8,16 +8,13 @@ export const MAX_WEBHOOKS = 100
 
 const BAD_URL = 'Invalid url. Must be an http or https address, without user and password'
 
-const address = z
-  .string()
-  .max(2_000)
-  .refine(
-    (text) => {
-      const url = URL.parse(text)
-      return url !== null && /^https?:$/.test(url.protocol) && !url.username && !url.password
-    },
-    { error: ({ input }) => (typeof input === 'string' && input.trim() ? BAD_URL : undefined) },
-  )
+const address = requiredText(2_000).refine(
+  (text) => {
+    const url = URL.parse(text)
+    return url !== null && /^https?:$/.test(url.protocol) && !url.username && !url.password
+  },
+  { error: BAD_URL },
+)
 
 const patterns = z
   .array(

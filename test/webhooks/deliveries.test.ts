@@ -336,13 +336,15 @@ describe('A webhook', () => {
   })
 
   it.each([
-    [{ url: 'ftp://example.com/', events: ['*'] }],
-    [{ url: 'http://user:secret@example.com/', events: ['*'] }],
-    [{ url: 'https://example.com/', events: ['task.gone'] }],
-    [{ url: 'https://example.com/', events: [] }],
-    [{ url: 'https://example.com/', events: ['*'], format: 'irc' }],
-  ])('%j is refused', async (body) => {
-    expect((await call('POST', '/webhooks', body)).status).toBe(400)
+    [{ url: ' ', events: ['*'] }, 'Missing required field: url'],
+    [{ url: 'ftp://example.com/', events: ['*'] }, 'Invalid url'],
+    [{ url: 'http://user:secret@example.com/', events: ['*'] }, 'Invalid url'],
+    [{ url: 'https://example.com/', events: ['task.gone'] }, 'Invalid events'],
+    [{ url: 'https://example.com/', events: [] }, 'Invalid value for field: events'],
+    [{ url: 'https://example.com/', events: ['*'], format: 'irc' }, 'Invalid format'],
+  ])('%j is refused: %s', async (body, message) => {
+    const refused = await call('POST', '/webhooks', body)
+    expect([refused.status, refused.body.message]).toEqual([400, expect.stringContaining(message)])
   })
 })
 
