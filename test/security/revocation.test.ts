@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { expectError } from '../support/api.ts'
+import { movableClock } from '../support/clock.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -14,7 +15,8 @@ const gate = Promise.withResolvers<void>()
 // An endless run, public to its organization, which all can follow.
 
 const model = await use(startModelServer())
-const server = await use(startServer(model.env))
+const clock = movableClock()
+const server = await use(startServer(model.env, { clock }))
 const owner = await server.member()
 beforeAll(async () => {
   const { token } = owner
@@ -137,6 +139,44 @@ it("an open stream on any API ends soon after its reader's role changes, and oth
   expect(await Promise.race([...others, 'they go on'])).toBe('they go on')
   end()
   for (const text of await Promise.all(others)) expect(text).toContain('two')
+})
+
+it('readers of a run get no more of it once its agent is private, and its starter no texts', async () => {
+  const [starter, reader] = [await server.member(), await server.member()]
+  const as = ({ token }: Member, method: string, path: string, body: object) =>
+    request(server, method, `/api/v1${path}`, { token, body })
+  const [host, agent] = await Promise.all(
+    ['Ada', 'Ben'].map(async (name) => (await as(owner, 'POST', '/agents', { name, systemPrompt: 'x' })).body.id),
+  )
+  const chatId = (await as(starter, 'POST', '/chats', { agentId: host })).body.id
+  const [hidden, later] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  model.script({ tokens: ['One ', hidden.promise, 'two'] })
+  const run = { message: 'Hi', background: true, chatId }
+  const first = (await as(starter, 'POST', `/agents/${agent}/execute`, run)).body.executionId
+  const path = `/api/v1/executions/${first}/events`
+  const [own, followed, chat] = await Promise.all([
+    openStream(server, path, { token: starter.token }),
+    openStream(server, path, { token: reader.token }),
+    openStream(server, `/api/v1/chats/${chatId}/events`, { token: reader.token }),
+  ])
+  for (const stream of [own, followed, chat]) while (!(await stream.next())?.text.includes('One '));
+
+  await as(owner, 'PATCH', `/agents/${agent}`, { visibility: 'private' })
+  clock.advance(5_000)
+  // The stream of the chat looks at all of its runs before it shows another one.
+  model.script({ tokens: [later.promise, 'three'] })
+  const second = (await as(starter, 'POST', `/chats/${chatId}/messages`, { message: 'Hi', background: true })).body
+    .executionId
+  expect((await chat.next())?.data).toMatchObject({ executionId: second })
+  hidden.resolve()
+  expect((await own.rest()).map(({ event }) => event)).toEqual(['result'])
+  expect(await followed.rest()).toEqual([])
+  later.resolve()
+  const shown = []
+  for (let event = await chat.next(); event && event.event !== 'result'; event = await chat.next()) shown.push(event)
+  expect(shown.map(({ data }) => data.executionId)).not.toContain(first)
+  expect(own.text + chat.text).not.toContain('two')
+  await chat.close()
 })
 
 /** One stream of events per API without a reader: all buffers in between are full. */
