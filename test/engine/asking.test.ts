@@ -12,6 +12,7 @@ import {
 } from '../../src/executions/engine/run/request-changes.ts'
 import { shorten } from '../../src/executions/engine/run/shorten.ts'
 import { createAgent } from '../support/api.ts'
+import { event } from '../support/model-replies.ts'
 import { type ModelRequest, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
@@ -200,15 +201,21 @@ describe('a refusal that names a parameter', () => {
     lab.model.fallback = { tokens: 'A reply.' }
   })
 
-  test.each(['tool_use_failed', 'json_validate_failed'])(
-    'is none: %s is an answer of the model, asked for once more',
-    async (code) => {
-      const garbled = { error: { status: 400, message: 'Failed to call a function.', code } }
-      lab.model.script(garbled, { tokens: 'Fine.' }, garbled, garbled)
-      expect(await run()).toMatchObject({ execution: { status: 'completed', result: 'Fine.' }, requests: [{}, {}] })
-      expect((await run()).execution).toMatchObject({ status: 'failed', error: 'HTTP 400: Failed to call a function.' })
-    },
-  )
+  test('is not repeated: an answer of the model that the provider reports as a bad request', async () => {
+    lab.model.script({ error: { status: 400, message: 'Failed to call a function.', code: 'tool_use_failed' } })
+    const { execution, requests } = await run()
+    expect(execution).toMatchObject({ status: 'failed', error: 'HTTP 400: Failed to call a function.' })
+    expect(requests).toHaveLength(1)
+  })
+
+  test('is none: an answer that the provider could not read, asked for once more', async () => {
+    const choices = [{ index: 0, delta: {}, finish_reason: 'function_call_filter: MALFORMED_FUNCTION_CALL' }]
+    const garbled = { tokens: [event({ choices })], end: 'cut' as const }
+    lab.model.script(garbled, { tokens: 'Fine.' }, garbled, garbled)
+    expect(await run()).toMatchObject({ execution: { status: 'completed', result: 'Fine.' }, requests: [{}, {}] })
+    const { error } = (await run()).execution
+    expect(error).toContain('(finish reason: function_call_filter: MALFORMED_FUNCTION_CALL)')
+  })
 
   test('leads to a warning if the caller had requested the parameter', async () => {
     lab.model.fallback = ({ body }) => answers(body, body.seed !== undefined && "Unsupported parameter: 'seed'")

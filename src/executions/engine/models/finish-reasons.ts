@@ -48,7 +48,8 @@ export const unifiedReason = (raw: string, otherwise: Unified = 'other'): Unifie
   UNIFIED.get(
     raw
       .toLowerCase()
-      .replace(/^finish_?reason_/, '')
+      // Gemini for OpenAI's clients: `function_call_filter: MALFORMED_FUNCTION_CALL`.
+      .replace(/^function_call_filter: |^finish_?reason_/, '')
       .replaceAll('-', '_'),
   ) ?? otherwise
 

@@ -306,13 +306,11 @@ function delayOf({ retryAfter }: ModelFailure, retries: number): number {
 }
 
 /**
- * Returns whether the provider could not read the model's own answer (Groq, Gemini). The request is right, and the next
- * answer mostly is too.
+ * Returns whether the provider (Gemini) could not read the model's own answer. The request is right, and the next answer
+ * mostly is too. Others refuse it with 400 (Groq's `tool_use_failed`), which is never repeated (contract-2.md section 2.1).
  */
-const isGarbled = ({ code, detail }: ModelFailure): boolean =>
-  /tool_use_failed|_validate_failed|_parse_failed|failed_generation|finish reason: (?:malformed|unexpected_tool)/i.test(
-    `${code} ${detail}`,
-  )
+const isGarbled = ({ detail }: ModelFailure): boolean =>
+  /finish reason: [^)]*(?:malformed_function|unexpected_tool)/i.test(detail)
 
 const RESETS = /ECONNRESET|EPIPE|UND_ERR_SOCKET|other side closed|socket hang up/
 
