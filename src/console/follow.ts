@@ -1,6 +1,7 @@
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import { client, toFailure } from './api.ts'
+import { reread } from './lib/reread.ts'
 
 /** Delays between attempts to connect (ms), short at first. */
 const WAITS = [250, 500, 1_000, 2_000, 5_000]
@@ -101,18 +102,18 @@ export function useChanges(path: 'tasks.changes' | 'approvals.changes', changed:
   useEffect(() => {
     if (isHidden) return
     let timer: ReturnType<typeof setTimeout> | undefined
-    const reread = () => {
+    const rereadSoon = () => {
       timer ??= setTimeout(() => {
         timer = undefined
-        void cache.invalidateQueries({ predicate: ({ queryKey: [name] }) => String(name).startsWith(changed) })
+        void reread(cache, { predicate: ({ queryKey: [name] }) => String(name).startsWith(changed) })
       }, TOGETHER)
     }
     let isConnected = false
     const stop = follow(path, () => ({}), {
-      onData: reread,
+      onData: rereadSoon,
       onState(connected) {
         // Something may have changed meanwhile.
-        if (connected && !isConnected) reread()
+        if (connected && !isConnected) rereadSoon()
         isConnected = connected
         setHasConnection(connected)
       },

@@ -10,6 +10,7 @@ import {
 } from '@tanstack/react-query'
 import { callQuery, type Input, type Output, type Path, toFailure } from './api.ts'
 import { toast } from './components/toast.tsx'
+import { reread } from './lib/reread.ts'
 import { sessionQuery, signIn } from './session.ts'
 
 const hasNoUse = (status: number) => status >= 400 && status < 500 && status !== 429
@@ -73,7 +74,7 @@ export function useAction<Given, Answer>(
     mutationFn: run,
     onSuccess: async (answer, given) => {
       const { changes = [] } = options
-      void cache.invalidateQueries({
+      void reread(cache, {
         predicate: ({ queryKey: [name] }) => changes.some((prefix) => String(name).startsWith(prefix)),
       })
       if (options.done) toast(options.done)

@@ -3,6 +3,7 @@ import { useEffect, useReducer, useState } from 'react'
 import type { ChatEvent, ChatStatus } from '../../../wire.ts'
 import { callQuery } from '../../api.ts'
 import { follow } from '../../follow.ts'
+import { reread } from '../../lib/reread.ts'
 import { apply, type Live } from './live.ts'
 import type { Message } from './tree.ts'
 
@@ -36,7 +37,7 @@ export function useFollowedChat(id: string) {
     dispatch('forget')
     setStatus(null)
     setGone(null)
-    const reread = () => void cache.invalidateQueries({ queryKey: messagesKey(id) })
+    const changed = (queryKey: readonly unknown[]) => void reread(cache, { queryKey })
     let lastEventId: string | null = null
     return follow('chats.events', () => ({ id, lastEventId }), {
       onData(given) {
@@ -45,13 +46,13 @@ export function useFollowedChat(id: string) {
         dispatch(event)
         if (event.event === 'status') {
           setStatus(event.data.status)
-          void cache.invalidateQueries({ queryKey: ['chats.list'] })
-          void cache.invalidateQueries({ queryKey: ['approvals.list'] })
+          changed(['chats.list'])
+          changed(['approvals.list'])
         }
         // A question is stored when its run starts, an answer when it ends.
         const isSummary = event.event === 'message' && event.data.messageType === 'summary' && event.data.text
-        if (event.event !== 'message' || isSummary) reread()
-        else if (event.data.messageType === 'approval') void cache.invalidateQueries({ queryKey: ['approvals.list'] })
+        if (event.event !== 'message' || isSummary) changed(messagesKey(id))
+        else if (event.data.messageType === 'approval') changed(['approvals.list'])
       },
       onState: setConnected,
       onGone: setGone,

@@ -2,6 +2,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useRef, useState } from 'react'
 import type { ExecutionEvent } from '../../../wire.ts'
 import { follow } from '../../follow.ts'
+import { reread } from '../../lib/reread.ts'
 
 export type Numbered = ExecutionEvent & { seq: number; at: Date | string }
 
@@ -34,8 +35,8 @@ export function useRunEvents(executionId: string) {
         frame ||= requestAnimationFrame(draw)
         const { event } = data
         if (event !== 'message' || data.data.messageType !== 'stream_event') {
-          void cache.invalidateQueries({ queryKey: ['executions.get', { id: executionId }] })
-          void cache.invalidateQueries({ queryKey: ['executions.tree', { id: executionId }] })
+          void reread(cache, { queryKey: ['executions.get', { id: executionId }] })
+          void reread(cache, { queryKey: ['executions.tree', { id: executionId }] })
         }
         if (event === 'result' || event === 'error') stop()
       },
