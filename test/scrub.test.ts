@@ -40,8 +40,12 @@ it('scrubbing removes every character of every secret, and nothing else', () => 
 it('scrubbing removes secrets however JSON escapes them, and leaves valid JSON', () => {
   fc.assert(
     fc.property(secrets, fc.nat(2), (values, levels) => {
+      // Between two values, the quotes around them may be part of a secret as well.
+      const isBroken = (json: string) => values.some((value) => value.includes('"') && json.includes(value.trim()))
       let text = JSON.stringify(values)
+      fc.pre(!isBroken(text))
       for (let level = 1; level < levels; level++) text = JSON.stringify([text])
+      fc.pre(!isBroken(text))
       let cleaned = scrubber(values)(text, false)
       for (let level = 1; level < levels; level++) cleaned = JSON.parse(cleaned)[0]
       for (const value of JSON.parse(cleaned)) expect(value.trim()).toBe('[removed]')
