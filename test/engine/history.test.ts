@@ -68,9 +68,9 @@ test.skipIf(onPostgres).each([
       })
       await lab.idle()
       expect(lab.model.requests.at(-1)!.body.messages).toHaveLength(messages + 2)
-      return sent
+      // Those are read only if they are not known from a moment ago.
+      return sent.filter((sql) => !/FROM "(Token|Provider)"/.test(sql))
     }
-    // Values that a process caches for a moment, such as the organization's providers, are read by now.
     await lab.run()
     await lab.idle()
     expect(await statements(long, many)).toHaveLength((await statements(short, few)).length + more)
