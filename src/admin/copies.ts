@@ -1,4 +1,4 @@
-import { constants, existsSync } from 'node:fs'
+import { constants, existsSync, statSync } from 'node:fs'
 import { chmod, copyFile, mkdir, rename, rm } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
@@ -57,7 +57,9 @@ ${REPEAT}`
 
 /** Throws unless a file is an intact SQLite database of Muster, complete without a log. */
 function checkBackup(source: string): void {
-  if (!existsSync(source)) throw new AdminError(`There is no file ${source}.`)
+  const found = statSync(source, { throwIfNoEntry: false })
+  if (!found) throw new AdminError(`There is no file ${source}.`)
+  if (found.isDirectory()) throw new AdminError(`${source} is a folder. Name the backup file in it.`)
   if (existsSync(logOf(source)))
     throw new AdminError(
       `${logOf(source)} exists beside it, so the copy is incomplete. Make it with the command backup.`,

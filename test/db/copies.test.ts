@@ -108,6 +108,7 @@ describe('a backup', () => {
     expect((await runAdmin(['restore', join(place.path, 'text.db')], { DATA_DIR: place.path })).err).toContain(
       'no database',
     )
+    expect((await runAdmin(['restore', place.path], { DATA_DIR: place.path })).err).toContain('is a folder')
     expect(await place.admin('restore', backup)).toContain('paused')
     const again = await place.start()
     expect(await titlesOf(again, token)).toEqual(['before'])
