@@ -213,7 +213,9 @@ export async function createAsking(
       const kept = changed.changeTools(offered, changes)
       const isOffered = demandedTool !== null && kept.some(({ name }) => name === demandedTool)
       const call = {
-        ...{ provider, hasTools: kept.length > 0, isFirst: step === 1 },
+        provider,
+        hasTools: kept.length > 0,
+        isFirst: step === 1,
         demandedTool: isOffered ? demandedTool : null,
       }
       const fields = isCompatible(provider) ? bodyFieldsOf(settings, call) : {}
