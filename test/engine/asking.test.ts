@@ -3,13 +3,8 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { classifyModelError } from '../../src/executions/engine/models/model-errors.ts'
 import type { ModelFailure } from '../../src/executions/engine/models/model-failures.ts'
 import { createBreaker } from '../../src/executions/engine/run/breaker.ts'
-import {
-  changePrompt,
-  changesFor,
-  changeTools,
-  isOfModel,
-  isOfSession,
-} from '../../src/executions/engine/run/request-changes.ts'
+import { changesFor } from '../../src/executions/engine/run/rejections.ts'
+import { changePrompt, changeTools, isOfModel, isOfSession } from '../../src/executions/engine/run/request-changes.ts'
 import { shorten } from '../../src/executions/engine/run/shorten.ts'
 import { createAgent } from '../support/api.ts'
 import { event } from '../support/model-replies.ts'

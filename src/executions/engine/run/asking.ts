@@ -13,6 +13,7 @@ import type { CallOptions } from '../models/text-model.ts'
 import type { Breaker } from './breaker.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
 import { offersOf } from './offers.ts'
+import { type Asked, changesFor } from './rejections.ts'
 import * as changed from './request-changes.ts'
 import { maxPromptSize, shorten, shorterSize } from './shorten.ts'
 import type { Tool } from './tools.ts'
@@ -90,7 +91,7 @@ type LastRequest = {
   prompt: LanguageModelV4Prompt
   question: number
   messages: number
-  asked: changed.Asked
+  asked: Asked
   sent: LanguageModelV4Prompt
 }
 
@@ -157,7 +158,7 @@ export async function createAsking(
 
   function change(failure: ModelFailure): boolean {
     if (!last || done.changes === MAX_CHANGES) return false
-    const next = changed.changesFor(failure, last.asked).find((each) => !changes.has(each))
+    const next = changesFor(failure, last.asked).find((each) => !changes.has(each))
     if (!next) return false
     done.changes++
     changes.add(next)

@@ -8,7 +8,6 @@ import type {
 } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import { type Fields, isObject } from '../../../lib/unknown.ts'
-import type { ModelFailure } from '../models/model-failures.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
 
 // Leaves the parts of a request that a provider rejects by name out of the next one (contract-2.md section 2.1).
@@ -31,36 +30,8 @@ import { plainSchema } from '../models/tool-schemas.ts'
  */
 export type Change = string
 
-/** Facts of a request that decide its changes. */
-export type Asked = {
-  prompt: LanguageModelV4Prompt
-  /** Index of the message that the run answers. */
-  question: number
-  tools: readonly LanguageModelV4FunctionTool[]
-  settings: ModelSettings
-  /** Whether the answer must fit a schema. */
-  hasOutput: boolean
-  /** Fields that are merged into the body. */
-  fields: Fields
-  /** Whether the provider is an OpenAI-compatible server. */
-  isCompatible: boolean
-}
-
-/** Names under which providers reject a setting. */
-const SETTINGS: Readonly<Record<Exclude<keyof ModelSettings, 'providerOptions'>, RegExp>> = {
-  temperature: /\btemperature\b/i,
-  topP: /\btop_?p\b/i,
-  maxOutputTokens: /\b(?:max_?(?:completion_|output_?)?tokens|max_new_tokens|num_predict)\b/i,
-  stopSequences: /\b(?:stop|stop_?sequences)\b/i,
-  seed: /\bseed\b/i,
-  reasoningEffort:
-    /\b(?:reasoning_?effort|reasoning\.effort|reasoning|thinking(?:_?config|_?level|_?budget)?|effort)\b/i,
-  toolChoice: /\btool_?choice\b/i,
-  parallelToolCalls: /\b(?:disable_)?parallel_tool_(?:calls|use)\b/i,
-}
-const SETTING_NAMES = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[]
-
-const hasParts = (prompt: LanguageModelV4Prompt, types: readonly string[], from = 0): boolean =>
+/** Returns whether a prompt has parts of these types, from a message on. */
+export const hasParts = (prompt: LanguageModelV4Prompt, types: readonly string[], from = 0): boolean =>
   prompt.some(
     ({ content }, index) =>
       index >= from && typeof content !== 'string' && content.some(({ type }) => types.includes(type)),
@@ -80,124 +51,15 @@ export const hasFiles = (prompt: LanguageModelV4Prompt): boolean =>
       ),
   )
 
-/**
- * Returns the changes that may help after a rejection, the likeliest first. Considers only parts that the request has.
- */
-export function changesFor({ kind, field, detail, status }: ModelFailure, asked: Asked): Change[] {
-  if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
-  const { prompt, question, tools, settings, hasOutput, fields, isCompatible } = asked
-  const changes: Change[] = []
-  if (status !== null && ABOUT_STREAM.test(detail) && NEGATION.test(detail)) changes.push('stream')
-  const maxTokens = isCompatible ? null : maxTokensIn(detail)
-  if (maxTokens !== null) changes.push(`max_tokens:${maxTokens}`)
-  // The field itself comes first, because the sentence around it may name others.
-  for (const text of [field ?? '', detail]) {
-    if (!text) continue
-    if (hasOutput && ABOUT_OUTPUT.test(text) && !OF_TOOLS.test(text))
-      changes.push(/schema\b.*\binvalid|invalid\b.*\bschema/i.test(text) ? 'output:schema' : 'output')
-    if (isCompatible && /stream_options|include_usage/i.test(text)) changes.push('stream_options')
-    if (settings.maxOutputTokens !== undefined && isCompatible && /max_completion_tokens/.test(detail)) {
-      if (SETTINGS.maxOutputTokens.test(text)) changes.push('max_completion_tokens')
-    }
-    for (const name of SETTING_NAMES) if (settings[name] !== undefined && SETTINGS[name].test(text)) changes.push(name)
-    for (const name of Object.keys(fields)) if (hasWord(text, name)) changes.push(`extra:${name}`)
-    const isAboutReasoning = /reasoning|thinking|encrypted_content|\brs_|signature/i.test(text)
-    if (isAboutReasoning && hasParts(prompt, ['reasoning'])) changes.push('reasoning')
-    if (isCompatible && /reasoning_content/.test(text) && hasParts(prompt, ['tool-call'])) changes.push('add_reasoning')
-    const isAboutFiles =
-      /image|vision|multimodal|picture|media|\bfile|pdf|document|content.{0,40}(?:string|text)/i.test(text)
-    if (isAboutFiles && hasFiles(prompt)) {
-      const most = limitIn(detail, prompt.flatMap(filesIn).length)
-      if (most) changes.push(`latest_files:${most}`)
-      if (isOfSomeFiles(detail)) changes.push(`files:${digestsIn(prompt).join(',')}`)
-      else changes.push(...(hasDocuments(prompt) ? ['documents'] : []), 'files')
-    }
-    if (/\b(?:system|developer)\b|roles? must alternate/i.test(text)) changes.push('system')
-    if (tools.some(isNotPlain) && ABOUT_SCHEMAS.test(text)) changes.push('schemas')
-    for (const name of refusedTools(text, detail, tools)) changes.push(`schema:${name}`, `tool:${name}`)
-    if (!tools.length || !/tool|function/i.test(text)) continue
-    const most = limitIn(detail, tools.length)
-    if (most) changes.push(`tools:${most}`)
-    const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
-    const isRefused = isField || /support|enable|allow|available|capab|endpoints|requires --/i.test(detail)
-    if (isRefused && !hasParts(prompt, ['tool-call'], question)) changes.push('tools')
-  }
-  const added = /[\w-]+$/.exec(field ?? '')?.[0] ?? ''
-  if (!isCompatible && added && !KEPT.has(added)) changes.push(`omit:${added}`)
-  if (!isCompatible && /\banthropic-beta\b|invalid beta/i.test(detail)) changes.push('omit:anthropic-beta')
-  if (!isCompatible && settings.providerOptions && /thinking/i.test(detail)) changes.push('omit:thinking')
-  return [...new Set(changes)]
-}
-
-/** Parts of a request to the provider of a package that are never left out as a field. */
-const KEPT: ReadonlySet<string> = new Set([
-  ...['model', 'messages', 'input', 'contents', 'content', 'system', 'tools', 'max_tokens', 'stream', 'parts', 'role'],
-  ...['text', 'name', 'type', 'image', 'file', 'reasoning', 'parameters', 'input_schema', 'functionDeclarations'],
-])
-
 /** Returns whether a field of a package's request comes from options that the caller gave, which have similar names. */
 export function isOption(field: string, { providerOptions = {} }: ModelSettings): boolean {
   const plain = (text: string) => text.toLowerCase().replaceAll('_', '')
   return plain(JSON.stringify(providerOptions)).includes(plain(field))
 }
 
-/** Returns the limit that a rejection of the answer's maximum length states (tokens); null without one. */
-function maxTokensIn(detail: string): number | null {
-  const [, most] =
-    /max\w*[ _]?tokens\b[^>]{0,60}?\d+ > (\d+)|at most (\d+) completion|model limit of (\d+)/i
-      .exec(detail)
-      ?.filter(Boolean) ?? []
-  return most ? Number(most) : null
-}
-
-/** Names under which providers reject a schema for the answer. */
-const ABOUT_OUTPUT =
-  /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config|format)|text\.format|guided|grammar/i
-
-/** The place of a schema among the tools. */
-const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]/i
-
-/** Words about streaming itself, which other rejections may mention too. */
-const ABOUT_STREAM = /^(?!.*(?:stream_options|include_usage)).*\bstream(?:ing)?\b/is
-
-/** Words of a rejection that does not only mention something. */
-const NEGATION = /\b(?:not|un\w+|must|cannot|only)\b|n't\b/i
-
-/** Words about the schemas of tools. */
-const ABOUT_SCHEMAS = /schema|grammar|function_declarations|(?:tool|function).{0,80}(?:parameters|properties)/i
-
-const isNotPlain = ({ inputSchema }: LanguageModelV4FunctionTool): boolean =>
-  JSON.stringify(plainSchema(inputSchema)) !== JSON.stringify(inputSchema)
-
-/** Wordings that state a maximum number, which is not one of bytes or the like. */
-const LIMIT =
-  /(?:at most|up to|max(?:imum)?(?: \w+){0,4}?|limit(?: is| of|:)?|only(?: \w+){0,2}?|exceeds(?: the)?|[>≤]|<=) ?(\d{1,4})\b(?! ?(?:[kmg]i?b|bytes?|pixels?|px|tokens?|pages?|char|%))/gi
-
-/** Returns the maximum number that a rejection states for parts of which the request has `count`; null if it states none. */
-function limitIn(detail: string, count: number): number | null {
-  const limits = [...detail.matchAll(LIMIT)].map(([, number]) => Number(number))
-  return limits.find((limit) => limit > 0 && limit < count) ?? null
-}
-
 /** Returns whether the answer's form is asked for in the prompt instead of a field of the request. */
 export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
   changes.has('output') || changes.has('output:schema')
-
-const hasWord = (text: string, word: string): boolean =>
-  new RegExp(`(?<![\\w-])${word.replace(/[^\w-]/g, '\\$&')}(?![\\w-])`).test(text)
-
-/** Returns the tools whose schemas a rejection names, by index or name. */
-function refusedTools(text: string, detail: string, tools: readonly LanguageModelV4FunctionTool[]): string[] {
-  if (!/schema|parameters|function_declarations|input_schema|properties/i.test(detail)) return []
-  const place = /function_declarations[[.](\d{1,4})/.exec(text) ?? /(?:tools|functions)[[.](\d{1,4})/.exec(text)
-  const placed = place ? (tools[Number(place[1])]?.name ?? []) : []
-  const named = tools.filter(({ name }) => hasWord(text, name)).map(({ name }) => name)
-  return [placed, named].flat()
-}
-
-/** Returns whether a rejection concerns only some of the files, such as a broken or too large one. */
-const isOfSomeFiles = (detail: string): boolean =>
-  /could not|process(?!.*missing data)|invalid image|corrupt|large|exceed|size|download|fetch|decode/i.test(detail)
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
@@ -260,7 +122,8 @@ function digestOf({ data }: LanguageModelV4FilePart): string {
   return digest
 }
 
-const filesIn = ({ role, content }: LanguageModelV4Message): LanguageModelV4FilePart[] => {
+/** Returns the files of a message, also those of tool results. */
+export const filesIn = ({ role, content }: LanguageModelV4Message): LanguageModelV4FilePart[] => {
   if (role === 'user') return content.flatMap((part) => (part.type === 'file' ? part : []))
   if (role !== 'tool') return []
   return content.flatMap((part) =>
@@ -270,7 +133,10 @@ const filesIn = ({ role, content }: LanguageModelV4Message): LanguageModelV4File
   )
 }
 
-const digestsIn = (prompt: LanguageModelV4Prompt): string[] => [...new Set(prompt.flatMap(filesIn).map(digestOf))]
+/** Returns the digests of all files, which identify them in changes. */
+export const digestsIn = (prompt: LanguageModelV4Prompt): string[] => [
+  ...new Set(prompt.flatMap(filesIn).map(digestOf)),
+]
 
 const UNSUPPORTED = 'which this model does not support'
 const LEFT_OUT = 'which was left out in favour of later files'
