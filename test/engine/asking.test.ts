@@ -4,7 +4,13 @@ import { classifyModelError } from '../../src/executions/engine/models/model-err
 import type { ModelFailure } from '../../src/executions/engine/models/model-failures.ts'
 import { createBreaker } from '../../src/executions/engine/run/breaker.ts'
 import { changesFor } from '../../src/executions/engine/run/rejections.ts'
-import { changePrompt, changeTools, isOfModel, isOfSession } from '../../src/executions/engine/run/request-changes.ts'
+import {
+  changePackagedBody,
+  changePrompt,
+  changeTools,
+  isOfModel,
+  isOfSession,
+} from '../../src/executions/engine/run/request-changes.ts'
 import { shorten } from '../../src/executions/engine/run/shorten.ts'
 import { createAgent } from '../support/api.ts'
 import { event } from '../support/model-replies.ts'
@@ -423,4 +429,18 @@ test('a provider that failed five times in 30 s is skipped for 30 s', () => {
   now = 95_000
   breaker.failed('a')
   expect(breaker.isOpen('a')).toBe(false)
+})
+
+test("Google's older field for the inputs of tools has no empty lists of properties", () => {
+  const schema = { type: 'object', properties: { any: {}, inner: { type: 'object', properties: {} } } }
+  const functionDeclarations = [
+    { name: 'one', parametersJsonSchema: schema },
+    { name: 'two', parametersJsonSchema: { type: 'object', properties: {} } },
+  ]
+  const tools = [{ googleSearch: {} }, { functionDeclarations }]
+  const properties = { any: { type: 'string' }, inner: { type: 'object' } }
+  expect(changePackagedBody({ tools }, new Set(['older_parameters'])).tools).toEqual([
+    { googleSearch: {} },
+    { functionDeclarations: [{ name: 'one', parameters: { type: 'object', properties } }, { name: 'two' }] },
+  ])
 })

@@ -391,13 +391,31 @@ it.each<[string, Api, (request: { body: any; headers: object }) => unknown, unkn
   ],
   ['max_tokens: 4096 > 1024, which is the maximum allowed number', anthropic, ({ body }) => body.max_tokens, 1024],
   ["Unsupported parameter: 'store'", openai, ({ body }) => body.store, undefined],
+  [
+    `Invalid JSON payload received. Unknown name "parametersJsonSchema" at 'tools[0].function_declarations[0]': Cannot find field.`,
+    google,
+    ({ body }) => Object.keys(body.tools[0].functionDeclarations[0]),
+    ['name', 'description', 'parameters'],
+  ],
 ])('one request without it follows a refusal of what a package adds: %s', async (message, api, read, value) => {
   const refused = { status: 400, headers: {}, body: api.error(message) }
   const { execution, requests } = await run([refused, api.text('Hi')], `${api.model}-${message.length}`)
   expect(execution).toMatchObject({ status: 'completed', result: 'Hi', warnings: [] })
   expect(read(requests[0]!)).not.toEqual(value)
   expect(read(requests[1]!)).toEqual(value)
-  expect(requests[1]!.body).toMatchObject({ stream: true, tools: expect.any(Array) })
+  expect(requests[1]!.body).toMatchObject({ ...(api !== google && { stream: true }), tools: expect.any(Array) })
+})
+
+it('a limit of the answer above that of the model is lowered with a warning', async () => {
+  const modelSettings = { maxOutputTokens: 100_000 }
+  const text = (limit: number) => expect.stringContaining(`at most ${limit} tokens`)
+  const known = await run([anthropic.text('Hi')], 'anthropic/claude-opus-4-1', { modelSettings })
+  expect(known.execution.warnings).toEqual([{ code: 'setting_ignored', text: text(32_000) }])
+  const body = anthropic.error('max_tokens: 100000 > 8192, which is the maximum allowed number')
+  const refused = { status: 400, headers: {}, body }
+  const other = await run([refused, anthropic.text('Hi')], 'anthropic/claude-z', { modelSettings })
+  expect(other.requests.map(({ body }) => body.max_tokens)).toEqual([100_000, 8192])
+  expect(other.execution.warnings).toEqual([{ code: 'setting_ignored', text: text(8192) }])
 })
 
 it('an option of the caller that the provider refuses is left out with a warning', async () => {

@@ -81,3 +81,9 @@ export const ignoredIn = (warnings: readonly SharedV4Warning[], settings: ModelS
   warnings
     .flatMap((warning) => (warning.type === 'unsupported' ? (NAMES[warning.feature] ?? warning.feature) : []))
     .filter((name) => name in settings)
+
+/** Returns the limit to which a package reports that it has lowered `maxOutputTokens`. */
+export const loweredLimitIn = (warnings: readonly SharedV4Warning[]): string | undefined =>
+  warnings
+    .map((warning) => ('details' in warning && /have been limited to (\d+)/.exec(warning.details ?? '')?.[1]) || '')
+    .find(Boolean)

@@ -3,7 +3,7 @@ import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import type { MessageData } from '../events/events.ts'
-import { bodyFieldsOf, ignoredIn, isCompatible, optionsOf } from '../models/call-settings.ts'
+import { bodyFieldsOf, ignoredIn, isCompatible, loweredLimitIn, optionsOf } from '../models/call-settings.ts'
 import { classifyModelError, withoutWords } from '../models/model-errors.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import type { ModelKnowledge } from '../models/model-knowledge.ts'
@@ -131,6 +131,12 @@ export async function createAsking(
   const ignored = (name: string) =>
     warn('setting_ignored', `The model ${chain.current.id} does not support the setting ${name}: it was left out`)
 
+  const lowered = (limit: string) =>
+    warn(
+      'setting_ignored',
+      `The model ${chain.current.id} writes at most ${limit} tokens, including reasoning: maxOutputTokens was lowered`,
+    )
+
   function warnOf(change: changed.Change, hasFiles: boolean): void {
     const { id } = chain.current
     const [kind = '', name = ''] = change.split(/:(.*)/s)
@@ -151,6 +157,7 @@ export async function createAsking(
       )
     else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
     else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
+    else if (kind === 'max_tokens' && Number(name) < (settings.maxOutputTokens ?? 0)) lowered(name)
     else if (kind === 'omit' && changed.isOption(name, settings)) ignored(`providerOptions (${name})`)
     else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
     else if (change in settings) ignored(change)
@@ -273,7 +280,12 @@ export async function createAsking(
     },
 
     readWarnings(warnings) {
-      for (const name of warnings.length ? ignoredIn(warnings, settings) : []) ignored(name)
+      if (!warnings.length) return
+      const limit = loweredLimitIn(warnings)
+      for (const name of ignoredIn(warnings, settings)) {
+        if (limit && name === 'maxOutputTokens') lowered(limit)
+        else ignored(name)
+      }
     },
 
     async recover(error) {

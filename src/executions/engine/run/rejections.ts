@@ -46,6 +46,7 @@ export function changesFor({ kind, field, detail, status }: ModelFailure, asked:
   if (status !== null && ABOUT_STREAM.test(detail) && NEGATION.test(detail)) changes.push('stream')
   const maxTokens = isCompatible ? null : maxTokensIn(detail)
   if (maxTokens !== null) changes.push(`max_tokens:${maxTokens}`)
+  if (!isCompatible && tools.length && /parameters_?json_?schema/i.test(detail)) changes.push('older_parameters')
   // The field itself comes first, because the sentence around it may name others.
   for (const text of [field ?? '', detail]) {
     if (!text) continue

@@ -7,7 +7,7 @@ import type {
   LanguageModelV4TextPart,
 } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
-import { type Fields, isObject } from '../../../lib/unknown.ts'
+import { asList, asObject, type Fields, isObject } from '../../../lib/unknown.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
 
 // Leaves the parts of a request that a provider rejects by name out of the next one (contract-2.md section 2.1).
@@ -26,7 +26,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema, or
  *   not this one.
  * - `tools`: offer no tools. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in
- *   the plainest form. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
+ *   the plainest form, and `older_parameters` in Google's field of before. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
  */
 export type Change = string
 
@@ -230,6 +230,28 @@ export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): 
     ...(names.size ? withoutFields(body, names) : body),
     ...(most !== null && typeof limit === 'number' && { max_tokens: Math.min(limit, most) }),
     ...(changes.has('stream') && 'stream' in body && { stream: false }),
+    ...(changes.has('older_parameters') && { tools: asList(body.tools).map(withOlderParameters) }),
+  }
+}
+
+/** Describes the inputs of Google's functions in the field `parameters`, which has fewer keywords. */
+function withOlderParameters(tool: unknown): unknown {
+  const { functionDeclarations, ...rest } = asObject(tool)
+  if (!Array.isArray(functionDeclarations)) return tool
+  const declared = functionDeclarations.map(({ parametersJsonSchema, ...declaration }) => {
+    const parameters = withoutEmptyProperties(asObject(plainSchema(parametersJsonSchema)))
+    return { ...declaration, ...(parameters.properties !== undefined && { parameters }) }
+  })
+  return { ...rest, functionDeclarations: declared }
+}
+
+/** Leaves out lists of properties that are empty, which the field `parameters` does not accept. */
+function withoutEmptyProperties({ properties, items, ...node }: Fields): Fields {
+  const kept = Object.entries(asObject(properties)).map(([name, one]) => [name, withoutEmptyProperties(asObject(one))])
+  return {
+    ...node,
+    ...(kept.length && { properties: Object.fromEntries(kept) }),
+    ...(items !== undefined && { items: withoutEmptyProperties(asObject(items)) }),
   }
 }
 
