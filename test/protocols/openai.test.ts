@@ -40,11 +40,24 @@ const failureOf = async (work: Promise<unknown>): Promise<APIError> => {
   return error
 }
 
+const TOOL = {
+  type: 'function' as const,
+  function: {
+    name: 'get_weather',
+    description: 'Weather of a city',
+    parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+  },
+}
+
 const user = (content: string) => ({ role: 'user' as const, content })
 const assistant = (content: string) => ({ role: 'assistant' as const, content })
 
 const executions = async (token = ann.token) =>
-  (await request(server, 'GET', '/api/v1/executions', { token })).body.executions as { sessionId: string; id: string }[]
+  (await request(server, 'GET', '/api/v1/executions', { token })).body.executions as {
+    sessionId: string
+    id: string
+    message: string
+  }[]
 
 const messagesOf = async (chatId: string, query = '') => {
   const { body } = await request(server, 'GET', `/api/v1/chats/${chatId}/messages${query}`, { token: ann.token })
@@ -201,6 +214,10 @@ describe('chat completions', () => {
       { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
     ],
     ['two answers', { messages: [user('Hi')], n: 2 }],
+    ['log probabilities', { messages: [user('Hi')], logprobs: true, top_logprobs: 2 }],
+    ['tools in two forms', { messages: [user('Hi')], tools: [TOOL], functions: [TOOL.function] }],
+    ['the choice of no function', { messages: [user('Hi')], function_call: { name: 'get_weather' } }],
+    ['a result without its call', { messages: [user('Hi'), { role: 'function', name: 'get_weather', content: '1' }] }],
     ['a tool of OpenAI', { messages: [user('Hi')], tools: [{ type: 'web_search' }] }],
     ['results that no run waits for', { messages: [{ role: 'tool', tool_call_id: 'call_1', content: '1' }] }],
   ])('refuses %s with a 400 in the form of OpenAI', async (_, fields) => {
@@ -367,16 +384,7 @@ describe('a named conversation', () => {
 })
 
 describe('function tools of the client', () => {
-  const tools = [
-    {
-      type: 'function' as const,
-      function: {
-        name: 'get_weather',
-        description: 'Weather of a city',
-        parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
-      },
-    },
-  ]
+  const tools = [TOOL]
   const CALL = { toolCalls: [{ id: 'call_1', name: 'client__get_weather', input: { city: 'Rome' } }] }
 
   it.each([false, true])('pause the run, and their results continue it (stream: %s)', async (stream) => {
@@ -455,5 +463,42 @@ describe('function tools of the client', () => {
     expect(await give(ids, ben)).toMatchObject(none)
     expect(await give(ids, ann, (await create()).id)).toMatchObject(none)
     expect(await give(ids.slice(1))).toMatchObject({ status: 400, message: expect.stringContaining('is missing') })
+  })
+  it.each([false, true])('work in the form without ids, one call at a time (stream: %s)', async (stream) => {
+    const call = (city: string, index = 0) => ({ id: `call_${index}`, name: 'client__get_weather', input: { city } })
+    const question = user(`Weather in three cities, ${stream}?`)
+    model.script({ toolCalls: ['Rome', 'Oslo'].map(call) }, { toolCalls: [call('Rome')] }, { tokens: 'Sunny.' })
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [question]
+    const complete = async () => {
+      const body = { model: agent, functions: [TOOL.function], messages }
+      const { choices } = stream
+        ? await clientOf()
+            .chat.completions.stream({ ...body, function_call: 'auto' })
+            .finalChatCompletion()
+        : await clientOf().chat.completions.create({ ...body, function_call: 'auto' })
+      return choices[0]!
+    }
+    for (const city of ['Rome', 'Oslo', 'Rome']) {
+      const { message, finish_reason } = await complete()
+      expect([finish_reason, message.function_call]).toEqual([
+        'function_call',
+        { name: 'get_weather', arguments: JSON.stringify({ city }) },
+      ])
+      expect(message.tool_calls).toBeUndefined()
+      messages.push({ role: 'assistant', content: null, function_call: message.function_call! })
+      messages.push({ role: 'function', name: 'get_weather', content: `${messages.length} degrees` })
+    }
+    for (const _ of ['answer', 'repeated request'])
+      expect(await complete()).toMatchObject({ finish_reason: 'stop', message: { content: 'Sunny.' } })
+    const results = model.requests.at(-1)?.body.messages.filter(({ role }) => role === 'tool')
+    expect(results?.map(({ content }) => content)).toEqual(['2 degrees', '4 degrees', '6 degrees'])
+    const [{ id } = { id: '' }, ...others] = (await executions()).filter(({ message }) => message === question.content)
+    expect(others).toEqual([])
+    expect((await request(server, 'GET', `/api/v1/executions/${id}`, { token: ann.token })).body.execution.status).toBe(
+      'completed',
+    )
+    const ben = await server.member({ organization: 'Acme' })
+    const none = { status: 400, message: expect.stringContaining('No run waits for these results') }
+    expect(await failureOf(clientOf(ben).chat.completions.create({ model: agent, messages }))).toMatchObject(none)
   })
 })

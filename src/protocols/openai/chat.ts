@@ -5,7 +5,6 @@ import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { badRequest, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
-import type { ClientTool } from '../../executions/engine/queue/accept.ts'
 import { outcomeOf } from '../../executions/execute.ts'
 import { cancel } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
@@ -18,11 +17,11 @@ import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { type ClientCall, followParts, type Part } from '../shared/run-parts.ts'
 import { type Asked, startRun } from '../shared/runs.ts'
-import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns } from '../shared/turns.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { toOpenAIError } from './errors.ts'
+import { createCalls, FUNCTIONS, findRun, type GivenTools, readEitherTools } from './functions.ts'
 import { conversationName } from './names.ts'
 import { demandOf, outputOf, readSettings, SETTINGS } from './settings.ts'
 
@@ -35,6 +34,8 @@ const message = z.object({
     .array(z.object({ id: z.string(), function: z.object({ name: z.string(), arguments: z.string().nullish() }) }))
     .nullish(),
   tool_call_id: z.string().nullish(),
+  function_call: z.object({ name: z.string(), arguments: z.string().nullish() }).nullish(),
+  name: z.unknown().optional(),
 })
 
 const Request = z.object({
@@ -50,6 +51,7 @@ const Request = z.object({
   reasoning_effort: z.string().nullish(),
   response_format: z.record(z.string(), z.unknown()).nullish(),
   ...SETTINGS,
+  ...FUNCTIONS,
 })
 type Request = z.output<typeof Request>
 
@@ -59,30 +61,28 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const { deps } = context
   if (body.n && body.n > 1) throw badRequest('Invalid value for field: n. Expected 1')
   const agent = await findAgent(actor, deps, body.model)
-  const transcript = readMessages(body.messages)
-  const tools = readTools(body.tools)
+  const { calls, ...transcript } = readMessages(body.messages)
+  const { results } = transcript
+  const given = readEitherTools(body)
   const idempotency = idempotencyOf(req, PATH)
-  const isContinued = transcript.results.length > 0
+  const isContinued = results.length > 0
   // Results continue a run that was counted.
   if (!isContinued) await context.countRun?.(actor)
-  const run = isContinued
-    ? await giveClientResults(actor, deps, agent, transcript.results)
-    : {
-        row: await startRun(actor, deps, askedBy(req, agent, body, transcript, tools), {
-          idempotency,
-          onAccepted: null,
-        }),
-        after: 0,
-      }
+  const isLegacy = given.isLegacy || body.messages.at(-1)?.role === 'function'
+  const call = { idempotency, onAccepted: null }
+  const run: Run = isContinued
+    ? await (isLegacy ? continueLegacy(actor, deps, agent, calls) : giveClientResults(actor, deps, agent, results))
+    : { row: await startRun(actor, deps, askedBy(req, agent, body, transcript, given), call), after: 0 }
   res.setHeader('X-Execution-Id', run.row.id)
   if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
   const head: Head = {
     id: `chatcmpl-${run.row.id}`,
     created: Math.floor(run.row.createdAt.getTime() / 1000),
     model: body.model,
+    isLegacy,
   }
   if (body.stream) return stream(context, actor, res, run, head, body)
-  const done = tools.length || isContinued ? await waitForCalls(context, actor, run) : null
+  const done = given.tools.length || isContinued ? await waitForCalls(context, actor, run) : null
   const row = done?.calls.length ? done.row : await outcomeOf(actor, deps, run.row, context)
   if (context.gone().aborted) return
   sendJson(res, 200, toCompletion(head, row, done))
@@ -94,11 +94,12 @@ function askedBy(
   agent: CachedAgent,
   body: Request,
   transcript: ClientConversation,
-  clientTools: ClientTool[],
+  { tools: clientTools, choice }: GivenTools,
 ): Asked {
   const { instructions, history, question, files } = transcript
   const modelSettings = readSettings({
     ...body,
+    tool_choice: choice,
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
     effort: body.reasoning_effort,
   })
@@ -115,28 +116,48 @@ function askedBy(
     client: {
       ...(instructions !== undefined && { instructions }),
       ...(clientTools.length && { clientTools }),
-      ...demandOf(body.tool_choice, clientTools),
+      ...demandOf(choice, clientTools),
     },
   }
 }
 
-/** Reads the messages of a request as turns. */
-function readMessages(messages: Request['messages']): ClientConversation {
+/** Reads the messages of a request as turns, and their calls without ids. */
+function readMessages(messages: Request['messages']) {
   const turns = createTurns()
-  for (const { role, content: given, tool_calls: calls, tool_call_id: callId } of messages) {
+  const calls = createCalls()
+  for (const message of messages) {
+    const { role, content: given } = message
     if (role === 'user') {
       const { text, files } = contentOf(given, 'messages')
       turns.ask(text, files)
+      calls.ask(text)
       continue
     }
     const text = textOf(given, 'messages')
     if (role === 'system' || role === 'developer') turns.instruct(text)
     else if (role === 'assistant') {
-      if (text || !calls?.length) turns.answer(text)
-      for (const call of calls ?? []) turns.call(call.id, call.function.name, parsed(call.function.arguments))
-    } else turns.result(callId ?? '', text)
+      const { tool_calls: made, function_call: one } = message
+      if (text || !(made?.length || one)) turns.answer(text)
+      for (const call of made ?? []) turns.call(call.id, call.function.name, parsed(call.function.arguments))
+      if (one) {
+        const input = parsed(one.arguments)
+        turns.call(calls.call(one.name, input), one.name, input)
+      }
+    } else if (role === 'function') turns.result(calls.result(message.name, text), text)
+    else turns.result(message.tool_call_id ?? '', text)
   }
-  return turns.finish()
+  return { ...turns.finish(), calls: calls.finish() }
+}
+
+/** Continues a run with results without ids, or answers with a call that the client has yet to make. */
+async function continueLegacy(
+  actor: Actor,
+  deps: Deps,
+  agent: CachedAgent,
+  calls: Parameters<typeof findRun>[3],
+): Promise<Run> {
+  const { row, results, next } = await findRun(actor, deps, agent, calls)
+  return next ? { row, after: 0, next } : giveClientResults(actor, deps, agent, results)
 }
 
 /** Parses the arguments of a call in a client's history, which may be cut off. */
@@ -148,9 +169,10 @@ function parsed(text: string | null | undefined): unknown {
   }
 }
 
-type Head = { id: string; created: number; model: string }
-/** A run, and the number of the event after which it is of this answer. */
-type Run = { row: ExecutionRow; after: number }
+/** `isLegacy`: the client knows one call at a time, without an id. */
+type Head = { id: string; created: number; model: string; isLegacy: boolean }
+/** A run, and the number of the event after which it is of this answer. `next`: the answer is this call alone. */
+type Run = { row: ExecutionRow; after: number; next?: ClientCall }
 
 const FINISH: Readonly<Record<string, string>> = {
   max_tokens: 'length',
@@ -168,12 +190,18 @@ const usageOf = (row: Pick<ExecutionRow, 'inputTokens' | 'outputTokens'>) => ({
   total_tokens: row.inputTokens + row.outputTokens,
 })
 
-const toCalls = (calls: readonly ClientCall[]) =>
-  calls.map(({ id, name, input }) => ({
+/** Returns the fields of a message with calls. */
+function toCalls(calls: readonly ClientCall[], { isLegacy }: Head, isStream: boolean) {
+  const made = calls.map(({ id, name, input }, index) => ({
+    ...(isStream && { index }),
     id,
     type: 'function',
     function: { name, arguments: JSON.stringify(input) },
   }))
+  return isLegacy ? { function_call: made[0]?.function } : { tool_calls: made }
+}
+
+const finishOfCalls = ({ isLegacy }: Head) => (isLegacy ? 'function_call' : 'tool_calls')
 
 function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | null) {
   const calls = waiting?.calls ?? []
@@ -181,9 +209,9 @@ function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | null) {
     role: 'assistant',
     content: calls.length ? waiting?.text || null : (row.result ?? ''),
     refusal: null,
-    ...(calls.length && { tool_calls: toCalls(calls) }),
+    ...(calls.length && toCalls(calls, head, false)),
   }
-  const finish = calls.length ? 'tool_calls' : finishOf(row.stopReason)
+  const finish = calls.length ? finishOfCalls(head) : finishOf(row.stopReason)
   return {
     id: head.id,
     object: 'chat.completion',
@@ -198,7 +226,9 @@ function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | null) {
 type Waiting = { row: ExecutionRow; calls: readonly ClientCall[]; text: string }
 
 /** Follows a run until it ends, or waits for the client to call tools. */
-async function waitForCalls({ deps, streamTo }: Context, actor: Actor, { row, after }: Run): Promise<Waiting> {
+async function waitForCalls({ deps, streamTo }: Context, actor: Actor, run: Run): Promise<Waiting> {
+  const { row, after, next } = run
+  if (next) return { row, calls: [next], text: '' }
   let text = ''
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
     for (const part of parts) {
@@ -233,7 +263,7 @@ async function stream(
 async function* toChunks(
   { deps, streamTo }: Context,
   actor: Actor,
-  { row, after }: Run,
+  { row, after, next }: Run,
   head: Head,
   withUsage: boolean,
 ): AsyncGenerator<string> {
@@ -249,7 +279,12 @@ async function* toChunks(
   const delta = (fields: Fields, finish: string | null = null) =>
     chunk([{ index: 0, delta: fields, logprobs: null, finish_reason: finish }])
   const toDeltas = createTextReader()
+  const called = (calls: readonly ClientCall[]) => delta(toCalls(calls, head, true)) + delta({}, finishOfCalls(head))
   yield delta({ role: 'assistant', content: '' })
+  if (next) {
+    yield called([next]) + (withUsage ? chunk([], usageOf(row)) : '') + frame('[DONE]')
+    return
+  }
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
     let text = ''
     for (const part of parts) {
@@ -263,8 +298,7 @@ async function* toChunks(
       }
       if (part.type !== 'client-tools' && part.type !== 'completed') continue
       const isOver = part.type === 'completed'
-      if (!isOver) text += delta({ tool_calls: toCalls(part.calls).map((call, index) => ({ index, ...call })) })
-      text += delta({}, isOver ? finishOf(part.stopReason) : 'tool_calls')
+      text += isOver ? delta({}, finishOf(part.stopReason)) : called(part.calls)
       if (withUsage) text += chunk([], usageOf(isOver ? tokensOf(part.usage) : await reread(deps, row)))
       yield `${text}${frame('[DONE]')}`
       return

@@ -10,7 +10,7 @@ import { readEvents } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { cancel, find } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
-import { asText, isObject } from '../../lib/unknown.ts'
+import { asList, asText, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import type { ErrorCode } from '../../wire.ts'
 import { findAgent } from '../shared/agents.ts'
@@ -28,7 +28,7 @@ import { toOpenAIError } from './errors.ts'
 import { checkName, conversationName } from './names.ts'
 import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
 import { followResponse, readResponse } from './response-stream.ts'
-import { demandOf, outputOf, readSettings, SETTINGS } from './settings.ts'
+import { demandOf, outputOf, readSettings, refuseLogprobs, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/responses'
 
@@ -47,6 +47,7 @@ const Request = z.object({
   max_output_tokens: z.number().nullish(),
   reasoning: z.object({ effort: z.string().nullish() }).nullish(),
   text: z.object({ format: z.record(z.string(), z.unknown()).nullish() }).nullish(),
+  include: z.unknown().optional(),
   ...SETTINGS,
 })
 type Request = z.output<typeof Request>
@@ -109,6 +110,7 @@ async function askedBy(
   const name = conversation ? checkName(conversation, 'conversation') : conversationName(req)
   const clientTools = readTools(body.tools)
   const modelSettings = readSettings({ ...body, maxTokens: body.max_output_tokens, effort: body.reasoning?.effort })
+  refuseLogprobs({ include: asList(body.include).includes('message.output_text.logprobs') })
   const echo: Echo = {
     model: body.model,
     metadata: body.metadata ?? {},

@@ -13,6 +13,8 @@ export const SETTINGS = {
   seed: z.number().nullish(),
   parallel_tool_calls: z.boolean().nullish(),
   tool_choice: z.unknown().optional(),
+  logprobs: z.unknown().optional(),
+  top_logprobs: z.unknown().optional(),
 }
 
 type Given = { [Name in keyof typeof SETTINGS]?: unknown } & {
@@ -31,9 +33,21 @@ const NAMES: Readonly<Record<string, string>> = {
   parallelToolCalls: 'parallel_tool_calls',
 }
 
+/**
+ * Throws 400 if a field asks for log probabilities, because an answer may have texts of several model steps. `asked` has the
+ * value of each field that can ask for them.
+ */
+export function refuseLogprobs(asked: Fields): void {
+  const [field] = Object.keys(asked).filter((name) => asked[name])
+  if (field === undefined) return
+  const detail = 'Agents give no log probabilities: leave `logprobs` and `top_logprobs` out.'
+  throw badRequest(`Invalid value for field: ${field}. Expected no log probabilities`, { detail })
+}
+
 /** Converts the settings of a request. Throws 400 for a value out of range. Undefined if there are none. */
 export function readSettings(given: Given): ModelSettings | undefined {
   const { stop, tool_choice: choice, effort } = given
+  refuseLogprobs({ logprobs: given.logprobs, top_logprobs: given.top_logprobs })
   const all = {
     temperature: given.temperature,
     topP: given.top_p,

@@ -1,0 +1,136 @@
+import { isDeepStrictEqual } from 'node:util'
+import { z } from 'zod'
+import type { CachedAgent } from '../../agents/agent-cache.ts'
+import type { Actor } from '../../auth/actor.ts'
+import type { Deps } from '../../deps.ts'
+import { badRequest } from '../../errors.ts'
+import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
+import type { ClientTool } from '../../executions/engine/queue/accept.ts'
+import { readable } from '../../executions/service.ts'
+import { asText, isObject } from '../../lib/unknown.ts'
+import { type ClientCall, createPartReader } from '../shared/run-parts.ts'
+import { readTools } from '../shared/tools.ts'
+import type { ClientResult } from '../shared/turns.ts'
+
+// The functions of chat completions before `tools` (2023): one call at a time, without an id.
+
+/** The fields of a request with functions. */
+export const FUNCTIONS = {
+  functions: z.array(z.unknown()).nullish(),
+  function_call: z.unknown().optional(),
+}
+
+type Given = {
+  tools?: unknown[] | null | undefined
+  tool_choice?: unknown
+  functions?: unknown[] | null | undefined
+  function_call?: unknown
+}
+
+/** The tools of a request, its choice among them, and whether both have the form without ids. */
+export type GivenTools = { tools: ClientTool[]; choice: unknown; isLegacy: boolean }
+
+/** Reads the tools of a request in either form. Throws 400 for both forms together. */
+export function readEitherTools(given: Given): GivenTools {
+  const { functions, function_call: call } = given
+  if (!functions?.length) {
+    if (isObject(call)) throw badRequest('Invalid value for field: function_call. Expected it beside functions')
+    return { tools: readTools(given.tools), choice: given.tool_choice, isLegacy: false }
+  }
+  if (given.tools?.length) throw badRequest('Invalid value for field: functions. Expected either functions or tools')
+  return {
+    tools: readTools(functions.map((one) => ({ type: 'function', function: one }))),
+    choice: isObject(call) ? { type: 'function', function: { name: call.name } } : call,
+    isLegacy: true,
+  }
+}
+
+/** A call in a client's messages, with the result if the client has it. */
+type MadeCall = { id: string; name: string; input: unknown; result: string | null }
+
+/** The calls since a question. */
+type Calls = { question: string; calls: readonly MadeCall[] }
+
+/** Collects the calls without ids of a client's messages, and gives each an id for its turn. */
+export function createCalls() {
+  let question = ''
+  let calls: MadeCall[] = []
+  let count = 0
+  return {
+    ask(text: string): void {
+      question = text
+      calls = []
+    },
+    /** Returns the id of a call. */
+    call(name: string, input: unknown): string {
+      const id = `function_${count++}`
+      calls.push({ id, name, input, result: null })
+      return id
+    },
+    /** Returns the id of the call that a result belongs to: the last one of that name. */
+    result(name: unknown, result: string): string {
+      const found = calls.findLast((one) => one.name === asText(name) && one.result === null)
+      if (found) found.result = result
+      return found?.id ?? ''
+    },
+    /** Returns the question and the calls since. */
+    finish: (): Calls => ({ question, calls }),
+  }
+}
+
+/** Runs with the same question that are compared with a client's calls: how old, and how many. */
+const MAX_AGE = 24 * 60 * 60 * 1000
+const MAX_RUNS = 20
+
+/**
+ * Finds the run that a client's calls without ids belong to: the one whose question, names and inputs are the same. `results`
+ * are those of its latest step, with ids. `next` is a call of that step without a result, because the client got
+ * another one first. Throws 400 if no run of the caller fits.
+ */
+export async function findRun(
+  actor: Actor,
+  deps: Deps,
+  agent: Pick<CachedAgent, 'id'>,
+  { question, calls }: Calls,
+): Promise<{ row: ExecutionRow; results: ClientResult[]; next: ClientCall | null }> {
+  const since = new Date(deps.clock.now().getTime() - MAX_AGE)
+  const rows = await deps.db.execution.findMany({
+    where: {
+      AND: [{ agentId: agent.id, userId: actor.userId, createdAt: { gte: since } }, readable(actor)],
+      message: question,
+    },
+    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
+    take: MAX_RUNS,
+  })
+  const isWaiting = ({ waitingFor }: ExecutionRow) => waitingFor === 'client_tool'
+  for (const row of [...rows.filter(isWaiting), ...rows.filter((one) => !isWaiting(one))]) {
+    const step = await findStep(deps, row, calls)
+    if (!step) continue
+    const results = step.map(({ id, result }) => ({ id, isError: false, content: result ?? '' }))
+    return { row, results, next: step.find(({ result }) => result === null) ?? null }
+  }
+  throw badRequest('No run waits for these results', { detail: 'Send all messages as they came, to the same agent.' })
+}
+
+/**
+ * Returns the calls of the latest step that a client's calls reach, with their results. Null if the run made others, or if
+ * one that the client got has no result.
+ */
+async function findStep({ db }: Deps, row: ExecutionRow, calls: readonly MadeCall[]): Promise<MadeCall[] | null> {
+  const toParts = createPartReader(row)
+  let reached = 0
+  for await (const events of readEvents(db, row.id, 0)) {
+    for (const part of events.flatMap(toParts)) {
+      if (part.type !== 'client-tools') continue
+      const step = part.calls.map((call, index) => ({ ...call, result: calls[reached + index]?.result ?? null }))
+      const fits = step.every(({ name, input }, index) => {
+        const made = calls[reached + index]
+        return !made || (made.result !== null && made.name === name && isDeepStrictEqual(made.input, input))
+      })
+      if (!fits || !calls.length) return null
+      reached += step.length
+      if (reached >= calls.length) return step
+    }
+  }
+  return null
+}
