@@ -5,8 +5,9 @@ import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { LIST_COLUMNS, strings } from './agent-cache.ts'
 import type { AgentCard, ListPublicAgents } from './schema.ts'
-import { matching, pageOfAgents, publiclyVisible, totalsOf } from './service.ts'
+import { matching, pageOfAgents, totalsOf } from './service.ts'
 import { slugOf } from './slugs.ts'
+import { publiclyVisible } from './visibility.ts'
 
 // The public directory: cards of all organizations' agents (contract-2.md section 1.15).
 

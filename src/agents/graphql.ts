@@ -15,11 +15,13 @@ import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/service.ts'
 import { fromVersion, LONG_TEXTS, strings } from './agent-cache.ts'
 import { countPubliclyVisible, publiclyVisibleBy } from './directory.ts'
+import * as references from './references.ts'
 import { agents } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 import { slugOf } from './slugs.ts'
 import { seenVersions } from './versions.ts'
+import * as visibility from './visibility.ts'
 
 const History = enumFromZod('AgentHistory', schema.History, 'Treatment of earlier turns that do not fit')
 const Visibility = enumFromZod('AgentVisibility', schema.Visibility, 'Visibility of an agent')
@@ -51,21 +53,21 @@ const IDS_COST = 10
 
 /** Resolves the reachable ids in a list of an agent or a version. */
 const seen =
-  <const Field extends keyof typeof service.REFERENCES>(field: Field) =>
+  <const Field extends keyof typeof references.REFERENCES>(field: Field) =>
   (row: Record<Field, unknown>, _: object, context: GraphQLContext, info: GraphQLResolveInfo): Promise<string[]> =>
     loadAll(context, info, row[field], async (ids) => {
-      const found = await service.REFERENCES[field](context.actor, context.deps.db, ids)
+      const found = await references.REFERENCES[field](context.actor, context.deps.db, ids)
       return new Map(Array.from(found.keys(), (id) => [id, id]))
     })
 
-export const AGENT = rowsOf('Agent', 'Agent', service.reachable, {
+export const AGENT = rowsOf('Agent', 'Agent', visibility.reachable, {
   name: 'Agent',
-  listed: service.listed,
+  listed: visibility.listed,
   texts: LONG_TEXTS,
 })
 
 const AgentSkillRef = objectFromZod('AgentSkillRef', schema.AgentSkillRef, 'A skill of an agent')
-const computed = computedBy(AGENT, ({ actor, deps }, ids) => service.findSkillRefs(actor, deps, ids))
+const computed = computedBy(AGENT, ({ actor, deps }, ids) => references.findSkillRefs(actor, deps, ids))
 
 export const Agent = builder.prismaObject('Agent', {
   description: 'An assistant: name, role, system prompt and visibility',
@@ -199,7 +201,7 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
 
 const Versions = connectionType('AgentVersion', AgentVersion, 'versions of an agent, newest first')
 
-const CARD = rowsOf('AgentCard', 'Agent', () => service.publiclyVisible('byId'), { name: 'Agent' })
+const CARD = rowsOf('AgentCard', 'Agent', () => visibility.publiclyVisible('byId'), { name: 'Agent' })
 
 const AgentCard = builder.prismaObject('Agent', {
   variant: 'AgentCard',

@@ -3,34 +3,17 @@ import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
-import type { Hidden } from '../db/counting.ts'
 import { lockMissionCounts, totalOf } from '../db/totals.ts'
 import { whereWithoutIndex } from '../db/without-index.ts'
 import type { Deps } from '../deps.ts'
-import { conflict, hasChanged, notFound, requireAll } from '../errors.ts'
+import { conflict, hasChanged, notFound } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, pageQuery, toPage } from '../lib/page.ts'
-import { typesOf } from '../mcps/service.ts'
-import { isOnLatest } from '../organizations/policy.ts'
-import {
-  checkRequirements,
-  findMany as findSkills,
-  findVersions as findSkillVersions,
-  type Newest,
-  toAttachedAt,
-} from '../skills/service.ts'
-import {
-  type CachedAgent,
-  findCached,
-  type Head,
-  LIST_COLUMNS,
-  loadAgents,
-  pinsIn,
-  strings,
-  toAgent,
-} from './agent-cache.ts'
+import { findVersions as findSkillVersions } from '../skills/service.ts'
+import { findCached, type Head, LIST_COLUMNS, loadAgents, pinsIn, strings, toAgent } from './agent-cache.ts'
 import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './columns.ts'
+import { checkReferences, filterReferences, findReferences, pinned, REFERRING } from './references.ts'
 import {
   type AgentSkill,
   type CreateAgent,
@@ -41,164 +24,13 @@ import {
 } from './schema.ts'
 import { findRare, findTagged, type Listed, searchable } from './search.ts'
 import { freeSlug } from './slugs.ts'
+import { listed, reachable, sharedBy } from './visibility.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
-
-type Filter = Pick<z.output<typeof ListAgents>, 'owner' | 'visibility'>
-
-type Visible = AgentRow['visibility']
-
-const SHARED = ['organization', 'public'] as const
-
-/** Returns the shared visibilities that match a filter. */
-const sharedBy = ({ visibility }: Filter) => SHARED.filter((shared) => shared === (visibility ?? shared))
-
-/** Filters the organization's list: shared agents; with `owner: 'me'` the caller's own agents of every visibility. */
-export const listed = (actor: Actor, { owner, visibility }: Filter = {}) => ({
-  organizationId: actor.organizationId,
-  archivedAt: null,
-  ...(owner === 'me'
-    ? { userId: actor.userId, ...(visibility && { visibility }) }
-    : { visibility: { in: sharedBy({ visibility }) } }),
-})
-
-/** Filters access by id: all agents of the organization but other users' private ones. */
-export const reachable = (actor: Actor): Prisma.AgentWhereInput => ({
-  organizationId: actor.organizationId,
-  archivedAt: null,
-  OR: [{ visibility: { not: 'private' } }, { userId: actor.userId }],
-})
-
-/** Filters agents that the caller may run: the reachable ones, and public and unlisted ones of other organizations. */
-export const executable = (actor: Actor): Prisma.AgentWhereInput => ({
-  archivedAt: null,
-  OR: [{ visibility: { in: ['public', 'unlisted'] } }, reachable(actor)],
-})
-
-/**
- * Filters rows of an agent (chats, executions), which follow its visibility: with a private agent they belong to its
- * owner. Rows for another organization's agent belong to the organization that ran it (contract.md section 2).
- */
-export const notPrivate = (actor: Actor) => ({
-  OR: [
-    { agentOrganizationId: { not: actor.organizationId } },
-    { agent: { OR: [{ visibility: { not: 'private' as const } }, { userId: actor.userId }] } },
-  ],
-})
-
-/**
- * Filters executions, sessions and chats, in addition to {@link notPrivate}: rows written while an agent was private
- * stay visible to its owner only (contract-2.md section 8.6).
- */
-export const notThenPrivate = ({ userId }: Actor) => ({ OR: [{ wasPrivate: false }, { agent: { userId } }] })
-
-/** Describes the rows that {@link notThenPrivate} excludes. */
-export const ofThenPrivate = ({ userId }: Actor, of: 'Execution' | 'Chat'): Hidden => ({
-  of,
-  where: Prisma.sql`h."wasPrivate" = ${true}
-    AND (SELECT a."userId" FROM "Agent" a WHERE a."id" = h."agentId") <> ${userId}`,
-  on: Prisma.sql`t."id" = h."id"`,
-})
-
-/** Describes the rows that {@link notPrivate} excludes: those of other users' private agents. */
-export const ofPrivateAgents = ({ userId }: Actor): Hidden => ({
-  of: 'Agent',
-  where: Prisma.sql`h."visibility" = 'private' AND h."userId" <> ${userId}`,
-  on: Prisma.sql`t."organizationId" = h."organizationId" AND t."agentId" = h."id"`,
-})
-
-/** Filters the cards of all organizations' agents: public ones in the list, unlisted ones also by id. */
-export const publiclyVisible = (how: 'listed' | 'byId') => {
-  const visibilities: Visible[] = how === 'listed' ? ['public'] : ['public', 'unlisted']
-  return { archivedAt: null, visibility: { in: visibilities } }
-}
-
-/** Columns that determine an agent's name for other organizations. */
-export const NAMED = { name: true, organizationId: true, visibility: true, archivedAt: true } as const
-
-/** Returns an agent's name as seen by an organization: null once its own organization has withdrawn it. */
-export function nameIn(organizationId: string, agent: Pick<AgentRow, keyof typeof NAMED>): string | null {
-  const isOpen = agent.archivedAt === null && (agent.visibility === 'public' || agent.visibility === 'unlisted')
-  return isOpen || agent.organizationId === organizationId ? agent.name : null
-}
 
 /** Checks that the caller may change an agent: its creator, and admins unless it is private (contract.md section 2). */
 const authorize = <Row extends Pick<AgentRow, 'userId' | 'visibility'>>(actor: Actor, agent: Row): Authorized<Row> =>
   permit(agent, agent.userId === actor.userId || (isAdmin(actor) && agent.visibility !== 'private'))
-
-/** Returns the ids that the caller can reach, in at most one statement. */
-async function findIds(actor: Actor, db: Tx, ids: readonly string[]): Promise<Set<string>> {
-  const where = { id: { in: [...new Set(ids)] }, ...reachable(actor) }
-  const rows = ids.length ? await db.agent.findMany({ where, select: { id: true } }) : []
-  return new Set(rows.map(({ id }) => id))
-}
-
-/** The id lists of an agent, with functions that find the reachable ids in at most one statement each. */
-export const REFERENCES = { skillIds: findSkillVersions, mcpInstanceIds: typesOf, subagentIds: findIds }
-const REFERRING = Object.keys(REFERENCES) as (keyof typeof REFERENCES)[]
-
-const hasReferences = (agent: CachedAgent): boolean => REFERRING.some((field) => agent[field].length > 0)
-
-/**
- * Returns agents as the caller sees them: without deleted or unreachable skills, MCP servers and subagents. Runs no
- * statement for lists that are all empty.
- */
-export async function filterReferences(
-  actor: Actor,
-  { db }: Pick<Deps, 'db'>,
-  agents: CachedAgent[],
-): Promise<CachedAgent[]> {
-  if (!agents.some(hasReferences)) return agents
-  const lists = await Promise.all(
-    REFERRING.map(async (field) => {
-      const ids = agents.flatMap((agent) => agent[field])
-      return { field, seen: await REFERENCES[field](actor, db, ids) }
-    }),
-  )
-  const refs = await refsOf(actor, db, agents, lists[0]!.seen as ReadonlyMap<string, Newest>)
-  return agents.map((agent, index) => {
-    const cut = lists.filter(({ field, seen }) => !agent[field].every((id) => seen.has(id)))
-    const left = cut.map(({ field, seen }) => [field, agent[field].filter((id) => seen.has(id))])
-    const skillRefs = refs[index]!
-    // An unchanged agent stays the same object, whose JSON is cached.
-    const isSame = !cut.length && (!agent.skillIds.length || isDeepStrictEqual(skillRefs, agent.skillRefs))
-    return isSame ? agent : { ...agent, ...Object.fromEntries(left), skillRefs }
-  })
-}
-
-type Skilled = Pick<CachedAgent, 'skillIds'> & { skillRefs: readonly { skillId: string; version: number }[] }
-
-/** Returns the versions of the visible skills attached to agents of the organization. */
-async function refsOf(
-  { organizationId }: Actor,
-  db: Tx,
-  agents: readonly Skilled[],
-  seen: ReadonlyMap<string, Newest>,
-): Promise<CachedAgent['skillRefs'][]> {
-  const pins = agents.flatMap(({ skillRefs }) => skillRefs)
-  const isLatest = await isOnLatest(db, organizationId, pins, seen)
-  return agents.map(({ skillIds, skillRefs }) => {
-    const pins = new Map(skillRefs.map(({ skillId, version }) => [skillId, version]))
-    return skillIds.flatMap((skillId) => {
-      const newest = seen.get(skillId)
-      return newest ? { skillId, ...toAttachedAt(pins.get(skillId), newest, isLatest) } : []
-    })
-  })
-}
-
-/** Returns the skills of reachable agents with their versions, for GraphQL, which reads rows itself. */
-export async function findSkillRefs(actor: Actor, { db }: Pick<Deps, 'db'>, ids: readonly string[]) {
-  const where = { id: { in: [...ids] }, ...reachable(actor) }
-  const rows = await db.agent.findMany({ where, select: { id: true, skillIds: true, skillRefs: true } })
-  const agents = rows.map((row) => ({ skillIds: strings(row.skillIds), skillRefs: pinsIn(row) }))
-  const seen = await findSkillVersions(
-    actor,
-    db,
-    agents.flatMap(({ skillIds }) => skillIds),
-  )
-  const refs = await refsOf(actor, db, agents, seen)
-  return rows.map(({ id }, index) => ({ id, skillRefs: refs[index]! }))
-}
 
 /**
  * Returns the condition for agents that match a filter and a search. Rare tags and texts are resolved to ids first; the
@@ -289,60 +121,11 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { agent: agent! }
 }
 
+/** Finds an agent that the caller can reach. Throws 404 for any other. */
 export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<AgentRow> {
   const row = await db.agent.findFirst({ where: { id, ...reachable(actor) } })
   if (!row) throw notFound('Agent')
   return row
-}
-
-/**
- * Finds the skills and MCP servers of an agent. Throws 400 for ids that the caller cannot reach (contract.md section
- * 3).
- */
-async function findReferences(
-  actor: Actor,
-  { db }: Deps,
-  values: Partial<Values>,
-  has: Pick<Values, 'mcpInstanceIds'> = DEFAULTS,
-) {
-  const mcpIds = values.mcpInstanceIds ?? has.mcpInstanceIds
-  const mcps = await typesOf(actor, db, mcpIds)
-  if (values.mcpInstanceIds) requireAll('mcpInstanceIds', mcpIds, mcps)
-  const { skillIds = [], subagentIds = [] } = values
-  const skills = await findSkills(actor, db, skillIds)
-  requireAll('skillIds', skillIds, new Set(skills.map(({ id }) => id)))
-  const subagents = subagentIds.length ? await findIds(actor, db, subagentIds) : new Set<string>()
-  requireAll('subagentIds', subagentIds, subagents)
-  return { mcps, skills }
-}
-
-/**
- * Checks the references of an agent, and that the requirements of added skills are met. Returns the newest versions of
- * the skills.
- */
-async function checkReferences(
-  actor: Actor,
-  deps: Deps,
-  values: Partial<Values>,
-  has: Pick<Values, 'skillIds' | 'mcpInstanceIds'> = DEFAULTS,
-): Promise<Map<string, number>> {
-  const { mcps, skills } = await findReferences(actor, deps, values, has)
-  const added = skills.filter(({ id }) => !has.skillIds.includes(id))
-  checkRequirements(added, [...mcps.values()])
-  return new Map(skills.map(({ id, version }) => [id, version]))
-}
-
-/** Pins skills to their current pins, and added skills to their newest versions (contract-2.md section 8.5). */
-function pinned(
-  skillIds: readonly string[],
-  has: ReturnType<typeof pinsIn>,
-  newest: ReadonlyMap<string, number>,
-): ReturnType<typeof pinsIn> {
-  const pins = new Map(has.map(({ skillId, version }) => [skillId, version]))
-  return skillIds.flatMap((skillId) => {
-    const version = pins.get(skillId) ?? newest.get(skillId)
-    return version === undefined ? [] : { skillId, version }
-  })
 }
 
 /** Records a change: the version, its tags as rows and the audit event. */

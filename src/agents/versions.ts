@@ -5,8 +5,9 @@ import type { Deps } from '../deps.ts'
 import { invalidCursor } from '../errors.ts'
 import { decodePosition, encodePosition, MAX_ROWS, readPage, withByteBudget } from '../lib/page.ts'
 import { fromVersion, shortened } from './agent-cache.ts'
+import { filterReferences } from './references.ts'
 import type { ListVersions } from './schema.ts'
-import { filterReferences, find } from './service.ts'
+import { find } from './service.ts'
 
 const versionCursor = ({ version }: { version: number }) => encodePosition(version)
 

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { z } from 'zod'
-import { NAMED, nameIn } from '../agents/service.ts'
+import { NAMED, nameIn } from '../agents/visibility.ts'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Db, Prisma } from '../db/client.ts'

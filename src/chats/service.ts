@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { executable, NAMED, nameIn, notPrivate, notThenPrivate, ofPrivateAgents } from '../agents/service.ts'
+import { executable, NAMED, nameIn, notPrivate, notThenPrivate, ofPrivateAgents } from '../agents/visibility.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'

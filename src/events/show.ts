@@ -1,5 +1,5 @@
 import { toAgent } from '../agents/agent-cache.ts'
-import { reachable as reachableAgent } from '../agents/service.ts'
+import { reachable as reachableAgent } from '../agents/visibility.ts'
 import { findMany as findApprovals } from '../approvals/service.ts'
 import { type Actor, isAdmin } from '../auth/actor.ts'
 import { findMany as findChats } from '../chats/service.ts'

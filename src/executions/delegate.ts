@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { reachable } from '../agents/service.ts'
+import { reachable } from '../agents/visibility.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, notFound } from '../errors.ts'

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { findCached, fromVersion } from '../agents/agent-cache.ts'
-import { executable } from '../agents/service.ts'
+import { executable } from '../agents/visibility.ts'
 import { type Actor, actorOf, hasExpired, permit, requireScope } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
 import { ownSessions, reachable as reachableChat } from '../chats/service.ts'

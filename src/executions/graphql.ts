@@ -1,6 +1,6 @@
 import type { GraphQLResolveInfo } from 'graphql'
 import { AGENT, Agent } from '../agents/graphql.ts'
-import { NAMED, nameIn } from '../agents/service.ts'
+import { NAMED, nameIn } from '../agents/visibility.ts'
 import { isAdmin } from '../auth/actor.ts'
 import { CHAT, Chat, Message } from '../chats/graphql.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'

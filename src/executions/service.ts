@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { notPrivate, notThenPrivate, ofPrivateAgents, ofThenPrivate } from '../agents/service.ts'
+import { notPrivate, notThenPrivate, ofPrivateAgents, ofThenPrivate } from '../agents/visibility.ts'
 import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'

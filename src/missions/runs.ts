@@ -1,4 +1,4 @@
-import { executable } from '../agents/service.ts'
+import { executable } from '../agents/visibility.ts'
 import { type Actor, actorOf } from '../auth/actor.ts'
 import { Prisma, type Tx } from '../db/client.ts'
 import { lockMissionCounts } from '../db/totals.ts'

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { executable, notPrivate } from '../agents/service.ts'
+import { executable, notPrivate } from '../agents/visibility.ts'
 import { type Actor, type Authorized, actorOf, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { fromColumn, intersect, toColumn } from '../auth/scopes.ts'

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { reachable as reachableAgent } from '../agents/service.ts'
+import { reachable as reachableAgent } from '../agents/visibility.ts'
 import type { Actor } from '../auth/actor.ts'
 import { keyLock, lockRows, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'

@@ -5,7 +5,7 @@ import {
   ofPrivateAgents,
   ofThenPrivate,
   reachable as reachableAgent,
-} from '../agents/service.ts'
+} from '../agents/visibility.ts'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { reachable as reachableAgent } from '../agents/service.ts'
+import { reachable as reachableAgent } from '../agents/visibility.ts'
 import { type Actor, isAdmin } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'

@@ -1,4 +1,4 @@
-import { listed } from '../../agents/service.ts'
+import { listed } from '../../agents/visibility.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { sendJson } from '../../http/body.ts'
 import { MAX_ROWS } from '../../lib/page.ts'

@@ -1,5 +1,5 @@
 import { type CachedAgent, findCached } from '../../agents/agent-cache.ts'
-import { executable, listed } from '../../agents/service.ts'
+import { executable, listed } from '../../agents/visibility.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { badRequest, notFound } from '../../errors.ts'
