@@ -13,6 +13,7 @@ import { outputOf } from '../lib/output.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
 import { missions } from './router.ts'
+import * as rows from './rows.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -34,9 +35,9 @@ const ALIAS = { characterId: true } as const
 const CreateInput = inputFromZod('CreateMissionInput', schema.CreateMission.omit(ALIAS), 'A new mission')
 const UpdateInput = inputFromZod('UpdateMissionInput', schema.UpdateMission.omit(ALIAS), 'Changes of a mission')
 
-const MISSION = rowsOf('Mission', 'Mission', service.reachable, {
+const MISSION = rowsOf('Mission', 'Mission', rows.reachable, {
   name: 'Mission',
-  texts: service.LONG_TEXTS,
+  texts: rows.LONG_TEXTS,
 })
 
 const Mission = builder.prismaObject('Mission', {
@@ -97,7 +98,7 @@ const Mission = builder.prismaObject('Mission', {
       nullable: true,
       description: 'Pause of a continuous mission while its runs fail (seconds), instead of its normal one',
       select: { scheduleType: true, scheduleValue: true, timezone: true, failureCount: true },
-      resolve: service.backoffOf,
+      resolve: rows.backoffOf,
     }),
     lastStatus: t.exposeString('lastStatus', {
       nullable: true,

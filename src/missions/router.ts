@@ -1,8 +1,10 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { idempotent, idempotentClaimed } from '../idempotency.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
+import * as rows from './rows.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
+import * as status from './status.ts'
 
 export const missions = router({
   list: tokenProcedure('missions:read')
@@ -36,7 +38,7 @@ export const missions = router({
     .meta(restMeta('GET', '/api/v1/missions/{id}', 'Get a mission'))
     .input(schema.MissionId)
     .output(schema.MissionResponse)
-    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+    .query(({ ctx, input }) => rows.get(ctx.actor, ctx.deps, input.id)),
 
   update: tokenProcedure('missions:write')
     .meta(
@@ -49,7 +51,7 @@ export const missions = router({
     .output(schema.MissionResponse)
     .mutation(({ ctx, input }) => {
       const { actor, deps, precondition } = ctx
-      const visible = () => service.get(actor, deps, input.id)
+      const visible = () => rows.get(actor, deps, input.id)
       return idempotentClaimed(ctx, input, visible, (key) => service.update(actor, deps, input, { key, precondition }))
     }),
 
@@ -74,8 +76,8 @@ export const missions = router({
       idempotentClaimed(
         ctx,
         input,
-        () => service.get(ctx.actor, ctx.deps, input.id),
-        (key) => service.run(ctx.actor, ctx.deps, input.id, key),
+        () => rows.get(ctx.actor, ctx.deps, input.id),
+        (key) => status.run(ctx.actor, ctx.deps, input.id, key),
       ),
     ),
 
@@ -88,8 +90,8 @@ export const missions = router({
       idempotent(
         ctx,
         input,
-        () => service.get(ctx.actor, ctx.deps, input.id),
-        (deps) => service.pause(ctx.actor, deps, input.id),
+        () => rows.get(ctx.actor, ctx.deps, input.id),
+        (deps) => status.pause(ctx.actor, deps, input.id),
       ),
     ),
 
@@ -103,8 +105,8 @@ export const missions = router({
       idempotent(
         ctx,
         input,
-        () => service.get(ctx.actor, ctx.deps, input.id),
-        (deps) => service.resume(ctx.actor, deps, input.id),
+        () => rows.get(ctx.actor, ctx.deps, input.id),
+        (deps) => status.resume(ctx.actor, deps, input.id),
       ),
     ),
 

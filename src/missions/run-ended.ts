@@ -3,8 +3,8 @@ import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import { registerRunHooks } from '../executions/engine/queue/run-hooks.ts'
+import type { MissionRow } from './rows.ts'
 import { hasAllRuns, pauseOf } from './schedule.ts'
-import type { MissionRow } from './service.ts'
 
 /**
  * Takes the locks that {@link onRunEnded} may need, in the final transaction of a run before its organization's row is

@@ -1,118 +1,46 @@
 import type { z } from 'zod'
-import { executable, notPrivate } from '../agents/visibility.ts'
-import { type Actor, type Authorized, actorOf, isAdmin, permit } from '../auth/actor.ts'
+import { executable } from '../agents/visibility.ts'
+import { type Actor, actorOf, isAdmin } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import { fromColumn, intersect, toColumn } from '../auth/scopes.ts'
-import { type Db, lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
-import { lockCounts, lockMissionCounts, totalOf } from '../db/totals.ts'
+import { toColumn } from '../auth/scopes.ts'
+import type { Db, Prisma, Tx } from '../db/client.ts'
+import { lockCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict, notFound } from '../errors.ts'
+import { badRequest, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
-import { readableOf as findRuns, list as listExecutions } from '../executions/service.ts'
+import { list as listExecutions } from '../executions/service.ts'
 import { asDb, type KeyClaim, type Precondition, store, takeClaim, whenCommitted } from '../idempotency.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
-import { outputOf, toOutputColumn } from '../lib/output.ts'
+import { toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
-import { findOrDefault, visible as visibleSpace } from '../spaces/service.ts'
-import './run-ended.ts'
-import { beginRun, type RunTrigger } from './runs.ts'
+import { findOrDefault } from '../spaces/service.ts'
 import {
-  changeSchedule,
-  checkSchedule,
-  firstFire,
-  hasAllRuns,
-  isSameTime,
-  NO_SCHEDULE,
-  nextFires,
-  pauseOf,
-} from './schedule.ts'
+  authorize,
+  find,
+  hold,
+  LONG_TEXTS,
+  lockPhase,
+  type MissionRow,
+  reachable,
+  scopesBy,
+  toMission,
+  toMissions,
+  updateMission,
+  viewOf,
+} from './rows.ts'
+import './run-ended.ts'
+import { changeSchedule, checkSchedule, firstFire, hasAllRuns, isSameTime, NO_SCHEDULE, nextFires } from './schedule.ts'
 import type {
   CreateMission,
   ListMissions,
   ListRuns,
-  Mission,
-  MissionRun,
   NextRuns,
   PreviewSchedule,
   ScheduleChange,
   UpdateMission,
 } from './schema.ts'
-
-export type MissionRow = Prisma.MissionGetPayload<object> & { truncated?: boolean }
-
-/** The long texts of a mission, which long lists cut. */
-export const LONG_TEXTS = ['goal', 'lastError'] as const
-
-/** Filters the organization's missions, except private ones and those of private spaces or agents of others. */
-export const reachable = (actor: Actor): Prisma.MissionWhereInput => ({
-  organizationId: actor.organizationId,
-  archivedAt: null,
-  space: visibleSpace(actor),
-  AND: [notPrivate(actor), { OR: [{ visibility: { not: 'private' } }, { userId: actor.userId }] }],
-})
-
-const authorize = (actor: Actor, mission: MissionRow): Authorized<MissionRow> =>
-  permit(mission, mission.userId === actor.userId || (isAdmin(actor) && mission.visibility !== 'private'))
-
-/**
- * Returns missions as the caller sees them, in at most one statement. The error of a run is visible only to users who
- * can read the run.
- */
-async function toMissions(actor: Actor, db: Tx, rows: readonly MissionRow[]): Promise<z.input<typeof Mission>[]> {
-  const ids = rows.flatMap(({ lastError, lastExecutionId }) =>
-    lastError === null || lastExecutionId === null ? [] : [lastExecutionId],
-  )
-  const runs = await findRuns(actor, db, ids)
-  return rows.map((row) => toMission(actor, row, row.lastExecutionId !== null && runs.has(row.lastExecutionId)))
-}
-
-async function viewOf(actor: Actor, { db }: { db: Tx }, row: MissionRow): Promise<z.input<typeof Mission>> {
-  const [mission] = await toMissions(actor, db, [row])
-  return mission!
-}
-
-/** Returns the pause of a continuous mission that was extended because of failures (seconds), or null. */
-export const backoffOf = (row: Pick<MissionRow, 'scheduleType' | 'scheduleValue' | 'timezone' | 'failureCount'>) =>
-  row.scheduleType === 'continuous' && row.failureCount > 0 ? pauseOf(row) : null
-
-const toMission = (actor: Actor, row: MissionRow, showsError: boolean): z.input<typeof Mission> => ({
-  id: row.id,
-  title: row.title,
-  goal: row.goal,
-  agentId: row.agentId,
-  agentType: row.agentType,
-  spaceId: row.spaceId,
-  icon: row.icon,
-  visibility: row.visibility,
-  maxTurns: row.maxTurns,
-  output: outputOf(row.output),
-  organizationId: row.organizationId,
-  userId: row.userId,
-  tokenId: isAdmin(actor) || actor.userId === row.userId ? row.tokenId : null,
-  status: row.status,
-  ...(row.pauseReason !== null && { pauseReason: row.pauseReason }),
-  lastStatus: row.lastStatus as z.input<typeof Mission>['lastStatus'],
-  lastError: showsError ? row.lastError : null,
-  lastExecutionId: row.lastExecutionId,
-  failureCount: row.failureCount,
-  skippedCount: row.skippedCount,
-  schedule: {
-    type: row.scheduleType,
-    value: row.scheduleValue,
-    timezone: row.timezone,
-    overlap: row.overlap,
-    catchUp: row.catchUp,
-    lastRun: row.lastRunAt?.toISOString() ?? null,
-    nextRun: row.nextRunAt?.toISOString() ?? null,
-    runCount: row.runCount,
-    maxRuns: row.maxRuns,
-    backoffSeconds: backoffOf(row),
-  },
-  createdAt: row.createdAt.toISOString(),
-  updatedAt: row.updatedAt.toISOString(),
-  ...(row.truncated && { truncated: true }),
-})
+import { beginNow, checkMove, completeIn, holdRun, pauseIn, resumeIn } from './status.ts'
 
 /** Returns the filter of `list`: its input on top of {@link reachable}. */
 export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>): Prisma.MissionWhereInput => ({
@@ -146,27 +74,10 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { missions: await toMissions(actor, db, rows), count, nextCursor }
 }
 
-async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<MissionRow> {
-  const row = await db.mission.findFirst({ where: { AND: [{ id }, reachable(actor)] } })
-  if (!row) throw notFound('Mission')
-  return row
-}
-
-/** Finds and locks a mission until the transaction ends. */
-async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promise<Authorized<MissionRow>> {
-  await lockRows(tx, 'Mission', [id], rowLock(settings))
-  return authorize(actor, await find(actor, { db: tx }, id))
-}
-
 /** Returns the missions with these ids that the caller can reach, archived ones too. */
 export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
   const { archivedAt: _, ...where } = reachable(actor)
   return toMissions(actor, db, await db.mission.findMany({ where: { AND: [{ id: { in: [...ids] } }, where] } }))
-}
-
-/** GET /missions/{id}. */
-export async function get(actor: Actor, deps: Deps, id: string) {
-  return { mission: await viewOf(actor, deps, await find(actor, deps, id)) }
 }
 
 const agentOf = (input: { agentId?: string | null | undefined; characterId?: string | null | undefined }) =>
@@ -224,13 +135,6 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const mission = toMission(actor, row, false)
   return { id: row.id, title: row.title, status: row.status, schedule: mission.schedule, mission }
 }
-
-/**
- * Returns the scopes of a mission that the caller writes or runs. The owner contributes those of the current token. Any
- * other caller can only narrow the mission's scopes, because the mission acts for its owner.
- */
-const scopesBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'scopes'>): readonly string[] =>
-  mission.userId === actor.userId ? actor.scopes : intersect(fromColumn(mission.scopes), actor.scopes)
 
 /** Returns the authority of a mission after the caller has written it: the scopes, and its owner's token. */
 const authorityBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'scopes' | 'tokenId'>) => ({
@@ -353,151 +257,6 @@ function reschedule(mission: MissionRow, change: z.output<typeof ScheduleChange>
     ...(isOver && nextRunAt && { status: 'pending' as const }),
     ...(status === 'pending' && hasAll && { status: 'completed' as const }),
   }
-}
-
-const isPaused = () => conflict('Mission is paused', { detail: 'Resume it with POST /missions/{id}/resume first.' })
-const isOver = (status: 'completed' | 'failed') =>
-  conflict(status === 'completed' ? 'Mission is completed' : 'Mission has failed', {
-    detail: 'The mission has ended. A PATCH with a new `schedule` starts it again.',
-  })
-const isNotPaused = () => conflict('Mission is not paused', { detail: 'Get the mission: it has its status.' })
-
-/** Throws the errors that {@link update} would otherwise throw after it has written. */
-function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {
-  if (to === 'failed')
-    throw badRequest(`Invalid status transition: ${from} to ${to}`, {
-      detail: 'A mission fails by itself only: set it to paused or completed.',
-    })
-  if (to === 'running' && from === 'paused') throw isPaused()
-  if (to === 'paused' && (from === 'completed' || from === 'failed')) throw isOver(from)
-  if (to === 'pending' && from !== 'paused') throw isNotPaused()
-}
-
-/** Locks the mission counts before a row changes that may be completed, paused or reactivated. */
-const lockPhase = (tx: Tx, { settings }: Pick<Deps, 'settings'>, id: string) =>
-  lockMissionCounts(tx, settings, Prisma.sql`"id" = ${id}`)
-
-/** Changes a mission that meets the condition and is not archived. Returns whether it did. */
-async function updateMission(
-  tx: Tx,
-  actor: Actor,
-  { id }: Authorized<MissionRow>,
-  action: string,
-  now: Date,
-  data: Prisma.MissionUncheckedUpdateManyInput,
-  condition: Prisma.MissionWhereInput = {},
-): Promise<boolean> {
-  const where = { id, archivedAt: null, ...condition }
-  const { count } = await tx.mission.updateMany({ where, data: { ...data, updatedAt: now } })
-  if (count) await audit(tx, actor, action, id, now)
-  return count === 1
-}
-
-/**
- * Starts a run by hand if the mission still exists and is neither paused nor running. It runs within the mission's
- * scopes, and for another user's mission within the caller's too, because the run acts as the caller on another user's
- * goal.
- */
-async function beginNow(
-  actor: Actor,
-  deps: Deps,
-  mission: Authorized<MissionRow>,
-  cause: Pick<RunTrigger, 'key' | 'first' | 'also'>,
-): Promise<void> {
-  const isOwn = mission.userId === actor.userId
-  const runner = isOwn
-    ? { ...actor, scopes: fromColumn(mission.scopes), tokenId: mission.tokenId ?? '' }
-    : { ...actor, scopes: scopesBy(actor, mission) }
-  if (await beginRun(deps, mission, { actor: runner, fire: null, ...cause })) return
-  const { status } = await find(actor, deps, mission.id)
-  throw status === 'paused'
-    ? isPaused()
-    : conflict('Mission is already running', { detail: 'Wait until its run has ended, or cancel the run.' })
-}
-
-/**
- * POST /missions/{id}/run: runs now regardless of the schedule. Throws 409 while it runs or is paused. The response is
- * stored under the Idempotency-Key, if there is one, in the transaction that accepts the run.
- */
-export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | null = null) {
-  const mission = authorize(actor, await find(actor, deps, id))
-  if (mission.status === 'paused') throw isPaused()
-  let answer!: z.input<typeof MissionRun>
-  const also = async (tx: Tx, executionId: string) => {
-    const { chatId, sessionId, status } = await tx.execution.findUniqueOrThrow({ where: { id: executionId } })
-    const begun = await viewOf(actor, { db: tx }, await tx.mission.findUniqueOrThrow({ where: { id } }))
-    answer = { mission: begun, executionId, chatId, sessionId, status }
-    if (key) await store(tx, key, answer)
-  }
-  await beginNow(actor, deps, mission, { key, also })
-  return answer
-}
-
-/** POST /missions/{id}/pause: no run starts after the response; an active one continues. */
-export async function pause(actor: Actor, deps: Deps, id: string) {
-  const mission = authorize(actor, await find(actor, deps, id))
-  await deps.db.$transaction((tx) => pauseIn(tx, actor, deps, mission, deps.clock.now()))
-  return get(actor, deps, id)
-}
-
-async function pauseIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<MissionRow>, now: Date): Promise<void> {
-  await lockPhase(tx, deps, mission.id)
-  const data = { status: 'paused', pauseReason: null, nextRunAt: null } as const
-  if (
-    await updateMission(tx, actor, mission, 'mission.pause', now, data, { status: { notIn: ['completed', 'failed'] } })
-  )
-    return
-  const { status } = await find(actor, { db: tx }, mission.id)
-  throw isOver(status === 'failed' ? status : 'completed')
-}
-
-/** Completes a mission by hand: no further run starts; an active one continues and leaves the status unchanged. */
-async function completeIn(tx: Tx, actor: Actor, deps: Deps, mission: Authorized<MissionRow>, now: Date): Promise<void> {
-  await lockPhase(tx, deps, mission.id)
-  const data = { status: 'completed', pauseReason: null, nextRunAt: null } as const
-  await updateMission(tx, actor, mission, 'mission.complete', now, data)
-}
-
-/**
- * POST /missions/{id}/resume: waits for its next fire time; those during the pause have passed. The mission is
- * `running` again if its run is still active.
- */
-export async function resume(actor: Actor, deps: Deps, id: string) {
-  const mission = authorize(actor, await find(actor, deps, id))
-  await deps.db.$transaction((tx) => resumeIn(tx, actor, deps, mission, deps.clock.now()))
-  return get(actor, deps, id)
-}
-
-async function resumeIn(
-  tx: Tx,
-  actor: Actor,
-  deps: Deps,
-  { id, executionId }: Authorized<MissionRow>,
-  now: Date,
-): Promise<void> {
-  const isRunning = await holdRun(tx, { executionId })
-  await lockPhase(tx, deps, id)
-  const mission = await hold(tx, actor, deps, id)
-  const hasAll = hasAllRuns(mission)
-  const data = {
-    status: isRunning ? 'running' : hasAll ? 'completed' : 'pending',
-    pauseReason: null,
-    nextRunAt: hasAll ? null : firstFire(mission, now),
-  } as const
-  if (await updateMission(tx, actor, mission, 'mission.resume', now, data, { status: 'paused', executionId })) return
-  throw isNotPaused()
-}
-
-/**
- * Locks the latest run of a mission. Returns whether it is active: its end then waits for this transaction and sees the
- * updated mission. Runs are locked before the mission counts.
- */
-async function holdRun(tx: Tx, { executionId: id }: Pick<MissionRow, 'executionId'>): Promise<boolean> {
-  if (id === null) return false
-  // Updating the key instead would make SQLite check all references to it.
-  const asItIs = { attempt: { increment: 0 } }
-  const { count } = await tx.execution.updateMany({ where: { id, terminalSeq: null }, data: asItIs })
-  return count === 1
 }
 
 /** DELETE /missions/{id}: archives it and cancels the active run; its runs and chats stay. */

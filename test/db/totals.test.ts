@@ -10,7 +10,9 @@ import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import * as mcps from '../../src/mcps/service.ts'
 import * as runEnded from '../../src/missions/run-ended.ts'
 import { beginRun, fire } from '../../src/missions/runs.ts'
+import type { MissionRow } from '../../src/missions/rows.ts'
 import * as missions from '../../src/missions/service.ts'
+import { pause, resume } from '../../src/missions/status.ts'
 import { removeMember } from '../../src/organizations/service.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import * as skills from '../../src/skills/service.ts'
@@ -409,7 +411,7 @@ it.runIf(onPostgres)('hiding a mission while its run begins makes only one of th
 const PHASES: [
   what: string,
   status: MissionStatus,
-  change: (deps: Deps, mission: missions.MissionRow) => Promise<unknown>,
+  change: (deps: Deps, mission: MissionRow) => Promise<unknown>,
 ][] = [
   [
     'the end of its run',
@@ -427,8 +429,8 @@ const PHASES: [
   ],
   ['a run by hand', 'completed', (deps, mission) => beginRun(deps, mission, { actor: ANN, fire: null, key: null })],
   ['a fire time without an owner', 'pending', (deps, mission) => fire(deps, { ...mission, userId: 'gone' }, now)],
-  ['a pause', 'pending', (deps, { id }) => missions.pause(ANN, deps, id)],
-  ['the end of its pause', 'paused', (deps, { id }) => missions.resume(ANN, deps, id)],
+  ['a pause', 'pending', (deps, { id }) => pause(ANN, deps, id)],
+  ['the end of its pause', 'paused', (deps, { id }) => resume(ANN, deps, id)],
   ['another time', 'completed', (deps, { id }) => missions.update(ANN, deps, { id, schedule: TOMORROW })],
   ['its deletion', 'pending', (deps, { id }) => missions.remove(ANN, deps, id)],
   ['the end of its agent', 'pending', (deps, { agentId }) => agents.remove(ANN, deps, agentId)],
