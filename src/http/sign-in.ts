@@ -2,6 +2,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { cookieName } from '../auth/session-cookie.ts'
 import { countAttempt, forgive } from '../auth/sign-in-limits.ts'
 import { type Flow, type Problem, SignInProblem } from '../auth/sign-in-provider.ts'
+import { seal, unseal } from '../crypto/envelope.ts'
+import { deriveKey } from '../crypto/secrets.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
@@ -51,7 +53,7 @@ async function beginSignIn({ context, req, res, query }: Visit): Promise<void> {
     const others = flowCookies(deps.settings, req)
     if (others.length >= MAX_FLOWS) for (const [name] of others) appendCookie(deps.settings, res, name, '')
     const name = flowCookieName(deps.settings, flow.state)
-    appendCookie(deps.settings, res, name, seal(deps, { ...flow, returnTo, at: deps.clock.now().getTime() }))
+    appendCookie(deps.settings, res, name, encrypt(deps, { ...flow, returnTo, at: deps.clock.now().getTime() }))
     redirect(res, address)
   } catch (error) {
     leadToProblem({ context, req, res }, error, returnTo)
@@ -66,7 +68,7 @@ async function finish({ context, req, res, query }: Visit): Promise<void> {
     if (!deps.signInProvider) throw new SignInProblem('off', 'OIDC_CLIENT_ID is not set')
     const name = flowCookieName(settings, query.get('state') ?? '')
     const [, cookie] = flowCookies(settings, req).find(([other]) => other === name) ?? []
-    const flow = cookie === undefined ? null : unseal(deps, cookie)
+    const flow = cookie === undefined ? null : decrypt(deps, cookie)
     if (!flow || flow.state !== query.get('state')) {
       throw new SignInProblem('expired', 'this browser has not begun the sign-in, or too long ago')
     }
@@ -146,20 +148,22 @@ function appendCookie(settings: Settings, res: ServerResponse, name: string, val
   res.appendHeader('Set-Cookie', `${name}=${value}; Path=/; HttpOnly; SameSite=Lax; Max-Age=${age}${secure}`)
 }
 
-const signatureOf = ({ sessionKey }: Deps, text: string): string => tokenDigest(sessionKey, `sign-in ${text}`)
+const CONTENT = ['sign-in in progress']
+
+const keyOf = ({ wrappingKey }: Deps) => deriveKey(wrappingKey.export(), 'sign-ins in progress')
 
 /** Encrypts a sign-in in progress so that any server of this installation can read it. */
-function seal(deps: Deps, begun: Begun): string {
-  const text = Buffer.from(JSON.stringify(begun)).toString('base64url')
-  return `${text}.${signatureOf(deps, text)}`
-}
+const encrypt = (deps: Deps, begun: Begun): string =>
+  seal(keyOf(deps), CONTENT, Buffer.from(JSON.stringify(begun))).toString('base64url')
 
 /** Decrypts it. Returns null for a foreign or expired text. */
-function unseal(deps: Deps, sealed: string): Begun | null {
-  const [text = '', signature] = sealed.split('.')
-  if (signature !== signatureOf(deps, text)) return null
-  const begun = JSON.parse(Buffer.from(text, 'base64url').toString()) as Begun
-  return begun.at > deps.clock.now().getTime() - LIFETIME ? begun : null
+function decrypt(deps: Deps, sealed: string): Begun | null {
+  try {
+    const begun = JSON.parse(unseal(keyOf(deps), CONTENT, Buffer.from(sealed, 'base64url')).toString()) as Begun
+    return begun.at > deps.clock.now().getTime() - LIFETIME ? begun : null
+  } catch {
+    return null
+  }
 }
 
 /** Marks a sign-in as used, on every server. Throws if it was. */
