@@ -103,7 +103,7 @@ export async function startService(
   const far = file ? null : cleanup.adopt(await openPostgresBus(settings, db, log), (bus) => bus.stop())
   const bus = far ?? createLocalBus()
   const startedTelemetry = cleanup.adopt(
-    await startTelemetry(settings, { db, clock, isPaused: pause.isPaused }),
+    await startTelemetry(settings, { db, clock, log, isPaused: pause.isPaused }),
     (started) => started.stop(),
   )
   const { telemetry } = startedTelemetry

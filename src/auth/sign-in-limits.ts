@@ -66,7 +66,7 @@ export async function countAttempt(
 export async function forgive(db: Db, { keys, at }: Attempt): Promise<void> {
   await db.$transaction(async (tx) => {
     for (const key of keys) {
-      // The upsert locks the row.
+      // Writing the key anew locks the row.
       const { count } = await tx.signInLimit.updateMany({ where: { key }, data: { key } })
       if (!count) continue
       const row = await tx.signInLimit.findUnique({ where: { key } })

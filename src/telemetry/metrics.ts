@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type Server, type ServerResponse } from 'node:http'
+import type { Logger } from 'pino'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { Db } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
@@ -121,15 +122,18 @@ async function countRuns(db: Db): Promise<Record<'pending' | 'waiting' | 'runnin
   return counts
 }
 
-/** Serves only `GET /metrics`, without authentication, for the operator's network. */
-export async function serveMetrics(registry: Registry, host: string, port: number): Promise<Server> {
+/**
+ * Serves only `GET /metrics`, without authentication, for the operator's network. Answers 503 while the database is
+ * unavailable.
+ */
+export async function serveMetrics(registry: Registry, host: string, port: number, log: Logger): Promise<Server> {
   const server = createServer(async (req, res) => {
     if (req.url !== '/metrics' || req.method !== 'GET') return res.writeHead(404).end()
     try {
       const text = await registry.metrics()
       res.writeHead(200, { 'Content-Type': registry.contentType }).end(text)
-    } catch {
-      // The database is unavailable; a later scrape may succeed.
+    } catch (error) {
+      log.warn({ err: error }, 'failed to collect metrics')
       res.writeHead(503).end()
     }
   })

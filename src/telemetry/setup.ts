@@ -1,9 +1,12 @@
 import type { AddressInfo } from 'node:net'
+import type { Logger } from 'pino'
 import type { Db } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 import { silent, type Telemetry } from './telemetry.ts'
+
+type MetricsDeps = { db: Db; clock: Clock; log: Logger }
 
 type Started = {
   telemetry: Telemetry
@@ -15,7 +18,7 @@ type Started = {
 /** Starts and loads only the configured telemetry: metrics on a separate port, traces to a collector, or neither. */
 export async function startTelemetry(
   settings: Settings,
-  deps: { db: Db; clock: Clock; isPaused: () => boolean },
+  deps: MetricsDeps & { isPaused: () => boolean },
 ): Promise<Started> {
   const { METRICS_PORT, OTEL_EXPORTER_OTLP_ENDPOINT, HOST } = settings
   const withContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT
@@ -40,10 +43,10 @@ export async function startTelemetry(
   }
 }
 
-async function startMetrics(deps: { db: Db; clock: Clock }, host: string, port: number) {
+async function startMetrics(deps: MetricsDeps, host: string, port: number) {
   const { createMetrics, serveMetrics } = await import('./metrics.ts')
   const { registry, telemetry } = createMetrics(deps)
-  const server = await serveMetrics(registry, host, port)
+  const server = await serveMetrics(registry, host, port, deps.log)
   const url = `http://${host}:${(server.address() as AddressInfo).port}/metrics`
   return { telemetry, server, url }
 }

@@ -8,7 +8,7 @@ export type Telemetry = {
   /** A request has arrived. `route` is known later. */
   request?: (res: ServerResponse, method: string, route: () => string) => void
   /** An attempt at a run starts. Returns its input with tracing. */
-  begin: (row: ExecutionRow, agent: AgentRow, equipment: { input: RunInput }) => RunInput
+  begin: (row: ExecutionRow, agent: AgentRow, prepared: { input: RunInput }) => RunInput
   /** A run has ended, in any process. */
   ended: (row: ExecutionRow) => void
   /** An attempt is over in this process, with or without an outcome. */
