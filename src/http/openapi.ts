@@ -58,7 +58,7 @@ const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string
   client: 'For client libraries. They take an ID token of your identity provider, too.',
   providers: 'Model providers with keys of your organization: what runs use in place of those of the server.',
   sessions: 'Signing in with a browser. A page of this service must send `X-Muster-Request: 1` with each POST.',
-  secrets: 'Kept encrypted for runs, none of which reads them yet: names come back, values never do.',
+  secrets: 'Encrypted values that the MCP servers and web requests of runs may use. Lists have their names only.',
   usage: 'Usage of runs, by day, week or month. Takes an ID token of your identity provider, too.',
   health: 'The state of this server. Needs no token.',
 }

@@ -119,7 +119,7 @@ export const forgot = (view: View): string =>
     `<form id="forgot-form" novalidate>
 <label for="email">E-mail address</label>
 <input id="email" name="email" type="email" autocomplete="username" required autofocus>
-<p class="hint">The operator of this service learns of it and can hand you a link to a new password.</p>
+<p class="hint">You get a link to a new password by mail. A service without mail asks its operator to hand it to you.</p>
 <button type="submit">Ask for a link</button>
 </form>
 <p class="links"><a href="${escapeHtml(view.base)}/app/sign-in">Back to signing in</a></p>`,
