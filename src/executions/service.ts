@@ -279,6 +279,12 @@ export async function cancel(actor: Actor, deps: Deps, id: string, anew = false)
   return { message: 'Execution cancelled successfully', execution: show(actor, { row: ended, isReadable }) }
 }
 
+/** Cancels a run unless it has ended. Throws 403 and 404 as {@link findToCancel} does. */
+export async function cancelIfActive(actor: Actor, deps: Deps, id: string): Promise<void> {
+  const { row } = await findToCancel(actor, deps, id)
+  if (row.terminalSeq === null) await deps.engine.cancel(row, actor)
+}
+
 /** Removes texts from a stored response that the caller may no longer read. */
 export async function withoutClosed<Answer extends Awaited<ReturnType<typeof cancel>>>(
   actor: Actor,

@@ -8,7 +8,7 @@ import { type ExecutionRow, isTerminal } from '../executions/engine/events/event
 import { followFrom } from '../executions/follow.ts'
 import { isOver } from '../executions/router.ts'
 import type { Execute } from '../executions/schema.ts'
-import { cancel } from '../executions/service.ts'
+import { cancelIfActive } from '../executions/service.ts'
 import { readKey } from '../idempotency.ts'
 import { createCaller } from '../router.ts'
 import { batchesOf, trackedOf } from '../subscriptions.ts'
@@ -185,8 +185,8 @@ function streamRun(
   // Stays synchronous, because most streams have nothing to wait for afterwards.
   if (onDisconnect !== 'cancel') return written
   return written.then(async () => {
-    // A stream without access was ended by the server, not by a disconnect. The run may have ended already.
-    if (res.closed) await cancel(actor, deps, row.id).catch(() => {})
+    // A stream without access was ended by the server, not by a disconnect.
+    if (res.closed) await cancelIfActive(actor, deps, row.id)
   })
 }
 

@@ -8,9 +8,9 @@ import { lockCounts } from '../../src/db/totals.ts'
 import type { Deps } from '../../src/deps.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import * as mcps from '../../src/mcps/service.ts'
+import type { MissionRow } from '../../src/missions/rows.ts'
 import * as runEnded from '../../src/missions/run-ended.ts'
 import { beginRun, fire } from '../../src/missions/runs.ts'
-import type { MissionRow } from '../../src/missions/rows.ts'
 import * as missions from '../../src/missions/service.ts'
 import { pause, resume } from '../../src/missions/status.ts'
 import { removeMember } from '../../src/organizations/service.ts'
@@ -408,11 +408,7 @@ it.runIf(onPostgres)('hiding a mission while its run begins makes only one of th
 })
 
 /** Every change that completes, pauses or activates a mission, with the status before it. */
-const PHASES: [
-  what: string,
-  status: MissionStatus,
-  change: (deps: Deps, mission: MissionRow) => Promise<unknown>,
-][] = [
+const PHASES: [what: string, status: MissionStatus, change: (deps: Deps, mission: MissionRow) => Promise<unknown>][] = [
   [
     'the end of its run',
     'running',

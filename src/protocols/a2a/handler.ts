@@ -28,6 +28,7 @@ import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { Execute } from '../../executions/schema.ts'
 import { find as findRun } from '../../executions/service.ts'
 import { MAX_NAME } from '../../http/door-schemas.ts'
+import { report } from '../../http/log.ts'
 import { readKey } from '../../idempotency.ts'
 import { checkInput, IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { createCaller } from '../../router.ts'
@@ -36,14 +37,11 @@ import { type Context, fromTRPCError } from '../../trpc.ts'
 import { deletePush, listPushes, setPush } from '../../webhooks/push.ts'
 import { checkAddress } from '../../webhooks/service.ts'
 import { followParts } from '../shared/run-parts.ts'
-import { startRun } from '../shared/runs.ts'
+import { conversationOf, isSessionId, startRun } from '../shared/runs.ts'
 import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
 import { idOf, toConfig, toPush } from './push.ts'
 import { artifactUpdate, STATUSES, stateOf, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
-
-/** Format of a session's id, as opposed to a client's own name of a context. */
-const SESSION_ID = /^\w{31}$/
 
 /** Number of tasks on a page, unless the client asks for another. */
 const PAGE = 50
@@ -101,7 +99,6 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const content = parts.map(textOf).join('\n\n')
     return translated(context, async () => {
       checkInput([content, contextId, message.messageId])
-      const isId = SESSION_ID.test(contextId)
       const path = `/a2a/agents/${agent.id}`
       const asked = {
         agent,
@@ -110,8 +107,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
         body: { content, contextId },
         history: null,
         message: Execute.shape.message.parse(content),
-        name: isId ? null : contextId || null,
-        sessionId: isId ? contextId : null,
+        ...conversationOf(contextId || null),
         options: { background: true },
       }
       const key = IDEMPOTENCY_KEY.test(message.messageId) ? readKey(message.messageId, 'POST', path) : null
@@ -248,7 +244,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
   async function findSession(contextId: string) {
     const { organizationId, userId } = actor
     const select = { id: true, chatId: true } as const
-    if (SESSION_ID.test(contextId)) {
+    if (isSessionId(contextId)) {
       return deps.db.session.findFirst({ where: { id: contextId, organizationId, agentId: agent.id }, select })
     }
     const key = { organizationId, userId, agentId: agent.id, protocol: 'a2a', name: contextId }
@@ -313,7 +309,7 @@ async function translated<T>({ deps, requestId }: Context, work: () => Promise<T
     if (error.status === 400 && of === 'cancel') throw new TaskNotCancelableError(error.message)
     if (error.status === 409) throw new UnsupportedOperationError(text)
     if (error.status < 500) throw new RequestMalformedError(text)
-    if (error.cause) deps.log.error({ requestId, err: error.cause }, error.message)
+    report(deps, error, requestId)
     throw new A2AError(text)
   }
 }

@@ -18,7 +18,7 @@ import { checkQuestion } from '../shared/questions.ts'
 import { followParts } from '../shared/run-parts.ts'
 import { startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
-import { type ClientConversation, createTurns } from '../shared/turns.ts'
+import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { type AgUiEvent, type AgUiMessage, createAgUiWriter } from './writer.ts'
 
 type Input = z.output<typeof RunAgentInput>
@@ -108,13 +108,8 @@ function readMessages({ messages, context }: Input): ClientConversation {
 
 function addCall(turns: ReturnType<typeof createTurns>, call: unknown): void {
   if (!isObject(call) || !isObject(call.function)) throw invalidField('messages', 'tool calls with a function')
-  let input: unknown
-  try {
-    input = JSON.parse(asText(call.function.arguments) || '{}')
-  } catch {
-    input = { text: call.function.arguments }
-  }
-  turns.call(asText(call.id), asText(call.function.name), input)
+  const { name, arguments: input } = call.function
+  turns.call(asText(call.id), asText(name), readArguments(asText(input)))
 }
 
 function contentOf(given: Input['messages'][number]['content']): { text: string; files: GivenFile[] } {

@@ -1,5 +1,5 @@
 import type { Fields } from '../../lib/unknown.ts'
-import type { Part } from '../shared/run-parts.ts'
+import { endsAnswer, failureText, type Part } from '../shared/run-parts.ts'
 
 /** An event of AG-UI 1.0 (protocols.md section 4). */
 export type AgUiEvent = { type: string } & Fields
@@ -137,10 +137,8 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
         return [...endStep(), { ...finished({ type: 'success' }), result: { executionId, usage, stopReason } }]
       }
       case 'cancelled':
-      case 'failed': {
-        const message = part.detail ? `${part.message}: ${part.detail}` : part.message
-        return [...endStep(), { type: 'RUN_ERROR', message, code: part.code }]
-      }
+      case 'failed':
+        return [...endStep(), { type: 'RUN_ERROR', message: failureText(part), code: part.code }]
       case 'start':
       case 'step-end':
         return []
@@ -151,7 +149,7 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
     begin: (): AgUiEvent => ({ type: 'RUN_STARTED', threadId, runId }),
     write: (part: Part) => ({
       events: toEvents(part),
-      isOver: ['client-tools', 'completed', 'failed', 'cancelled'].includes(part.type),
+      isOver: endsAnswer(part),
     }),
     interrupt: (): AgUiEvent[] => [
       ...endStep(),

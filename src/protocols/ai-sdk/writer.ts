@@ -1,5 +1,5 @@
 import { DENIED } from '../../executions/engine/run/calls.ts'
-import type { Part } from '../shared/run-parts.ts'
+import { endsAnswer, failureText, type Part } from '../shared/run-parts.ts'
 
 /** A frame of the AI SDK's UI message stream, version 1 (protocols.md section 3). */
 export type Chunk = { type: string } & Readonly<Record<string, unknown>>
@@ -103,10 +103,12 @@ export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: 
         const finishReason = FINISH[stopReason ?? 'end_turn'] ?? 'other'
         return [...endStep(), { type: 'finish', finishReason, messageMetadata: { usage, stopReason } }]
       }
-      case 'failed': {
-        const errorText = part.detail ? `${part.message}: ${part.detail}` : part.message
-        return [...endStep(), { type: 'error', errorText }, { type: 'finish', finishReason: 'error' }]
-      }
+      case 'failed':
+        return [
+          ...endStep(),
+          { type: 'error', errorText: failureText(part) },
+          { type: 'finish', finishReason: 'error' },
+        ]
       case 'cancelled':
         return [...endStep(), { type: 'abort', reason: part.message }]
       case 'step-end':
@@ -114,8 +116,5 @@ export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: 
     }
   }
 
-  return (part) => ({
-    chunks: toChunks(part),
-    isOver: ['client-tools', 'completed', 'failed', 'cancelled'].includes(part.type),
-  })
+  return (part) => ({ chunks: toChunks(part), isOver: endsAnswer(part) })
 }

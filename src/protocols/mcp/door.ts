@@ -10,7 +10,7 @@ import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { checkOrigin, toRequest, writeResponse } from './http.ts'
 import { createNotices } from './notices.ts'
-import { createServer, type Door } from './server.ts'
+import { createServer, type McpRequest } from './server.ts'
 import { agentTools, mayUse, toolsByName } from './tools.ts'
 
 /** Maximum size of a request (bytes): a file of 1 MiB in base64, and its fields. */
@@ -56,21 +56,21 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
 
 /** Answers a request with the server that `create` makes. */
 export async function serve(
-  door: Door,
+  mcpRequest: McpRequest,
   body: Buffer,
   req: IncomingMessage,
   res: ServerResponse,
   create: typeof createServer = createServer,
 ): Promise<void> {
-  const { actor, context } = door
+  const { actor, context } = mcpRequest
   const { deps, requestId } = context
-  const handler = createMcpHandler(() => create(door), {
+  const handler = createMcpHandler(() => create(mcpRequest), {
     legacy: 'stateless',
     maxRequestBodySize: MAX_BODY,
     bus: createNotices(deps, actor),
     onerror: (error) => deps.log.debug({ requestId, err: error }, 'mcp request failed'),
   })
-  const { message } = door
+  const { message } = mcpRequest
   const mismatch = checkTaskName(req, message)
   if (mismatch) return sendJson(res, 400, mismatch)
   const mistake = checkParams(message)
@@ -122,7 +122,7 @@ function parse(body: Buffer): unknown {
 }
 
 /** Throws 403 for a tool outside the scopes of the token, so that a client can ask its user for them. */
-function checkScope(actor: Actor, tools: Door['tools'], message: unknown): void {
+function checkScope(actor: Actor, tools: McpRequest['tools'], message: unknown): void {
   const { method, params } = (message ?? {}) as { method?: unknown; params?: { name?: unknown } | null }
   const tool = method === 'tools/call' ? tools.get(String(params?.name)) : undefined
   if (tool && !mayUse(actor, tool)) throw lacksScopes(tool.scopes)

@@ -1,6 +1,7 @@
 import type { z } from 'zod'
 import { AppError, toAppError, toBody } from '../../errors.ts'
 import type { Executed } from '../../executions/schema.ts'
+import { report } from '../../http/log.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
 import type { Run } from '../shared/wait.ts'
 
@@ -19,12 +20,12 @@ export const toResult = (data: object, text = JSON.stringify(data)): ToolResult 
 })
 
 /**
- * Returns an error as the result of a tool, so that the model reads the reason and the next step. `_meta` has the error body of REST.
- * Unexpected errors are logged.
+ * Returns an error as the result of a tool, so that the model reads the reason and the next step. `_meta` has the error
+ * body of REST. Unexpected errors are logged.
  */
 export function toErrorResult({ deps, requestId }: Context, thrown: unknown): ToolResult {
   const error = toAppError(fromTRPCError(thrown))
-  if (error.status >= 500 && error.cause) deps.log.error({ requestId, err: error.cause }, error.message)
+  report(deps, error, requestId)
   return {
     content: [{ type: 'text', text: [error.message, error.detail].filter(Boolean).join('. ') }],
     isError: true,

@@ -23,7 +23,7 @@ import { addTasks, capabilitiesOf, TASKS, takesTasks, toTaskResult } from './tas
 import { mayUse, type Tool } from './tools.ts'
 
 /** A request to the MCP server: the caller, and the tools of the address. */
-export type Door = {
+export type McpRequest = {
   context: Context
   actor: Actor
   tools: ReadonlyMap<string, Tool>
@@ -43,13 +43,13 @@ const AGENT_INSTRUCTIONS =
   'Ask the agent with the tool `ask`. The answer has a `sessionId`: give it as `session` to continue the conversation.'
 
 /** Creates the server of one request. */
-export function createServer(door: Door): McpServer {
-  const { actor, agentId, context, tools } = door
+export function createServer(request: McpRequest): McpServer {
+  const { actor, agentId, context, tools } = request
   const isAgent = agentId !== undefined
   const mcp = new McpServer(INFO, {
     capabilities: { tools: {}, extensions: { [TASKS]: {} } },
     instructions: isAgent ? AGENT_INSTRUCTIONS : INSTRUCTIONS,
-    requestState: { verify: (state) => openState(context.deps, { actor, ...callOf(door) }, state) },
+    requestState: { verify: (state) => openState(context.deps, { actor, ...callOf(request) }, state) },
   })
   const { server } = mcp
   server.setRequestHandler('tools/list', () => ({
@@ -61,13 +61,13 @@ export function createServer(door: Door): McpServer {
     try {
       // The door checks single requests. Earlier clients may send several at once.
       if (!mayUse(actor, tool)) throw lacksScopes(tool.scopes)
-      return (await (tool.waits ? callTool(door, tool, args, mcpContext) : call(door, tool, args))) as ToolResult
+      return (await (tool.waits ? callTool(request, tool, args, mcpContext) : call(request, tool, args))) as ToolResult
     } catch (error) {
       return toErrorResult(context, error)
     }
   })
   // The server is for one request, and a call of a tool needs nothing else.
-  if (methodOf(door) === 'tools/call') return mcp
+  if (methodOf(request) === 'tools/call') return mcp
   addTasks(server, context, agentId)
   if (!isAgent && covers(actor.scopes, 'skills:read')) addSkills(mcp, context, actor)
   if (!isAgent && covers(actor.scopes, 'spaces:read')) addResources(mcp, context)
@@ -75,22 +75,23 @@ export function createServer(door: Door): McpServer {
 }
 
 /** Returns the method of the request; undefined for several at once. */
-const methodOf = ({ message }: Door): unknown => (message as { method?: unknown } | null | undefined)?.method
+const methodOf = ({ message }: McpRequest): unknown => (message as { method?: unknown } | null | undefined)?.method
 
 /** Returns the tool and the arguments of a call, as the client sent them. */
-function callOf({ agentId = '', message }: Door) {
+function callOf({ agentId = '', message }: McpRequest) {
   const { name, arguments: args } = (message as { params?: { name?: unknown; arguments?: unknown } }).params ?? {}
   return { tool: `${agentId} ${name}`, args: args ?? {} }
 }
 
-const call = async ({ context, actor }: Door, tool: Tool, args: Record<string, unknown>) =>
+const call = async ({ context, actor }: McpRequest, tool: Tool, args: Record<string, unknown>) =>
   toResult(await tool.call(context, actor, args))
 
 /**
- * Starts a run, or resumes one that waited for a person, and waits for its end. The client gets its progress. A client of the tasks extension gets a task at once.
+ * Starts a run, or resumes one that waited for a person, and waits for its end. The client gets its progress. A client of
+ * the tasks extension gets a task at once.
  */
-async function callTool(door: Door, tool: Tool, args: Record<string, unknown>, mcpContext: ServerContext) {
-  const { actor, context } = door
+async function callTool(request: McpRequest, tool: Tool, args: Record<string, unknown>, mcpContext: ServerContext) {
+  const { actor, context } = request
   const { deps } = context
   const state = mcpContext.mcpReq.requestState<RequestState>()
   const isTask = !state && takesTasks(mcpContext)
@@ -108,17 +109,17 @@ async function callTool(door: Door, tool: Tool, args: Record<string, unknown>, m
   const { id } = row!
   if (isTask) return toTaskResult((await createCaller(context).executions.get({ id })).execution as Run)
   const ended = await waitForRun(context, actor, row!, reporter(mcpContext))
-  return ended.waitingFor ? waiting(door, ended, mcpContext) : resultOf(ended)
+  return ended.waitingFor ? waiting(request, ended, mcpContext) : resultOf(ended)
 }
 
 /** Returns the questions of a run for a person, or a link for a client without questions. */
-async function waiting(door: Door, ended: Run, mcpContext: ServerContext) {
-  const { actor, context } = door
+async function waiting(request: McpRequest, ended: Run, mcpContext: ServerContext) {
+  const { actor, context } = request
   const { elicitation } = capabilitiesOf(mcpContext)
   const canAsk = elicitation && (elicitation.form !== undefined || elicitation.url === undefined)
   if (canAsk && covers(actor.scopes, 'approvals:write')) {
     const inputRequests = questionsFor(await pendingOf(context, ended.id))
-    const requestState = sealState(context.deps, { actor, ...callOf(door) }, { executionId: ended.id })
+    const requestState = sealState(context.deps, { actor, ...callOf(request) }, { executionId: ended.id })
     return inputRequired({ inputRequests, requestState })
   }
   const { id: executionId, chatId, sessionId, status, stopReason, waitingFor } = ended

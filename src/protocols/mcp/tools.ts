@@ -12,7 +12,7 @@ import { checkInput, INVALID_IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { nearest } from '../../lib/nearest.ts'
 import { appRouter } from '../../router.ts'
 import type { Context, Meta } from '../../trpc.ts'
-import { startRun } from '../shared/runs.ts'
+import { conversationOf, startRun } from '../shared/runs.ts'
 import { pick, toInputSchema, toOutputSchema } from './schemas.ts'
 
 /** The definition of a tool as clients see it. */
@@ -154,9 +154,6 @@ const unknownArgument = (name: string, known: readonly string[]) => {
   })
 }
 
-/** Format of a session's id, as opposed to a client's own name of a conversation. */
-const SESSION_ID = /^\w{31}$/
-
 /** Returns the one tool of an agent: `ask`. */
 export function agentTools(deps: Deps, agent: CachedAgent): ReadonlyMap<string, Tool> {
   const { definition, scopes } = toolsByName().get('run_agent')!
@@ -190,8 +187,7 @@ export function agentTools(deps: Deps, agent: CachedAgent): ReadonlyMap<string, 
           checkInput(args)
           const { message: text, session = null } = Ask.parse(args)
           await context.countRun?.(caller)
-          const isId = session !== null && SESSION_ID.test(session)
-          const place = { name: isId ? null : session, sessionId: isId ? session : null, history: null }
+          const place = { ...conversationOf(session), history: null }
           const asked = { agent, protocol: 'mcp' as const, path, body: args, message: text, ...place }
           const call = { idempotency: keyOf(key, path, {}), onAccepted: context.onAccepted }
           return startRun(caller, deps, { ...asked, options: { background: true } }, call)

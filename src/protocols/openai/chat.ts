@@ -6,7 +6,7 @@ import type { Deps } from '../../deps.ts'
 import { badRequest, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { outcomeOf } from '../../executions/execute.ts'
-import { cancel } from '../../executions/service.ts'
+import { cancelIfActive } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
 import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
@@ -15,9 +15,9 @@ import { giveClientResults } from '../shared/client-tools.ts'
 import { idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
-import { type ClientCall, followParts, type Part } from '../shared/run-parts.ts'
+import { type ClientCall, failureText, followParts, type Part } from '../shared/run-parts.ts'
 import { type Asked, startRun } from '../shared/runs.ts'
-import { type ClientConversation, createTurns } from '../shared/turns.ts'
+import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { toOpenAIError } from './errors.ts'
@@ -138,9 +138,9 @@ function readMessages(messages: Request['messages']) {
     else if (role === 'assistant') {
       const { tool_calls: made, function_call: one } = message
       if (text || !(made?.length || one)) turns.answer(text)
-      for (const call of made ?? []) turns.call(call.id, call.function.name, parsed(call.function.arguments))
+      for (const call of made ?? []) turns.call(call.id, call.function.name, readArguments(call.function.arguments))
       if (one) {
-        const input = parsed(one.arguments)
+        const input = readArguments(one.arguments)
         turns.call(calls.call(one.name, input), one.name, input)
       }
     } else if (role === 'function') turns.result(calls.result(message.name, text), text)
@@ -158,15 +158,6 @@ async function continueLegacy(
 ): Promise<Run> {
   const { row, results, next } = await findRun(actor, deps, agent, calls)
   return next ? { row, after: 0, next } : giveClientResults(actor, deps, agent, results)
-}
-
-/** Parses the arguments of a call in a client's history, which may be cut off. */
-function parsed(text: string | null | undefined): unknown {
-  try {
-    return JSON.parse(text || '{}')
-  } catch {
-    return { text }
-  }
 }
 
 /** `isLegacy`: the client knows one call at a time, without an id. */
@@ -256,8 +247,7 @@ async function stream(
     onError: (error) => frame(toOpenAIError(toAppError(error))),
   })
   const isToCancel = new URL(res.req.url ?? '/', 'http://localhost').searchParams.get('onDisconnect') === 'cancel'
-  // The run may have ended already.
-  if (isToCancel && !res.writableFinished) await cancel(actor, context.deps, run.row.id).catch(() => {})
+  if (isToCancel && !res.writableFinished) await cancelIfActive(actor, context.deps, run.row.id)
 }
 
 async function* toChunks(
@@ -291,9 +281,8 @@ async function* toChunks(
       const change = toDeltas(part)
       if (change) text += delta(change)
       if (part.type === 'failed' || part.type === 'cancelled') {
-        const { message, code, detail } = part
-        const full = detail ? `${message}: ${detail}` : message
-        yield `${text}${frame({ error: { message: full, type: 'server_error', param: null, code } })}`
+        const error = { message: failureText(part), type: 'server_error', param: null, code: part.code }
+        yield `${text}${frame({ error })}`
         return
       }
       if (part.type !== 'client-tools' && part.type !== 'completed') continue

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Actor } from '../../auth/actor.ts'
 import { toAppError } from '../../errors.ts'
+import { report } from '../../http/log.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { enter } from '../shared/enter.ts'
@@ -32,8 +33,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     await HANDLERS[`${method} ${route.path}`]!({ context, actor, req, res, id: parameters[0] ?? '' })
   } catch (thrown) {
     const error = toAppError(thrown)
-    const { requestId, deps } = context
-    if (error.status >= 500 && error.cause) deps.log.error({ requestId, err: error.cause }, error.message)
+    report(context.deps, error, context.requestId)
     if (res.headersSent) res.destroy()
     else sendOpenAIError(res, error)
   }

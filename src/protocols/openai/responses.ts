@@ -8,9 +8,9 @@ import type { Deps } from '../../deps.ts'
 import { badRequest, chatFailed, notFound, toAppError } from '../../errors.ts'
 import { readEvents } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
-import { cancel, find } from '../../executions/service.ts'
+import { cancel, cancelIfActive, find } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
-import { asList, asText, isObject } from '../../lib/unknown.ts'
+import { asList, asText } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import type { ErrorCode } from '../../wire.ts'
 import { findAgent } from '../shared/agents.ts'
@@ -21,7 +21,7 @@ import { checkQuestion } from '../shared/questions.ts'
 import { createPartReader } from '../shared/run-parts.ts'
 import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
-import { type ClientConversation, createTurns } from '../shared/turns.ts'
+import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { toOpenAIError } from './errors.ts'
@@ -158,7 +158,7 @@ function readInput({ input, instructions }: Request): ClientConversation {
   if (typeof input === 'string') turns.ask(input)
   for (const item of typeof input === 'string' ? [] : input) {
     if (item.type === 'function_call') {
-      turns.call(asText(item.call_id), asText(item.name), parsed(asText(item.arguments)))
+      turns.call(asText(item.call_id), asText(item.name), readArguments(asText(item.arguments)))
     } else if (item.type === 'function_call_output') {
       // Items that a run does not read have other outputs.
       const { data: output, success } = Content.safeParse(item.output)
@@ -180,15 +180,6 @@ function addMessage(turns: ReturnType<typeof createTurns>, role: string, content
   if (role === 'assistant') turns.answer(text)
   else if (role === 'system' || role === 'developer') turns.instruct(text)
   else throw badRequest('Invalid value for field: input. Expected roles user, assistant, system or developer')
-}
-
-function parsed(text: string): unknown {
-  try {
-    const value: unknown = JSON.parse(text || '{}')
-    return isObject(value) ? value : { text }
-  } catch {
-    return { text }
-  }
 }
 
 /** Finds a response that the caller can read. Throws 404 for any other, and for a deleted one. */
@@ -227,8 +218,7 @@ export async function deleteResponse({ context, actor, res, id }: Asking): Promi
   const { deps } = context
   const ref = await findResponse(actor, deps, id)
   const row = permit(ref.row, ref.row.userId === actor.userId || isAdmin(actor))
-  // It may have ended meanwhile.
-  if (row.terminalSeq === null) await cancel(actor, deps, row.id, true).catch(() => {})
+  await cancelIfActive(actor, deps, row.id)
   const overrides = { ...(ref.row.overrides as Overrides), echo: { ...echoOf(ref.row), isDeleted: true } }
   const data = { overrides: overrides as object as Prisma.InputJsonObject }
   await deps.db.$transaction(async (tx) => {

@@ -7,8 +7,9 @@ import { followFrom } from '../../executions/follow.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
 /**
- * A part of a run for the stream writers of other protocols. `seq` and `at` are those of its event: the number grows, and several parts
- * may share it. The parts of a run are the same each time that they are read, apart from fragments that a crash has lost.
+ * A part of a run for the stream writers of other protocols. `seq` and `at` are those of its event: the number grows, and
+ * several parts may share it. The parts of a run are the same each time that they are read, apart from fragments that a
+ * crash has lost.
  */
 export type Part = { seq: number; at: Date } & (
   | { type: 'start'; executionId: string; chatId: string; sessionId: string }
@@ -42,6 +43,14 @@ export type Part = { seq: number; at: Date } & (
       stopReason: string | null
     }
 )
+
+/** Returns whether a part ends the answer to the client: the run has ended, or the client must call tools. */
+export const endsAnswer = ({ type }: Part): boolean =>
+  type === 'client-tools' || type === 'completed' || type === 'failed' || type === 'cancelled'
+
+/** Returns the text of a failed or cancelled run for protocols with one text for an error. */
+export const failureText = ({ message, detail }: Extract<Part, { type: 'failed' | 'cancelled' }>): string =>
+  detail ? `${message}: ${detail}` : message
 
 type PartOf = Part extends infer One ? (One extends Part ? Omit<One, 'seq' | 'at'> : never) : never
 

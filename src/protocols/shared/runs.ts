@@ -43,6 +43,13 @@ export type Asked = {
   client?: ExecuteOptions['client']
 }
 
+/** Returns whether a text is the id of a session, as opposed to a client's own name of a conversation. */
+export const isSessionId = (text: string): boolean => /^\w{31}$/.test(text)
+
+/** Returns the conversation that a client means by a text: the session with this id, or its own name; null for a new one. */
+export const conversationOf = (text: string | null): Pick<Asked, 'name' | 'sessionId'> =>
+  text !== null && isSessionId(text) ? { name: null, sessionId: text } : { name: text, sessionId: null }
+
 /** Number of times that a run is placed anew because another request used the same new name. */
 const MAX_TRIES = 3
 

@@ -1,5 +1,6 @@
 import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
 import type { CallRecord } from '../../executions/engine/run/steps.ts'
+import { type Fields, isObject } from '../../lib/unknown.ts'
 import { type GivenFile, NO_TEXT } from './attachments.ts'
 
 /** The result of a tool that the client has called. */
@@ -16,6 +17,16 @@ export type ClientConversation = {
   files: readonly GivenFile[]
   /** The results at the end of the list. */
   results: ClientResult[]
+}
+
+/** Parses the arguments of a call in a client's history, which may be cut off, as an object. */
+export function readArguments(text: string | null | undefined): Fields {
+  try {
+    const value: unknown = JSON.parse(text || '{}')
+    return isObject(value) ? value : { text }
+  } catch {
+    return { text }
+  }
 }
 
 /** Reads the messages of a client, one after the other, as turns. */
