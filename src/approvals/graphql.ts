@@ -6,6 +6,7 @@ import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { computedBy, loadRow, reload, rowIn, rowsOf } from '../graphql/rows.ts'
+import { parseExact } from '../lib/exact-json.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import type { ApprovalChange } from './follow.ts'
 import { approvals } from './router.ts'
@@ -43,7 +44,7 @@ const Approval = builder.prismaObject('Approval', {
       nullable: true,
       extensions: { cost: 10 },
       select: { editedInput: true },
-      resolve: ({ editedInput }) => editedInput && JSON.parse(editedInput),
+      resolve: ({ editedInput }) => editedInput && parseExact(editedInput),
     }),
     editedBy: t.exposeID('editedBy', { nullable: true }),
     input: t.field({
@@ -51,7 +52,7 @@ const Approval = builder.prismaObject('Approval', {
       nullable: true,
       extensions: { cost: 10 },
       select: { input: true },
-      resolve: ({ input }) => JSON.parse(input),
+      resolve: ({ input }) => parseExact(input),
     }),
     status: t.expose('status', { type: Status }),
     reason: t.exposeString('reason', { nullable: true }),

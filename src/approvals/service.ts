@@ -9,6 +9,7 @@ import { badRequest, notFound } from '../errors.ts'
 import { type ApprovalRow, decide as decideCall } from '../executions/engine/queue/approvals.ts'
 import { reachable as reachableExecution, readableOf } from '../executions/service.ts'
 import { type KeyClaim, store, takeClaim } from '../idempotency.ts'
+import { parseExact, restoreDigits } from '../lib/exact-json.ts'
 import { misfit } from '../lib/json-schema.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import type { Approval, Approve, ListApprovals } from './schema.ts'
@@ -57,8 +58,8 @@ const toApproval = ({ execution, ...row }: FullRow, isReadable: boolean): z.inpu
   ...(row.mcpName !== null && { mcpName: row.mcpName }),
   ...(row.origin !== null && { origin: row.origin }),
   ...(row.description !== null && { description: row.description }),
-  input: JSON.parse(row.input),
-  ...(row.editedInput !== null && { editedInput: JSON.parse(row.editedInput) }),
+  input: parseExact(row.input),
+  ...(row.editedInput !== null && { editedInput: parseExact(row.editedInput) }),
   ...(row.editedBy !== null && { editedBy: row.editedBy }),
   status: row.status,
   ...(row.reason !== null && { reason: row.reason }),
@@ -141,12 +142,14 @@ export async function decide(
  * fit the tool's schema.
  */
 async function edited({ input, inputSchema }: ApprovalRow, given: object): Promise<string | undefined> {
-  if (isDeepStrictEqual(given, JSON.parse(input))) return undefined
+  const original = parseExact(input)
+  const restored = restoreDigits(given, original)
+  if (isDeepStrictEqual(restored, original)) return undefined
   const wrong = inputSchema === null ? null : await misfit(JSON.parse(inputSchema), given)
   if (wrong) {
     throw badRequest("Invalid value for field: input. Expected an input that fits the tool's schema", { detail: wrong })
   }
-  return JSON.stringify(given)
+  return JSON.stringify(restored)
 }
 
 /** Removes names from a stored response whose run the caller may no longer read. */

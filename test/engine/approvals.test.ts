@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
+import { parseExact } from '../../src/lib/exact-json.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { races } from '../support/postgres-shared.ts'
@@ -111,6 +112,19 @@ describe('a run whose tool wants an approval', () => {
     expect(await goesOn(row)).toBeGreaterThan(0)
     expect(made('v')).toBe(1)
     expect(await goesOn(await asking(['w']))).toBe(0)
+  })
+
+  test('keeps the digits of numbers beyond 2^53 that a client has rounded in its edited input', async () => {
+    const input = parseExact('{"text":"id","id":1234567890123456789,"ids":[9007199254740993]}')
+    lab.model.script({ toolCalls: [call('echo', input)] })
+    const row = await waiting(await lab.run({ agent: await toolLab.agent({}, ASK) }))
+    const [approval] = await approvalsOf(row)
+    lab.model.script({ tokens: 'Thank you.' })
+    expect(await decide(row, 'approve', { input: { ...approval.input, text: 'other' } })).toMatchObject({ status: 200 })
+    await ended(lab.engine, row)
+    expect(toolLab.mcp.bodies.at(-1)).toContain('{"text":"other","id":1234567890123456789,"ids":[9007199254740993]}')
+    const { body } = await request(lab.server, 'GET', `/api/v1/chats/${row.chatId}/messages`)
+    expect(body.messages.at(-1).toolCalls[0].input.id).toBe('1234567890123456789')
   })
 
   test('makes its other calls first, and continues when all have been decided', async () => {

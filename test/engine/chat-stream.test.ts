@@ -54,6 +54,16 @@ describe('the reader of chat completions', () => {
       [call('add', '{"x":1}', a), call('add', '{"x":2}', { index: 1, id: 'a' })],
       ['add({"x":1})', 'add({"x":2})'],
     ],
+    [
+      'an input that is an object with a number beyond 2^53',
+      [call('add', JSON.parse('{"x":1}'), a).replace('1}}', '12345678901234567890}}')],
+      ['add({"x":12345678901234567890})'],
+    ],
+    [
+      'an input in a JSON text with a number beyond 2^53',
+      [call('add', JSON.stringify('{"x":12345678901234567890}'), a)],
+      ['add({"x":12345678901234567890})'],
+    ],
     ['an input in a JSON text', [call('add', JSON.stringify('{"x":1}'), a)], ['add({"x":1})']],
     ['an input in a code fence', [call('add', '```json\n{"x":1}\n```', a)], ['add({"x":1})']],
     [

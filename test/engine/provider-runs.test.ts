@@ -25,6 +25,8 @@ const event = (value: { type: string; [name: string]: unknown }) =>
   `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
 const data = (value: unknown) => `data: ${JSON.stringify(value)}\r\n\r\n`
 
+const INPUT = '{"text": "hi"}'
+
 /** Answers of one API, as its documentation shows them. */
 type Api = {
   model: string
@@ -32,8 +34,8 @@ type Api = {
   path: RegExp
   /** A whole answer. It used 120 tokens, 100 of them cached, and gave 30, 20 of them thinking. */
   text(content: string): string
-  /** An answer with thinking, text, and a call of `echo` with `{text: 'hi'}`. */
-  call: string
+  /** An answer with thinking, text, and a call of `echo` with `{text: 'hi'}` or another JSON text. */
+  call(input?: string): string
   /** An answer that breaks off after its first words, with an error event; and one whose first event is an error. */
   failing: string
   overloaded: string
@@ -68,7 +70,7 @@ const anthropic: Api = (() => {
     fallback: 'anthropic/claude-y',
     path: /^\/v1\/messages$/,
     text: (content) => start + event({ type: 'ping' }) + says(content) + ends('end_turn'),
-    call:
+    call: (input = INPUT) =>
       start +
       block(
         0,
@@ -82,8 +84,8 @@ const anthropic: Api = (() => {
         2,
         { type: 'tool_use', id: 'toolu_01', name: 'echo', input: {} },
         { type: 'input_json_delta', partial_json: '' },
-        { type: 'input_json_delta', partial_json: '{"text":' },
-        { type: 'input_json_delta', partial_json: ' "hi"}' },
+        { type: 'input_json_delta', partial_json: input.slice(0, 8) },
+        { type: 'input_json_delta', partial_json: input.slice(8) },
       ) +
       ends('tool_use'),
     failing: start + says('Th') + failed('api_error', 'Internal error'),
@@ -149,13 +151,13 @@ const openai: Api = (() => {
     encrypted_content: 'SIG',
     summary: [{ type: 'summary_text', text: 'Hm.' }],
   }
-  const call = { type: 'function_call', id: 'fc_1', call_id: 'call_1', name: 'echo', arguments: '{"text": "hi"}' }
+  const call = { type: 'function_call', id: 'fc_1', call_id: 'call_1', name: 'echo' }
   return {
     model: 'openai/gpt-x',
     fallback: 'openai/gpt-y',
     path: /^\/v1\/responses$/,
     text: (content) => start + says(content) + ends(),
-    call:
+    call: (input = INPUT) =>
       start +
       at('output_item.added', 0, { item: { ...reasoning, summary: [] } }) +
       at('reasoning_summary_part.added', 0, {
@@ -168,10 +170,10 @@ const openai: Api = (() => {
       at('output_item.done', 0, { item: reasoning }) +
       says('Let me see.', 1) +
       at('output_item.added', 2, { item: { ...call, arguments: '', status: 'in_progress' } }) +
-      at('function_call_arguments.delta', 2, { item_id: 'fc_1', delta: '{"text":' }) +
-      at('function_call_arguments.delta', 2, { item_id: 'fc_1', delta: ' "hi"}' }) +
-      at('function_call_arguments.done', 2, { item_id: 'fc_1', arguments: call.arguments }) +
-      at('output_item.done', 2, { item: { ...call, status: 'completed' } }) +
+      at('function_call_arguments.delta', 2, { item_id: 'fc_1', delta: input.slice(0, 8) }) +
+      at('function_call_arguments.delta', 2, { item_id: 'fc_1', delta: input.slice(8) }) +
+      at('function_call_arguments.done', 2, { item_id: 'fc_1', arguments: input }) +
+      at('output_item.done', 2, { item: { ...call, arguments: input, status: 'completed' } }) +
       ends(),
     failing:
       start + says('Th') + ends('failed', { error: { code: 'server_error', message: 'Internal error' }, usage: null }),
@@ -217,10 +219,10 @@ const google: Api = (() => {
     fallback: 'google/gemini-y',
     path: /^\/v1beta\/models\/gemini-[xy]:streamGenerateContent\?alt=sse$/,
     text: (content) => chunk([{ text: content }]) + chunk([{ text: '' }], 'STOP'),
-    call:
+    call: (input = INPUT) =>
       chunk([{ text: 'Hm.', thought: true }]) +
       chunk([{ text: 'Let me see.' }]) +
-      chunk([{ functionCall: { name: 'echo', args: { text: 'hi' } }, thoughtSignature: 'SIG' }]) +
+      chunk([{ functionCall: { name: 'echo', args: 'ARGS' }, thoughtSignature: 'SIG' }]).replace('"ARGS"', input) +
       chunk([{ text: '' }], 'STOP'),
     failing: chunk([{ text: 'Th' }]) + failed(500, 'INTERNAL', 'Internal error'),
     overloaded: failed(503, 'UNAVAILABLE', 'Overloaded'),
@@ -253,7 +255,7 @@ const USED = { input_tokens: 120, output_tokens: 30 }
 
 describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (name, api) => {
   it("calls a tool, returns the thinking's signature, and counts cached and thinking tokens", async () => {
-    const { execution, events, requests } = await run([api.call, api.text('It said hi.')], api.model)
+    const { execution, events, requests } = await run([api.call(), api.text('It said hi.')], api.model)
     expect(execution).toMatchObject({ status: 'completed', result: 'It said hi.', stopReason: 'end_turn' })
     expect(execution).toMatchObject({ usage: { input_tokens: 240, output_tokens: 60 }, usageEstimated: false })
     expect(messagesOf(events)[0]).toMatchObject({
@@ -269,9 +271,23 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     expect(api.back(requests[1]!.body)).toMatchObject({ signature: 'SIG', result: expect.stringContaining('hi') })
   })
 
+  it('keeps the digits of a whole number beyond 2^53 in the input of a call', async () => {
+    const digits = '1234567890123456789'
+    const input = `{"text":"hi","id":${digits}}`
+    const { execution, requests } = await run([api.call(input), api.text('Done.')], api.model)
+    expect(execution.status).toBe('completed')
+    expect(toolLab.mcp.bodies.at(-1)).toContain(`"arguments":${input}`)
+    expect(requests[1]!.text.replaceAll('\\', '')).toContain(input)
+    const { url, token } = toolLab.lab.server
+    const path = `/api/v1/executions/${execution.id}/logs`
+    expect(
+      await fetch(url + path, { headers: { authorization: `Bearer ${token}` } }).then((body) => body.text()),
+    ).toContain(input)
+  })
+
   it('sends the thinking only to its own model', async () => {
     const busy = { status: 503, headers: { 'retry-after-ms': '1' }, body: api.error('busy') }
-    const { execution, requests } = await run([api.call, busy, busy, busy, api.text('Done.')], api.model, {
+    const { execution, requests } = await run([api.call(), busy, busy, busy, api.text('Done.')], api.model, {
       fallbackModels: [api.fallback],
     })
     expect(execution).toMatchObject({ status: 'completed', model: api.fallback, modelsTried: [api.model] })

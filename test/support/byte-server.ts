@@ -12,7 +12,7 @@ export type Bytes = {
   ends?: 'in order' | 'reset' | 'unanswered' | 'never'
 }
 
-export type ByteRequest = { path: string; headers: IncomingHttpHeaders; body: any }
+export type ByteRequest = { path: string; headers: IncomingHttpHeaders; body: any; text: string }
 
 export type ByteServer = AsyncDisposable & {
   readonly origin: string
@@ -31,7 +31,7 @@ export async function startByteServer(): Promise<ByteServer> {
     for await (const bytes of request) chunks.push(bytes)
     if (request.method === 'GET') return void response.end('{"data":[]}')
     const text = Buffer.concat(chunks).toString()
-    requests.push({ path: request.url ?? '', headers: request.headers, body: JSON.parse(text) })
+    requests.push({ path: request.url ?? '', headers: request.headers, body: JSON.parse(text), text })
     answer(response, scripted.shift() ?? { status: 500, body: '{"error":{"message":"Nothing is scripted"}}' })
   }).listen(0, '127.0.0.1')
   await once(http, 'listening')

@@ -13,6 +13,8 @@ export type McpTestServer = AsyncDisposable & {
   readonly sseUrl: string
   /** Every request so far. */
   readonly requests: { method: string; path: string; headers: IncomingHttpHeaders }[]
+  /** The bodies of the streamable transport so far, byte for byte. */
+  readonly bodies: string[]
   /** Every tool call so far. */
   readonly calls: { tool: string; input: unknown }[]
   /** Sessions that have not ended. */
@@ -28,6 +30,7 @@ export type McpTestServer = AsyncDisposable & {
 /** A real MCP server of the official SDK on loopback, with tools that answer, fail, wait, and answer much. */
 export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
   const requests: McpTestServer['requests'] = []
+  const bodies: string[] = []
   const calls: McpTestServer['calls'] = []
   const sessions = new Map<string, NodeStreamableHTTPServerTransport>()
   const streams = new Map<string, Transport>()
@@ -72,14 +75,17 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
 
   async function streamable(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const known = sessions.get(String(request.headers['mcp-session-id']))
-    if (known) return known.handleRequest(request, response)
+    const body = request.method === 'POST' ? await read(request) : undefined
+    if (body !== undefined) bodies.push(body)
+    const message = body === undefined ? undefined : (JSON.parse(body) as unknown)
+    if (known) return known.handleRequest(request, response, message)
     const transport = new NodeStreamableHTTPServerTransport({
       sessionIdGenerator: randomUUID,
       onsessioninitialized: (id) => void sessions.set(id, transport),
       onsessionclosed: (id) => void sessions.delete(id),
     })
     await createMcp(request.headers).connect(transport)
-    await transport.handleRequest(request, response)
+    await transport.handleRequest(request, response, message)
   }
 
   async function sse(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -97,10 +103,9 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
   }
 
   async function post(request: IncomingMessage, response: ServerResponse, id: string): Promise<void> {
-    const chunks: Buffer[] = []
-    for await (const chunk of request) chunks.push(chunk)
+    const message = await read(request)
     response.writeHead(202).end()
-    streams.get(id)?.onmessage?.(JSON.parse(Buffer.concat(chunks).toString()) as JSONRPCMessage)
+    streams.get(id)?.onmessage?.(JSON.parse(message) as JSONRPCMessage)
   }
 
   const http = createServer((request, response) => {
@@ -128,6 +133,7 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
     url: `${base}/mcp`,
     sseUrl: `${base}/sse`,
     requests,
+    bodies,
     calls,
     get sessions() {
       return sessions.size + streams.size
@@ -143,4 +149,10 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
     },
   }
   return server
+}
+
+async function read(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = []
+  for await (const chunk of request) chunks.push(chunk)
+  return Buffer.concat(chunks).toString()
 }

@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Db, Prisma, Tx } from '../../../db/client.ts'
+import { parseExact } from '../../../lib/exact-json.ts'
 import { takeWithinBudget, withByteBudget } from '../../../lib/page.ts'
 import { appendFlat } from '../../../lib/text.ts'
 import type { ContentBlock, Delta, ExecutionEvent, MessageData } from '../../../wire.ts'
@@ -208,7 +209,7 @@ export async function joinSegments(tx: Tx, executionId: string): Promise<void> {
 export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
   let seq = row.firstSeq
   const message = (data: MessageData): ExecutionEvent => ({ seq: seq++, at: row.at, event: 'message', data })
-  for (const stored of JSON.parse(row.events) as Stored[]) {
+  for (const stored of parseExact(row.events) as Stored[]) {
     if ('data' in stored) {
       yield message(fromStored(stored.data))
       continue

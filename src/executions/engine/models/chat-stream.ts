@@ -2,6 +2,7 @@ import { StringDecoder } from 'node:string_decoder'
 import { JSONParseError } from '@ai-sdk/provider'
 import { createParser, type EventSourceParser, type ParseError } from 'eventsource-parser'
 import { splitData } from '../../../lib/event-data.ts'
+import { parseExact } from '../../../lib/exact-json.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import { type ChatReply, createChatReply, type ReplyOptions } from './chat-reply.ts'
 import { isPage, readErrorBody, titleOf } from './error-bodies.ts'
@@ -121,7 +122,8 @@ function readData(reply: ChatReply, data: string, event: string | undefined, par
 /** Parses the data of an event. Plain texts instead of JSON are errors or keep-alives; broken JSON is neither. */
 function parse(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): unknown {
   try {
-    return JSON.parse(data)
+    // Some servers send an input as an object.
+    return data.includes('"arguments"') ? parseExact(data) : JSON.parse(data)
   } catch (cause) {
     if (/^\s*\[done\]\s*$/i.test(data)) reply.end(false, parts)
     if (reply.isOver || !data.trim()) return null
@@ -167,7 +169,7 @@ function refuseLong(): never {
 function readBody(reply: ChatReply, body: string, parts: Part[]): void {
   let values: unknown
   try {
-    values = JSON.parse(body)
+    values = parseExact(body)
   } catch {
     for (const line of body.split('\n')) readData(reply, line.replace(/^data:\s*/, ''), undefined, parts)
     return

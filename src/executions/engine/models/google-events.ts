@@ -59,10 +59,14 @@ function candidateOf({ content, finishReason }: Fields): Fields {
 function partOf(value: unknown): Fields[] {
   const { text, thought, functionCall, thoughtSignature } = asObject(value)
   const signature = typeof thoughtSignature === 'string' && { thoughtSignature }
-  if (isObject(functionCall)) return [{ functionCall, ...signature }]
+  if (isObject(functionCall)) return [{ functionCall: withTextOfInput(functionCall), ...signature }]
   if (typeof text !== 'string') return signature ? [{ text: '', ...signature }] : []
   return [{ text, ...(thought === true && { thought }), ...signature }]
 }
+
+/** Passes the input of a call on as text, in which large numbers keep their digits. */
+const withTextOfInput = ({ args, ...call }: Fields): Fields =>
+  isObject(args) ? { ...call, args: JSON.stringify(args) } : { ...call, ...(args !== undefined && { args }) }
 
 const COUNTS = [
   'promptTokenCount',

@@ -1,7 +1,8 @@
 import { createParser, type ParseError } from 'eventsource-parser'
 import type { ProviderKind } from '../../../lib/base-address.ts'
 import { splitData } from '../../../lib/event-data.ts'
-import { asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { parseExact } from '../../../lib/exact-json.ts'
+import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
 import { oddAnswer } from './chat-stream.ts'
 import { createGoogleEvents } from './google-events.ts'
@@ -42,7 +43,7 @@ function changed(init: RequestInit | undefined): RequestInit | undefined {
   if (!change || typeof init?.body !== 'string') return init
   const headers = new Headers(init.headers)
   for (const name of change.omitHeaders ?? []) headers.delete(name)
-  return { ...init, headers, body: JSON.stringify(change.changeBody(JSON.parse(init.body))) }
+  return { ...init, headers, body: JSON.stringify(change.changeBody(asObject(parseExact(init.body)))) }
 }
 
 function repair(
@@ -153,7 +154,7 @@ function createReader(events: ProviderEvents, onLife: () => void) {
     }
     let value: unknown
     try {
-      value = JSON.parse(data)
+      value = parseExact(data)
     } catch {
       const pieces = splitData(data)
       if (pieces) {
@@ -244,7 +245,7 @@ function createReader(events: ProviderEvents, onLife: () => void) {
 
 function parseOr<T>(text: string, otherwise: T): unknown {
   try {
-    return JSON.parse(text)
+    return parseExact(text)
   } catch {
     return otherwise
   }

@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
+import { parseExact } from '../../../lib/exact-json.ts'
 import { newId } from '../../../lib/id.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ModelError } from './model-errors.ts'
@@ -262,7 +263,7 @@ function escapeControls(json: string): string {
 
 function parse(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return parseExact(text)
   } catch {
     return undefined
   }

@@ -1,4 +1,5 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
+import { isExactNumber } from '../../../lib/exact-json.ts'
 import { cut, percentDecoded } from '../../../lib/text.ts'
 import { type Fields, isObject } from '../../../lib/unknown.ts'
 
@@ -205,7 +206,7 @@ const isRenamed = (place: Place | null): boolean =>
     [...place.inside.values(), place.items, place.values].some(isRenamed))
 
 function restoreAt(input: unknown, place: Place | null): unknown {
-  if (!place || typeof input !== 'object' || input === null) return input
+  if (!place || typeof input !== 'object' || input === null || isExactNumber(input)) return input
   if (Array.isArray(input)) return input.map((item) => restoreAt(item, place.items))
   return Object.fromEntries(
     Object.entries(input).map(([modelName, value]) => {

@@ -6,6 +6,7 @@ import type {
   LanguageModelV4Usage,
   SharedV4ProviderMetadata,
 } from '@ai-sdk/provider'
+import { isExactNumber, parseExact } from '../../../lib/exact-json.ts'
 import { appendFlat } from '../../../lib/text.ts'
 import type { StopReason } from '../../../wire.ts'
 import type { Delta } from '../events/events.ts'
@@ -328,7 +329,7 @@ const MAX_DEPTH = 64
 /** Parses an input as JSON. Returns the text itself if it is invalid. */
 function readInput(input: string): unknown {
   try {
-    return clean(JSON.parse(input || '{}'))
+    return clean(parseExact(input || '{}'))
   } catch {
     return clean(input)
   }
@@ -339,7 +340,7 @@ function readInput(input: string): unknown {
  */
 function clean(value: unknown, depth = 0): unknown {
   if (typeof value === 'string') return value.replaceAll('\0', '').toWellFormed()
-  if (typeof value !== 'object' || value === null) return value
+  if (typeof value !== 'object' || value === null || isExactNumber(value)) return value
   if (depth === MAX_DEPTH) throw new RangeError('Too deep')
   if (Array.isArray(value)) return value.map((item) => clean(item, depth + 1))
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [clean(key), clean(inner, depth + 1)]))

@@ -2,6 +2,7 @@ import type { SharedV4ProviderOptions } from '@ai-sdk/provider'
 import type { ApprovalStatus, Db, Prisma, Tx } from '../../../db/client.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import { isUniqueViolation } from '../../../lib/database-errors.ts'
+import { parseExact, withDigitsAsText } from '../../../lib/exact-json.ts'
 import { cut } from '../../../lib/text.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import type { StopReason } from '../../../wire.ts'
@@ -128,7 +129,7 @@ export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
 function brief(input: unknown): unknown {
   const json = JSON.stringify(input)
   const short = cut(json, MAX_RECORDED)
-  return short === json ? input : short
+  return short === json ? withDigitsAsText(input) : short
 }
 
 /**
@@ -182,7 +183,7 @@ export async function loadSteps(db: Db | Tx, executionId: string): Promise<Step[
   // The last approval of a call counts.
   const approvals = rows.length ? await db.approval.findMany({ where, orderBy: { round: 'desc' } }) : []
   return rows.map(({ step, reply, toolCalls }) => {
-    const stored = JSON.parse(reply) as Partial<Stored> & Pick<Stored, 'parts' | 'usage'>
+    const stored = parseExact(reply) as Partial<Stored> & Pick<Stored, 'parts' | 'usage'>
     // Steps of older versions have at most a mark that they were cut.
     const { parts, usage, model = null, stopReason = stored.isCut ? 'content_filter' : 'end_turn' } = stored
     const calls = callsOf(parts).map((call): Call => {
@@ -206,7 +207,7 @@ const decisionOf = ({ status, reason, digest, editedInput }: Prisma.ApprovalGetP
   status,
   reason,
   digest,
-  ...(editedInput !== null && { edited: JSON.parse(editedInput) as unknown }),
+  ...(editedInput !== null && { edited: parseExact(editedInput) }),
 })
 
 /**

@@ -5,6 +5,7 @@ import type { Actor } from '../../../auth/actor.ts'
 import type { Scope } from '../../../auth/scopes.ts'
 import type { Tx } from '../../../db/client.ts'
 import { badRequest } from '../../../errors.ts'
+import { withPlainNumbers } from '../../../lib/exact-json.ts'
 import { checkInput } from '../../../lib/fields.ts'
 import { takeWithinBudget } from '../../../lib/page.ts'
 import type { ExecutionRow } from '../events/events.ts'
@@ -128,7 +129,8 @@ export function defineTool<Schema extends z.ZodObject>(name: string, description
     description,
     inputSchema: inputSchema as JSONSchema7,
     mode: 'allow',
-    async call(input, call) {
+    async call(given, call) {
+      const input = withPlainNumbers(given)
       checkInput(input)
       const parsed = schema.safeParse(input)
       if (!parsed.success) throw badRequest(parsed.error.issues[0]?.message ?? 'Invalid input')

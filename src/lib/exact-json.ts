@@ -1,0 +1,52 @@
+import { isObject } from './unknown.ts'
+
+// JSON whose whole numbers keep their digits beyond 2^53, such as the ids of Discord and X.
+
+/** A run of digits that may be a number beyond the safe range. */
+const LARGE = /\d{16}/
+
+type ExactJson = {
+  parse(text: string, reviver: (key: string, value: unknown, context: { source?: string }) => unknown): unknown
+  rawJSON(text: string): object
+  isRawJSON(value: unknown): value is ExactNumber
+}
+const exact = JSON as unknown as ExactJson
+
+/** A whole number beyond the safe range, which `JSON.stringify` writes with its own digits. */
+export type ExactNumber = { readonly rawJSON: string }
+
+/** Returns whether a value of {@link parseExact} stands for a whole number beyond the safe range. */
+export const isExactNumber = (value: unknown): value is ExactNumber => exact.isRawJSON(value)
+
+/** Parses JSON. Whole numbers beyond the safe range become an {@link ExactNumber}. Throws for invalid JSON. */
+export const parseExact = (text: string): unknown =>
+  LARGE.test(text) ? exact.parse(text, keepDigits) : (JSON.parse(text) as unknown)
+
+function keepDigits(_: string, value: unknown, { source = '' }: { source?: string }): unknown {
+  const isLossy = typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(source)
+  return isLossy ? exact.rawJSON(source) : value
+}
+
+/** Replaces each {@link ExactNumber} in a value. */
+function replaceExact(value: unknown, replace: (number: ExactNumber) => unknown): unknown {
+  if (isExactNumber(value)) return replace(value)
+  if (Array.isArray(value)) return value.map((item) => replaceExact(item, replace))
+  if (!isObject(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, replaceExact(item, replace)]))
+}
+
+/** Returns a value with ordinary numbers, which have lost digits. */
+export const withPlainNumbers = (value: unknown): unknown => replaceExact(value, ({ rawJSON }) => Number(rawJSON))
+
+/** Returns a value with texts of digits, which survive any parser. */
+export const withDigitsAsText = (value: unknown): unknown => replaceExact(value, ({ rawJSON }) => rawJSON)
+
+/** Returns a value that has lost digits on its way through a client, with the digits of the original. */
+export function restoreDigits(value: unknown, original: unknown): unknown {
+  if (isExactNumber(original)) return value === Number(original.rawJSON) ? original : value
+  if (Array.isArray(value) && Array.isArray(original)) {
+    return value.map((item, index) => restoreDigits(item, original[index]))
+  }
+  if (!isObject(value) || !isObject(original)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, restoreDigits(item, original[name])]))
+}
