@@ -42,6 +42,9 @@ export function createTurns(writer: Connection, numbered = false): Turns {
   let isDue = numbered
   let changes = 0
 
+  /** Executes a statement of each turn. A prepared one takes half the time of a script. */
+  const control = (sql: string) => writer.changes({ sql, args: [] })
+
   /** Starts the next turn. */
   function handOver(): void {
     const next = waiting.shift()
@@ -56,7 +59,7 @@ export function createTurns(writer: Connection, numbered = false): Turns {
       if (!writer.inTransaction())
         throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'Given up.' })
       if (isDue) raise()
-      writer.script('COMMIT')
+      control('COMMIT')
       resolve()
     } catch (error) {
       if (writer.inTransaction()) writer.script('ROLLBACK')
@@ -80,10 +83,10 @@ export function createTurns(writer: Connection, numbered = false): Turns {
   async function join(): Promise<Group> {
     if (!group) {
       // Locks for writing at once. A transaction that reads first could fail to upgrade its lock later.
-      await untilFree(() => writer.script('BEGIN IMMEDIATE'))
+      await untilFree(() => control('BEGIN IMMEDIATE'))
       group = { members: 0, begun: performance.now(), end: Promise.withResolvers() }
       group.end.promise.catch(() => {})
-    } else writer.script('SAVEPOINT turn')
+    } else control('SAVEPOINT turn')
     group.members++
     return group
   }
@@ -120,7 +123,7 @@ export function createTurns(writer: Connection, numbered = false): Turns {
       const isFirst = own.members === 1
       return {
         async keep(last = false) {
-          if (!isFirst && writer.inTransaction()) writer.script('RELEASE turn')
+          if (!isFirst && writer.inTransaction()) control('RELEASE turn')
           await leave(own, last)
         },
         async undo() {
