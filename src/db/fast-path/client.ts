@@ -1,7 +1,7 @@
 import { Prisma, type PrismaClient } from '../../../prisma/generated/sqlite/client.ts'
 import { type Dialect, failUnlessRows } from './dialect.ts'
 import type { Runner } from './load-relations.ts'
-import { type Delegate, METHODS, type Method, type Model } from './methods.ts'
+import { type Access, Model } from './methods.ts'
 import { overrideMembers } from './override-members.ts'
 import { tablesOf } from './schema.ts'
 import type { Args, Statement } from './statement.ts'
@@ -41,12 +41,7 @@ export function createFastClient(
 ): PrismaClient {
   const tables = tablesOf(dialect)
   const logged = (runner: Runner) => (onQuery ? withQueryLog(runner, onQuery) : runner)
-  const instead = (client: () => Tx, runner: Runner, more: object, inTransaction: boolean) =>
-    overrideMembers(
-      client,
-      { ...rawOf(client, runner, dialect), ...more },
-      wrapAll(client, tables, runner, inTransaction),
-    )
+  const inside = transactionsOf(tables, dialect)
   const $transaction = async (work: unknown, options?: object) => {
     // Calls on this client start at once, so a list of them would be outside any transaction.
     if (typeof work !== 'function')
@@ -54,8 +49,9 @@ export function createFastClient(
     if (options) return prisma().$transaction(work as never, options)
     const transaction = await begin()
     const theirs = joining(prisma, transaction)
+    const access = { runner: logged(transaction.runner), inTransaction: true, prisma: theirs.call }
     try {
-      const answer = await work(instead(() => theirs.client, logged(transaction.runner), {}, true))
+      const answer = await work(inside(access))
       await theirs.end()
       await transaction.commit()
       return answer
@@ -65,14 +61,60 @@ export function createFastClient(
       throw error
     }
   }
-  return instead(prisma, logged(plain), { $transaction }, false) as PrismaClient
+  const access: Access = {
+    runner: logged(plain),
+    inTransaction: false,
+    prisma: async (model, method, ...args) => callOf(prisma(), model, method, ...args),
+  }
+  return overrideMembers(
+    prisma,
+    {
+      $transaction,
+      $queryRaw: (query: RawQuery, ...values: unknown[]) => queryRaw(access, dialect, query, values),
+      $executeRaw: (query: RawQuery, ...values: unknown[]) => executeRaw(access, dialect, query, values),
+    },
+    (name) => {
+      const table = tables.get(name)
+      return table && new Model(name, table, access)
+    },
+  )
 }
 
 type Tx = Prisma.TransactionClient
 
+/** Executes a call of a model, or with the model '' of the client, through Prisma. */
+function callOf(client: object, model: string, method: string, ...args: unknown[]): Promise<unknown> {
+  const target = model ? Reflect.get(client, model) : client
+  return Reflect.get(target, method).apply(target, args.map(theirs))
+}
+
+/** Returns a function that creates the client of a transaction. */
+function transactionsOf(tables: ReadonlyMap<string, Table>, dialect: Dialect): (access: Access) => object {
+  class Inside {
+    readonly access: Access
+    constructor(access: Access) {
+      this.access = access
+    }
+    $queryRaw(query: RawQuery, ...values: unknown[]) {
+      return queryRaw(this.access, dialect, query, values)
+    }
+    $executeRaw(query: RawQuery, ...values: unknown[]) {
+      return executeRaw(this.access, dialect, query, values)
+    }
+  }
+  for (const [name, table] of tables) {
+    Object.defineProperty(Inside.prototype, name, {
+      get(this: Inside) {
+        return new Model(name, table, this.access)
+      },
+    })
+  }
+  return (access) => new Inside(access)
+}
+
 /**
- * Wraps Prisma's client in a transaction, which Prisma joins on first use. Most transactions need no Prisma, and
- * joining costs as much as all their statements.
+ * Returns a function that executes calls through Prisma in a transaction, which Prisma joins on the first one. Most
+ * transactions need no Prisma, and joining costs as much as all their statements.
  */
 function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
   let joined: { tx: Promise<Tx>; end: () => Promise<void> } | undefined
@@ -93,18 +135,13 @@ function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
       },
     }
   }
-  const call =
-    (model: string | null, name: string) =>
-    async (...args: unknown[]) => {
+  return {
+    async call(model: string, method: string, ...args: unknown[]): Promise<unknown> {
       joined ??= join()
-      const tx = await joined.tx
-      const target = model ? Reflect.get(tx, model) : tx
-      return Reflect.get(target, name).apply(target, args)
-    }
-  const members = (get: (name: string) => unknown): object =>
-    new Proxy({}, { get: (_, name) => (typeof name === 'string' ? get(name) : undefined) })
-  const within = members((name) => (name.startsWith('$') ? call(null, name) : members((method) => call(name, method))))
-  return { client: within as Tx, end: async () => joined?.end() }
+      return callOf(await joined.tx, model, method, ...args)
+    },
+    end: async () => joined?.end(),
+  }
 }
 
 /** Wraps a runner to report each statement when it is done, as Prisma does. */
@@ -114,19 +151,17 @@ const withQueryLog = ({ rows, typedRows, changes }: Runner, record: (sql: string
   changes: (statement) => changes(statement).finally(() => record(statement.sql)),
 })
 
-/** Executes raw statements and read-only raw queries. */
-function rawOf(client: () => Tx, { typedRows, changes }: Runner, { rawText }: Dialect) {
-  const statementOf = (query: RawQuery, values: unknown[]): Statement => {
-    const sql: Certain = 'sql' in query ? query : Prisma.sql(query, ...values)
-    const { certain, part } = sql
-    return { sql: rawText(sql), args: sql.values, ...(certain !== undefined && { certain, ...(part && { part }) }) }
-  }
-  return {
-    async $queryRaw(query: RawQuery, ...values: unknown[]): Promise<unknown> {
-      return (await typedRows(statementOf(query, values))) ?? client().$queryRaw(query, ...values)
-    },
-    $executeRaw: async (query: RawQuery, ...values: unknown[]): Promise<number> => changes(statementOf(query, values)),
-  }
+/** Executes a raw query, through Prisma if it writes. */
+const queryRaw = async ({ runner, prisma }: Access, dialect: Dialect, query: RawQuery, values: unknown[]) =>
+  (await runner.typedRows(statementOf(dialect, query, values))) ?? prisma('', '$queryRaw', query, ...values)
+
+const executeRaw = ({ runner }: Access, dialect: Dialect, query: RawQuery, values: unknown[]): Promise<number> =>
+  runner.changes(statementOf(dialect, query, values))
+
+function statementOf({ rawText }: Dialect, query: RawQuery, values: unknown[]): Statement {
+  const sql: Certain = 'sql' in query ? query : Prisma.sql(query, ...values)
+  const { certain, part } = sql
+  return { sql: rawText(sql), args: sql.values, ...(certain !== undefined && { certain, ...(part && { part }) }) }
 }
 
 type RawQuery = Prisma.Sql | TemplateStringsArray
@@ -162,25 +197,8 @@ export function locksRows(table: Prisma.ModelName, select: Prisma.Sql, rows: num
   return Object.assign(sql, { certain: rows, part })
 }
 
-/** Returns a call without the arguments that Prisma does not support. */
+/** Returns arguments without those that Prisma does not support. */
 function theirs(call: unknown): unknown {
   const { byteBudget, expectsOne, ...rest } = (call ?? {}) as Args
   return byteBudget === undefined && expectsOne === undefined ? call : rest
-}
-
-/** Wraps the models of a client. */
-function wrapAll(client: () => object, tables: ReadonlyMap<string, Table>, runner: Runner, inTransaction: boolean) {
-  return (name: string): unknown => {
-    const table = tables.get(name)
-    if (!table) return undefined
-    const delegate = () => Reflect.get(client(), name) as Delegate
-    const model: Model = {
-      table,
-      runner,
-      inTransaction,
-      prisma: (method, call) => (delegate()[method] as Method)(theirs(call)),
-    }
-    const own: Delegate = overrideMembers(delegate, {}, (method) => METHODS.get(method)?.(model, own))
-    return own
-  }
 }

@@ -5,171 +5,141 @@ import { type Table, UNSUPPORTED } from './tables.ts'
 import { requireWhere, type UniqueKey, uniqueKeyOf } from './unique-key.ts'
 import { toDelete, toInsert, toInserts, toUpdate, toUpsert } from './write.ts'
 
-export type Method = (call?: unknown) => Promise<unknown>
-export type Delegate = Record<string, Method>
-
-/** A table with the ways to reach its rows: statements, or methods of Prisma. */
-export type Model = {
-  table: Table
+/** The ways to reach the rows of a client or a transaction: statements, or methods of Prisma's models. */
+export type Access = {
   runner: Runner
   inTransaction: boolean
-  prisma: (method: string, call: unknown) => Promise<unknown>
+  /** Executes a method of one of Prisma's models, or with the name '' of its client. */
+  prisma: (model: string, method: string, ...args: unknown[]) => Promise<unknown>
 }
 
-/** Uses the fast path if it supports the call, otherwise Prisma. */
-function fastOrPrisma<S>(
-  { prisma }: Model,
-  name: string,
-  plan: (call: unknown) => S,
-  run: (plan: S) => Promise<unknown>,
-): Method {
-  return (call) => {
-    let planned: S
-    try {
-      planned = plan(call)
-    } catch (error) {
-      if (error === UNSUPPORTED) return prisma(name, call)
-      throw error
-    }
-    return run(planned)
+/** A model of a client, with the methods of Prisma's. It is created for each use in a transaction, so it is small. */
+export class Model {
+  readonly name: string
+  readonly table: Table
+  readonly access: Access
+  /** Calls of `findUnique` in this turn of the event loop. */
+  asked: Asked[] | null = null
+
+  constructor(name: string, table: Table, access: Access) {
+    this.name = name
+    this.table = table
+    this.access = access
   }
 }
 
-/** Repeats a call through Prisma if it finds no row, because Prisma throws the error for that. */
-const orThrowViaPrisma =
-  ({ prisma }: Model, name: string, method: Method | undefined): Method =>
-  async (call) =>
-    (await method?.(call)) ?? prisma(name, call)
+type Asked = { call: unknown; unique: UniqueKey | null; resolve: (answer: Promise<unknown>) => void }
+
+/** Executes a call. Throws UNSUPPORTED, before anything is written, if Prisma has to execute it. */
+type Fast = (model: Model, call: unknown) => Promise<unknown>
+
+const first = (found: readonly Row[]): unknown => found[0] ?? null
+
+/** Leaves a row that is not found to Prisma, which throws the error for that. */
+function orThrowViaPrisma(found: unknown): unknown {
+  if (found === null) throw UNSUPPORTED
+  return found
+}
+
+const readOne = async ({ access }: Model, query: Query) => first(await read(access.runner, query))
+
+/** Executes statements and returns the number of changed rows. */
+async function change({ access }: Model, statements: readonly Statement[]): Promise<{ count: number }> {
+  let count = 0
+  for (const statement of statements) count += await access.runner.changes(statement)
+  return { count }
+}
+
+const readUnique: Fast = (model, call) => readOne(model, toSelect(model.table, requireWhere(model.table, call)))
 
 /** Merges `findUnique` calls of one event loop turn that differ only in their keys into one statement. */
-function batchFindUnique({ table, runner, prisma }: Model, name: string, method: Method): Method {
-  type Asked = { call: unknown; unique: UniqueKey | null; resolve: (answer: Promise<unknown>) => void }
-  let turn: Asked[] = []
-  function ask(): void {
-    const asked = turn
-    turn = []
-    for (const alike of Map.groupBy(asked, ({ unique, call }) => unique?.shape ?? call).values()) {
-      const keys = alike.map(({ unique }) => unique?.key ?? {})
-      const nested = alike[0]?.unique?.nested
-      const found = nested && alike.length > 1 ? readEach(runner, nested, keys) : null
-      for (const [index, { call, resolve }] of alike.entries()) {
-        const otherwise = (error: unknown) => (error === UNSUPPORTED ? prisma(name, call) : Promise.reject(error))
-        // An error thrown here would be unhandled.
-        resolve(found ? found.then((rows) => rows[index], otherwise) : Promise.try(method, call))
-      }
+function batchFindUnique(model: Model, call: unknown): Promise<unknown> {
+  const unique = uniqueKeyOf(model.table, call)
+  return new Promise((resolve) => {
+    if (!model.asked) process.nextTick(readAsked, model)
+    model.asked ??= []
+    model.asked.push({ call, unique, resolve })
+  })
+}
+
+function readAsked(model: Model): void {
+  const asked = model.asked ?? []
+  model.asked = null
+  for (const alike of Map.groupBy(asked, ({ unique, call }) => unique?.shape ?? call).values()) {
+    const keys = alike.map(({ unique }) => unique?.key ?? {})
+    const nested = alike[0]?.unique?.nested
+    const found = nested && alike.length > 1 ? readEach(model.access.runner, nested, keys) : null
+    for (const [index, { call, resolve }] of alike.entries()) {
+      // An error thrown here would be unhandled.
+      resolve(found ? found.then((rows) => rows[index]) : Promise.try(readUnique, model, call))
     }
   }
-  return (call) =>
-    new Promise((resolve) => {
-      const unique = uniqueKeyOf(table, call)
-      if (!turn.length) process.nextTick(ask)
-      turn.push({ call, unique, resolve })
-    })
 }
 
-/**
- * Reads rows and their relations. Falls back to Prisma if the rows turn out to need more parameters than a statement
- * may have.
- */
-const reading = <T>(model: Model, name: string, plan: (call: unknown) => Query, answer: (rows: Row[]) => T) =>
-  fastOrPrisma(
-    model,
-    name,
-    (call) => ({ query: plan(call), call }),
-    async ({ query, call }) => {
-      try {
-        return answer(await read(model.runner, query))
-      } catch (error) {
-        if (error === UNSUPPORTED) return model.prisma(name, call)
-        throw error
-      }
-    },
-  )
+const findUnique: Fast = (model, call) =>
+  model.access.inTransaction ? readUnique(model, call) : batchFindUnique(model, call)
 
-const head = (found: Row[]) => found[0] ?? null
+const findFirst: Fast = (model, call) => readOne(model, toSelect(model.table, call, 1))
 
-/** Writes a row and returns it. */
-const writing = (model: Model, name: string, plan: (call: unknown) => Query) =>
-  fastOrPrisma(model, name, plan, async (query) => head(await read(model.runner, query)))
-
-/** Writes rows and returns their number. */
-const changing = (model: Model, name: string, plan: (call: unknown) => readonly Statement[]) =>
-  fastOrPrisma(model, name, plan, async (statements) => {
-    let count = 0
-    for (const statement of statements) count += await model.runner.changes(statement)
-    return { count }
-  })
-
-function findUnique(model: Model): Method {
-  const find = reading(model, 'findUnique', (call) => toSelect(model.table, requireWhere(model.table, call)), head)
-  return model.inTransaction ? find : batchFindUnique(model, 'findUnique', find)
-}
-
-type Make = (model: Model, own: Delegate) => Method | undefined
-
-const MAKERS = {
-  findFirst: (model) => reading(model, 'findFirst', (call) => toSelect(model.table, call, 1), head),
-  findFirstOrThrow: (model, own) => orThrowViaPrisma(model, 'findFirstOrThrow', own.findFirst),
-  findMany: (model) =>
-    reading(
-      model,
-      'findMany',
-      (call) => toSelect(model.table, call),
-      (found) => found,
-    ),
-  count: (model) =>
-    fastOrPrisma(
-      model,
-      'count',
-      (call) => toCount(model.table, call),
-      async (statement) => {
-        const [row] = await model.runner.rows(statement, false)
-        return Number(row?.count)
-      },
-    ),
-  groupBy: (model) =>
-    fastOrPrisma(
-      model,
-      'groupBy',
-      (call) => toGroups(model.table, call),
-      async (query) => (await read(model.runner, query)).map((row) => ({ ...row, _count: Number(row._count) })),
-    ),
-  findFirstOfEach: (model) => async (call) => {
+const FAST = {
+  findFirst,
+  findFirstOrThrow: async (model, call) => orThrowViaPrisma(await findFirst(model, call)),
+  findMany: ({ table, access }, call) => read(access.runner, toSelect(table, call)),
+  findUnique,
+  findUniqueOrThrow: async (model, call) => orThrowViaPrisma(await findUnique(model, call)),
+  async findFirstOfEach({ table, access }, call) {
     try {
-      return await read(model.runner, toFirstOfEach(model.table, call))
+      return await read(access.runner, toFirstOfEach(table, call))
     } catch (error) {
-      if (error === UNSUPPORTED) throw new TypeError(`findFirstOfEach of ${model.table.name}: unsupported arguments`)
+      if (error === UNSUPPORTED) throw new TypeError(`findFirstOfEach of ${table.name}: unsupported arguments`)
       throw error
     }
   },
-  findUnique,
-  findUniqueOrThrow: (model, own) => orThrowViaPrisma(model, 'findUniqueOrThrow', own.findUnique),
-  // Outside a transaction, Prisma creates rows that differ in their columns, so that they are atomic.
-  createMany: (model) =>
-    model.inTransaction ? changing(model, 'createMany', (call) => toInserts(model.table, call)) : undefined,
-  create: (model) => writing(model, 'create', (call) => toInsert(model.table, call)),
-  upsert: (model) => writing(model, 'upsert', (call) => toUpsert(model.table, call)),
-  update: (model) =>
-    orThrowViaPrisma(
-      model,
-      'update',
-      writing(model, 'update', (call) => toUpdate(model.table, requireWhere(model.table, call), true)),
-    ),
-  updateMany: (model) => changing(model, 'updateMany', (call) => [toUpdate(model.table, call, false)]),
-  updateManyAndReturn: (model) =>
-    fastOrPrisma(
-      model,
-      'updateManyAndReturn',
-      (call) => toUpdate(model.table, call, true),
-      (query) => read(model.runner, query),
-    ),
-  deleteMany: (model) => changing(model, 'deleteMany', (call) => [toDelete(model.table, call)]),
-} satisfies Record<string, Make>
+  async count({ table, access }, call) {
+    const [row] = await access.runner.rows(toCount(table, call), false)
+    return Number(row?.count)
+  },
+  async groupBy({ table, access }, call) {
+    const groups = await read(access.runner, toGroups(table, call))
+    return groups.map((group) => ({ ...group, _count: Number(group._count) }))
+  },
+  create: (model, call) => readOne(model, toInsert(model.table, call)),
+  createMany(model, call) {
+    // Outside a transaction, Prisma creates rows that differ in their columns, so that they are atomic.
+    if (!model.access.inTransaction) throw UNSUPPORTED
+    return change(model, toInserts(model.table, call))
+  },
+  upsert: (model, call) => readOne(model, toUpsert(model.table, call)),
+  update: async (model, call) =>
+    orThrowViaPrisma(await readOne(model, toUpdate(model.table, requireWhere(model.table, call), true))),
+  updateMany: (model, call) => change(model, [toUpdate(model.table, call, false)]),
+  updateManyAndReturn: ({ table, access }, call) => read(access.runner, toUpdate(table, call, true)),
+  deleteMany: (model, call) => change(model, [toDelete(model.table, call)]),
+} satisfies Record<string, Fast>
 
 /** Methods that the fast path supports. */
-export type FastMethod = keyof typeof MAKERS
+export type FastMethod = keyof typeof FAST
 
-/**
- * Factories of the model methods. Each method is created on first use, because most transactions call few methods once.
- */
-export const METHODS = new Map<string, Make>(Object.entries(MAKERS))
+/** Methods that Prisma alone has. */
+const PRISMA_METHODS = ['aggregate', 'createManyAndReturn', 'delete']
+
+/** Adds a method to all models. */
+const define = (name: string, method: Fast) =>
+  Object.defineProperty(Model.prototype, name, {
+    writable: true,
+    value(this: Model, call: unknown) {
+      return method(this, call)
+    },
+  })
+
+for (const [name, fast] of Object.entries<Fast>(FAST)) {
+  define(name, async (model, call) => {
+    try {
+      return await fast(model, call)
+    } catch (error) {
+      if (error === UNSUPPORTED) return model.access.prisma(model.name, name, call)
+      throw error
+    }
+  })
+}
+for (const name of PRISMA_METHODS) define(name, ({ access, name: model }, call) => access.prisma(model, name, call))
