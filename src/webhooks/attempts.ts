@@ -34,6 +34,8 @@ const LEASE = 20 * SECOND
 const COOLDOWN = { least: 5 * SECOND, most: MINUTE, share: 0.1 }
 /** Maximum size of a body with whole texts (characters). Longer ones have cut texts. */
 const MAX_BODY = 256 * 1024
+/** Maximum number of attempts of a delivery that are stored: the latest ones, however often it is replayed. */
+const MAX_STORED = 50
 
 export type Attempts = {
   /** Starts attempts of all webhooks with due deliveries. Returns whether any delivery waits, due or not. */
@@ -204,7 +206,7 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
       data: {
         status: isDelivered ? 'delivered' : isLast ? 'failed' : 'pending',
         step,
-        attempts: [...attemptsOf(row), { at: at.toISOString(), ...result }],
+        attempts: [...attemptsOf(row), { at: at.toISOString(), ...result }].slice(-MAX_STORED),
         nextAttemptAt: isLast ? null : new Date(now + wait),
         leasedUntil: null,
       },

@@ -105,7 +105,7 @@ const SecretPayload = builder.objectRef<Revealed>('WebhookSecretPayload').implem
 
 const ReplayPayload = builder.objectRef<{ count: number }>('ReplayDeliveriesPayload').implement({
   description: 'Deliveries that will be sent again',
-  fields: (t) => ({ count: t.exposeInt('count', { description: 'How many they are' }) }),
+  fields: (t) => ({ count: t.exposeInt('count', { description: 'Number of deliveries' }) }),
 })
 
 builder.queryFields((t) => ({

@@ -133,7 +133,7 @@ export const WebhookDelivery = z
     eventId: z.string().describe('Id of the event, sent as `webhook-id`'),
     subjectId: z.string().describe('Id of the subject of the event'),
     status: DeliveryStatus.describe('State of the delivery'),
-    attempts: z.array(DeliveryAttempt).describe('Attempts, oldest first'),
+    attempts: z.array(DeliveryAttempt).describe('The latest 50 attempts, oldest first'),
     nextAttemptAt: timestamp.nullable().describe('Time of the next attempt; null after the last one'),
     createdAt: timestamp.describe('Time of the event'),
   })

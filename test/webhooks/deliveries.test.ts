@@ -187,6 +187,19 @@ describe('A delivery', () => {
     ).toEqual(['Shared', 'Write'])
   })
 
+  it('has its latest 50 attempts, however often it is replayed', async () => {
+    const { id } = await hook({ events: ['task.created'] })
+    await task()
+    await expect.poll(() => deliveries(id)).toMatchObject([{ status: 'delivered' }])
+    const [{ id: deliveryId, attempts }] = await deliveries(id)
+    const many = Array.from({ length: 50 }, (_, index) => ({ ...attempts[0], durationMs: index }))
+    const { db } = server.service.deps
+    await db.webhookDelivery.update({ where: { id: deliveryId }, data: { attempts: many } })
+    await call('POST', `/webhooks/${id}/deliveries/${deliveryId}/replay`)
+    await expect.poll(async () => (await deliveries(id))[0].attempts[0].durationMs).toBe(1)
+    expect((await deliveries(id))[0].attempts).toHaveLength(50)
+  })
+
   it('can be replayed, one or all failed ones, with the same id', async () => {
     const { path, id } = await hook({ events: ['task.created'] })
     await task()
