@@ -8,6 +8,7 @@ import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
 const LAST = 'An organization needs an owner'
+const DAY = 24 * 60 * 60 * 1000
 
 const server = await use(startServer({ ALLOW_NEW_ORGANIZATIONS: 'true' }))
 
@@ -225,6 +226,8 @@ describe('organizations', () => {
     expect((await rename(first, before)).status).toBe(200)
     expect((await rename(second, `new-${count}`)).status).toBe(409)
     const where = { slug: `new-${count}` }
+    const { endsAt } = await server.service.deps.db.formerSlug.findUniqueOrThrow({ where })
+    expect(Math.round((endsAt.getTime() - Date.now()) / DAY)).toBe(365)
     await server.service.deps.db.formerSlug.update({ where, data: { endsAt: new Date(0) } })
     expect((await rename(second, `new-${count}`)).status).toBe(200)
   })
