@@ -195,10 +195,10 @@ export function readArguments(argv: string[]): Invocation | null {
   const { json = false, help, ...options } = values
   if (help) return null
   const command = COMMANDS.find(({ usage }) => wordsOf(usage).every((word, index) => word === positionals[index]))
-  if (!command) throw new UsageError('Which command? See npm run admin -- --help')
+  if (!command) throw new UsageError('Unknown command. See npm run admin -- --help')
   const wrong = (problem: string) => new UsageError(`${problem} Usage: ${command.usage}`)
   const args = positionals.slice(wordsOf(command.usage).length)
-  if (args.length < command.args) throw wrong('Something is missing.')
+  if (args.length < command.args) throw wrong('Missing argument.')
   if (args.length > command.args) throw wrong(`Unexpected argument: ${args.at(-1)}.`)
   const given = Object.keys(options) as OptionName[]
   const missing = command.required.find((option) => !given.includes(option))

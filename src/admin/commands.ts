@@ -113,7 +113,7 @@ export async function removeUser(admin: Admin, [given = '']: string[], options: 
     const grants = await revocation.read(tx, { organizationId: organization.id, userId: user.id })
     const ended = await removeMember(tx, settings, organization.id, user.id, now)
     if (!ended) throw notMember(user.email, organization.slug)
-    const consequences = `Runs to be cancelled: ${ended.runs}, tasks that are nobody's now: ${ended.tasks}.`
+    const consequences = `Runs to be cancelled: ${ended.runs}, tasks without an assignee now: ${ended.tasks}.`
     const text = `${user.email} is no member of ${organization.slug} any more. ${consequences}`
     return { grants, text, user, organization, removed: true, ...ended }
   })
@@ -141,7 +141,7 @@ export async function newToken({ database, settings, now }: Admin, _: string[], 
       token,
     } = await createToken(tx, deps, { ...membership, name, scopes, expiresAt })
     const end = expiresAt ? `${expiresAt <= now ? 'Expired' : 'Expires'} ${expiresAt.toISOString()}` : 'Never expires'
-    const text = `A token of ${user.email} in ${organization.slug}. It is shown only once:\n\n  ${token}\n\n${end}. Id: ${id}`
+    const text = `A token of ${user.email} in ${organization.slug}. It is printed only once:\n\n  ${token}\n\n${end}. Id: ${id}`
     return { json: { id, token, expiresAt }, text }
   })
 }
@@ -207,7 +207,7 @@ export async function signInLink({ database, settings, now }: Admin, _: string[]
     const url = `${publicAddress(settings)}/app/welcome#${code}`
     const expiresAt = new Date(now.getTime() + LINK_LIFETIME)
     const effect = options['reset-password'] ? 'It removes the password when it is used. ' : ''
-    const text = `It signs ${user.email} in, once, for 15 minutes. ${effect}Whoever has it can use it:\n\n  ${url}\n`
+    const text = `It signs ${user.email} in, once, for 15 minutes. ${effect}Anyone who has the link can use it:\n\n  ${url}\n`
     return { json: { user, url, expiresAt }, text }
   })
 }

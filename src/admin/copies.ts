@@ -50,7 +50,7 @@ export async function restore({ settings, now }: Operator, [given = '']: string[
   const missing =
     !settings.ENCRYPTION_KEY && !existsSync(key) ? `\nPut its encryption key at ${key} before you start.` : ''
   const text = `Restored ${source} to ${file}.${kept}${missing}
-The server will start paused. Look around, then run \`npm run admin -- resume\`.
+The server will start paused. Check its data, then run \`npm run admin -- resume\`.
 ${REPEAT}`
   return { json: { file, replaced: existed ? aside : null }, text }
 }
@@ -113,7 +113,7 @@ export async function resume(admin: Admin): Promise<Answer> {
     return count
   })
   if (version < 0) await client.$executeRaw(Prisma.sql`PRAGMA user_version = ${Prisma.raw(String(-version))}`)
-  const text = `The pause has ended: missions fire and runs begin. Runs of before that are cancelled: ${cancelled}.${still}`
+  const text = `The pause has ended: missions fire and runs begin. Cancelled runs from before the copy: ${cancelled}.${still}`
   return { json: { resumed: true, cancelled }, text }
 }
 

@@ -204,7 +204,7 @@ function report(
   isPaused: boolean,
 ): string {
   const lines = tables.map(({ name, rows, checksum }) => [name, String(rows), checksum])
-  const key = ENCRYPTION_KEY ? 'the same as now' : `what ${resolve(DATA_DIR, 'encryption.key')} holds`
+  const key = ENCRYPTION_KEY ? 'the same as now' : `the content of ${resolve(DATA_DIR, 'encryption.key')}`
   const media = S3_BUCKET
     ? 'Uploaded files stay in their bucket.'
     : `Uploaded files stay in ${resolve(MEDIA_DIR ?? join(DATA_DIR, 'media'))}: all servers need them, see MEDIA_DIR.`

@@ -395,9 +395,9 @@ test('a user gets no token in an organization without a membership there', async
 })
 
 test.each([
-  [[], /^Which command/],
-  [['org', 'delete', 'x'], /^Which command/],
-  [['org', 'create'], /^Something is missing. Usage: org create NAME/],
+  [[], /^Unknown command/],
+  [['org', 'delete', 'x'], /^Unknown command/],
+  [['org', 'create'], /^Missing argument. Usage: org create NAME/],
   [['org', 'create', 'Two', 'words'], /^Unexpected argument: words/],
   [['user', 'add', 'a@b.c', '--org', 'default'], /^Missing option: --role/],
   [['token', 'list', '--org', 'default'], /^Unexpected option: --org/],
