@@ -112,9 +112,9 @@ type Page = { html: string; policy: string }
 let page: Promise<Page> | undefined
 
 /**
- * Creates the page of GraphiQL, once. It asks for a token unless the browser has a session, loads the schema and stores nothing in the browser. Its
- * policy permits only these scripts and this server (contract.md section 0). Its editor, Monaco, writes styles at run
- * time and runs language services in blob workers.
+ * Creates the page of GraphiQL, once. It asks for a token unless the browser has a session, loads the schema and stores
+ * nothing in the browser. Its policy permits only these scripts and this server (contract.md section 0). Its editor,
+ * Monaco, writes styles at run time and runs language services in blob workers.
  */
 export function graphiqlPage(): Promise<Page> {
   page ??= makePage().catch((error) => {

@@ -1,4 +1,11 @@
-import { type GraphQLSchema, isInputObjectType, isInterfaceType, isObjectType } from 'graphql'
+import {
+  type GraphQLSchema,
+  type GraphQLType,
+  getNamedType,
+  isInputObjectType,
+  isInterfaceType,
+  isObjectType,
+} from 'graphql'
 import '../agents/graphql.ts'
 import '../agents/graphql-actions.ts'
 import '../approvals/graphql.ts'
@@ -31,20 +38,27 @@ import '../tasks/graphql.ts'
 import '../usage/graphql.ts'
 import '../webhooks/graphql.ts'
 import { builder, extensionsOf } from './builder.ts'
-import { DESCRIPTIONS } from './descriptions.ts'
 import { guard } from './scopes.ts'
 
-/** Adds missing descriptions from the OpenAPI document, otherwise from the descriptions by name. */
+/**
+ * Adds missing descriptions: of fields from the OpenAPI document, of arguments and input fields from their input types.
+ */
 function describe(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
     if (!isObjectType(type) && !isInputObjectType(type) && !isInterfaceType(type)) continue
     const like = extensionsOf(type).like?.shape
     for (const field of Object.values(type.getFields())) {
-      field.description ??= like?.[field.name]?.description ?? DESCRIPTIONS[field.name]
-      if ('args' in field) for (const arg of field.args) arg.description ??= DESCRIPTIONS[arg.name]
+      field.description ??= like?.[field.name]?.description ?? ofInput(field)
+      if ('args' in field) for (const arg of field.args) arg.description ??= ofInput(arg)
     }
   }
   return schema
+}
+
+/** Returns the description of the input type of an argument or field, if it has one. */
+function ofInput({ type }: { type: GraphQLType }): string | null | undefined {
+  const named = getNamedType(type)
+  return isInputObjectType(named) ? named.description : null
 }
 
 /** The whole GraphQL schema, to which each resource adds its part when it is imported. */

@@ -16,11 +16,14 @@ import * as service from './service.ts'
 
 // GraphQL has no objects with arbitrary keys, so lists of pairs are used, and no hyphens in enum values, so the
 // transport is a string.
-const Header = z.object({ name: z.string(), value: z.string() })
+const Header = z.object({
+  name: z.string().describe('Name of the header'),
+  value: z.string().describe('Value of the header'),
+})
 const Credential = z.object({
-  name: z.string(),
-  value: z.string().nullish().describe('null removes it'),
-  isSecret: bool().nullish(),
+  name: z.string().describe('Name of the credential'),
+  value: z.string().nullish().describe('Value of the credential; null removes it'),
+  isSecret: bool().nullish().describe('Default: true. The value is never returned in either case'),
 })
 const { transport, headers, credentials } = schema.CreateMcp.shape
 const lists = {

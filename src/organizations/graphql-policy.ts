@@ -12,7 +12,11 @@ enumFromZod('AttachmentsPolicy', schema.Attachments, 'Whether what is attached s
 const Policy = objectFromZod('Policy', schema.Policy, 'Rules for the runs of an organization', {
   extensions: { scopes: ['organization:read'] },
 })
-const UpdateInput = inputFromZod('UpdatePolicyInput', schema.UpdatePolicy, 'What to change of a policy; the rest stays')
+const UpdateInput = inputFromZod(
+  'UpdatePolicyInput',
+  schema.UpdatePolicy,
+  'Changes of a policy; absent fields are unchanged',
+)
 
 enumFromZod('MemberKind', schema.MemberKind, 'Whether a member is a person')
 export const OrganizationMember = objectFromZod(

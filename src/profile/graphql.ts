@@ -15,7 +15,7 @@ inputFromZod(
   schema.NotificationsChange,
   'Changes of mail notifications; absent ones are unchanged',
 )
-const UpdateInput = inputFromZod('UpdateProfileInput', schema.UpdateProfile, 'What to change of your profile')
+const UpdateInput = inputFromZod('UpdateProfileInput', schema.UpdateProfile, 'Changes of your profile')
 
 builder.queryField('profile', (t) =>
   t.field({

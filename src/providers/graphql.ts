@@ -12,7 +12,10 @@ enumFromZod('ProviderStatus', schema.Provider.shape.status, 'The outcome of the 
 const ProviderObject = objectFromZod('Provider', schema.Provider, 'A model provider of an organization')
 
 // GraphQL has no objects with arbitrary keys, so a list of pairs is used.
-const Header = z.object({ name: z.string(), value: z.string() })
+const Header = z.object({
+  name: z.string().describe('Name of the header'),
+  value: z.string().describe('Value of the header'),
+})
 inputFromZod('ProviderHeaderInput', Header, 'A header of a model provider')
 const SetProvider = schema.SetProvider.extend({
   headers: z.array(Header).nullish(),
