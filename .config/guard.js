@@ -28,7 +28,7 @@ if (!existsSync(found) || readFileSync(found, 'utf8') !== stamp) {
   await generate(stamp).catch((error) => {
     if (error.code !== 'EACCES' && error.code !== 'EROFS') throw error
     console.error(
-      `What Prisma generates cannot be written (${error.path}): run node .config/guard.js as a user who may write there`,
+      `Prisma's output cannot be written (${error.path}): run node .config/guard.js as a user who may write there`,
     )
     process.exit(1)
   })

@@ -25,6 +25,11 @@ export const REQUEST_ERRORS = {
     action: 'Send a valid token as `Authorization: Bearer …`.',
   },
   token_expired: { status: '401', when: 'The token is past its `expiresAt`.', action: 'Create a new token.' },
+  sign_in_required: {
+    status: '401',
+    when: 'A browser has no session, or its session has ended.',
+    action: 'Sign in.',
+  },
   insufficient_scope: {
     status: '403',
     when: 'The token lacks a scope.',
@@ -135,6 +140,14 @@ export const RUN_ERRORS = {
     when: 'An MCP server cannot be used. Listing its tools answers 502. A run fails only if its agent has `requireTools`.',
     action: 'Read the cause in `detail`; see [MCP servers](../guides/mcp-servers.md).',
   },
+  secret_not_allowed: {
+    when: 'An MCP server needs a secret that may not be sent there. Listing its tools answers 502. A run warns instead.',
+    action: 'Add the host of the server to the `hosts` of the secret; see [Secrets](../guides/secrets.md).',
+  },
+  invalid_output: {
+    when: 'The answer does not fit the schema of `output`, also after one repair.',
+    action: 'Read where it does not fit in `detail`. Simplify the schema, or use another model.',
+  },
   timeout: {
     when: 'The run, or the silence of its model, was longer than its limit.',
     action: 'Raise the limit that `detail` names, or ask for less.',
@@ -150,10 +163,4 @@ export const RUN_ERRORS = {
 } as const satisfies Partial<Record<ErrorCode, ErrorHelp>>
 
 /** Lists codes that this version never sends. */
-export const RESERVED_ERRORS = [
-  'sign_in_required',
-  'budget_exceeded',
-  'price_unknown',
-  'invalid_output',
-  'secret_not_allowed',
-] as const satisfies ErrorCode[]
+export const RESERVED_ERRORS = ['budget_exceeded', 'price_unknown'] as const satisfies ErrorCode[]

@@ -23,6 +23,6 @@ export const WARNING_HELP: Record<WarningCode, string> = {
   model_fallback: 'Another model of `fallbackModels` answered.',
   setting_ignored: 'The provider does not support a setting.',
   cut_off: 'The answer is incomplete; see the stop reason.',
-  secret_not_allowed: 'Reserved.',
+  secret_not_allowed: 'A secret may not be sent to a host, so nothing was sent.',
   history_cut: 'Earlier turns could not be summarized and were left out.',
 }
