@@ -126,7 +126,7 @@ test.runIf(hasPostgres)(
 )
 
 test.runIf(hasPostgres)(
-  'a server alone sends no notices, and a second one gets them and looks for those before',
+  'a server alone sends no notices, and a second server looks for the changes before it',
   async () => {
     await using cleanup = new AsyncDisposableStack()
     const { url } = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())

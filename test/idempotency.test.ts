@@ -475,12 +475,12 @@ const NAMING_NOTHING = [
   'webhooks.test',
 ]
 
-test('every POST that names something is tried after that is hidden', () => {
+test('the table has every POST that refers to a resource', () => {
   expect([...new Set(NAMING.map(([procedure]) => procedure)), ...NAMING_NOTHING].sort()).toEqual(posts.sort())
 })
 
 test.each(NAMING)(
-  'POST %s is not repeated for a caller who lost access to the named thing: %s',
+  'POST %s is not repeated for a caller who lost access to its resource: %s',
   async (procedure, refusal, naming) => {
     const { token } = OF_ADMINS.includes(procedure) ? admin : member
     const [agentId, spaceId] = [await create('/api/v1/agents', bo), await space({ token })]

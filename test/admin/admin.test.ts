@@ -117,7 +117,7 @@ describe('organizations', () => {
 })
 
 describe('users', () => {
-  test('who are added again get the new role, and are the same in another organization', async () => {
+  test('who are added again get the new role, and stay one user in all organizations', async () => {
     const [one, two] = [await createOrganization('Roles'), await createOrganization('Other roles')]
     const first = await json('user', 'add', 'Ada@Example.com', '--org', one.slug, '--role', 'member')
     const second = await json('user', 'add', 'ada@example.com', '--org', one.slug, '--role', 'admin')
@@ -181,7 +181,7 @@ describe('users', () => {
     )
   })
 
-  test('who are removed lose the organization, and nothing else', async () => {
+  test('who are removed lose only this organization', async () => {
     const [one, two] = [await createOrganization('Left'), await createOrganization('Kept')]
     const tokens = []
     for (const { slug } of [one, two]) {
@@ -218,7 +218,7 @@ describe('tokens', () => {
     })
   })
 
-  test('are shown once with id and expiry, and stored nowhere', async () => {
+  test('are printed once with id and expiry, and are not stored in plain form', async () => {
     const before = Date.now()
     const answer = await json('token', 'create', ...owner, '--expires', '30')
     expect(Object.keys(answer)).toEqual(['id', 'token', 'expiresAt'])
@@ -246,7 +246,7 @@ describe('tokens', () => {
     expect([status, body.message]).toEqual([401, 'Unauthorized. Invalid or expired token'])
   })
 
-  test('with hostile names cannot control the terminal of a reader', async () => {
+  test('with hostile names send no control characters to a terminal', async () => {
     const { id } = await json('token', 'create', ...owner)
     await server.service.deps.db.token.update({ where: { id }, data: { name: 'a\x1b[2J\nb' } })
     const { out } = await run('token', 'list')
@@ -426,14 +426,14 @@ test('--help lists every command', async () => {
   }
 })
 
-test('nothing is created where no server has been started', async () => {
+test('a command creates no database where no server has run', async () => {
   await using folder = await createFolder()
   const { code, err } = await runAdmin(['token', 'list'], { DATA_DIR: join(folder.path, 'data') })
   expect([code, err]).toEqual([1, expect.stringMatching(/^There is no database at .*muster\.db\. Start Muster once/)])
   expect(await readdir(folder.path)).toEqual([])
 })
 
-test('a database of an earlier version can be backed up, and is otherwise refused unmigrated', async () => {
+test('only the command backup accepts a database of an earlier version, and migrates nothing', async () => {
   await using folder = await createFolder()
   const file = join(folder.path, 'muster.db')
   await json('backup', file)

@@ -135,7 +135,7 @@ describe('a moved database', () => {
     return field.type === 'Boolean' ? true : value
   }
 
-  test("has the original's references", async () => {
+  test('has the same references between rows', async () => {
     const fresh = await postgres.createDatabase()
     await migratePostgresql(fresh)
     expect(await sql(url, FOREIGN_KEYS)).toEqual(await sql(fresh, FOREIGN_KEYS))
@@ -216,7 +216,7 @@ describe('a copy of the database', () => {
     await expect.poll(readiness).toBe('ok')
   })
 
-  test('with fewer starts than its folder is paused, and one with a mark keeps it', async () => {
+  test('is paused if its folder counted more starts, or if it has a mark', async () => {
     const older = await postgres.createDatabase()
     await using folder = await createCopy(() => {})
     await writeFile(join(folder.path, 'starts.json'), JSON.stringify({ installation: 'muster-0', starts: 9 }))

@@ -350,7 +350,7 @@ describe('the holder of an ID token', () => {
     expectError(await usage(as, 'unknown'), 403, FORBIDDEN)
   })
 
-  it('may name this organization, and no other, also not a second one of the user', async () => {
+  it('may name the organization of the space only, even if the user has another one', async () => {
     const email = 'both@example.com'
     const one = await linked({ email, organization: 'Here' })
     const two = await server.member({ email, organization: 'There' })

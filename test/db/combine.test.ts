@@ -45,7 +45,7 @@ test('the statements of a transaction become one, whose query reads all parts in
   ])
 })
 
-test('a transaction of one statement, and one with another statement, stay as they are', () => {
+test('a transaction of one statement, or with another kind of statement, is not combined', () => {
   expect(combined([update('A', '1')])).toEqual([['expecting "A"', ['new', '1']]])
   expect(combined([insert('A', '1'), raw, insert('B', '2')]).map(([sql]) => sql)).toEqual([
     `${into('A')}($1)`,
@@ -57,7 +57,7 @@ test('a transaction of one statement, and one with another statement, stay as th
 test.each([
   ['inserted into', insert('A', '1')],
   ['changed', update('A', '1')],
-])('a transaction that updates a table it has %s stays as it is', (_, first) => {
+])('a transaction that updates a table it has %s is not combined', (_, first) => {
   expect(combined([first, update('A', '2')])).toEqual([
     [first.sql, first.args],
     ['expecting "A"', ['new', '2']],

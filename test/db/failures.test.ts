@@ -402,7 +402,7 @@ describe.runIf(hasPostgres)('a transaction of a group that fails', () => {
     expect(running - before).toBe(40 - failed.length)
   })
 
-  it('which waits for a lock keeps no later group waiting', async () => {
+  it('does not delay later groups while it waits for a lock', async () => {
     const holder = new Client({ connectionString: url })
     await holder.connect()
     await add('locked')

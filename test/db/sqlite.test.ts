@@ -225,7 +225,7 @@ describe('waiting transactions', () => {
     await adapter.dispose()
   })
 
-  test('leave turns to the event loop, whatever their number', async () => {
+  test('yield to the event loop, whatever their number', async () => {
     const connection = connect(file)
     const turns = createTurns(connection)
     let rounds = 0

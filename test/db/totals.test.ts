@@ -529,7 +529,7 @@ it.runIf(onPostgres)('a chat is counted in one part, whatever row count PostgreS
   await expectTotals()
 })
 
-it('a deleted space takes its chats along, whichever part counted them', async () => {
+it('deleting a space subtracts its chats from the totals, whichever part counted them', async () => {
   await startWith('space', 'chat', 'chat')
   await expectTotals()
   await db.chatCount.updateMany({ data: { part: 99 } })

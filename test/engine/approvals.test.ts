@@ -419,7 +419,7 @@ describe('an approved call', () => {
     expect(offered(lab.model.requests.at(-1)!)).toEqual(expect.arrayContaining(['Test__echo', 'Test_2__echo']))
   })
 
-  test('is made by its name, if an older version stored only the name', async () => {
+  test('is found by its name if an older version stored only the name', async () => {
     const { result, calls } = await approved('older', () => lab.db.toolCall.updateMany({ data: { target: null } }))
     expect([result, calls]).toMatchObject([{ content: 'older', isError: false }, [1, 0]])
   })
@@ -464,7 +464,7 @@ test(`${WAITING} waiting runs do not delay other runs`, async () => {
   await Promise.all(rows.map(async ({ id }) => lab.engine.cancel(await lab.row(id), lab.actor)))
 })
 
-test('no run is left over, and none has gone through an undocumented state', async () => {
+test('every run has ended, and passed through documented states only', async () => {
   await lab.idle()
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])

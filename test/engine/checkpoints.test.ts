@@ -242,7 +242,7 @@ test('during a database outage a run waits, and makes no call that is not stored
   await other.drain()
 })
 
-test('no run is left over', async () => {
+test('every run of this file has ended', async () => {
   await lab.idle()
   expect(await violations(lab.db)).toEqual([])
   const { body } = await request(lab.server, 'GET', '/api/v1/executions?status=running')

@@ -410,7 +410,7 @@ test('a run that waits for a child holds its capacity, and the child gets its ow
   expect(await violations(small.lab.db)).toEqual([])
 })
 
-test('no run is left over', async () => {
+test('every run of this file has ended', async () => {
   await lab.idle()
   expect(await transitions()).toEqual([])
   expect(await violations(lab.db)).toEqual([])

@@ -431,7 +431,7 @@ test.skipIf(onPostgres)(
   },
 )
 
-test('the eventLog buffers only a small part of a large reply, in any portions', async () => {
+test('the event log buffers only a small part of a reply, whatever the size of its fragments', async () => {
   await using lab = await startLab()
   const sizes: number[] = []
   for (const [count, length] of [

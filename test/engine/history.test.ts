@@ -51,10 +51,10 @@ test('with MAX_HISTORY_TOKENS=0 every message is sent alone', async () => {
 })
 
 test.skipIf(onPostgres).each([
-  { room: '10', statements: 'in as many statements as', few: 10, many: 6, more: 0 },
-  { room: '100000', statements: 'in one statement more than', few: 18, many: 1_000, more: 1 },
+  { room: '10', few: 10, many: 6, more: 0 },
+  { room: '100000', few: 18, many: 1_000, more: 1 },
 ])(
-  'of 1,000 turns $many messages within $room tokens are sent, by $statements of one of 9',
+  'of 1,000 turns $many messages within $room tokens take $more statements more than of 9',
   async ({ room, few, many, more }) => {
     await using lab = await startLab({ MAX_HISTORY_TOKENS: room })
     const [short, long] = [await lab.session(), await lab.session()]
@@ -78,7 +78,7 @@ test.skipIf(onPostgres).each([
 )
 
 test.skipIf(onPostgres)(
-  'a history is found by its session, newest first, and only what is needed is read',
+  'a history is found by its session, newest first, and only the needed rows are read',
   async () => {
     await using lab = await startLab()
     const session = await lab.session()

@@ -90,7 +90,7 @@ test('a reply of megabytes is replayed and read in pieces, without any change', 
   expect(await from(before)).toEqual(texts.slice(-1))
 })
 
-test('no heartbeat stands within an event that its reader takes slowly', async () => {
+test('no heartbeat interrupts an event that a slow reader receives', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   const data = { messageType: 'tool_result', toolUseId: 't', content: 'x'.repeat(16 * MIB), isError: false }
   const batches = async function* (): AsyncGenerator<ServerSentEvent[]> {

@@ -24,7 +24,7 @@ it.each([
   [false, '{"name": "Ada", "parameters": {"q": "x"}}'],
   [false, '{"name": "echo"'],
   [false, 'Write `<tool_call>` before each call.'],
-])('whether a text is a call that its server did not read (%s): %s', (isCall, text) => {
+])('a text counts as a tool call that its server did not parse (%s): %s', (isCall, text) => {
   expect(writesCall(text, [tool('echo')])).toBe(isCall)
 })
 
@@ -167,7 +167,7 @@ it.each([
   ['Mail__send', 'mail_send'],
   ['delete', undefined],
   ['nothing', undefined],
-])('a call of %s is one of %s', (name, expected) => {
+])('a call of %s finds the tool %s', (name, expected) => {
   const tools = [
     tool('search'),
     tool('mail_send', { aliases: ['mail.send', 'Mail__mail_send'] }),

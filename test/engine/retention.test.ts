@@ -42,7 +42,7 @@ const forgotten = (count: () => Promise<number>) =>
 const deletions = ({ server }: Lab, table: string) =>
   server.queries.filter((sql) => sql.includes(`DELETE FROM "${table}"`))
 
-test('expired events go in small batches; executions, messages and later events stay', async () => {
+test('the server deletes expired events in small batches, and no executions or messages', async () => {
   await using lab = await startLab({ EVENT_RETENTION_DAYS: '10' })
   const old = await oldRun(lab, 1_200, 2 * DAY)
   const recent = await oldRun(lab, 3, 9 * DAY)

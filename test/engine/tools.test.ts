@@ -329,7 +329,7 @@ test('a run without tools takes one statement about tools', async () => {
   expect(ofTools, ofTools.join('\n')).toHaveLength(1)
 })
 
-test('no run is left over', async () => {
+test('every run of this file has ended', async () => {
   await lab.idle()
   expect(await violations(lab.db)).toEqual([])
 })

@@ -195,7 +195,7 @@ describe('change subscriptions', () => {
     expect(await events.next()).toBeNull()
   })
 
-  test('look for changes that may have been missed', async () => {
+  test('find changes whose notices were lost', async () => {
     using events = await follow(TASKS)
     const { db, bus } = server.service.deps
     const { id } = await callerOf(server, ann.token).tasks.create({ title: 'First' })

@@ -99,7 +99,7 @@ describe('ETag', () => {
       '/api/openapi.json',
     ] as const
 
-  test('is on every single thing, and its If-None-Match gives a 304', async () => {
+  test('is on every single resource, and its If-None-Match gives a 304', async () => {
     for (const path of singles()) {
       const { headers, status } = await call('GET', path)
       const etag = headers.get('etag') ?? ''
@@ -155,7 +155,7 @@ describe('ETag', () => {
     expect((await call('PATCH', path, {}, { role: 'Other', version })).status).toBe(200)
   })
 
-  test('is absent from things without a version: If-Match then gives a 412 with the reason', async () => {
+  test('is absent from some resources, whose If-Match gives a 412 with the reason', async () => {
     const answer = await call('DELETE', `/api/v1/keys/${own.key}`, { 'If-Match': '"x"' })
     expectError(answer, 412, 'The resource has changed')
     expect(answer.body.detail).toContain('has no ETag')

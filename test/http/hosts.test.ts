@@ -49,7 +49,7 @@ describe('a host in a request', () => {
     expect(createHostCheck(readSettings({ HOST: '0.0.0.0', PUBLIC_URL: 'https://a.example' })).isOpen).toBe(false)
   })
 
-  it('is no URL, and one in ALLOWED_HOSTS stops the start', () => {
+  it('has no scheme: an URL in ALLOWED_HOSTS stops the start', () => {
     expect(() => readSettings({ ALLOWED_HOSTS: 'https://a.example' })).toThrow(
       'ALLOWED_HOSTS: must be *, or host names',
     )

@@ -115,7 +115,7 @@ test.each<
   expect(`${answer.body.message}. ${answer.body.detail ?? ''}`).toMatch(says)
 })
 
-test('a scope that is missing', async () => {
+test('the error for a missing scope names the scope', async () => {
   const { token } = await server.member({ scopes: ['agents:read'] })
   const { body } = await request(server, 'POST', '/api/v1/agents', { token, body: ada })
   expect(body).toMatchObject({ code: 'insufficient_scope', detail: 'The token needs the scope agents:write' })

@@ -141,7 +141,7 @@ describe('a call of a program', () => {
     expect(await read(client, 'echo', { text: 'again' })).toBe('again')
   })
 
-  it('that is not answered leaves a program alone that answers others', async () => {
+  it('that gets no answer does not stop a program that answers others', async () => {
     const { connect } = open()
     const client = await connect()
     const pid = await read(client, 'pid')
@@ -175,16 +175,16 @@ describe('a program that fails', () => {
     expect(logs).toHaveLength(2)
   })
 
-  it('to say anything at its start takes too long', async () => {
+  it('without any message at its start is stopped after a time limit', async () => {
     const { connect } = open({ startTimeout: 200 }, 'mute')
     await expect(connect()).rejects.toThrow('it takes too long to start or to answer')
   })
 
-  it('by endless output at its start is ended', async () => {
+  it('by endless output at its start is stopped', async () => {
     await expect(open({}, 'pours').connect()).rejects.toThrow('its program sent a message of more than 8 MB')
   })
 
-  it('to exist is named without its path', async () => {
+  it('because it does not exist is reported without its path', async () => {
     const { connect } = open({}, 'well', { command: '/nowhere/at-all' })
     await expect(connect()).rejects.toThrow('its program cannot be started (ENOENT)')
   })

@@ -312,7 +312,7 @@ describe('an invalid schedule', () => {
     }
   })
 
-  it('differs from valid schedules, which are accepted', () => {
+  it('is not one of these valid schedules', () => {
     const good = [
       '* * * * *',
       '*/5 * * * * *',

@@ -153,7 +153,7 @@ describe('creating invitations', () => {
     )
   })
 
-  it('is refused for members', async () => {
+  it('is refused for the address of a member', async () => {
     const { admin, path, organization } = await people()
     await server.member({ organization, email: `present-${count}@example.com` })
     const answer = await invite(path, admin, { email: `present-${count}@example.com`, role: 'member' })

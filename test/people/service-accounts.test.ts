@@ -79,7 +79,7 @@ describe('a service account', () => {
     expect((await get('/api/v1/agents', token)).status).toBe(401)
   })
 
-  it('acts with its role by its keys, and stands as a service in its audit events', async () => {
+  it('acts with its role by its keys, and its audit events name it as a service', async () => {
     const { admin, path } = await people()
     const userId = await create(path, admin)
     const { body } = await post(`${path}/${userId}/keys`, admin, { name: 'K', expiresInDays: 1 })

@@ -331,7 +331,7 @@ describe('a browser session', () => {
     expect(counts).toEqual([1, 0, 0])
   })
 
-  it('can be ended from another browser at once, and strangers find neither', async () => {
+  it('can be ended from another browser at once, and is unknown to strangers', async () => {
     const [{ userId }, stranger] = [await person(), await person()]
     const [one, two] = [await signedIn(server, userId), await signedIn(server, userId)]
     const theirs = await signedIn(server, stranger.userId)

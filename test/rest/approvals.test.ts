@@ -146,7 +146,7 @@ it('a waiting run is cancelled when the membership of its user ends', async () =
   expect(await db.approval.count({ where: { executionId, status: 'expired' } })).toBe(1)
 })
 
-it('no run is left over', async () => {
+it('every run of this file has ended', async () => {
   const { db } = server.service.deps
   await expect.poll(() => db.execution.count({ where: { terminalSeq: null } })).toBe(0)
   expect(await violations(db)).toEqual([])

@@ -527,7 +527,7 @@ describe('an error of authentication', () => {
     expect([status, headers.get('www-authenticate')]).toEqual([403, challenge])
   })
 
-  it('does not occur for the word Bearer in any case', async () => {
+  it('does not depend on the case of the word Bearer', async () => {
     for (const scheme of ['bearer', 'BEARER', 'Bearer']) {
       const headers = { Authorization: `${scheme} ${server.token}` }
       const { status } = await request(server, 'GET', '/api/v1/agents', { token: null, headers })
@@ -617,7 +617,7 @@ it.each([
   ['constructor', '/api/v1/agents?constructor=1&__proto__=x&toString=1&hasOwnProperty='],
   ['__proto__[limit]', '/api/v1/agents?__proto__[limit]=0&a[b]=c&&=&%'],
   ['', '/api/v1/agents?=&%'],
-])("a query field of an object's member name is no part of the object: %s", async (name, path) => {
+])("a query parameter with the name of an object's member is unknown: %s", async (name, path) => {
   expectError(await request(server, 'GET', path), 400, `Unknown parameter: ${name}`)
 })
 

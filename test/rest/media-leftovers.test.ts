@@ -77,7 +77,7 @@ async function addRows(server: TestServer, count: number): Promise<void> {
 }
 
 describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
-  it('stay at a start if the database does not know them: foreign ones and newer ones', async () => {
+  it('stay at a start if they are foreign, or newer than the database', async () => {
     await using place = await createPlace(kind)
     const first = await place.start()
     const { token } = first

@@ -739,7 +739,7 @@ const OPEN: Record<'agent' | 'skill', Record<string, number>> = {
   },
 }
 
-describe('things that are open across organizations are open for this only', () => {
+describe('resources that are open across organizations are open for this only', () => {
   const things = [
     ['a public agent', 'agent', 'publicAgent'],
     ['an unlisted agent', 'agent', 'unlistedAgent'],

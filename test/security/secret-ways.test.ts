@@ -333,7 +333,7 @@ const ways: Way[] = [
   ],
 ]
 
-test('there are more than forty ways', () => {
+test('the tests try more than forty ways to a secret', () => {
   expect(ways.length).toBeGreaterThan(40)
 })
 

@@ -103,7 +103,7 @@ describe('traces', () => {
     expect(childrenOf(cancelled).map(({ status }) => status.code)).toEqual([2])
   })
 
-  it('hold no prompt, no answer, no tool input and no error text', () => {
+  it('contain no prompt, no answer, no tool input and no error text', () => {
     expect(collector.bodies.length).toBeGreaterThan(0)
     expect(collector.bodies.every((body) => body.startsWith('POST /v1/traces '))).toBe(true)
     expect(collector.bodies.join('')).not.toContain('canary')
@@ -111,7 +111,7 @@ describe('traces', () => {
   })
 })
 
-test('with CAPTURE_MESSAGE_CONTENT, traces hold prompts and answers', async () => {
+test('with CAPTURE_MESSAGE_CONTENT, traces contain prompts and answers', async () => {
   await using other = await startCollector()
   {
     await using server = await startServer({

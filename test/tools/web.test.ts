@@ -203,7 +203,7 @@ describe('web_fetch refuses', () => {
     await expect(read('/loop')).rejects.toThrow('it redirects too often')
   })
 
-  test('to go on after the call was stopped', async () => {
+  test('to continue after the call was stopped', async () => {
     pages.set('/hang', () => {})
     const stopped = new AbortController()
     const page = fetchPage(settings, { url: `${origin}/hang`, signal: stopped.signal }, { isAllowed })
@@ -245,7 +245,7 @@ describe('web_search', () => {
     expect(headers[provider === 'brave' ? 'x-subscription-token' : 'authorization']).toContain('key-s')
   })
 
-  test('says what is wrong with the provider, without its key', async () => {
+  test('reports the failure of the provider, without its key', async () => {
     pages.set('/bad', (response) => response.writeHead(401).end('key-s'))
     await expect(searchWeb(searching('brave', '/bad'), 'x', 1, signal)).rejects.toThrow('HTTP 401')
     pages.set('/away', (response) => response.writeHead(307, { location: '/taken' }).end())
@@ -266,7 +266,7 @@ describe('web_search', () => {
   })
 })
 
-test('current_time tells the time in a time zone', async () => {
+test('current_time returns the time in a time zone', async () => {
   const clock = { now: () => new Date('2026-07-01T12:00:00Z') }
   const tools = webTools({ settings, clock } as Deps, user, () => false)
   expect(await callTool(tools, 'current_time', { timezone: 'Europe/Berlin' })).toMatchObject({

@@ -46,7 +46,7 @@ const deliveries = async (id: string, query = '') =>
   (await call('GET', `/webhooks/${id}/deliveries${query}`)).body.deliveries
 
 describe('A delivery', () => {
-  it('is signed for an independent verifier, and has the thing without its content', async () => {
+  it('is signed for an independent verifier, and has its subject without the content', async () => {
     const { path, id, secret } = await hook({ events: ['task.created'] })
     const { id: taskId } = await task({ description: 'A secret description' })
     await expect.poll(() => receiver.at(path).length).toBe(1)
@@ -166,14 +166,14 @@ describe('A delivery', () => {
     await expect.poll(() => receiver.at(hanging.path).length).toBe(6)
   })
 
-  it('has the content of the thing if the webhook asks for it', async () => {
+  it('has the content of its subject if the webhook asks for it', async () => {
     const { path } = await hook({ events: ['task.created'], includeContent: true })
     await task({ description: 'All of it' })
     await expect.poll(() => receiver.at(path).length).toBe(1)
     expect(receiver.at(path)[0]!.body.data.description).toBe('All of it')
   })
 
-  it('omits private things of other users', async () => {
+  it('omits private resources of other users', async () => {
     const { path } = await hook({ events: ['agent.*', 'task.created'], includeContent: true })
     await call('POST', '/agents', { name: 'Private', systemPrompt: 'x', visibility: 'private' }, bob)
     await call('POST', '/agents', { name: 'Shared', systemPrompt: 'x' }, bob)

@@ -197,7 +197,7 @@ it('Deliveries are sent once each and four at a time, however many servers claim
 })
 
 describe('The feed', () => {
-  it("shows no event of another user's private thing", async () => {
+  it("has no event of another user's private resource", async () => {
     const since = await end()
     const own = await agent({ visibility: 'private' }, bob)
     await eventsOf(await end(), await agent(), 1)
@@ -269,7 +269,7 @@ describe('The feed', () => {
     await expect.poll(ids).toEqual(['first', 'second'])
   })
 
-  it.runIf(onPostgres)('goes on behind the stored events after a move to another cluster', async () => {
+  it.runIf(onPostgres)('continues after the stored events once the database moved to another cluster', async () => {
     const { db, settings } = server.service.deps
     // In the new cluster, the ids of transactions and the numbers are lower than the stored ones.
     await db.$executeRaw`UPDATE "OrganizationEvent" SET "position" = "position" + 1000000000, "sequence" = "sequence" + 1000000`
