@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache'
 import type { z } from 'zod'
 import {
   notPrivate,
@@ -209,16 +210,23 @@ export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): 
   return row
 }
 
+/** Ids of default spaces by organization. They stay valid, because a default space is never deleted or private. */
+const defaultSpaces = new LRUCache<string, string>({ max: 10_000 })
+
 /** Returns the id of the named space, or of the default one. Throws 404 if the caller cannot reach it. */
 export async function findOrDefault(
   actor: Actor,
   { db }: Pick<Deps, 'db'>,
   id: string | null | undefined,
 ): Promise<string> {
-  const wanted: Prisma.SpaceWhereInput = id === null || id === undefined ? { isDefault: true } : { id }
+  const isDefault = id === null || id === undefined
+  const known = isDefault && defaultSpaces.get(actor.organizationId)
+  if (known) return known
+  const wanted: Prisma.SpaceWhereInput = isDefault ? { isDefault } : { id }
   // At most one row matches. Without a limit, PostgreSQL keeps the statement prepared.
   const [space] = await db.space.findMany({ where: { ...wanted, ...reachable(actor) }, select: { id: true } })
   if (!space) throw notFound('Space')
+  if (isDefault) defaultSpaces.set(actor.organizationId, space.id)
   return space.id
 }
 

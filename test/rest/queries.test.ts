@@ -96,8 +96,8 @@ async function sentBy(work: () => Promise<unknown>): Promise<{ statements: numbe
 }
 
 it.runIf(onPostgres).each([
-  ['whole', 9, 8, {}],
-  ['streamed', 10, 9, { stream: true }],
+  ['whole', 8, 8, {}],
+  ['streamed', 9, 9, { stream: true }],
 ])('a %s run in a new chat takes %i statements and %i round trips at most', async (_, statements, writes, options) => {
   const path = `/api/v1/agents/${agentId}/execute`
   const body = { message: 'Hi', ...options }
