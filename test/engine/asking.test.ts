@@ -4,13 +4,8 @@ import { classifyModelError } from '../../src/executions/engine/models/model-err
 import type { ModelFailure } from '../../src/executions/engine/models/model-failures.ts'
 import { createBreaker } from '../../src/executions/engine/run/breaker.ts'
 import { changesFor } from '../../src/executions/engine/run/rejections.ts'
-import {
-  changePackagedBody,
-  changePrompt,
-  changeTools,
-  isOfModel,
-  isOfSession,
-} from '../../src/executions/engine/run/request-changes.ts'
+import { changeBody, changePackagedBody } from '../../src/executions/engine/run/request-bodies.ts'
+import { changePrompt, changeTools, isOfModel, isOfSession } from '../../src/executions/engine/run/request-changes.ts'
 import { shorten } from '../../src/executions/engine/run/shorten.ts'
 import { createAgent } from '../support/api.ts'
 import { event } from '../support/model-replies.ts'
@@ -362,14 +357,22 @@ test('a file that the provider cannot read is left out in later turns, and other
   expect(second).toEqual(turn('good'))
 })
 
-/** Returns the change after an HTTP error of a request with two pictures, two tools and a schema for its answer. */
+/**
+ * Returns the change after an HTTP error of a request with two pictures, two tools, an earlier call, a limit of the
+ * answer and a schema for it.
+ */
 function changeAfter(status: number, message: string): string | undefined {
   const failure = classifyModelError(
     Object.assign(new Error(message), { statusCode: status, responseBody: JSON.stringify({ error: { message } }) }),
   )
-  const prompt = [{ role: 'user' as const, content: [picture('a'), picture('b')] }]
+  const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'one', input: {} }
+  const prompt = [
+    { role: 'assistant' as const, content: [call] },
+    { role: 'user' as const, content: [picture('a'), picture('b')] },
+  ]
   const tools = [offer('one'), offer('two', { any: {} })]
-  return changesFor(failure, { ...NOTHING, prompt, tools, hasOutput: true })[0]
+  const settings = { maxOutputTokens: 100_000, reasoningEffort: 'low' as const }
+  return changesFor(failure, { ...NOTHING, prompt, question: 1, tools, settings, hasOutput: true })[0]
 }
 
 test.each([
@@ -396,6 +399,39 @@ test.each([
     "tools.function.parameters is not a valid moonshot flavored json schema: 'any': type is not defined",
     'schemas',
   ],
+  [400, 'invalid message content type: <nil>', 'empty_content'],
+  [400, 'messages[2].content: invalid type: null, expected a string at line 1 column 300', 'empty_content'],
+  [400, "'messages.2' : for 'role:assistant' ['messages.2.content' : value must be a string]", 'empty_content'],
+  [400, 'thinking is enabled but reasoning_content is missing in assistant tool call message', 'add_reasoning'],
+  [400, 'Function call is missing a thought_signature in functionCall parts.', 'signatures'],
+  [400, 'contents[2].parts[0].function_response.name: Name cannot be empty.', 'tool_names'],
+  [400, 'function_declarations[1].parameters.properties: should be non-empty for OBJECT type', 'empty_inputs'],
+  [400, 'Function tools with reasoning_effort are not supported for gpt-x in /v1/chat/completions.', 'reasoningEffort'],
+  [400, 'max_tokens is too large: 100000. This model supports at most 16384 completion tokens', 'max_tokens:16384'],
+  [400, 'Invalid max_tokens value, the valid range of max_tokens is [1, 8192]', 'max_tokens:8192'],
+  [400, '`max_tokens` must be less than or equal to `32768`', 'max_tokens:32768'],
+  [
+    400,
+    "'max_tokens' is too large: 8000. This model's maximum context length is 4096 tokens and your request has 100 input tokens (8000 > 4096 - 100).",
+    'answer:3994',
+  ],
+  [
+    400,
+    "This model's maximum context length is 8192 tokens. However, you requested 8300 tokens (200 in the messages, 8100 in the completion).",
+    'answer:7988',
+  ],
+  [
+    400,
+    "This endpoint's maximum context length is 8192 tokens. However, you requested about 8400 tokens (100 of text input, 200 of tool input, 8100 in the output).",
+    'answer:7886',
+  ],
+  [
+    400,
+    '`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 100 `inputs` tokens and 8100 `max_new_tokens`',
+    'answer:3994',
+  ],
+  [400, 'input length and `max_tokens` exceed context limit: 150000 + 64000 > 200000', 'answer:47000'],
+  [400, 'input length and `max_tokens` exceed context limit: 199000 + 64000 > 200000', undefined],
 ])('a rejection with %i and "%s" changes the next request: %s', (status, message, change) => {
   expect(changeAfter(status, message)).toBe(change)
 })
@@ -443,4 +479,79 @@ test("Google's older field for the inputs of tools has no empty lists of propert
     { googleSearch: {} },
     { functionDeclarations: [{ name: 'one', parameters: { type: 'object', properties } }, { name: 'two' }] },
   ])
+})
+
+test.each<[change: string, before: object, after: object]>([
+  [
+    'add_reasoning',
+    { messages: [{ role: 'assistant', content: 'Hi' }] },
+    { messages: [{ role: 'assistant', content: 'Hi', reasoning_content: ' ' }] },
+  ],
+  [
+    'empty_content',
+    { messages: [{ role: 'assistant', content: null, tool_calls: [] }] },
+    { messages: [{ role: 'assistant', content: '', tool_calls: [] }] },
+  ],
+  [
+    'signatures',
+    { messages: [{ tool_calls: [{ id: 'a' }, { id: 'b', extra_content: 'B' }] }] },
+    {
+      messages: [
+        {
+          tool_calls: [
+            { id: 'a', extra_content: { google: { thought_signature: 'skip_thought_signature_validator' } } },
+            { id: 'b', extra_content: 'B' },
+          ],
+        },
+      ],
+    },
+  ],
+  [
+    'tool_names',
+    { messages: [{ tool_calls: [{ id: 'a', function: { name: 'one' } }] }, { role: 'tool', tool_call_id: 'a' }] },
+    {
+      messages: [
+        { tool_calls: [{ id: 'a', function: { name: 'one' } }] },
+        { role: 'tool', tool_call_id: 'a', name: 'one' },
+      ],
+    },
+  ],
+  [
+    'empty_inputs',
+    { messages: [], tools: [{ type: 'function', function: { name: 'one', parameters: { properties: {} } } }] },
+    { messages: [], tools: [{ type: 'function', function: { name: 'one' } }] },
+  ],
+  ['answer:50', { messages: [], max_tokens: 100 }, { messages: [], max_tokens: 50 }],
+])('the change %s of a request to a compatible server reaches its body', (change, before, after) => {
+  expect(JSON.parse(JSON.stringify(changeBody({ ...before }, {}, new Set([change]))))).toEqual(after)
+})
+
+test.each<[change: string, before: object, after: object]>([
+  [
+    'signatures',
+    { contents: [{ parts: [{ functionCall: {} }, { functionCall: {}, thoughtSignature: 'S' }, { text: 'x' }] }] },
+    {
+      contents: [
+        {
+          parts: [
+            { functionCall: {}, thoughtSignature: 'skip_thought_signature_validator' },
+            { functionCall: {}, thoughtSignature: 'S' },
+            { text: 'x' },
+          ],
+        },
+      ],
+    },
+  ],
+  [
+    'add_reasoning',
+    { messages: [{ role: 'assistant', content: [{ type: 'tool_use' }] }] },
+    {
+      messages: [
+        { role: 'assistant', content: [{ type: 'thinking', thinking: '', signature: '' }, { type: 'tool_use' }] },
+      ],
+    },
+  ],
+  ['answer:50', { max_output_tokens: 100 }, { max_output_tokens: 50 }],
+])("the change %s of a package's request reaches its body", (change, before, after) => {
+  expect(changePackagedBody(before as never, new Set([change]))).toEqual(after)
 })

@@ -36,6 +36,7 @@ describe('the reason in an error body', () => {
     ['of Tencent', { Response: { Error: { Code: 'x', Message: reason } } }],
     ['with JSON as its message', { error: { message: JSON.stringify({ error: { message: reason } }) } }],
     ['of plain text', reason],
+    ['whose parameter is the reason (Xiaomi)', { error: { message: 'Param Incorrect', param: reason, type: '' } }],
     ['that is an event', `data: ${JSON.stringify({ error: { message: reason } })}\n\n`],
   ])('%s is quoted with the status', (_, body) => {
     expect(failureOf(answered(400, body)).detail).toBe(`HTTP 400: ${reason}`)

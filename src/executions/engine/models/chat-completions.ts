@@ -4,6 +4,13 @@ import { splitUnopened } from './inline-reasoning.ts'
 import { post, type Target } from './post.ts'
 import type { TextModel } from './text-model.ts'
 
+/** Firewalls refuse requests without a client's name, some gateways those without the accepted types. */
+const OWN_HEADERS = {
+  'content-type': 'application/json',
+  accept: 'application/json, text/event-stream',
+  'user-agent': 'Muster',
+}
+
 /** Builds the request body of a call, with the provider package. */
 type Prepare = (options: LanguageModelV4CallOptions) => Promise<{ body: object }>
 
@@ -19,7 +26,7 @@ export function chatCompletions(
   prepare: Prepare,
   thinkTags: boolean,
 ): TextModel {
-  const headers = { 'content-type': 'application/json', ...given }
+  const headers = { ...OWN_HEADERS, ...given }
   const metadataKey = provider.split('.')[0] ?? provider
   return {
     provider,

@@ -61,3 +61,21 @@ export function contextWindowIn(message: string): number | null {
   const tokens = Number(stated[1]?.replace(/[,_.]/g, '')) * (stated[2] ? 1000 : 1)
   return tokens >= 256 && tokens <= 100_000_000 ? tokens : null
 }
+
+/** Tokens of a prompt that a rejection states beside those of its answer. */
+const OF_PROMPT =
+  /(\d+)(?: tokens?)? (?:(?:in|from|of) (?:(?:the|your|text|tool|image|audio|file) )?(?:input|messages|prompt)\b|`?inputs?`? tokens)|(\d+) \+ \d+ > \d/gi
+/** Smallest limit of an answer that is worth a request (tokens). */
+const MIN_ANSWER = 1_024
+
+/**
+ * Returns the limit of the answer with which a rejected request fits the window (tokens). Returns null if the rejection
+ * does not state the size of the prompt, or if the prompt leaves too little.
+ */
+export function answerLimitIn(message: string, contextWindow: number): number | null {
+  const sizes = [...message.matchAll(OF_PROMPT)].map(([, one, other]) => Number(one ?? other))
+  if (!sizes.length || !/output|completion|max_(?:new_)?tokens/i.test(message)) return null
+  // Some numbers are estimates.
+  const left = contextWindow - Math.ceil(sizes.reduce((sum, size) => sum + size) * 1.02)
+  return left >= Math.min(MIN_ANSWER, contextWindow / 8) ? left : null
+}

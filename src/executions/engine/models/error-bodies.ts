@@ -99,7 +99,8 @@ const INNER = [
 
 function readFields(fields: Fields, depth: number): ErrorBody {
   const own = ownFacts(fields)
-  const inner = [...INNER.map((key) => readInner(fields[key], depth)), readUpstream(fields, depth)]
+  const reason = isSentence(fields.param) ? [{ message: fields.param }] : []
+  const inner = [...INNER.map((key) => readInner(fields[key], depth)), readUpstream(fields, depth), ...reason]
   const sentence = SENTENCES.map((key) => readInner(fields[key], depth)).find(({ message }) => message) ?? {}
   const message = pickMessage(sentence.message, inner, fields)
   const facts: ErrorBody = Object.assign({}, ...inner.toReversed(), sentence, own)
@@ -107,6 +108,9 @@ function readFields(fields: Fields, depth: number): ErrorBody {
   const place = Array.isArray(fields.loc) && own.field ? `${own.field}: ` : ''
   return message ? { ...facts, message: place + message } : facts
 }
+
+/** Returns whether a parameter is the reason of the error instead (Xiaomi). */
+const isSentence = (param: unknown): param is string => typeof param === 'string' && /\w \S+ \w/.test(param)
 
 function readInner(value: unknown, depth: number): ErrorBody {
   if (value === undefined || value === null || value === '') return {}
@@ -125,7 +129,7 @@ function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
 
 /** Generic messages of gateways, for which the upstream message is used. */
 const SAYS_NOTHING =
-  /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request)\.?$/i
+  /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request|param(?:eter)? incorrect)\.?$/i
 
 function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], { title, reason, error_type }: Fields) {
   const messages = inner.flatMap(({ message }) => message ?? [])
@@ -135,7 +139,9 @@ function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], 
 
 function ownFacts(fields: Fields): ErrorBody {
   const { param, loc } = fields
-  const field = asText(param) || (Array.isArray(loc) ? loc.filter((step) => step !== 'body').join('.') : '')
+  const field =
+    (isSentence(param) ? '' : asText(param)) ||
+    (Array.isArray(loc) ? loc.filter((step) => step !== 'body').join('.') : '')
   const code = ['code', 'error_code', 'status', 'type', 'error_type', '__type', 'name']
     .map((key) => wordOf(fields[key]))
     .find(Boolean)

@@ -13,7 +13,7 @@ const MAX_LINGER = 1_000
 /** Maximum wait for the rest of a settled answer (ms). */
 const MAX_REST = 1_000
 /** Response headers used to classify errors. */
-const TELLING = ['retry-after', 'retry-after-ms', 'x-should-retry', 'location', 'content-type'] as const
+const TELLING = ['retry-after', 'retry-after-ms', 'location', 'content-type'] as const
 /** Number of pending parts at which reading pauses. */
 const MANY = 100
 

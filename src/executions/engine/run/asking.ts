@@ -14,6 +14,7 @@ import type { Breaker } from './breaker.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
 import { offersOf } from './offers.ts'
 import { type Asked, changesFor } from './rejections.ts'
+import { changeBody, changePackagedBody, reservedIn } from './request-bodies.ts'
 import * as changed from './request-changes.ts'
 import { maxPromptSize, shorten, shorterSize } from './shorten.ts'
 import type { Tool } from './tools.ts'
@@ -157,16 +158,19 @@ export async function createAsking(
       )
     else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
     else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
-    else if (kind === 'max_tokens' && Number(name) < (settings.maxOutputTokens ?? 0)) lowered(name)
+    else if ((kind === 'max_tokens' || kind === 'answer') && Number(name) < (settings.maxOutputTokens ?? 0))
+      lowered(name)
     else if (kind === 'omit' && changed.isOption(name, settings)) ignored(`providerOptions (${name})`)
     else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
     else if (change in settings) ignored(change)
   }
 
-  function change(failure: ModelFailure): boolean {
-    if (!last || done.changes === MAX_CHANGES) return false
-    const next = changesFor(failure, last.asked).find((each) => !changes.has(each))
-    if (!next) return false
+  const change = (failure: ModelFailure): boolean => last !== null && changeOne(changesFor(failure, last.asked))
+
+  /** Makes the first of these changes that was not made yet. Returns false if there is none. */
+  function changeOne(offered: readonly changed.Change[]): boolean {
+    const next = offered.find((each) => !changes.has(each))
+    if (!next || done.changes === MAX_CHANGES) return false
     done.changes++
     changes.add(next)
     if (changed.isOfModel(next) || changed.isOfSession(next)) untold.add(next)
@@ -218,16 +222,17 @@ export async function createAsking(
       if (hasFiles && isCompatible(provider) && changed.hasDocuments(given)) changes.add('documents')
       for (const each of changes) warnOf(each, hasFiles)
       const offered = [...offersOf(tools)]
-      const kept = changed.changeTools(offered, changes)
-      const isOffered = demandedTool !== null && kept.some(({ name }) => name === demandedTool)
+      const acceptable = changed.changeTools(offered, changes)
+      const isOffered = demandedTool !== null && acceptable.some(({ name }) => name === demandedTool)
       const call = {
         provider,
-        hasTools: kept.length > 0,
+        hasTools: acceptable.length > 0,
         isFirst: step === 1,
         demandedTool: isOffered ? demandedTool : null,
       }
-      const fields = isCompatible(provider) ? bodyFieldsOf(settings, call) : {}
-      for (const name of changed.reservedIn(fields)) ignored(`providerOptions.compatible.${name}`)
+      const kept = changed.changeSettings(settings, changes)
+      const fields = isCompatible(provider) ? bodyFieldsOf(kept, call) : {}
+      for (const name of reservedIn(fields)) ignored(`providerOptions.compatible.${name}`)
       // Counted from the end, because changes only remove messages before the question.
       const fromEnd = given.length - answers
       const own = ownFrom
@@ -248,7 +253,7 @@ export async function createAsking(
         isCompatible: isCompatible(provider),
       }
       last = { prompt, question, messages: given.length, asked, sent: fitted }
-      const plain = optionsOf(changed.changeSettings(settings, changes), call, ignored)
+      const plain = optionsOf(kept, call, ignored)
       const options = {
         ...plain,
         ...(output && !isTold && formatOf(output, provider, plain.providerOptions)),
@@ -256,15 +261,13 @@ export async function createAsking(
       const isChanged = changes.size > 0 || Object.keys(fields).length > 0
       return {
         prompt: changed.changeSystem(fitted, changes),
-        ...(kept.length && { tools: kept }),
+        ...(acceptable.length && { tools: acceptable }),
         ...options,
         ...(provider === 'offline' && { providerOptions: { offline: { agentName } } }),
         ...(changes.has('omit:anthropic-beta') && { omitHeaders: ['anthropic-beta'] }),
         ...(isChanged && {
           changeBody: (body: Fields) =>
-            isCompatible(provider)
-              ? changed.changeBody(body, fields, changes)
-              : changed.changePackagedBody(body, changes),
+            isCompatible(provider) ? changeBody(body, fields, changes) : changePackagedBody(body, changes),
         }),
       }
     },
@@ -296,7 +299,10 @@ export async function createAsking(
         return AT_ONCE
       }
       const isTooLong = failure.kind === 'context_too_long'
-      if (isTooLong ? shortenFurther(failure) : change(failure)) return { retry: null, isTooLong }
+      if (change(failure)) return AT_ONCE
+      if (isTooLong && shortenFurther(failure)) return { retry: null, isTooLong }
+      // If nothing is left to shorten, the limit of the answer may be the part that does not fit.
+      if (isTooLong && settings.maxOutputTokens !== undefined && changeOne(['maxOutputTokens'])) return AT_ONCE
       const reason = withoutWords(failure.detail)
       const isRetryable = failure.retryable && !isTooLong
       if (isRetryable) breaker.failed(circuit)

@@ -19,7 +19,7 @@ export function offersOf(tools: readonly Tool[]): readonly Offer[] {
   const offers = tools.flatMap(({ name, description, inputSchema }): Offer | [] => {
     const fitted = fitSchema(inputSchema)
     return fitted
-      ? { type: 'function', name, description: fitDescription(description), inputSchema: fitted.schema }
+      ? { type: 'function', name, description: fitDescription(description.trim() || name), inputSchema: fitted.schema }
       : []
   })
   known.set(tools, offers)

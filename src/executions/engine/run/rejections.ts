@@ -1,6 +1,7 @@
 import type { LanguageModelV4FunctionTool, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
+import { answerLimitIn } from '../models/context-length.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
 import { type Change, digestsIn, filesIn, hasDocuments, hasFiles, hasParts } from './request-changes.ts'
@@ -39,14 +40,24 @@ const SETTING_NAMES = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[]
 /**
  * Returns the changes that may help after a rejection, the likeliest first. Considers only parts that the request has.
  */
-export function changesFor({ kind, field, detail, status }: ModelFailure, asked: Asked): Change[] {
-  if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
+export function changesFor({ kind, field, detail, status, contextWindow }: ModelFailure, asked: Asked): Change[] {
   const { prompt, question, tools, settings, hasOutput, fields, isCompatible } = asked
+  const hasLimit = settings.maxOutputTokens !== undefined || !isCompatible
+  if (kind === 'context_too_long' && hasLimit && contextWindow !== null) {
+    const most = answerLimitIn(detail, contextWindow)
+    return most === null ? [] : [`answer:${most}`]
+  }
+  if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
   const changes: Change[] = []
   if (status !== null && ABOUT_STREAM.test(detail) && NEGATION.test(detail)) changes.push('stream')
-  const maxTokens = isCompatible ? null : maxTokensIn(detail)
+  const maxTokens = hasLimit ? maxTokensIn(detail) : null
   if (maxTokens !== null) changes.push(`max_tokens:${maxTokens}`)
   if (!isCompatible && tools.length && /parameters_?json_?schema/i.test(detail)) changes.push('older_parameters')
+  if (isCompatible && hasParts(prompt, ['tool-call'])) changes.push(...ofMessages(detail))
+  if (!isCompatible && hasParts(prompt, ['tool-call']) && THINKING_DEMANDED.test(detail)) changes.push('add_reasoning')
+  if (hasParts(prompt, ['tool-call']) && /thought_?signature/i.test(detail)) changes.push('signatures')
+  if (isCompatible && tools.length && EMPTY_INPUTS.test(detail)) changes.push('empty_inputs')
+  let withoutTools: Change[] = []
   // The field itself comes first, because the sentence around it may name others.
   for (const text of [field ?? '', detail]) {
     if (!text) continue
@@ -60,7 +71,6 @@ export function changesFor({ kind, field, detail, status }: ModelFailure, asked:
     for (const name of Object.keys(fields)) if (hasWord(text, name)) changes.push(`extra:${name}`)
     const isAboutReasoning = /reasoning|thinking|encrypted_content|\brs_|signature/i.test(text)
     if (isAboutReasoning && hasParts(prompt, ['reasoning'])) changes.push('reasoning')
-    if (isCompatible && /reasoning_content/.test(text) && hasParts(prompt, ['tool-call'])) changes.push('add_reasoning')
     const isAboutFiles =
       /image|vision|multimodal|picture|media|\bfile|pdf|document|content.{0,40}(?:string|text)/i.test(text)
     if (isAboutFiles && hasFiles(prompt)) {
@@ -77,14 +87,33 @@ export function changesFor({ kind, field, detail, status }: ModelFailure, asked:
     if (most) changes.push(`tools:${most}`)
     const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
     const isRefused = isField || /support|enable|allow|available|capab|endpoints|requires --/i.test(detail)
-    if (isRefused && !hasParts(prompt, ['tool-call'], question)) changes.push('tools')
+    if (isRefused && !hasParts(prompt, ['tool-call'], question)) withoutTools = ['tools']
   }
   const added = /[\w-]+$/.exec(field ?? '')?.[0] ?? ''
   if (!isCompatible && added && !KEPT.has(added)) changes.push(`omit:${added}`)
   if (!isCompatible && /\banthropic-beta\b|invalid beta/i.test(detail)) changes.push('omit:anthropic-beta')
   if (!isCompatible && settings.providerOptions && /thinking/i.test(detail)) changes.push('omit:thinking')
-  return [...new Set(changes)]
+  // Last, because a sentence about another part may mention tools.
+  return [...new Set([...changes, ...withoutTools])]
 }
+
+/** Returns the changes of earlier messages for a rejection of the forms that some servers demand. */
+function ofMessages(detail: string): Change[] {
+  return [
+    ...(/reasoning_content/.test(detail) ? ['add_reasoning'] : []),
+    ...(/\bcontent\b/i.test(detail) && /\bnull\b|\bnil\b|\bnone\b|be a string/i.test(detail) ? ['empty_content'] : []),
+    ...(/\bname\W{1,3}(?:is (?:a )?required|cannot be empty)|missing field \W?name\b/i.test(detail)
+      ? ['tool_names']
+      : []),
+  ]
+}
+
+/** Wordings of DeepSeek for an answer that must begin with thinking. */
+const THINKING_DEMANDED = /thinking.{0,60}must be passed back/i
+
+/** Wordings for an input of a tool without properties. */
+const EMPTY_INPUTS =
+  /non-?empty for OBJECT|require at least one of: 'properties'|properties.{0,20}(?:must not|cannot) be empty/i
 
 /** Parts of a request to the provider of a package that are never left out as a field. */
 const KEPT: ReadonlySet<string> = new Set([
@@ -94,12 +123,19 @@ const KEPT: ReadonlySet<string> = new Set([
 
 /** Returns the limit that a rejection of the answer's maximum length states (tokens); null without one. */
 function maxTokensIn(detail: string): number | null {
-  const [, most] =
-    /max\w*[ _]?tokens\b[^>]{0,60}?\d+ > (\d+)|at most (\d+) completion|model limit of (\d+)/i
-      .exec(detail)
-      ?.filter(Boolean) ?? []
+  if (!MAX_TOKENS.test(detail)) return null
+  const [, most] = MOST_TOKENS.map((pattern) => pattern.exec(detail)).find((found) => found !== null) ?? []
   return most ? Number(most) : null
 }
+
+const MAX_TOKENS = /max\w*[ _-]?tokens\b/i
+/** Wordings that state this limit. */
+const MOST_TOKENS: readonly RegExp[] = [
+  /\d > (\d+)/,
+  /at most (\d+) completion|model limit of (\d+)/i,
+  /(?:less than or equal to|<=|limit(?: of| is|ed to)?|up to|at most|maximum(?: value)? (?:of|is)) ?[`'"]?(\d+)/i,
+  /\[\d+, ?(\d+)\]/,
+]
 
 /** Names under which providers reject a schema for the answer. */
 const ABOUT_OUTPUT =

@@ -7,7 +7,6 @@ import type {
   LanguageModelV4TextPart,
 } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
-import { asList, asObject, type Fields, isObject } from '../../../lib/unknown.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
 
 // Leaves the parts of a request that a provider rejects by name out of the next one (contract-2.md section 2.1).
@@ -17,16 +16,19 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `stream_options`, `temperature` and other fields: omit the body field or the setting.
  * - `stream`: ask for the whole answer at once.
  * - `omit:<field>`: leave out a field, or the header `anthropic-beta`, that a provider package adds by itself.
- * - `max_tokens:<number>`: lower the package's limit of the answer.
+ * - `max_tokens:<number>`: lower the limit of the answer to that of the model. `answer:<number>`: lower it to what the
+ *   context window has left beside this prompt.
  * - `max_completion_tokens`: use this name for the answer limit.
  * - `system`: move the system prompt into the first user message.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
  *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
- * - `reasoning`: omit earlier reasoning. `add_reasoning`: give every earlier call an empty one.
+ * - `reasoning`: omit earlier reasoning. `add_reasoning`: give earlier answers without any an empty one. `signatures`:
+ *   give earlier calls without a signature the one that Google does not check.
+ * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema, or
  *   not this one.
  * - `tools`: offer no tools. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in
- *   the plainest form, and `older_parameters` in Google's field of before. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
+ *   the plainest form, `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
  */
 export type Change = string
 
@@ -63,7 +65,7 @@ export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files|output):/.test(change) && change !== 'schemas' && change !== 'maxOutputTokens'
+  !/^(?:schema|tool|files|output|answer):/.test(change) && change !== 'schemas' && change !== 'maxOutputTokens'
 
 /** Returns whether a change applies to the next turns of the session, which send the files again. */
 export const isOfSession = (change: Change): boolean => change.startsWith('files:')
@@ -92,7 +94,7 @@ export const changeSystem = (prompt: LanguageModelV4Prompt, changes: ReadonlySet
   changes.has('system') ? withoutSystem(prompt) : prompt
 
 /** Returns the smallest number that changes of this name state; null without one. */
-function numberOf(name: string, changes: ReadonlySet<Change>): number | null {
+export function numberOf(name: string, changes: ReadonlySet<Change>): number | null {
   const numbers = [...changes].flatMap((change) =>
     change.startsWith(`${name}:`) ? Number(change.slice(name.length + 1)) : [],
   )
@@ -214,78 +216,3 @@ export function changeTools(
 /** Applies changes to the settings of a model. */
 export const changeSettings = (settings: ModelSettings, changes: ReadonlySet<Change>): ModelSettings =>
   changes.size === 0 ? settings : Object.fromEntries(Object.entries(settings).filter(([name]) => !changes.has(name)))
-
-/** Request fields that the service sets itself. It reads only one answer (`n`). */
-const RESERVED = ['model', 'messages', 'stream', 'n']
-
-/** Returns the names in `extra` that are not merged into a body. */
-export const reservedIn = (extra: Fields): string[] => RESERVED.filter((name) => name in extra)
-
-/** Applies changes to the body that a provider package has made. */
-export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): Fields {
-  const names = new Set([...changes].flatMap((change) => (change.startsWith('omit:') ? change.slice(5) : [])))
-  const most = numberOf('max_tokens', changes)
-  const { max_tokens: limit } = body
-  return {
-    ...(names.size ? withoutFields(body, names) : body),
-    ...(most !== null && typeof limit === 'number' && { max_tokens: Math.min(limit, most) }),
-    ...(changes.has('stream') && 'stream' in body && { stream: false }),
-    ...(changes.has('older_parameters') && { tools: asList(body.tools).map(withOlderParameters) }),
-  }
-}
-
-/** Describes the inputs of Google's functions in the field `parameters`, which has fewer keywords. */
-function withOlderParameters(tool: unknown): unknown {
-  const { functionDeclarations, ...rest } = asObject(tool)
-  if (!Array.isArray(functionDeclarations)) return tool
-  const declared = functionDeclarations.map(({ parametersJsonSchema, ...declaration }) => {
-    const parameters = withoutEmptyProperties(asObject(plainSchema(parametersJsonSchema)))
-    return { ...declaration, ...(parameters.properties !== undefined && { parameters }) }
-  })
-  return { ...rest, functionDeclarations: declared }
-}
-
-/** Leaves out lists of properties that are empty, which the field `parameters` does not accept. */
-function withoutEmptyProperties({ properties, items, ...node }: Fields): Fields {
-  const kept = Object.entries(asObject(properties)).map(([name, one]) => [name, withoutEmptyProperties(asObject(one))])
-  return {
-    ...node,
-    ...(kept.length && { properties: Object.fromEntries(kept) }),
-    ...(items !== undefined && { items: withoutEmptyProperties(asObject(items)) }),
-  }
-}
-
-/** Parts of a body whose fields are not those of the request. */
-const CONTENTS: ReadonlySet<string> = new Set(['messages', 'input', 'contents', 'system', 'systemInstruction'])
-
-/** Leaves out fields of the request, of the objects in it, and of its tools. */
-function withoutFields(body: Fields, names: ReadonlySet<string>): Fields {
-  const omit = (value: unknown): unknown =>
-    isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => !names.has(name))) : value
-  return Object.fromEntries(
-    Object.entries(omit(body) as Fields).map(([name, value]) => [
-      name,
-      CONTENTS.has(name) ? value : Array.isArray(value) ? value.map(omit) : omit(value),
-    ]),
-  )
-}
-
-/** Merges fields into the body of a request to an OpenAI-compatible server, and applies changes. */
-export function changeBody(body: Fields, extra: Fields, changes: ReadonlySet<Change>): Fields {
-  const changed: Record<string, unknown> = { ...body, ...extra }
-  for (const name of RESERVED) changed[name] = body[name]
-  if (changes.has('stream')) changed.stream = false
-  if (changes.has('stream_options') || changes.has('stream')) delete changed.stream_options
-  if (changes.has('max_completion_tokens')) {
-    changed.max_completion_tokens = body.max_tokens
-    delete changed.max_tokens
-  }
-  for (const name of Object.keys(extra)) if (changes.has(`extra:${name}`)) delete changed[name]
-  if (changes.has('add_reasoning')) changed.messages = (body.messages as readonly Fields[]).map(withReasoning)
-  return changed
-}
-
-const withReasoning = (message: Fields): Fields =>
-  message.role === 'assistant' && message.tool_calls && !message.reasoning_content
-    ? { ...message, reasoning_content: ' ' }
-    : message

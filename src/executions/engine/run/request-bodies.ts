@@ -1,0 +1,143 @@
+import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { plainSchema } from '../models/tool-schemas.ts'
+import { type Change, numberOf } from './request-changes.ts'
+
+// Changes the bodies of requests, which the provider packages have made (contract-2.md section 2.1).
+
+/** Request fields that the service sets itself. It reads only one answer (`n`). */
+const RESERVED = ['model', 'messages', 'stream', 'n']
+
+/** Returns the names in `extra` that are not merged into a body. */
+export const reservedIn = (extra: Fields): string[] => RESERVED.filter((name) => name in extra)
+
+/** Applies changes to the body that a provider package has made. */
+export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): Fields {
+  const names = new Set([...changes].flatMap((change) => (change.startsWith('omit:') ? change.slice(5) : [])))
+  return {
+    ...(names.size ? withoutFields(body, names) : body),
+    ...limitsIn(body, changes),
+    ...(changes.has('stream') && 'stream' in body && { stream: false }),
+    ...(changes.has('older_parameters') && { tools: asList(body.tools).map(withOlderParameters) }),
+    ...(changes.has('signatures') && { contents: asList(body.contents).map(withSignatures) }),
+    ...(changes.has('add_reasoning') && { messages: asList(body.messages).map(withThinking) }),
+  }
+}
+
+/** Names of the limit of the answer in the APIs. */
+const LIMITS = ['max_tokens', 'max_completion_tokens', 'max_output_tokens']
+
+/** Returns the limits of the answer in a body, lowered by changes. */
+function limitsIn(body: Fields, changes: ReadonlySet<Change>): Fields {
+  const most = Math.min(...['max_tokens', 'answer'].map((name) => numberOf(name, changes) ?? Number.POSITIVE_INFINITY))
+  if (most === Number.POSITIVE_INFINITY) return {}
+  const given = LIMITS.filter((name) => typeof body[name] === 'number')
+  return Object.fromEntries(given.map((name) => [name, Math.min(Number(body[name]), most)]))
+}
+
+/** Google's documented signature for calls that another model has made. */
+const UNCHECKED = 'skip_thought_signature_validator'
+
+/** Signs the calls of a message of Google's API that have no signature. */
+function withSignatures(content: unknown): unknown {
+  const { parts, ...rest } = asObject(content)
+  const signed = asList(parts).map((part) => {
+    const isUnsigned = isObject(part) && part.functionCall !== undefined && !part.thoughtSignature
+    return isUnsigned ? { ...part, thoughtSignature: UNCHECKED } : part
+  })
+  return { ...rest, parts: signed }
+}
+
+/** Begins an answer of Anthropic's API without thinking with an empty one, which DeepSeek demands. */
+function withThinking(message: unknown): unknown {
+  const { role, content, ...rest } = asObject(message)
+  const thinks = asList(content).some((part) => /thinking$/.test(asText(asObject(part).type)))
+  if (role !== 'assistant' || thinks || !Array.isArray(content)) return message
+  return { ...rest, role, content: [{ type: 'thinking', thinking: '', signature: '' }, ...content] }
+}
+
+/** Describes the inputs of Google's functions in the field `parameters`, which has fewer keywords. */
+function withOlderParameters(tool: unknown): unknown {
+  const { functionDeclarations, ...rest } = asObject(tool)
+  if (!Array.isArray(functionDeclarations)) return tool
+  const declared = functionDeclarations.map(({ parametersJsonSchema, ...declaration }) => {
+    const parameters = withoutEmptyProperties(asObject(plainSchema(parametersJsonSchema)))
+    return { ...declaration, ...(parameters.properties !== undefined && { parameters }) }
+  })
+  return { ...rest, functionDeclarations: declared }
+}
+
+/** Leaves out lists of properties that are empty, which some servers reject. */
+function withoutEmptyProperties({ properties, items, ...node }: Fields): Fields {
+  const kept = Object.entries(asObject(properties)).map(([name, one]) => [name, withoutEmptyProperties(asObject(one))])
+  return {
+    ...node,
+    ...(kept.length && { properties: Object.fromEntries(kept) }),
+    ...(items !== undefined && { items: withoutEmptyProperties(asObject(items)) }),
+  }
+}
+
+/** Parts of a body whose fields are not those of the request. */
+const CONTENTS: ReadonlySet<string> = new Set(['messages', 'input', 'contents', 'system', 'systemInstruction'])
+
+/** Leaves out fields of the request, of the objects in it, and of its tools. */
+function withoutFields(body: Fields, names: ReadonlySet<string>): Fields {
+  const omit = (value: unknown): unknown =>
+    isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => !names.has(name))) : value
+  return Object.fromEntries(
+    Object.entries(omit(body) as Fields).map(([name, value]) => [
+      name,
+      CONTENTS.has(name) ? value : Array.isArray(value) ? value.map(omit) : omit(value),
+    ]),
+  )
+}
+
+/** Merges fields into the body of a request to an OpenAI-compatible server, and applies changes. */
+export function changeBody(body: Fields, extra: Fields, changes: ReadonlySet<Change>): Fields {
+  const changed: Record<string, unknown> = { ...body, ...extra }
+  for (const name of RESERVED) changed[name] = body[name]
+  if (changes.has('stream')) changed.stream = false
+  if (changes.has('stream_options') || changes.has('stream')) delete changed.stream_options
+  if (changes.has('max_completion_tokens')) {
+    changed.max_completion_tokens = body.max_tokens
+    delete changed.max_tokens
+  }
+  for (const name of Object.keys(extra)) if (changes.has(`extra:${name}`)) delete changed[name]
+  if (changes.has('empty_inputs')) changed.tools = asList(body.tools).map(withoutEmptyInputs)
+  changed.messages = changeMessages(asList(body.messages) as readonly Fields[], changes)
+  return { ...changed, ...limitsIn(changed, changes) }
+}
+
+function changeMessages(messages: readonly Fields[], changes: ReadonlySet<Change>): readonly Fields[] {
+  let changed = messages
+  if (changes.has('add_reasoning')) changed = changed.map(withReasoning)
+  if (changes.has('empty_content')) changed = changed.map((message) => ({ ...message, content: message.content ?? '' }))
+  if (changes.has('signatures')) changed = changed.map(withSignedCalls)
+  return changes.has('tool_names') ? withToolNames(changed) : changed
+}
+
+function withoutEmptyInputs(tool: unknown): unknown {
+  const { function: described, ...rest } = asObject(tool)
+  const { parameters, ...fields } = asObject(described)
+  const kept = withoutEmptyProperties(asObject(parameters))
+  return { ...rest, function: { ...fields, ...(kept.properties !== undefined && { parameters: kept }) } }
+}
+
+const withSignedCalls = (message: Fields): Fields =>
+  Array.isArray(message.tool_calls)
+    ? { ...message, tool_calls: message.tool_calls.map((call) => ({ extra_content: SIGNED, ...call })) }
+    : message
+
+const SIGNED = { google: { thought_signature: UNCHECKED } }
+
+/** Names the tool in each result, as the first clients did. */
+function withToolNames(messages: readonly Fields[]): readonly Fields[] {
+  const calls = messages.flatMap(({ tool_calls: made }) => asList(made).map(asObject))
+  return messages.map((message) => {
+    if (message.role !== 'tool') return message
+    const call = calls.findLast(({ id }) => id === message.tool_call_id)
+    return { ...message, name: asText(asObject(call?.function).name) }
+  })
+}
+
+const withReasoning = (message: Fields): Fields =>
+  message.role === 'assistant' && !message.reasoning_content ? { ...message, reasoning_content: ' ' } : message
