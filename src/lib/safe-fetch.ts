@@ -35,6 +35,8 @@ export type SafeFetchOptions = {
   headersTimeout: number
   /** Maximum pause within a body (ms). */
   idleTimeout: number
+  /** Time that an idle connection is reused (ms), if the server states none. Default: 4 s. */
+  keepAlive?: number
 }
 
 export type SafeFetch = {
@@ -50,13 +52,14 @@ export type SafeFetch = {
  * connections live until it is closed.
  */
 export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
-  const { isAllowed, lookup, headersTimeout, idleTimeout, proxyFor = () => null } = options
+  const { isAllowed, lookup, headersTimeout, idleTimeout, keepAlive, proxyFor = () => null } = options
   const network = openNetwork({
     proxyFor,
     allowH2: false,
     guard: isAllowed && { isAllowed, lookup },
     headersTimeout,
     bodyTimeout: idleTimeout,
+    ...(keepAlive !== undefined && { keepAliveTimeout: keepAlive }),
     maxHeaderSize: MAX_HEADERS,
   })
   return {

@@ -3,15 +3,15 @@ import { type Client, SdkError, SdkErrorCode, SdkHttpError } from '@modelcontext
 import type { ToolResult } from '../executions/engine/run/tools.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
 import type { ProxyFor } from '../lib/proxies.ts'
-import { createSafeFetch } from '../lib/safe-fetch.ts'
-import { isObject } from '../lib/unknown.ts'
+import { BadAnswer, createSafeFetch } from '../lib/safe-fetch.ts'
+import { asObject } from '../lib/unknown.ts'
 import { authorized } from './bearer.ts'
 import type { Bearer } from './connections.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
-import { reasonOf, type Seen, statusOf, waitOf, watching } from './reasons.ts'
+import { isUnwritten, mayHaveActed, reasonOf, type Seen, statusOf, waitOf, watching } from './reasons.ts'
 import { type Address, asking, createClient, createTransport, isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
 
@@ -20,13 +20,24 @@ const MEBIBYTE = 1024 * 1024
 
 /** Maximum time to connect and list the tools (ms). A call may take longer. */
 export const CONNECT_TIMEOUT = 20_000
+/**
+ * Time that an idle connection is reused (ms), if the server states none: shorter than that of any server in use (gunicorn: 2 s),
+ * so that a call rarely meets a connection that is being closed.
+ */
+const KEEP_ALIVE = 1500
 /** Maximum silence on a connection (ms). A standing stream may be silent while the model works. */
 const SILENCE = { headersTimeout: 10 * MINUTE, idleTimeout: 30 * MINUTE }
 /** Maximum size of an answer (bytes). SSE has one stream for all answers of a run. */
 const MAX_RESPONSE = { one: 8 * MEBIBYTE, all: 32 * MEBIBYTE }
 const GOODBYE_TIMEOUT = 1000
+/** Maximum time for a server to accept a notification (ms). */
+const MAX_PATIENCE = 3000
+/** Maximum size of an input whose request is written in one piece (characters). */
+const MAX_PIECE = 8 * 1024
 /** Maximum length of a server's error message (characters). */
 export const MAX_MESSAGE = 4000
+/** Maximum length of an error that is not of the protocol (characters). */
+const MAX_FOREIGN = 500
 /** Number of retries for an overloaded server, and the longest delay that it may ask for (ms). */
 const PATIENCE = { retries: 2, most: 10_000 }
 
@@ -176,7 +187,8 @@ function toClient(opening: Opening, way: Way, opened: Live): McpClient {
     const message = saidBy(error)
     const reason = reasonOf(error, live.seen, clean)
     if (!isServerError(error)) opening.onFailure?.(name, reason)
-    return { content: clean(`The call failed: ${message ?? reason}`, MAX_MESSAGE), isError: true }
+    const doubt = mayHaveActed(error, reason) ? '. The tool may have acted: check before you call it again' : ''
+    return { content: clean(`The call failed: ${message ?? reason}`, MAX_MESSAGE) + doubt, isError: true }
   }
 
   return {
@@ -187,8 +199,11 @@ function toClient(opening: Opening, way: Way, opened: Live): McpClient {
       try {
         const make = ({ client, tools }: Live) =>
           callTool(client, { name: tools.get(name)?.calledAs ?? name, input, onProgress }, signal)
-        // No other refusal says for certain that the call was not made.
-        const waitOfCall = (error: unknown) => (statusOf(error) === 429 ? waitOf(error, live.seen) : null)
+        // Nothing else says for certain that the call was not made.
+        const waitOfCall = (error: unknown) => {
+          if (isUnwritten(error)) return JSON.stringify(input ?? null).length <= MAX_PIECE ? 0 : null
+          return statusOf(error) === 429 ? waitOf(error, live.seen) : null
+        }
         return toToolResult(await patiently(() => inSession(make, signal), waitOfCall, signal), clean)
       } catch (error) {
         signal.throwIfAborted()
@@ -223,14 +238,18 @@ function throwNeeded(seen: Seen): void {
   if (needed) throw needed
 }
 
-/** Returns the protocol's error message for a rejected call with its details, or undefined without one. */
+/** Returns the error message of a server for a rejected call with its details, or undefined without one. */
 export function saidBy(error: unknown): string | undefined {
   if (isServerError(error)) return withDetails(error.message, error.data)
   if (!(error instanceof SdkHttpError) || typeof error.data?.text !== 'string') return undefined
   try {
-    const body: unknown = JSON.parse(error.data.text)
-    const refused = isObject(body) && body.jsonrpc === '2.0' && isObject(body.error) ? body.error : {}
-    return typeof refused.message === 'string' ? withDetails(refused.message, refused.data) : undefined
+    const body = asObject(JSON.parse(error.data.text))
+    const { message, data } = asObject(body.error)
+    if (typeof message === 'string') return withDetails(message, data)
+    // Gateways and web frameworks have errors of their own.
+    const [said] = [body.error, body.message, body.detail, body.title].filter((field) => field)
+    if (said === undefined) return undefined
+    return `${statusOf(error)}: ${(typeof said === 'string' ? said : JSON.stringify(said)).slice(0, MAX_FOREIGN)}`
   } catch {
     return undefined
   }
@@ -270,14 +289,26 @@ async function open(opening: Opening, way: Way, seen: Seen, signal: AbortSignal)
     proxyFor: opening.proxyFor,
     maxResponse,
     inspect: checkSize,
+    keepAlive: KEEP_ALIVE,
     ...(opening.mayRedirect === false && { maxRedirects: 0 }),
     staysOnOrigin: opening.staysOnOrigin,
     ...SILENCE,
   })
-  const plain = watching(async (url, init) => mend(await safe.fetch(url, init)), seen)
+  const plain = watching(async (url, init = {}) => {
+    const id = way.transport === 'sse' ? undefined : idOf(init)
+    const onError = (error: unknown) => {
+      if (!init.signal?.aborted) seen.error = error
+    }
+    return mend(await safe.fetch(url, init), { id, onError })
+  }, seen)
   const fetch = bearer ? authorized(plain, bearer, new URL(opening.url).origin, seen, opening.onToken) : plain
   const transport = createTransport({ ...opening, transport: way.transport }, fetch)
-  const { client, settled } = createClient(transport, way.isLatest)
+  const { client, settled } = createClient(transport, way.isLatest, {
+    patience: Math.min(MAX_PATIENCE, opening.toolTimeout / 4),
+    onFlood: () => {
+      seen.error = new BadAnswer('it sent too many messages')
+    },
+  })
   const end = async () => {
     await transport.close().catch(() => {})
     await safe.close()
@@ -305,6 +336,13 @@ async function open(opening: Opening, way: Way, seen: Seen, signal: AbortSignal)
     await end()
     throw error
   }
+}
+
+/** Returns the id of the request in a message to a server; undefined for a notification or an answer. */
+function idOf({ method, body }: RequestInit): number | undefined {
+  const text = method === 'POST' && typeof body === 'string' ? body : ''
+  const [, id] = /"id":(\d+)\}$/.exec(text.slice(-40)) ?? []
+  return id !== undefined && text.startsWith('{"method":') ? Number(id) : undefined
 }
 
 type Call = { name: string; input: unknown; onProgress: (() => void) | undefined }

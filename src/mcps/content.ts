@@ -53,8 +53,9 @@ export function toToolResult(result: CallToolResult, clean: Clean): ToolResult {
   // Some servers answer with fields of their own instead of content.
   const content = parts.length || !Object.keys(others).length ? parts.join('\n\n') : JSON.stringify(others)
   const cut = content.length > MAX_CONTENT ? `\n\n[Cut: ${content.length} characters in all]` : ''
+  const text = clean(content, MAX_CONTENT) + cut
   return {
-    content: clean(content, MAX_CONTENT) + cut,
+    content: result.isError && !text.trim() ? 'The tool failed, and did not say why.' : text,
     isError: result.isError === true,
     ...(pictures.length && { pictures }),
   }

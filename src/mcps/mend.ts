@@ -1,29 +1,46 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser'
 import { splitData } from '../lib/event-data.ts'
+import { BadAnswer } from '../lib/safe-fetch.ts'
 import { type Fields, isObject } from '../lib/unknown.ts'
+import { counter } from './message-size.ts'
 
-/** Content types that carry no information, so that the first character decides. */
-const VAGUE = /^\s*(?:$|text\/plain\b|application\/octet-stream\b)/i
-const JSON_TYPE = /^\s*application\/json\b/i
+const JSON_TYPE = /[/+]json\b/i
 const EVENT_STREAM = /^\s*text\/event-stream\b/i
 
+/** Reason of a request that got no answer. */
+export const EMPTY = 'its answer is empty'
+
+/** The request that a response answers. */
+export type Asked = {
+  /** Its id, if the answer has to be in the response. */
+  id: number | undefined
+  /** Called with the error of a body that breaks. */
+  onError: (error: unknown) => void
+}
+
 /**
- * Repairs a response that the SDK would not read: derives a missing content type from the first character, and repairs
- * messages and the framing of an event stream.
+ * Repairs a response that the SDK would not read, or for whose answer it would wait in vain: derives the content type from the
+ * first character, and repairs messages and the framing of an event stream. Throws a {@link BadAnswer} if a
+ * request has no answer.
  */
-export async function mend(response: Response): Promise<Response> {
+export async function mend(response: Response, { id, onError }: Asked): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
-  if (!response.ok || !response.body) return response
-  if (EVENT_STREAM.test(type)) return withBody(response, response.body.pipeThrough(reframed()), type)
-  if (JSON_TYPE.test(type)) return withBody(response, response.body.pipeThrough(repacked()), type)
-  if (!VAGUE.test(type)) return response
+  if (!response.ok) return response
+  if (id !== undefined && [202, 204, 205].includes(response.status)) {
+    await response.body?.cancel()
+    throw new BadAnswer(EMPTY)
+  }
+  if (!response.body) return response
+  const through = (body: ReadableStream<Uint8Array>, repair: TransformStream<Uint8Array, Uint8Array>, as: string) => {
+    body.pipeTo(repair.writable).catch(onError)
+    return withBody(response, repair.readable, as)
+  }
+  if (EVENT_STREAM.test(type)) return through(response.body, reframed(id), type)
   const { body, beginning } = await peek(response.body)
-  const guessed = typeOf(beginning)
-  return withBody(
-    response,
-    body.pipeThrough(guessed === 'text/event-stream' ? reframed() : repacked()),
-    guessed ?? type,
-  )
+  if (id !== undefined && beginning === null) throw new BadAnswer(EMPTY)
+  const guessed = typeOf(beginning ?? '') ?? (JSON_TYPE.test(type) ? 'application/json' : null)
+  if (guessed === null) return withBody(response, body, type)
+  return through(body, guessed === 'text/event-stream' ? reframed(id) : repacked(id), guessed)
 }
 
 function typeOf(beginning: string): string | null {
@@ -39,55 +56,74 @@ function withBody({ status, statusText, headers }: Response, body: ReadableStrea
 
 /**
  * Writes an event stream anew: the last event ends, each message is an event of its own, and none has another name than
- * `message`, under which the SDK would ignore it.
+ * `message`, under which the SDK would ignore it. A body of JSON becomes events, too.
  */
-function reframed(): TransformStream<Uint8Array, Uint8Array> {
+function reframed(id: Asked['id']): TransformStream<Uint8Array, Uint8Array> {
   const decoder = new TextDecoder()
   const encoder = new TextEncoder()
   let written = ''
   const parser = createParser({
     onEvent: (event) => {
-      written += eventsOf(event)
+      written += eventsOf(event, id)
     },
     onRetry: (delay) => {
       written += `retry: ${delay}\n\n`
     },
   })
+  /** The body so far, if it is JSON. Undefined until its first character. */
+  let json: string[] | null | undefined
+  const count = counter()
   const feed = (text: string, controller: TransformStreamDefaultController<Uint8Array>) => {
+    if (json === undefined && text.trim()) json = /^\s*[{[]/.test(text) ? [] : null
+    if (json) return void json.push(text)
     parser.feed(text)
     if (written) controller.enqueue(encoder.encode(written))
     written = ''
   }
   return new TransformStream({
-    transform: (bytes, controller) => feed(decoder.decode(bytes, { stream: true }), controller),
-    flush: (controller) => feed('\n\n', controller),
+    transform: (bytes, controller) => {
+      feed(decoder.decode(bytes, { stream: true }), controller)
+      if (json) count(bytes)
+    },
+    flush: (controller) => {
+      const data = json?.join('')
+      json = null
+      feed('\n\n', controller)
+      if (data !== undefined) controller.enqueue(encoder.encode(eventsOf({ data }, id)))
+    },
   })
 }
 
-function eventsOf({ id, event, data }: EventSourceMessage): string {
-  const messages = (splitData(data) ?? [data]).flatMap(mendMessages)
+function eventsOf(
+  { id: eventId, event, data }: Pick<EventSourceMessage, 'data'> & Partial<EventSourceMessage>,
+  id: Asked['id'],
+): string {
+  const messages = (splitData(data) ?? [data]).flatMap((message) => mendMessages(message, id))
   const name = event && !messages.every(isMessage) ? `event: ${event}\n` : ''
   return messages
     .map((message) => {
       const lines = message.split('\n').map((line) => `data: ${line}\n`)
-      return `${id === undefined ? '' : `id: ${id}\n`}${name}${lines.join('')}\n`
+      return `${eventId === undefined ? '' : `id: ${eventId}\n`}${name}${lines.join('')}\n`
     })
     .join('')
 }
 
 /** Passes JSON on once it is complete, with its messages repaired. */
-function repacked(): TransformStream<Uint8Array, Uint8Array> {
+function repacked(id: Asked['id']): TransformStream<Uint8Array, Uint8Array> {
   const decoder = new TextDecoder()
   const pieces: string[] = []
   return new TransformStream({
     transform: (bytes) => void pieces.push(decoder.decode(bytes, { stream: true })),
     flush: (controller) =>
-      controller.enqueue(new TextEncoder().encode(mendMessage(pieces.join('') + decoder.decode()))),
+      controller.enqueue(new TextEncoder().encode(mendMessage(pieces.join('') + decoder.decode(), id))),
   })
 }
 
-/** Null in a field of a message that must be absent instead. Servers in many languages send each field that they know. */
-const NULL = /"(?:error|result|params|_meta)"\s*:\s*null/
+/**
+ * Null in a field of a message that must be absent instead, because servers in many languages send each field that they know.
+ * Numbers of Python that JSON does not have. Commas at an end.
+ */
+const ODD = /"(?:error|result|params|_meta|id)"\s*:\s*null|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
 /** Beginnings and ends of answers as most servers write them, which need no repair and are not parsed. */
 const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
   [/^\{"jsonrpc": ?"2\.0", ?"id": ?\d+, ?"result": ?\{/, /\}\s*\}$/],
@@ -98,43 +134,83 @@ const END = 60
 
 /**
  * Repairs a message, or a batch, that the SDK would refuse as a whole: fields that are null or unknown, no `jsonrpc`, an
- * error that is a text or without a code, a result that is not an object. Returns any other text unchanged.
+ * error that is a text or without a code, a result that is not an object, JSON that is nearly valid, texts before it, and
+ * messages line by line. An answer without an id gets that of the request. Returns any other text unchanged.
  */
-export function mendMessage(json: string): string {
-  const value = repaired(json)
+export function mendMessage(json: string, id?: number): string {
+  const value = repaired(json, id)
   return value === undefined ? json : JSON.stringify(value)
 }
 
 /** Like {@link mendMessage}, with each message of a batch (revision 2025-03-26) by itself. */
-function mendMessages(json: string): string[] {
-  const value = repaired(json)
+function mendMessages(json: string, id: Asked['id']): string[] {
+  const value = repaired(json, id)
   if (value === undefined) return [json]
   return Array.isArray(value) ? value.map((message) => JSON.stringify(message)) : [JSON.stringify(value)]
 }
 
-/** Returns a repaired message or batch; undefined for a text that needs no repair or is no JSON. */
-function repaired(json: string): unknown {
+/** Returns a repaired message or batch; undefined for a text that needs no repair or has no message. */
+function repaired(json: string, id: Asked['id']): unknown {
   const text = json.trim()
   const end = text.slice(-END)
   const isUsual = USUAL.some(([begin, ending]) => begin.test(text) && ending.test(end))
-  if ((isUsual && !NULL.test(text)) || !/^[{[]/.test(text)) return undefined
+  if (isUsual && !ODD.test(text) && !CONTROL.test(text)) return undefined
+  const value = parsed(text) ?? parsedLines(text)
+  return Array.isArray(value) ? value.map((message) => toMessage(message, id)) : value && toMessage(value, id)
+}
+
+/** Characters that a text in JSON must escape. */
+const CONTROL = /[\x00-\x1f]/
+/** Texts of JSON, and parts beside them that are not valid: numbers that it does not have, and commas at the end. */
+const PARTS = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"|-?\b(?:NaN|Infinity)\b|,(?=\s*[}\]])/g
+
+/** Parses a message or batch, valid or nearly so. Returns undefined for anything else. */
+function parsed(text: string): unknown {
+  if (!/^[{[]/.test(text)) return undefined
   try {
-    const value: unknown = JSON.parse(text)
-    return Array.isArray(value) ? value.map(toMessage) : toMessage(value)
+    return JSON.parse(text)
+  } catch {}
+  try {
+    return JSON.parse(
+      text.replace(PARTS, (part) => {
+        if (part === ',') return ''
+        return part.startsWith('"')
+          ? part.replace(CONTROLS, (character) => JSON.stringify(character).slice(1, -1))
+          : 'null'
+      }),
+    )
   } catch {
     return undefined
   }
 }
 
+const CONTROLS = new RegExp(CONTROL, 'g')
+
+/** Parses the lines that are messages, among others that are warnings of a programming language. */
+function parsedLines(text: string): unknown {
+  if (!text.includes('\n') || !text.includes('"jsonrpc"')) return undefined
+  const messages = text.split('\n').flatMap((line) => parsed(line.trim()) ?? [])
+  return messages.length > 1 ? messages : messages[0]
+}
+
+/** Fields of results, of which a message that is none has at least one. */
+const OF_RESULTS = ['content', 'structuredContent', 'tools', 'protocolVersion']
+
 /** Repairs a request or notification, or an answer to a request of this service. */
-function toMessage(value: unknown): unknown {
+function toMessage(value: unknown, ownId: Asked['id']): unknown {
   if (!isObject(value)) return value
   const { jsonrpc, id, method, params, error, result } = value
   if (typeof method === 'string') {
     return { jsonrpc, id, method, ...(params !== null && { params: withoutMeta(params) }) }
   }
-  if (!('id' in value) || !('error' in value || 'result' in value)) return value
-  const answer = { jsonrpc: '2.0', ...(id !== null && { id }) }
+  const hasId = 'id' in value || ownId !== undefined
+  const isBare = jsonrpc === undefined && OF_RESULTS.some((field) => field in value)
+  if (!hasId || !(isBare || 'error' in value || 'result' in value)) return value
+  const answer = {
+    jsonrpc: '2.0',
+    ...(id === null || id === undefined ? ownId !== undefined && { id: ownId } : { id }),
+  }
+  if (isBare && ownId !== undefined) return { ...answer, result: withoutMeta(value) }
   return error === undefined || error === null || error === false
     ? { ...answer, result: toResult(result) }
     : { ...answer, error: toError(error) }
@@ -175,7 +251,7 @@ function isMessage(text: string): boolean {
   }
 }
 
-/** Reads the first piece of a body. Returns it as text, and the whole body. */
+/** Reads the first piece of a body. Returns it as text, null for an empty body, and the whole body. */
 async function peek(body: ReadableStream<Uint8Array>) {
   const reader = body.getReader()
   const first = await reader.read()
@@ -191,5 +267,6 @@ async function peek(body: ReadableStream<Uint8Array>) {
     },
     cancel: (reason) => reader.cancel(reason),
   })
-  return { body: whole, beginning: new TextDecoder('utf-8', { ignoreBOM: true }).decode(first.value) }
+  const beginning = first.done ? null : new TextDecoder('utf-8', { ignoreBOM: true }).decode(first.value)
+  return { body: whole, beginning }
 }

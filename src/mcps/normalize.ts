@@ -12,20 +12,24 @@ const MAX_DEPTH = 64
  * at length. Invalid tools are left out; the parts of a call's answer become texts and pictures.
  */
 export function normalize(result: Fields): Fields {
-  const { structuredContent, isError, content, toolResult, ...fields } = withoutNull(result)
+  const { structuredContent, isError, is_error, content, toolResult, ...fields } = withoutNull(result)
   const { tools } = fields
   const isOfCall = [content, structuredContent, toolResult].some((part) => part !== undefined)
   return {
     ...fields,
     ...(('protocolVersion' in fields || 'serverInfo' in fields) && toGreeting(fields)),
-    ...(typeof isError === 'boolean' && { isError }),
+    ...([isError, is_error].some(isTrue) && { isError: true }),
     ...(Array.isArray(tools) && { tools: tools.flatMap(toTool) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
   }
 }
 
+const isTrue = (value: unknown) => value === true || value === 'true' || value === 1
+
 /** Revision of a server that states none, as the specification says for requests. */
 const UNSTATED = '2025-03-26'
+/** Form of revisions. Some servers state a version of their own instead. */
+const REVISION = /^\d{4}-\d\d-\d\d$/
 
 /**
  * Returns the parts of a greeting in their form. Servers without a protocol library leave some out, and languages without
@@ -34,7 +38,9 @@ const UNSTATED = '2025-03-26'
 function toGreeting({ protocolVersion, serverInfo, capabilities, instructions, supportedVersions }: Fields): Fields {
   const { name, version, ...info } = isObject(serverInfo) ? withoutNull(serverInfo) : ({ name: serverInfo } as Fields)
   return {
-    ...(supportedVersions === undefined && { protocolVersion: isText(protocolVersion) ? protocolVersion : UNSTATED }),
+    ...(supportedVersions === undefined && {
+      protocolVersion: isText(protocolVersion) && REVISION.test(protocolVersion) ? protocolVersion : UNSTATED,
+    }),
     serverInfo: { ...info, name: isText(name) ? name : 'unknown', version: String(version ?? '') },
     capabilities: Object.fromEntries(Object.entries(isObject(capabilities) ? capabilities : {}).flatMap(toCapability)),
     ...(instructions !== undefined && {

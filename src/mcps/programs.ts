@@ -138,7 +138,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
     const until = AbortSignal.any([stopping.signal, AbortSignal.timeout(limits.startTimeout)])
     for (const isLatest of [false, true]) {
       const transport = createProgram(slot.use.program, slot.clean, limits.grace)
-      const { client } = createClient(transport, isLatest, Number.POSITIVE_INFINITY)
+      const { client } = createClient(transport, isLatest, { maxMessages: Number.POSITIVE_INFINITY })
       try {
         await orAbort(
           asking(until, (options) => client.connect(transport, options)),

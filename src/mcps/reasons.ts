@@ -3,7 +3,8 @@ import type { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import { ForbiddenAddress } from '../lib/network.ts'
 import { BadAnswer } from '../lib/safe-fetch.ts'
 import type { Clean } from './content.ts'
-import { isServerError } from './transport.ts'
+import { EMPTY } from './mend.ts'
+import { isGivenUp, isServerError } from './transport.ts'
 import { AuthorizationProblem } from './unreachable.ts'
 
 /** Observations on the wire that the SDK does not report. */
@@ -58,6 +59,11 @@ export function waitOf(error: unknown, seen: Seen): number | null {
 const MAX_CHALLENGE = 500
 
 const CLOSED = 'it closed the connection before its answer was complete'
+const LATE = 'it did not answer in time'
+const SILENT = 'it was silent in the middle of its answer for too long'
+const ENDED = 'its answer ended without a result'
+/** Reasons after which a tool may have acted. */
+const UNCLEAR: ReadonlySet<string> = new Set([CLOSED, LATE, SILENT, ENDED, EMPTY])
 /** Reasons of connection failures by Node.js code. */
 const CAUSES: Record<string, string> = {
   ECONNREFUSED: 'the connection was refused: nothing listens at its address',
@@ -67,11 +73,12 @@ const CAUSES: Record<string, string> = {
   ENETUNREACH: 'its network cannot be reached',
   ETIMEDOUT: 'the connection timed out',
   UND_ERR_CONNECT_TIMEOUT: 'the connection timed out',
-  UND_ERR_HEADERS_TIMEOUT: 'it did not answer in time',
-  UND_ERR_BODY_TIMEOUT: 'it was silent in the middle of its answer for too long',
+  UND_ERR_HEADERS_TIMEOUT: LATE,
+  UND_ERR_BODY_TIMEOUT: SILENT,
   ECONNRESET: CLOSED,
   EPIPE: CLOSED,
   UND_ERR_SOCKET: CLOSED,
+  Z_DATA_ERROR: 'its answer is not compressed as its headers state',
   EPROTO: 'TLS failed: does it speak https at this port?',
   ERR_SSL_WRONG_VERSION_NUMBER: 'TLS failed: does it speak https at this port?',
   ERR_TLS_CERT_ALTNAME_INVALID: 'its TLS certificate is for another host name',
@@ -96,7 +103,21 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
     return ofContent(typeof contentType === 'string' ? clean(contentType, 100) : '')
   }
   if (error instanceof SdkError && error.code === SdkErrorCode.InvalidResult) return NO_MESSAGE
-  return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? 'the connection failed'
+  const ended = isGivenUp(error) ? ENDED : 'the connection failed'
+  return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? ended
+}
+
+/** Returns whether a tool may have acted, although its call failed for a reason of {@link reasonOf}. */
+export const mayHaveActed = (error: unknown, reason: string): boolean =>
+  UNCLEAR.has(reason) || [500, 502, 504].includes(statusOf(error) ?? 0)
+
+/**
+ * Returns whether no byte of a request was written: the server had closed the connection that was about to be reused.
+ * True only for a request that is written in one piece.
+ */
+export function isUnwritten(error: unknown): boolean {
+  const cause = error instanceof Error ? (error.cause as NodeJS.ErrnoException | undefined) : undefined
+  return cause?.syscall === 'write' && (cause.code === 'ECONNRESET' || cause.code === 'EPIPE')
 }
 
 const NO_MESSAGE = 'its answer is not a message of the protocol'

@@ -18,8 +18,9 @@ import { normalize } from './normalize.ts'
 export const MAX_MESSAGES = 10_000
 /** Weight of a request by the server, such as a ping, because this service must answer it. */
 const REQUEST_WEIGHT = 50
-/** Weight of a progress notification, which a long call may send often. */
-const PROGRESS_WEIGHT = 0.1
+/** Weight of a notification of progress or of a log, which a long call may send often. */
+const NOTE_WEIGHT = 0.1
+const NOTES: ReadonlySet<string> = new Set(['notifications/progress', 'notifications/message'])
 
 /** Timeout passed to the SDK (ms). The service's own signals limit requests. */
 const LONGEST = 24 * 60 * 60 * 1000
@@ -30,6 +31,9 @@ const GAVE_UP = Symbol('gave up')
 /** Returns whether an error is the server's answer rather than a missing one. */
 export const isServerError = (error: unknown): error is ProtocolError =>
   error instanceof ProtocolError && error.data !== GAVE_UP
+
+/** Returns whether an error stands for a response that ended without an answer. */
+export const isGivenUp = (error: unknown): boolean => error instanceof ProtocolError && error.data === GAVE_UP
 
 export type Address = { url: string; transport: string; headers: Headers }
 
@@ -70,16 +74,23 @@ export const asking = <T>(
 /** Returns whether a stream belongs to a request; a session's standing stream does not. */
 const isOfRequest = () => (sending.getStore()?.id ?? null) !== null
 
-/**
- * Creates an unconnected client. `isLatest`: it negotiates the latest revision. The transport is closed after
- * `maxMessages`.
- */
-export function createClient(transport: Transport, isLatest: boolean, maxMessages = MAX_MESSAGES) {
+/** Limits of a client. */
+type Limits = {
+  /** Maximum weight of all messages, after which the transport is closed. Default: {@link MAX_MESSAGES}. */
+  maxMessages?: number
+  /** Maximum time for a notification to be accepted (ms). Default: unlimited. */
+  patience?: number
+  /** Called before the transport is closed for too many messages. */
+  onFlood?: () => void
+}
+
+/** Creates an unconnected client. `isLatest`: it negotiates the latest revision. */
+export function createClient(transport: Transport, isLatest: boolean, limits: Limits = {}) {
   const client = new StrictClient(
     { name: 'muster', version: packageJson.version },
     isLatest ? { versionNegotiation: { mode: 'auto' } } : {},
   )
-  const { settled } = prepare(client, transport, maxMessages)
+  const { settled } = prepare(client, transport, limits)
   return { client, settled }
 }
 
@@ -111,12 +122,18 @@ export function createTransport({ url, transport, headers }: Address, fetch: Fet
  * Prepares the client before it connects: tags outgoing messages with their request and counts incoming ones. `settled`
  * waits until notifications, such as cancellations, have been delivered.
  */
-function prepare(client: StrictClient, transport: Transport, maxMessages: number): { settled: () => Promise<unknown> } {
+function prepare(
+  client: StrictClient,
+  transport: Transport,
+  { maxMessages = MAX_MESSAGES, patience, onFlood }: Limits,
+): { settled: () => Promise<unknown> } {
   let messages = 0
   const notifications = new Set<Promise<void>>()
   const count = (weight: number) => {
     messages += weight
-    if (messages > maxMessages) void transport.close()
+    if (messages <= maxMessages) return
+    onFlood?.()
+    void transport.close()
   }
   transport.onmessage = (message) => count(weigh(message))
   transport.onerror = (error) => {
@@ -127,7 +144,7 @@ function prepare(client: StrictClient, transport: Transport, maxMessages: number
   const send = transport.send.bind(transport)
   transport.send = (message, options) => {
     const { signal } = sending.getStore() ?? {}
-    if (!('id' in message)) return remember(notifications, send(message, options))
+    if (!('id' in message)) return notify(notifications, send(message, options), patience)
     if (!signal || !('method' in message)) return send(message, options)
     const { id } = message
     const requestSignal = options?.requestSignal ? AbortSignal.any([signal, options.requestSignal]) : signal
@@ -142,12 +159,21 @@ function prepare(client: StrictClient, transport: Transport, maxMessages: number
 export const weigh = (message: JSONRPCMessage): number => {
   if (!('method' in message)) return 1
   if ('id' in message) return REQUEST_WEIGHT
-  return message.method === 'notifications/progress' ? PROGRESS_WEIGHT : 1
+  return NOTES.has(message.method) ? NOTE_WEIGHT : 1
 }
 
-function remember(under: Set<Promise<void>>, way: Promise<void>): Promise<void> {
+/**
+ * Waits until a notification was accepted, for `patience` at most. Its failure is none of the connection: some servers refuse
+ * notifications, or never answer them. The next request shows whether the server is there.
+ */
+async function notify(under: Set<Promise<void>>, sent: Promise<void>, patience: number | undefined): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  const enough = new Promise<void>((resolve) => {
+    if (patience !== undefined) timer = setTimeout(resolve, patience)
+  })
+  const way = Promise.race([sent.catch(() => {}), enough])
   under.add(way)
-  const forget = () => under.delete(way)
-  way.then(forget, forget)
-  return way
+  await way
+  under.delete(way)
+  clearTimeout(timer)
 }

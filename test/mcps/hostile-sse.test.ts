@@ -82,7 +82,7 @@ it.each<[string, typeof begin, string]>([
       }
       write()
     },
-    'the connection failed',
+    'it sent too many messages',
   ],
 ])('a stream that %s is no server, and the client stops reconnecting', async (_, beginning, reason) => {
   begin = beginning

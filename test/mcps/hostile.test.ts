@@ -62,22 +62,22 @@ describe('a server whose list of tools', () => {
     ],
     [
       'is one endless line of a stream',
-      'the connection failed',
+      'its answer is too large',
       (response) => pour(response.writeHead(200, SSE_TYPE), `data: ${'x'.repeat(MEBIBYTE)}`),
     ],
     [
       'is a stream of garbage',
-      'the connection failed',
+      'it sent too many messages',
       (response) => pour(response.writeHead(200, SSE_TYPE), 'data: {}\n\n'.repeat(10_000)),
     ],
     [
       'is a stream of comments',
-      'the connection failed',
+      'its answer is too large',
       (response) => pour(response.writeHead(200, SSE_TYPE), ': x\n'.repeat(100_000)),
     ],
     [
       'is a stream of pings, each to be answered',
-      'the connection failed',
+      'it sent too many messages',
       (response) =>
         pour(response.writeHead(200, SSE_TYPE), 'data: {"jsonrpc":"2.0","id":7,"method":"ping"}\n\n'.repeat(1000)),
     ],
@@ -109,10 +109,14 @@ describe('a server whose list of tools', () => {
     ],
     [
       'breaks off in a stream',
-      'the connection failed',
+      'it closed the connection before its answer was complete',
       (response) => void response.writeHead(200, SSE_TYPE).write('id: 1\ndata: {', () => response.destroy()),
     ],
-    ['ends without an answer', 'the connection failed', (response) => void response.writeHead(200, SSE_TYPE).end()],
+    [
+      'ends without an answer',
+      'its answer ended without a result',
+      (response) => void response.writeHead(200, SSE_TYPE).end(),
+    ],
     [
       'is an error',
       'it answered with the error -32603',

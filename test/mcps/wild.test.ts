@@ -1,6 +1,7 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
 import { envelope, JSON_TYPE, type Message, reply, SSE_TYPE, tool } from '../support/hostile-mcp.ts'
@@ -17,6 +18,8 @@ type Handle = (request: Request, response: ServerResponse) => boolean | undefine
 
 let url: string
 let requests: Request[]
+/** The connection of each request. */
+let sockets: Socket[]
 let sessions: number
 /** Answers a request instead of the plain server. Returns false if the plain server should answer. */
 let otherwise: Handle
@@ -27,6 +30,7 @@ const http = createServer(async (incoming, response) => {
   const { method = '', url: path = '', headers } = incoming
   const request = { message, method, path, headers }
   requests.push(request)
+  sockets.push(incoming.socket)
   if (!otherwise(request, response)) plainly(request, response)
 })
 beforeAll(async () => {
@@ -39,6 +43,7 @@ afterAll(() => {
 })
 beforeEach(() => {
   requests = []
+  sockets = []
   sessions = 0
   otherwise = () => false
 })
@@ -61,9 +66,9 @@ const methodsOf = () => requests.flatMap(({ message }) => message?.method ?? [])
 const isCall = ({ message }: Request) => message?.method === 'tools/call'
 const never = new AbortController().signal
 
-async function using<T>(use: (client: McpClient) => Promise<T>): Promise<T> {
+async function using<T>(use: (client: McpClient) => Promise<T>, { toolTimeout = 20_000 } = {}): Promise<T> {
   const connection = { url, transport: 'streamable-http', headers: new Headers(), allowPrivate: true, secrets: [] }
-  const client = await connectMcp({ ...connection, toolTimeout: 20_000 }, never)
+  const client = await connectMcp({ ...connection, toolTimeout }, never)
   try {
     return await use(client)
   } finally {
@@ -139,6 +144,17 @@ describe('an answer in another form', () => {
     ['a message with other fields', JSON_TYPE, (m) => whole(m).replace(/}$/, ',"method":null,"trace":"x"}')],
     ['a result that is a text', JSON_TYPE, ({ id }) => JSON.stringify({ jsonrpc: '2.0', id, result: 'Acted' })],
     ['a list as a result', JSON_TYPE, ({ id }) => JSON.stringify({ jsonrpc: '2.0', id, result: ['Acted'] })],
+    ['messages line by line', JSON_TYPE, (message) => `${note}\n${whole(message)}\n`],
+    ['another type of JSON', { 'content-type': 'application/json-rpc' }, whole],
+    ['two types at once', { 'content-type': 'application/json, text/event-stream' }, whole],
+    ['JSON that is declared as a page', { 'content-type': 'text/html' }, whole],
+    ['JSON that is declared as an event stream', SSE_TYPE, (message) => ` \n${whole(message)}`],
+    ['an event stream that is declared as JSON', JSON_TYPE, (message) => `event: message\ndata: ${whole(message)}\n\n`],
+    ['a warning before it', JSON_TYPE, (message) => `<b>Warning</b>: {x}\n${whole(message)}`],
+    ['a comma too much', JSON_TYPE, (message) => whole(message).replace('}]', '},]')],
+    ['no id', JSON_TYPE, () => JSON.stringify({ jsonrpc: '2.0', result: textResult('Acted') })],
+    ['an id that is null, in an event', SSE_TYPE, (m) => `data: ${whole({ ...m, id: null as never })}\n\n`],
+    ['a result alone', JSON_TYPE, () => JSON.stringify(textResult('Acted'))],
   ])('is read: %s', async (_, type, body) => {
     otherwise = ({ message }, response) => {
       if (message?.method !== 'tools/call') return false
@@ -160,6 +176,79 @@ describe('an answer in another form', () => {
     }
     const failed = { content: 'The call failed: No space left', isError: true }
     expect(await using((client) => client.call('act', {}, never))).toEqual(failed)
+  })
+
+  it.each<[string, string, string]>([
+    [
+      'numbers that JSON does not have',
+      '{"structuredContent":{"x":NaN,"y":[-Infinity],"z":"NaN"}}',
+      '{"x":null,"y":[null],"z":"NaN"}',
+    ],
+    ['a text with line breaks', '{"content":[{"type":"text","text":"a\nb \\"c\\""}]}', 'a\nb "c"'],
+  ])('is read: %s', async (_, result, content) => {
+    otherwise = ({ message }, response) => {
+      if (message?.method !== 'tools/call') return false
+      response.writeHead(200, JSON_TYPE).end(`{"jsonrpc":"2.0","id":${message.id},"result":${result}}`)
+      return true
+    }
+    expect(await using((client) => client.call('act', {}, never))).toEqual({ content, isError: false })
+  })
+
+  it.each<[string, object, string]>([
+    ['an error under another name', { content: [{ type: 'text', text: 'No space' }], is_error: true }, 'No space'],
+    ['an error as a text', { content: [{ type: 'text', text: 'No space' }], isError: 'true' }, 'No space'],
+    ['an error without a text', { content: [], isError: true }, 'The tool failed, and did not say why.'],
+  ])('is an error of the tool: %s', async (_, result, content) => {
+    otherwise = ({ message }, response) => {
+      if (message?.method === 'tools/call') reply(response, message, result)
+      return message?.method === 'tools/call'
+    }
+    expect(await using((client) => client.call('act', {}, never))).toEqual({ content, isError: true })
+  })
+
+  const DOUBT = '. The tool may have acted: check before you call it again'
+  it.each<[string, (response: ServerResponse) => void, string]>([
+    ['a status for notifications', (response) => response.writeHead(202).end(), `its answer is empty${DOUBT}`],
+    ['no body', (response) => response.writeHead(200, JSON_TYPE).end(), `its answer is empty${DOUBT}`],
+    [
+      'no event',
+      (response) => response.writeHead(200, SSE_TYPE).end(': hi\n\n'),
+      `its answer ended without a result${DOUBT}`,
+    ],
+    [
+      'too much for a stream',
+      (response) => response.writeHead(200, SSE_TYPE).end(`data: "${'x'.repeat(9 * 1024 * 1024)}"\n\n`),
+      'its answer is too large',
+    ],
+    [
+      'a false encoding',
+      (response) => response.writeHead(200, { ...JSON_TYPE, 'content-encoding': 'gzip' }).end('{}'),
+      'its answer is not compressed as its headers state',
+    ],
+    [
+      'an error without an id',
+      (response) =>
+        response.writeHead(200, JSON_TYPE).end('{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"No"}}'),
+      'No',
+    ],
+    [
+      'an error of a web framework',
+      (response) => response.writeHead(422, JSON_TYPE).end('{"detail":[{"loc":["city"],"msg":"field required"}]}'),
+      '422: [{"loc":["city"],"msg":"field required"}]',
+    ],
+    [
+      'an error of a gateway',
+      (response) => response.writeHead(502, JSON_TYPE).end('{"message":"The upstream is away"}'),
+      `502: The upstream is away${DOUBT}`,
+    ],
+  ])('fails a call at once, with the reason: %s', async (_, answer, reason) => {
+    otherwise = (request, response) => {
+      if (isCall(request)) answer(response)
+      return isCall(request)
+    }
+    const failed = { content: `The call failed: ${reason}`, isError: true }
+    expect(await using((client) => client.call('act', {}, never))).toEqual(failed)
+    expect(requests.filter(isCall)).toHaveLength(1)
   })
 
   it('brings the details of an error to the model', async () => {
@@ -188,6 +277,7 @@ it.each<[string, object]>([
   ['no name and no capabilities', { protocolVersion: '2025-06-18' }],
   ['no version of the protocol', { serverInfo: { name: 'x', version: 1 }, capabilities: { tools: true } }],
   ['lists for empty objects (PHP)', { ...GREETING, capabilities: { tools: [], logging: null } }],
+  ['a version of its own', { ...GREETING, protocolVersion: '1.0' }],
   ['flags that are texts', { ...GREETING, capabilities: { tools: { listChanged: 'yes' } }, instructions: { a: 1 } }],
 ])('a server whose greeting has %s can be used', async (_, greeting) => {
   otherwise = ({ message }, response) => {
@@ -207,6 +297,33 @@ it('a server that closes its connection instead of a first answer is asked again
     return true
   }
   expect(await using((client) => client.call('act', {}, never))).toMatchObject({ isError: false })
+})
+
+it('a call whose connection was reset before anything was written is made again', async () => {
+  await using(async (client) => {
+    // After the client has looked at the connection for the last time, and before it writes.
+    const reset = () => {
+      unsubscribe('undici:request:create', reset)
+      setImmediate(() => sockets.map((socket) => socket.resetAndDestroy()))
+    }
+    subscribe('undici:request:create', reset)
+    expect(await client.call('act', {}, never)).toEqual({ content: 'Acted', isError: false })
+  })
+  expect(requests.filter(isCall)).toHaveLength(1)
+})
+
+it.each<[string, (response: ServerResponse) => void]>([
+  ['refuses', (response) => void response.writeHead(404).end()],
+  ['drops', (response) => void response.destroy()],
+  ['never answers', () => {}],
+])('a server that %s notifications can be used', async (_, answer) => {
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'notifications/initialized') return false
+    answer(response)
+    return true
+  }
+  const acted = { content: 'Acted', isError: false }
+  expect(await using((client) => client.call('act', {}, never), { toolTimeout: 2_000 })).toEqual(acted)
 })
 
 it('a stream that breaks after an event with an id resumes there and brings the answer', async () => {
