@@ -10,6 +10,7 @@ import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { bool } from '../lib/fields.ts'
 import { USER, User } from '../organizations/graphql.ts'
+import { permissionsOf } from './modes.ts'
 import { mcps } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -140,7 +141,7 @@ export const Mcp = builder.prismaObject('McpServer', {
     permissions: t.field({
       type: [McpPermission],
       select: { permissions: true, operatorModes: true },
-      resolve: service.permissionsOf,
+      resolve: permissionsOf,
     }),
     usageCount: t.exposeInt('usageCount'),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),

@@ -1,6 +1,7 @@
 import { idempotent, namesNothing } from '../idempotency.ts'
 import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import { listTypes } from './catalogue.ts'
+import { listTools } from './connect.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 import * as signIn from './sign-in.ts'
@@ -75,5 +76,5 @@ export const mcps = router({
     )
     .input(schema.McpId)
     .output(schema.McpToolsResponse)
-    .query(({ ctx, input }) => service.listTools(ctx.actor, ctx.deps, input.id, ctx.gone())),
+    .query(({ ctx, input }) => listTools(ctx.actor, ctx.deps, input.id, ctx.gone())),
 })

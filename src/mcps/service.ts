@@ -1,41 +1,20 @@
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import { dataKeyOf, readDataKey } from '../crypto/data-key.ts'
-import { seal, unseal } from '../crypto/envelope.ts'
+import { dataKeyOf } from '../crypto/data-key.ts'
 import { type Db, lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
 import { totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, badRequest, conflict, forbidden, notFound, paused } from '../errors.ts'
-import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
+import { type AppError, badRequest, forbidden, notFound } from '../errors.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
-import { createProxyFor } from '../lib/proxies.ts'
-import { createQueues } from '../lib/queue.ts'
-import {
-  fillIn,
-  fillUrl,
-  formsOf,
-  isNotSent,
-  mentionsIn,
-  resolveSecrets,
-  SecretNotAllowed,
-} from '../secrets/resolve.ts'
 import { findType, listTypes } from './catalogue.ts'
-import type { McpClient } from './client.ts'
-import {
-  bearerFor,
-  type ConnectionDeps,
-  type ConnectionState,
-  type OAuthServer,
-  sealClientSecret,
-  stateOf,
-} from './connections.ts'
-import { secretsOf } from './declared-secrets.ts'
+import { type ConnectionState, type OAuthServer, sealClientSecret, stateOf } from './connections.ts'
+import { setCredentials } from './credentials.ts'
+import { isLooser, type Modes, modeIn, permissionsOf } from './modes.ts'
 import { grantsToRevoke, revokeLater } from './revocation.ts'
-import { type CreateMcp, type ListMcps, MAX_CREDENTIALS, type Mcp, type Permission, type UpdateMcp } from './schema.ts'
-import { UnreachableServer } from './unreachable.ts'
+import type { CreateMcp, ListMcps, Mcp, UpdateMcp } from './schema.ts'
 
 /** An MCP server with the names of its credentials. */
 export type McpRow = Prisma.McpServerGetPayload<{ include: typeof NAMES }>
@@ -50,7 +29,8 @@ export const LONG_TEXTS = ['headers'] as const
 /** Filters the organization's servers, which every member sees (contract.md section 2). */
 export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
 
-const isOperators = ({ source }: { source: string }) => source === 'operator'
+/** Returns whether the operator declares the server (MCP_CONFIG). */
+export const isOperators = ({ source }: { source: string }) => source === 'operator'
 
 /**
  * Permits the owner and admins to change a server. One of the operator is formally owned by an owner of the
@@ -61,28 +41,6 @@ const authorize = <Row extends { ownerId: string; source: string }>(actor: Actor
 
 /** Returns the headers of a server as stored: with `${NAME}` for credentials, never their values. */
 export const headersOf = ({ headers }: { headers: Prisma.JsonValue }) => headers as Record<string, string>
-
-type Modes = z.infer<typeof Permission>[]
-
-/**
- * Returns the permissions of a server's tools: its own, tightened by those of the operator. A tool without an entry needs
- * no approval (contract.md section 7).
- */
-export function permissionsOf(row: { permissions: Prisma.JsonValue; operatorModes: Prisma.JsonValue }): Modes {
-  const [own, least] = [row.permissions as Modes, row.operatorModes as Modes]
-  if (!least.length) return own
-  const tools = new Set([...least, ...own].map(({ tool }) => tool))
-  return Array.from(tools, (tool) => ({ tool, mode: stricter(modeIn(own, tool), modeIn(least, tool)) }))
-}
-
-/** Returns the mode of a tool: its own entry, otherwise that of `*`. */
-export const modeIn = (modes: Modes, name: string): Mode =>
-  (modes.find(({ tool }) => tool === name) ?? modes.find(({ tool }) => tool === '*'))?.mode ?? 'allow'
-
-type Mode = Modes[number]['mode']
-const MODES: readonly Mode[] = ['allow', 'ask', 'deny']
-const isLooser = (one: Mode, other: Mode) => MODES.indexOf(one) < MODES.indexOf(other)
-const stricter = (one: Mode, other: Mode) => (isLooser(one, other) ? other : one)
 
 /** The caller's connection to a server. */
 export type OwnConnection = { connection: ConnectionState; connectedAs: string | null }
@@ -377,151 +335,4 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   })
   await revokeLater(deps, deleted)
   return { message: 'MCP deleted successfully' }
-}
-
-type Place = { organizationId: string; mcpId: string }
-
-/** Returns the encryption context of a credential. With another server or name it does not decrypt. */
-const placeOf = ({ organizationId, mcpId }: Place, name: string) => ['mcp credential', organizationId, mcpId, name]
-
-async function setCredentials(
-  tx: Tx,
-  { organizationId, userId: updatedBy }: Actor,
-  deps: Deps,
-  mcpId: string,
-  credentials: NonNullable<z.output<typeof CreateMcp>['credentials']>,
-  now: Date,
-): Promise<void> {
-  const entries = Object.entries(credentials)
-  if (!entries.length) return
-  const place = { organizationId, mcpId }
-  const dataKey = await dataKeyOf(tx, deps, organizationId, now)
-  const names = entries.map(([name]) => name)
-  await tx.mcpCredential.deleteMany({ where: { ...place, name: { in: names } } })
-  const data = entries.flatMap(([name, credential]) => {
-    if (!credential) return []
-    const ciphertext = seal(dataKey, placeOf(place, name), Buffer.from(credential.value))
-    return [{ ...place, name, ciphertext, isSecret: credential.isSecret ?? true, updatedAt: now, updatedBy }]
-  })
-  if (data.length) await tx.mcpCredential.createMany({ data })
-  if ((await tx.mcpCredential.count({ where: place })) > MAX_CREDENTIALS) {
-    throw badRequest(`Invalid credentials. At most ${MAX_CREDENTIALS}`, { detail: 'Remove some with null.' })
-  }
-}
-
-/** Returns the credentials of a server by name, for its requests only. Returns none if its address has changed. */
-async function readCredentials(
-  deps: ConnectDeps,
-  { id: mcpId, organizationId, url }: ServerRow,
-): Promise<Map<string, string>> {
-  const place = { organizationId, mcpId }
-  const rows = await deps.db.mcpCredential.findMany({ where: { ...place, mcp: { url } } })
-  if (!rows.length) return new Map()
-  const dataKey = await readDataKey(deps, organizationId)
-  return new Map(
-    rows.map(({ name, ciphertext }) => [name, unseal(dataKey, placeOf(place, name), ciphertext).toString()]),
-  )
-}
-
-/**
- * Maximum number of concurrent tool listings per organization and process, because reading a server's answer is
- * expensive.
- */
-const MAX_LISTINGS = 4
-const inTurn = createQueues(MAX_LISTINGS)
-
-/** GET /mcps/{id}/tools: connects and lists the tools, in turn. Throws a 502 with the reason if that fails. */
-export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSignal) =>
-  inTurn(actor.organizationId, signal, async () => {
-    const row = await find(actor, deps, id)
-    if (deps.pause.isPaused()) throw paused()
-    const client = await connect(deps, row, signal, { ...NO_RUN, userId: actor.userId }).catch((error: unknown) => {
-      signal.throwIfAborted()
-      if (error instanceof AuthorizationNeeded) throw notConnected(row)
-      const reason = whyUnreachable(error)
-      deps.log.warn({ mcpId: row.id, reason, err: error }, 'failed to use an MCP server')
-      throw new AppError(502, 'MCP server unreachable', {
-        code: error instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable',
-        detail: `The MCP server ${row.name} cannot be used: ${reason}`,
-      })
-    })
-    const { tools } = client
-    await client.close()
-    return { tools: [...tools] }
-  })
-
-const notConnected = ({ name }: { name: string }) =>
-  conflict('You are not connected to this MCP server', {
-    detail: `Connect to the MCP server ${name} first: POST /api/v1/mcps/{id}/connect, or in the console under MCP servers.`,
-  })
-
-/** Returns the public reason why a server cannot be used. Other errors are only logged. */
-export const whyUnreachable = (error: unknown): string =>
-  isNotSent(error) || error instanceof UnreachableServer ? error.message : 'the connection failed'
-
-export type ConnectDeps = ConnectionDeps & Pick<Deps, 'operatorServers'>
-
-type ServerRow = Prisma.McpServerGetPayload<object>
-
-/** The user that a connection is for; and the space of a run, and whether its agent belongs to another organization. */
-export type ConnectFor = { userId: string; spaceId: string | null; isForeign: boolean }
-
-const NO_RUN = { spaceId: null, isForeign: false }
-
-/**
- * Connects to a server with its credentials filled in, or with the user's token. Throws the signal's reason, an
- * {@link AuthorizationNeeded} if the user must connect first, or an error that states why the server cannot be reached.
- */
-export async function connect(
-  deps: ConnectDeps,
-  row: ServerRow,
-  signal: AbortSignal,
-  { userId, ...run }: ConnectFor,
-): Promise<McpClient> {
-  const declared = isOperators(row) ? await deps.operatorServers.find(row.id) : null
-  if (declared?.kind === 'program') return deps.operatorServers.connect(row.id, declared, run.spaceId, signal)
-  const {
-    url: stored,
-    headers: templates,
-    transport,
-  } = declared ?? { ...row, headers: row.auth === 'none' ? {} : headersOf(row) }
-  // Imported on demand, because the import would dominate the start-up time.
-  const [{ connectMcp }, credentials] = await Promise.all([
-    import('./client.ts'),
-    declared || row.auth === 'none' ? new Map<string, string>() : readCredentials(deps, row),
-  ])
-  const address = new URL(stored)
-  const mentioned = mentionsIn([address.pathname, address.search, ...Object.values(templates)])
-  const others = mentioned.filter((name) => !credentials.has(name))
-  const { organizationId } = row
-  // A member who tightened the permissions of a declared server did not write its address and headers.
-  const writtenBy = declared ? null : row.writtenBy
-  const use = { organizationId, writtenBy, url: address, ...run }
-  const found = others.length ? await resolveSecrets(deps, use, others) : new Map<string, string>()
-  const values = new Map([...found, ...credentials])
-  const headers = new Headers([...credentials].filter(([name]) => !mentioned.includes(name)))
-  for (const [name, template] of Object.entries(templates)) headers.set(name, headerOf(fillIn(template, values)))
-  const url = mentioned.length ? fillUrl(address, values).href : stored
-  const { ALLOW_PRIVATE_NETWORK, TOOL_TIMEOUT: toolTimeout } = deps.settings
-  const secrets = [
-    ...(mentioned.length ? formsOf(values.values()) : values.values()),
-    ...(declared ? secretsOf(declared) : []),
-  ]
-  const onFailure = (tool: string, reason: string) =>
-    deps.log.warn({ mcpId: row.id, tool, reason }, 'a call to an MCP server failed')
-  const proxyFor = createProxyFor(deps.settings)
-  // Addresses that the operator sets may be private, but no other address that they lead to.
-  const leads = { allowPrivate: ALLOW_PRIVATE_NETWORK || declared !== null, staysOnOrigin: declared !== null }
-  const bearer = await bearerFor(deps, row, userId, signal)
-  const mayRedirect = !others.length
-  return connectMcp(
-    { url, transport, headers, bearer, ...leads, proxyFor, toolTimeout, secrets, onFailure, mayRedirect },
-    signal,
-  )
-}
-
-/** Returns a header's value with a secret in it. A value that no header can have is refused without repeating it. */
-function headerOf(value: string): string {
-  if (!/^[\t\x20-\x7e]*$/.test(value)) throw new SecretNotAllowed('A secret is no text that a header can contain')
-  return value
 }

@@ -6,6 +6,8 @@ import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
 import { SecretNotAllowed } from '../secrets/resolve.ts'
 import type { McpClient } from './client.ts'
+import { type ConnectDeps, connect, whyUnreachable } from './connect.ts'
+import { modeIn, permissionsOf } from './modes.ts'
 import {
   type NamedServer,
   nameTools,
@@ -16,7 +18,6 @@ import {
   unknownNames,
   withPrefixes,
 } from './naming.ts'
-import { type ConnectDeps, connect, modeIn, permissionsOf, whyUnreachable } from './service.ts'
 
 /** Maximum number of servers of one run. */
 const MAX_SERVERS = 50

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { AuthorizationNeeded } from '../../src/executions/engine/run/abort.ts'
-import * as service from '../../src/mcps/service.ts'
+import { connect } from '../../src/mcps/connect.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { runConformance } from '../support/conformance.ts'
 import { signInTo } from '../support/oauth-mcp.ts'
@@ -35,7 +35,7 @@ async function act(url: string, scenario: string, { client_id, client_secret }: 
     const run = { userId: ann.userId, spaceId: null, isForeign: false }
     const { signal } = new AbortController()
     try {
-      const mcp = await service.connect(deps, row, signal, run)
+      const mcp = await connect(deps, row, signal, run)
       const [tool] = mcp.tools
       if (tool) await mcp.call(tool.name, {}, signal).finally(() => mcp.close())
       return

@@ -1,5 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { connect } from '../../src/mcps/service.ts'
+import { connect } from '../../src/mcps/connect.ts'
 import { graphql } from '../graphql/support.ts'
 import { apis, callerAt, expectError, ok, onEachApi } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
