@@ -158,6 +158,22 @@ describe('the kind of a failure', () => {
       'content_filter',
     ],
     [400, 'messages must not be empty', 'invalid_request_error', 'refused'],
+    [429, '余额不足或无可用资源包,请充值。', '1113', 'quota'],
+    [400, 'Access denied, please make sure your account is in good standing.', 'Arrearage', 'quota'],
+    [403, 'The free tier of the model has been exhausted.', 'AllocationQuota.FreeTierOnly', 'quota'],
+    [429, 'Your team has used all available credits or reached its monthly spending limit.', '', 'quota'],
+    [400, 'You have reached your specified API usage limits.', 'invalid_request_error', 'quota'],
+    [400, 'Budget has been exceeded! Current cost: 10.2, Max budget: 10.0', 'budget_exceeded', 'quota'],
+    [429, 'Rate limit reached. Upgrade at https://console.groq.com/settings/billing', '', 'rate_limit'],
+    [400, 'Input data may contain inappropriate content.', 'DataInspectionFailed', 'content_filter'],
+    [404, 'Your account has not activated the model x.', 'ModelNotOpen', 'unknown_model'],
+    [404, 'The API deployment for this resource does not exist.', 'DeploymentNotFound', 'unknown_model'],
+    [400, 'The chatCompletion operation does not work with the specified model, x.', '', 'unknown_model'],
+    [400, 'No models loaded. Please load a model in the developer page.', '', 'unknown_model'],
+    [404, "Function 'abc': Not found for account 'xyz'", '', 'unknown_model'],
+    [404, 'No allowed providers are available for the selected model.', '', 'unknown_model'],
+    [410, 'The model has reached its end of life.', 'Gone', 'unknown_model'],
+    [498, 'Flex tier capacity exceeded. Please try again later.', 'capacity_exceeded', 'overloaded'],
     [418, 'I am a teapot', '', 'refused'],
   ])('with status %i, "%s" and code "%s" is %s', (status, message, code, kind) => {
     expect(failureOf(answered(status, { error: { message, code } })).kind).toBe(kind)
@@ -216,10 +232,10 @@ describe('the kind of a failure', () => {
   })
 
   it('is retryable for these statuses only', () => {
-    const again = [400, 401, 403, 404, 408, 409, 413, 422, 429, 499, 500, 501, 502, 503, 504, 529].filter(
+    const again = [400, 401, 403, 404, 408, 409, 413, 422, 424, 429, 498, 499, 500, 501, 502, 503, 504, 529].filter(
       (status) => failureOf(answered(status, '')).retryable,
     )
-    expect(again).toEqual([408, 409, 429, 500, 502, 503, 504, 529])
+    expect(again).toEqual([408, 409, 424, 429, 498, 500, 502, 503, 504, 529])
   })
 })
 
@@ -232,7 +248,29 @@ it.each<[Record<string, string>, unknown, number | null]>([
   [{}, { error: { message: 'Please try again in 850ms.' } }, 850],
   [{}, { error: { message: 'Please try again in 2m3s.' } }, 123_000],
   [{}, { error: { message: 'Please try again later.' } }, null],
+  [{}, { error: { message: 'Please try again in 1h2m3s.' } }, 3_723_000],
   [{ 'retry-after': 'soon' }, '', null],
+  [{ 'retry-after': '9s' }, '', 9_000],
+  [{ 'retry-after': '1m30s' }, '', 90_000],
+  [{ 'retry-after': '5, 7' }, '', 5_000],
+  [{ 'x-ratelimit-reset': '12s' }, '', 12_000],
+  [{ 'ratelimit-reset': '40' }, '', 40_000],
+  [{ 'x-ratelimit-reset': '1767225630' }, '', 30_000],
+  [{ 'x-ratelimit-reset': '1767225630000' }, '', 30_000],
+  [{ 'anthropic-ratelimit-tokens-reset': '2026-01-01T00:00:20Z' }, '', 20_000],
+  [{ 'x-ratelimit-reset-requests': '1h', 'x-ratelimit-reset-tokens': '6s' }, '', null],
+  [
+    {
+      'x-ratelimit-reset-requests': '1h',
+      'x-ratelimit-reset-tokens': '450ms',
+      'x-ratelimit-remaining-tokens': '0',
+      'x-ratelimit-remaining-requests': '9',
+    },
+    '',
+    450,
+  ],
+  [{}, { error: { metadata: { headers: { 'X-RateLimit-Reset': '1767225630000' } } } }, 30_000],
+  [{}, { error: 'Model x is currently loading', estimated_time: 20.5 }, 20_500],
 ])('headers %j and body %j ask for a delay of %s ms', (headers, body, wait) => {
   expect(failureOf(answered(429, body, headers)).retryAfter).toBe(wait)
 })

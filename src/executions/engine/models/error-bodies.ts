@@ -14,6 +14,8 @@ export type ErrorBody = {
   retryAfter?: number
   /** The provider behind a gateway (`Mistral` behind OpenRouter). */
   upstream?: string
+  /** Headers that a gateway states in the body. */
+  upstreamHeaders?: Fields
 }
 
 /** Maximum nesting depth that is searched. */
@@ -119,11 +121,12 @@ function readInner(value: unknown, depth: number): ErrorBody {
 
 /** Reads the error of the provider behind a gateway: OpenRouter's `metadata.raw`, a JSON text. */
 function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
-  const { raw, provider_name: upstream, retry_after_seconds: seconds } = asObject(metadata)
+  const { raw, provider_name: upstream, retry_after_seconds: seconds, headers } = asObject(metadata)
   return {
     ...readInner(raw, depth),
     ...(asText(upstream) && { upstream: asText(upstream).slice(0, 64) }),
     ...(typeof seconds === 'number' && { retryAfter: seconds * 1000 }),
+    ...(isObject(headers) && { upstreamHeaders: headers }),
   }
 }
 
@@ -148,7 +151,7 @@ function ownFacts(fields: Fields): ErrorBody {
   const status = ['status', 'code', 'status_code', 'statusCode', 'http_code', 'error_code']
     .map((key) => statusOf(fields[key]))
     .find(Boolean)
-  const delay = secondsOf(fields.retryDelay) ?? secondsOf(fields.retry_after)
+  const delay = secondsOf(fields.retryDelay) ?? secondsOf(fields.retry_after) ?? secondsOf(fields.estimated_time)
   return {
     ...(field && { field: field.slice(0, 200) }),
     ...(code && { code }),

@@ -2,7 +2,8 @@ import { cut } from '../../../lib/text.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { contextWindowIn } from './context-length.ts'
 import { type ErrorBody, readErrorBody } from './error-bodies.ts'
-import { type FailureKind, isRetryable, kindOf, type ModelFailure, retryAfterOf } from './model-failures.ts'
+import { type FailureKind, isRetryable, kindOf, type ModelFailure } from './model-failures.ts'
+import { delayInHeaders, retryAfterOf } from './retry-after.ts'
 
 /** Thrown if a model cannot be used. The message tells the caller the problem and its fix. */
 export class ModelError extends Error {
@@ -141,7 +142,7 @@ export function classifyModelError(
     upstream: cause.upstream ?? null,
     code: cause.code ? redact(cause.code, secrets) : null,
     retryable: isRetryable(kind, status),
-    retryAfter: retryAfterOf(facts, now),
+    retryAfter: retryAfterOf(facts, now) ?? (cause.upstreamHeaders ? delayInHeaders(cause.upstreamHeaders, now) : null),
     contextWindow: kind === 'context_too_long' ? contextWindowIn(facts.message) : null,
     detail: redact(cause.message, secrets),
   }

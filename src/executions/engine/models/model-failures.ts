@@ -1,4 +1,3 @@
-import { asObject, asText } from '../../../lib/unknown.ts'
 import { isTooLong } from './context-length.ts'
 import type { ErrorBody } from './error-bodies.ts'
 
@@ -62,10 +61,10 @@ type Facts = Omit<ErrorBody, 'message'> & { message: string; headers?: unknown }
 
 /**
  * Statuses after which a request is repeated. Cloudflare answers 520 to 524 and 530 if its connection to the provider
- * failed.
+ * failed, Groq 498 without capacity, Hugging Face 424 if a generation failed.
  */
 const RETRYABLE: ReadonlySet<number> = new Set([
-  408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529, 530,
+  408, 409, 424, 425, 429, 498, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529, 530,
 ])
 
 /** Returns whether the same request may succeed later. */
@@ -78,7 +77,7 @@ export const isRetryable = (kind: FailureKind, status: number | null): boolean =
 const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'quota',
-    /insufficient[_ ](?:quota|balance|credits?|funds)|credit balance is too low|billing|payment required|out of credits|requires more credits|arrears/i,
+    /insufficient[_ ](?:\w+_)?(?:quota|balance|credits?|funds)|credit balance is too low|billing|payment required|out of credits|(?:requires more|any|all available|included) credits|arrear|overdue|good standing|spending limit|free tier .{0,30}exhausted|usage limits|exceededbudget|budget (?:has been )?exceeded|over budget|余额不足|欠费|额度(?:不足|已用尽)/i,
   ],
   ['rate_limit', /rate[_ -]?limit|too many requests|resource_exhausted|throttl|tokens per min|requests per/i],
   [
@@ -87,15 +86,15 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   ],
   [
     'content_filter',
-    /content[_ ](?:filter|policy|management)|contentfilter|responsibleai|data_inspection_failed|moderation|prohibited_content|safety|flagged|sensitive/i,
+    /content[_ ](?:filter|policy|management)|contentfilter|responsibleai|data_?inspection_?failed|moderation|inappropriate content|prohibited_content|safety|flagged|sensitive|敏感内容/i,
   ],
   [
     'unknown_model',
-    /model_not_found|invalid_model|unknown_model|models?\b.{0,120}?(?:not found|does not exist|doesn't exist|not exist|is not a valid model|not available|no longer|deprecated|decommissioned|not loaded|unknown)|(?:no such|unknown|invalid|unrecognized|non-existing) model|not a valid model|no endpoints found for/i,
+    /model_not_found|invalid_model|unknown_model|models?\b.{0,120}?(?:not found|does not exist|doesn't exist|not exist|is not a valid model|not available|no longer|deprecated|decommissioned|not loaded|unknown)|(?:no such|unknown|invalid|unrecognized|non-existing) model|not a valid model|no endpoints found for|no allowed providers|not a chat model|does(?: not|n't) work with the specified model|model_?not_?open|deployment\b.{0,40}does not exist|deploymentnotfound|failed to load model|model (?:unloaded|has crashed|has been sunset)|no models? loaded|marked by provider as legacy|inference profile that contains|function '[\w-]+': not found for account|\bmodel: input should be/i,
   ],
   [
     'auth',
-    /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:api )?(?:key|token|credential)|api key not valid|api_key_invalid|unauthenticated|unauthorized|authentication|permission/i,
+    /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:api )?(?:key|token|credential)|api key not valid|api_key_invalid|unauthenticated|unauthorized|authentication|permission|not allowed to access|无效的令牌/i,
   ],
   ['timeout', /timed? ?out|deadline_exceeded/i],
 ]
@@ -133,7 +132,8 @@ const REFUSALS: ReadonlySet<number> = new Set([400, 404, 405, 415, 422, 501])
 
 /** Returns the kind of a failure from its status, code and message, and the field that a rejection names. */
 export function kindOf({ message, code = '', status, field }: Facts): Pick<ModelFailure, 'kind' | 'field'> {
-  const text = `${code} ${message}`
+  // The words of an address name pages, not the failure.
+  const text = `${code} ${message}`.replace(/https?:\/\/\S+/g, '')
   const none = { field: null }
   if (status === 413) return { kind: 'context_too_long', ...none }
   if (status === 402) return { kind: 'quota', ...none }
@@ -148,6 +148,8 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
     return { kind, ...none }
   }
   if (status === 429) return { kind: 'rate_limit', ...none }
+  if (status === 424 || status === 498) return { kind: 'overloaded', ...none }
+  if (status === 410 || (status === 404 && field === 'model')) return { kind: 'unknown_model', ...none }
   if (status === 401 || status === 403) return { kind: 'auth', ...none }
   if (status === 408 || status === 504) return { kind: 'timeout', ...none }
   if (status === 500 && REFUSED_BY_500.test(message)) return { kind: 'unsupported', field: namedField(message) }
@@ -170,21 +172,4 @@ function namedField(message: string): string | null {
     if (field && !WORDS.test(field)) return field.slice(0, 200)
   }
   return PARTS.find(([, pattern]) => pattern.test(message))?.[0] ?? null
-}
-
-/** Returns how long a provider asks its client to wait (ms), from the headers, the body or the message. */
-export function retryAfterOf({ headers, retryAfter, message }: Facts, now: number): number | null {
-  const { 'retry-after-ms': milliseconds, 'retry-after': seconds } = asObject(headers)
-  if (/^\d+(\.\d+)?$/.test(asText(milliseconds))) return Number(milliseconds)
-  if (/^\d+(\.\d+)?$/.test(asText(seconds))) return Number(seconds) * 1000
-  const date = Date.parse(asText(seconds))
-  if (!Number.isNaN(date)) return Math.max(0, date - now)
-  if (retryAfter !== undefined) return retryAfter
-  const match =
-    /(?:try again|retry)(?: \w+)? (?:in|after) (?:(\d+)m(?!s))?(\d+(?:\.\d+)?)?\s?(ms|s\b|sec|second|minute)?/i.exec(
-      message,
-    )
-  if (!match || (match[1] === undefined && match[2] === undefined)) return null
-  const unit = match[3] === 'ms' ? 1 : match[3]?.startsWith('minute') ? 60_000 : 1000
-  return Number(match[1] ?? 0) * 60_000 + Number(match[2] ?? 0) * unit
 }

@@ -147,7 +147,7 @@ export function post<Part>(
       onResponseStart(_, status, responseHeaders) {
         if (status < 200) return
         statusCode = status
-        replyHeaders = pick(responseHeaders)
+        replyHeaders = pick(responseHeaders, statusCode === 429)
         if (statusCode >= 300) return
         decoder = createDecoder(responseHeaders['content-encoding'], takeOrFail, (error) => fail(error))
         begun?.resolve(answer)
@@ -181,9 +181,13 @@ function itself<T>(this: T): T {
   return this
 }
 
-/** Returns the headers used to classify errors, and the content encoding. */
-function pick(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
-  const picked: Record<string, string> = {}
+/** Returns the headers used to classify errors, and the content encoding. `isLimited`: also those about limits. */
+function pick(
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+  isLimited: boolean,
+): Record<string, string> {
+  const limits = isLimited ? Object.entries(headers).filter(([name]) => name.includes('ratelimit')) : []
+  const picked: Record<string, string> = Object.fromEntries(limits.map(([name, value]) => [name, String(value)]))
   for (const name of TELLING) if (typeof headers[name] === 'string') picked[name] = headers[name]
   const encoding = headers['content-encoding']
   if (typeof encoding === 'string') picked.encoding = encoding

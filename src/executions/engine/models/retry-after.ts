@@ -1,0 +1,87 @@
+import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import type { ErrorBody } from './error-bodies.ts'
+
+// How long a provider asks its client to wait.
+
+/** Facts of an unsuccessful answer that may state a delay. */
+type Facts = Pick<ErrorBody, 'retryAfter'> & { message: string; headers?: unknown }
+
+/** Returns how long a provider asks its client to wait (ms), from the headers, the body or the message. */
+export function retryAfterOf({ headers, retryAfter, message }: Facts, now: number): number | null {
+  const fields = asObject(headers)
+  return (
+    numberOf(fields['retry-after-ms']) ??
+    delayOf(fields['retry-after'], now) ??
+    retryAfter ??
+    inSentence(message) ??
+    resetOf(fields, now)
+  )
+}
+
+/** Returns a delay in the rate-limit headers of a gateway, whose names are in any case (ms). */
+export const delayInHeaders = (headers: Fields, now: number): number | null =>
+  resetOf(Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])), now)
+
+function numberOf(value: unknown): number | null {
+  const text = asText(value)
+  return /^\d+(\.\d+)?$/.test(text) ? Number(text) : null
+}
+
+/** Seconds, a duration, or a date. Proxies join repeated headers to a list. */
+function delayOf(value: unknown, now: number): number | null {
+  const text = asText(value)
+  const first = /^\d[\w.]*(?=, ?\d)/.exec(text)?.[0] ?? text
+  const seconds = numberOf(first)
+  if (seconds !== null) return seconds * 1000
+  const duration = durationOf(first)
+  if (duration !== null) return duration
+  const date = Date.parse(text)
+  return Number.isNaN(date) ? null : Math.max(0, date - now)
+}
+
+const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** Returns a duration such as `1m30s` or `450ms` (ms). */
+function durationOf(text: string): number | null {
+  if (!/^(?:\d+(?:\.\d+)?(?:ms|[smhd]))+$/.test(text)) return null
+  return [...text.matchAll(/([\d.]+)(ms|[smhd])/g)].reduce(
+    (sum, [, count, unit = '']) => sum + Number(count) * (UNITS[unit] ?? 0),
+    0,
+  )
+}
+
+const RESET = /^(?:x-|anthropic-)?ratelimit\b.*\breset\b/
+
+/**
+ * Returns the time until the limit resets that a request has reached (ms). If the headers state several limits, only
+ * one without anything remaining counts.
+ */
+function resetOf(headers: Fields, now: number): number | null {
+  const resets = Object.keys(headers).filter((name) => RESET.test(name))
+  const reached = resets.filter((name) => numberOf(headers[name.replace('reset', 'remaining')]) === 0)
+  const counted = reached.length || resets.length > 1 ? reached : resets
+  const delays = counted.flatMap((name) => untilReset(headers[name], now) ?? [])
+  return delays.length ? Math.max(...delays) : null
+}
+
+/** Smallest number of seconds, and of milliseconds, that is a time rather than a duration. */
+const EPOCH = 1e9
+const EPOCH_MS = 1e12
+
+function untilReset(value: unknown, now: number): number | null {
+  const number = numberOf(value)
+  if (number === null || number < EPOCH) return delayOf(value, now)
+  return Math.max(0, (number < EPOCH_MS ? number * 1000 : number) - now)
+}
+
+/** Returns the delay in a sentence such as "Please try again in 2m3s" (ms). */
+function inSentence(message: string): number | null {
+  const match =
+    /(?:try again|retry)(?: \w+)? (?:in|after) (?:(\d+)h)?(?:(\d+)m(?!s))?(\d+(?:\.\d+)?)?\s?(ms|s\b|sec|second|minute)?/i.exec(
+      message,
+    )
+  const [, hours, minutes, rest, given = ''] = match ?? []
+  if (hours === undefined && minutes === undefined && rest === undefined) return null
+  const unit = given === 'ms' ? 1 : given.startsWith('minute') ? 60_000 : 1000
+  return Number(hours ?? 0) * 3_600_000 + Number(minutes ?? 0) * 60_000 + Number(rest ?? 0) * unit
+}
