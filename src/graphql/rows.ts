@@ -211,26 +211,30 @@ export const rowIn = <Row extends object, const Column extends string>(
     loadRow(context, info, rows, row[column]) as never,
 })
 
+/** Number of groups of computed fields, which have a batch each. */
+let groups = 0
+
 /**
  * Defines fields whose values a service computes (counts, names), once for all rows of a list with `findMany`. Throws
  * 404 for a row that was deleted meanwhile.
  */
-export const computedBy =
-  <Shown extends { id: string }>(
-    { type, name }: Pick<Rows, 'type' | 'name'>,
-    findMany: (context: GraphQLContext, ids: string[]) => Promise<Shown[]>,
-  ) =>
-  <Field extends keyof Shown>(field: Field) =>
-  async (
-    { id }: { id: string },
-    _: object,
-    context: GraphQLContext,
-    info: GraphQLResolveInfo,
-  ): Promise<Shown[Field]> => {
-    const row = await loadOne(context, beside(info, 'computed'), id, async (ids) => {
-      const found = await findMany(context, ids)
-      return new Map(found.map((one) => [one.id, one]))
-    })
-    if (!row) throw missing({ type, name })
-    return row[field]
-  }
+export function computedBy<Shown extends { id: string }>(
+  { type, name }: Pick<Rows, 'type' | 'name'>,
+  findMany: (context: GraphQLContext, ids: string[]) => Promise<Shown[]>,
+) {
+  const place = `computed ${groups++}`
+  return <Field extends keyof Shown>(field: Field) =>
+    async (
+      { id }: { id: string },
+      _: object,
+      context: GraphQLContext,
+      info: GraphQLResolveInfo,
+    ): Promise<Shown[Field]> => {
+      const row = await loadOne(context, beside(info, place), id, async (ids) => {
+        const found = await findMany(context, ids)
+        return new Map(found.map((one) => [one.id, one]))
+      })
+      if (!row) throw missing({ type, name })
+      return row[field]
+    }
+}
