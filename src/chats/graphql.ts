@@ -69,7 +69,7 @@ const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
   ],
 })
 
-const ended = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findEnds(actor, deps, ids))
+const ofRun = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findRuns(actor, deps, ids))
 
 const attached = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findAttachments(actor, deps, ids))
 
@@ -97,10 +97,11 @@ export const Message = builder.prismaObject('Message', {
     summary: t.exposeString('summary', { nullable: true, extensions: { cost: 5 } }),
     attachments: t.field({ type: [Attachment], extensions: { rows: 2 }, resolve: attached('attachments') }),
     executionId: t.exposeID('executionId'),
+    userId: t.id({ resolve: ofRun('userId') }),
     interrupted: t.exposeBoolean('interrupted'),
-    stopReason: t.string({ nullable: true, resolve: ended('stopReason') }),
-    code: t.string({ nullable: true, resolve: ended('code') }),
-    detail: t.string({ nullable: true, resolve: ended('detail') }),
+    stopReason: t.string({ nullable: true, resolve: ofRun('stopReason') }),
+    code: t.string({ nullable: true, resolve: ofRun('code') }),
+    detail: t.string({ nullable: true, resolve: ofRun('detail') }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
   }),
 })

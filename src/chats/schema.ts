@@ -144,6 +144,7 @@ export const Message = z
       ),
     attachments: z.array(Attachment).describe('Files of a question, without deleted ones'),
     executionId: z.string().describe('Id of the run that the message belongs to'),
+    userId: z.string().describe('Id of the user that the run acts for: the author of a question'),
     interrupted: z
       .boolean()
       .describe('Whether the message is the partial answer of a run that failed or was cancelled'),

@@ -312,6 +312,7 @@ export async function messages(
       ...(row.summary !== null && { summary: row.summary }),
       attachments: attachments.get(row.id) ?? [],
       executionId: row.executionId,
+      userId: runs.get(row.executionId)!.userId,
       interrupted: row.interrupted,
       createdAt: row.createdAt.toISOString(),
       ...(row.truncated && { truncated: true }),
@@ -347,6 +348,7 @@ type Ending = Pick<MessageRow, 'id' | 'executionId' | 'sessionId' | 'position' |
 
 const RUN = {
   id: true,
+  userId: true,
   status: true,
   stopReason: true,
   error: true,
@@ -430,14 +432,22 @@ async function answeredOf(db: Db, questions: readonly Ending[]): Promise<string[
   return found.map(({ executionId }) => executionId)
 }
 
-/** Returns how the runs of reachable messages ended: see {@link endsOf}. */
-export async function findEnds(actor: Actor, { db }: Deps, ids: readonly string[]) {
+/** Returns whose runs reachable messages belong to, and how these ended: see {@link endsOf}. */
+export async function findRuns(actor: Actor, { db }: Deps, ids: readonly string[]) {
   const rows = await db.message.findMany({
     where: { id: { in: [...ids] } },
     select: { id: true, executionId: true, sessionId: true, position: true, role: true },
   })
-  const ends = await endsOf(actor, db, rows, await runsOf(db, rows))
-  return rows.map(({ id }) => ({ id, stopReason: null, code: null, detail: null, ...ends.get(id) }))
+  const runs = await runsOf(db, rows)
+  const ends = await endsOf(actor, db, rows, runs)
+  return rows.map(({ id, executionId }) => ({
+    id,
+    userId: runs.get(executionId)!.userId,
+    stopReason: null,
+    code: null,
+    detail: null,
+    ...ends.get(id),
+  }))
 }
 
 const encodeCursor = ({ createdAt, position, id }: MessageRow) => encodePosition(createdAt.getTime(), position, id)

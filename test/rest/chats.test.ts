@@ -262,6 +262,7 @@ describe('GET /chats/{id}/messages', () => {
       toolCalls: [],
       attachments: [],
       executionId,
+      userId: people.ann.userId,
       interrupted: false,
       createdAt: new Date(now).toISOString(),
     }))
@@ -319,6 +320,18 @@ describe('GET /chats/{id}/messages', () => {
     expect((await read('ann'))[0].reasoning ?? null).toBeNull()
     await done('media.delete', { id: media.id })
     expect((await read('ann'))[0].attachments).toEqual([])
+  })
+
+  it('computes fields of different origins in one GraphQL query', async () => {
+    const { chatId } = await say(await agent(), { message: 'Hi' })
+    const of = 'id parentId userId stopReason attachments { id }'
+    const query = `query ($id: ID!) { chat(id: $id) { messages { nodes { ${of} } } } }`
+    const body = { query, variables: { id: chatId } }
+    const { data } = (await request(server, 'POST', '/graphql', { token: people.ben.token, body })).body
+    const [question, answer] = data.chat.messages.nodes
+    const { userId } = people.ann
+    expect(question).toMatchObject({ parentId: null, userId, stopReason: null, attachments: [] })
+    expect(answer).toMatchObject({ parentId: question.id, userId, stopReason: 'end_turn', attachments: [] })
   })
 
   it('marks the text of a cancelled run', async () => {
