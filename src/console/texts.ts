@@ -155,8 +155,8 @@ export const texts = {
     input: 'Input',
     result: 'Result',
     errorResult: 'Error',
-    failed: 'The run failed.',
     lookAtRun: 'Look at the run',
+    formerMember: 'A former member',
     again: 'Answer again',
     editMessage: 'Edit the message',
     editHelp: 'The edited message begins a new branch.',
@@ -175,6 +175,25 @@ export const texts = {
     deleteTitle: 'Delete this chat?',
     deleteText: 'Its messages are deleted for everyone. Its runs stay in the list of runs.',
     deleted: 'Chat deleted',
+  },
+
+  failures: {
+    failed: 'The run failed.',
+    askAdmin: 'Ask an admin of your organization.',
+    remedies: {
+      key: 'The provider does not accept the API key of this model. It has to be replaced.',
+      quota: 'The account at the provider has no credit left. It has to be topped up.',
+      busy: 'The provider accepts no more requests for now. Wait a minute, then try again.',
+      provider_error: 'The provider of the model did not answer as expected. Try again, or use another model.',
+      model_not_available:
+        'The model does not exist, or its provider has no key here. Choose another one, or add a key.',
+      context_too_long: 'Send a shorter message, begin a new chat, or use a model with a larger context window.',
+      content_filtered: 'Change the message, or use a model of another provider.',
+      mcp_unreachable: 'The agent needs every tool. Test its MCP servers, or let it run without missing tools.',
+      timeout: 'Try again, or ask for less at a time.',
+      interrupted: 'The server stopped in the middle of the answer. Try again.',
+      internal: 'Try again. If it fails again, give the id of the run to the operator of the server.',
+    },
   },
 
   approvals: {

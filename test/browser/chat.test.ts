@@ -47,12 +47,19 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await model?.close()
   })
 
-  it('accepts a message on its first page, and shows the answer and the next steps', async () => {
+  it('accepts a message on its first page, and names the authors of messages of others', async () => {
     const { page, complaints } = await visit(browser, owner)
     await sendMessage(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     await page.getByText('Next steps').waitFor()
+    const { token } = await server.member({ email: 'grace@example.com' })
+    const body = { name: 'Shared', systemPrompt: 'x', visibility: 'organization' }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body
+    const asked = { token, body: { message: 'Hello from me' } }
+    const { chatId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, asked)).body
+    await page.goto(`/app/chats/${chatId}`)
+    await page.locator('[data-turn=user]').filter({ hasText: 'Hello from me' }).getByText('grace').waitFor()
     expect(complaints).toEqual([])
     await leave(page)
   })
@@ -186,6 +193,9 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.getByText('The run failed.').waitFor()
     await page.reload()
     await page.getByText('No such thing').waitFor()
+    await page.getByText('The provider of the model did not answer as expected.').waitFor()
+    await page.getByRole('button', { name: 'Try again' }).click()
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     await leave(page)
   })
 

@@ -29,12 +29,12 @@ export function useAgentNames(): (id: string) => string {
   }, [agents, isPending])
 }
 
-/** The people of the organization. */
-export function useMembers() {
+/** The people of the organization. `isNeeded`: whether to read them. */
+export function useMembers(isNeeded = true) {
   const { organization } = useSession()
   return useQuery({
     ...query('organizations.members', { id: organization?.id ?? '' }),
-    enabled: organization !== null,
+    enabled: isNeeded && organization !== null,
     staleTime: 60_000,
   })
 }

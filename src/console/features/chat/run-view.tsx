@@ -1,16 +1,18 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
-import { CircleAlert, LoaderCircle } from 'lucide-react'
+import { CircleAlert, LoaderCircle, RotateCcw } from 'lucide-react'
+import { Button } from '../../components/button.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Decision } from '../approvals/decision.tsx'
 import { ConnectButton } from '../mcps/connection.tsx'
+import { Failure } from '../runs/failure.tsx'
 import { type LiveRun, signInsOf, waitingIn } from './live.ts'
 import { Reasoning, Summary, ToolCall } from './tool-call.tsx'
 
 /** The live output of a run: reasoning, text, tools, approvals, warnings, and its end. */
-export function RunView({ run }: { run: LiveRun }) {
+export function RunView({ run, onAgain }: { run: LiveRun; onAgain?: (() => void) | undefined }) {
   const running = run.status === 'running'
   const waiting = waitingIn(run)
   const last = run.steps.at(-1)
@@ -47,8 +49,10 @@ export function RunView({ run }: { run: LiveRun }) {
       {run.error && (
         <Ended
           executionId={run.executionId}
-          cancelled={run.status === 'cancelled'}
-          message={run.error.detail ?? run.error.message}
+          isCancelled={run.status === 'cancelled'}
+          code={run.error.code}
+          reason={run.error.detail ?? run.error.message}
+          onAgain={onAgain}
         />
       )}
     </>
@@ -70,28 +74,27 @@ export const Warnings = ({ warnings }: { warnings: readonly string[] }) =>
     </p>
   ))
 
-/** The end of a run that did not complete. */
-export function Ended({
-  executionId,
-  cancelled,
-  message,
-}: {
+type EndedProps = {
   executionId: string
-  cancelled: boolean
-  message: string
-}) {
-  if (cancelled) return <p className="mt-2 text-soft">{texts.chat.stopped}</p>
-  return (
-    <div role="alert" className="mt-2 flex items-start gap-2 rounded-lg bg-danger-tint px-3 py-2">
-      <CircleAlert size={15} aria-hidden className="mt-0.5 shrink-0 text-danger" />
-      <div className="min-w-0">
-        <p dir="auto">
-          <span className="font-medium text-danger">{texts.chat.failed}</span> {message}
-        </p>
-        <Link to="/runs/$runId" params={{ runId: executionId }} className="text-accent underline underline-offset-2">
-          {texts.chat.lookAtRun}
-        </Link>
-      </div>
-    </div>
-  )
+  isCancelled: boolean
+  code: string
+  reason: string
+  onAgain?: (() => void) | undefined
 }
+
+/** The end of a run that did not complete. */
+export const Ended = ({ executionId, isCancelled, code, reason, onAgain }: EndedProps) =>
+  isCancelled ? (
+    <p className="mt-2 text-soft">{texts.chat.stopped}</p>
+  ) : (
+    <Failure code={code} reason={reason}>
+      {onAgain && (
+        <Button small icon={RotateCcw} onClick={onAgain}>
+          {texts.tryAgain}
+        </Button>
+      )}
+      <Link to="/runs/$runId" params={{ runId: executionId }} className="text-accent underline underline-offset-2">
+        {texts.chat.lookAtRun}
+      </Link>
+    </Failure>
+  )

@@ -7,6 +7,7 @@ import { Button, buttonClass } from '../../components/button.tsx'
 import { Empty, Loading, Problem, Reconnecting } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { useAuthors } from './authors.ts'
 import { Composer } from './composer.tsx'
 import { messagesKey, readMessages, useFollowedChat } from './follow.ts'
 import { type LiveRun, textOf } from './live.ts'
@@ -48,6 +49,8 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     [way],
   )
   const onWay = useMemo(() => new Set(way.map(({ message }) => message.executionId)), [way])
+
+  const authorOf = useAuthors(messages)
 
   // A listed message is no longer being sent.
   useEffect(() => {
@@ -111,12 +114,12 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
 
   // One list with runs as keys, so that an answer stays the same element while its run is followed, listed and ended.
   const turns: { key: string; node: ReactNode }[] = []
-  const addRun = (run: LiveRun) =>
+  const addRun = (run: LiveRun, onAgain?: () => void) =>
     turns.push({
       key: `answer-${run.executionId}`,
       node: (
         <AnswerTurn agentName={agentName} text={textOf(run)} busy={run.status === 'running'}>
-          <RunView run={run} />
+          <RunView run={run} onAgain={onAgain} />
         </AnswerTurn>
       ),
     })
@@ -127,28 +130,31 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     const { executionId } = message
     const run = live.get(executionId)
     const answer = message.role === 'user' ? answers.get(executionId) : message
+    const questionId = message.role === 'user' ? message.id : message.parentId
+    const onAgain = questionId ? () => regenerate.mutate(questionId) : undefined
     if (message.role === 'user') {
       turns.push({
         key: `question-${executionId}`,
         node: (
           <QuestionTurn
             message={message}
+            author={authorOf(message)}
             siblings={siblings}
             busy={run?.status === 'running'}
             onChoose={(id) => setChosen({ ...chosen, [message.parentId ?? '']: id })}
             onEdit={(text) => say(text, [], { replaces: message.id })}
-            onAgain={() => regenerate.mutate(message.id)}
+            onAgain={onAgain}
             onlyQuestion={!answer && !run}
           />
         ),
       })
-      if (run && !answer) addRun(run)
+      if (run && !answer) addRun(run, onAgain)
       else if (!answer && hasEnded(message)) {
         turns.push({
           key: `answer-${executionId}`,
           node: (
             <AnswerTurn agentName={agentName} text="">
-              <MessageEnd message={message} />
+              <MessageEnd message={message} onAgain={onAgain} />
             </AnswerTurn>
           ),
         })
@@ -164,9 +170,9 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
           message={message}
           text={message.content}
           busy={run?.status === 'running'}
-          onAgain={message.parentId ? () => regenerate.mutate(message.parentId ?? '') : undefined}
+          onAgain={onAgain}
         >
-          {run && <RunView run={run} />}
+          {run && <RunView run={run} onAgain={onAgain} />}
         </AnswerTurn>
       ),
     })
@@ -181,13 +187,13 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     })
     if (run) addRun(run)
   }
-  unlisted.forEach(addRun)
+  for (const run of unlisted) addRun(run)
 
   return (
     <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>
       {header?.({ title, ownerId: info?.ownerId, agentId: info?.agentId ?? null, agentName, status })}
       {!connected && <Reconnecting />}
-      <Scroller watch={[way, live, outgoing]}>
+      <Scroller watch={[way, live, outgoing, authorOf]}>
         {history.isPending && <Loading lines={4} />}
         {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
         {isEmpty && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}

@@ -68,17 +68,20 @@ function Attachments({ files }: { files: Message['attachments'] }) {
 
 type QuestionProps = {
   message: Message
+  /** The name of its author, if another person wrote it. */
+  author: string | null
   siblings: readonly Message[]
   busy: boolean
   onChoose: (id: string) => void
   onEdit: (text: string) => void
-  onAgain: () => void
+  onAgain: (() => void) | undefined
   /** It has no answer. */
   onlyQuestion: boolean
 }
 
 /** A message of the person, with actions to edit it or answer it again, and the branches that start here. */
-export function QuestionTurn({ message, siblings, busy, onChoose, onEdit, onAgain, onlyQuestion }: QuestionProps) {
+export function QuestionTurn(props: QuestionProps) {
+  const { message, author, siblings, busy, onChoose, onEdit, onAgain, onlyQuestion } = props
   const [draft, setDraft] = useState<string | null>(null)
   const index = siblings.findIndex(({ id }) => id === message.id)
   if (draft !== null) {
@@ -117,13 +120,19 @@ export function QuestionTurn({ message, siblings, busy, onChoose, onEdit, onAgai
   }
   return (
     <div className="group flex flex-col items-end gap-1" data-turn="user">
+      {author !== null && (
+        <p className="flex max-w-[85%] items-center gap-1.5 text-soft text-xs">
+          <Avatar name={author} size="small" />
+          <bdi className="truncate">{author}</bdi>
+        </p>
+      )}
       <Attachments files={message.attachments} />
       <Bubble text={message.content} />
       <div className="flex min-h-8 items-center">
         <div className={ACTIONS}>
           <CopyButton text={message.content} />
           <IconButton label={t.editMessage} icon={Pencil} disabled={busy} onClick={() => setDraft(message.content)} />
-          {onlyQuestion && <IconButton label={t.again} icon={RotateCcw} disabled={busy} onClick={onAgain} />}
+          {onlyQuestion && onAgain && <IconButton label={t.again} icon={RotateCcw} disabled={busy} onClick={onAgain} />}
         </div>
         {siblings.length > 1 && (
           <div className="flex items-center text-soft text-xs">
@@ -175,6 +184,7 @@ export function AnswerTurn({ agentName, text, busy, message, onAgain, children }
       </div>
       <div className="min-w-0 flex-1">
         {children || (message && <MessageText message={message} />)}
+        {!children && message && <MessageEnd message={message} onAgain={onAgain} />}
         {!busy && (
           <div className={cn(ACTIONS, 'mt-1')}>
             {text && <CopyButton text={text} />}
@@ -206,7 +216,6 @@ const MessageText = memo(function MessageText({ message }: { message: Message })
         <ToolCall key={call.id} call={call} waits={false} running={false} />
       ))}
       {message.content && <Markdown text={message.content} />}
-      <MessageEnd message={message} />
     </>
   )
 })
@@ -217,12 +226,14 @@ const isCancelled = ({ stopReason }: Message) => stopReason === 'cancelled'
 export const hasEnded = (message: Message): boolean => message.code !== undefined || isCancelled(message)
 
 /** The end of a run that did not complete, by its last message. Without an answer that is the question. */
-export const MessageEnd = ({ message }: { message: Message }) =>
+export const MessageEnd = ({ message, onAgain }: { message: Message; onAgain: (() => void) | undefined }) =>
   hasEnded(message) && (
     <Ended
       executionId={message.executionId}
-      cancelled={isCancelled(message)}
-      message={message.detail ?? message.code ?? ''}
+      isCancelled={isCancelled(message)}
+      code={message.code ?? ''}
+      reason={message.detail ?? message.code ?? ''}
+      onAgain={onAgain}
     />
   )
 

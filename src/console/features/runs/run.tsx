@@ -12,6 +12,7 @@ import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import { Warnings } from '../chat/run-view.tsx'
 import { Events } from './events.tsx'
+import { Failure } from './failure.tsx'
 import { useRunEvents } from './follow-run.ts'
 import { Timeline } from './timeline.tsx'
 import { Transcript } from './transcript.tsx'
@@ -85,10 +86,10 @@ function Shown({ run }: { run: Execution }) {
       }
     >
       {run.restricted && <p className="mb-4 text-soft">{t.restricted}</p>}
-      {run.error && (
-        <p role="alert" dir="auto" className="mb-4 rounded-xl bg-danger-tint px-4 py-3 text-danger">
-          {run.error}
-        </p>
+      {run.error && run.status === 'failed' && (
+        <div role="alert" className="mb-4">
+          <Failure code={run.errorCode ?? ''} reason={run.error} />
+        </div>
       )}
       <Warnings warnings={run.warnings.map(({ text }) => text)} />
       <Facts run={run} treeUsage={tree.data?.usage ?? null} />
