@@ -81,12 +81,37 @@ export const callMutation = <Name extends Path>(name: Name, input: Input<Name>):
 /** Describes a failure: the problem, the remedy, and the status (0 without a connection). */
 export type Failure = { message: string; detail: string | null; status: number; code: string | null }
 
+/** A field that the service refuses, and the reason. */
+export type Refusal = { field: string; reason: string }
+
 const UNREACHABLE: Failure = { message: texts.noConnection, detail: null, status: 0, code: null }
 
-/** Leaves out what an answer says to programs only: how to authorize a request, and to send it again. */
+/**
+ * Leaves out what an answer says to programs only: how to authorize a request, and which field to send instead, which
+ * stands between backticks.
+ */
 function forPeople(failure: Failure): Failure {
   if (failure.status === 401) return { ...failure, message: texts.signedOut, detail: null }
-  return failure.code === 'invalid_value' ? { ...failure, detail: null } : failure
+  return failure.status === 400 && failure.detail?.includes('`') ? { ...failure, detail: null } : failure
+}
+
+/** The field that a message names, and its rule, in the forms of the API (contract.md section 1). */
+const REFUSED =
+  /^(?:(Missing) required field: |Invalid value for field: |Invalid (?:(?!\w+ value)[a-z]+ )?)([a-z][\w.]*?)(?: value)?(?:\. (.+))?$/is
+
+/** Returns the field that a failure names, and the reason in the words of a page. Null if it names none. */
+export function refusalOf(error: unknown): Refusal | null {
+  const { message, detail, status } = toFailure(error)
+  const [, missing, field, rule] = (status === 400 && REFUSED.exec(message)) || []
+  if (!field) return null
+  const reasons = missing ? [texts.fields.missing] : [rule ?? texts.fields.invalid, detail]
+  return { field, reason: reasons.flatMap((each) => (each ? each.replace(/[^.?!]$/, '$&.') : [])).join(' ') }
+}
+
+/** Describes a failure in one line. */
+export function describeFailure(error: unknown): string {
+  const { message, detail } = toFailure(error)
+  return detail ? `${message}. ${detail}` : message
 }
 
 /** Converts any error of a request or a page. */

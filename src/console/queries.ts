@@ -8,7 +8,7 @@ import {
   useMutation,
   useQueryClient,
 } from '@tanstack/react-query'
-import { callQuery, type Input, type Output, type Path, toFailure } from './api.ts'
+import { callQuery, describeFailure, type Input, type Output, type Path, toFailure } from './api.ts'
 import { toast } from './components/toast.tsx'
 import { reread } from './lib/reread.ts'
 import { sessionQuery, signIn } from './session.ts'
@@ -59,7 +59,10 @@ export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit =
     placeholderData: keepPreviousData,
   })
 
-/** An action of the person. Reloads changed queries (by the first words of their keys), and shows a failure. */
+/**
+ * An action of the person. Reloads changed queries (by the first words of their keys), and shows a failure. With
+ * `untilRead` it is pending until these were read again.
+ */
 export function useAction<Given, Answer>(
   run: (given: Given) => Promise<Answer>,
   options: {
@@ -67,6 +70,7 @@ export function useAction<Given, Answer>(
     done?: string
     onDone?: (answer: Answer, given: Given) => void
     quiet?: boolean
+    untilRead?: boolean
   } = {},
 ) {
   const cache = useQueryClient()
@@ -74,16 +78,16 @@ export function useAction<Given, Answer>(
     mutationFn: run,
     onSuccess: async (answer, given) => {
       const { changes = [] } = options
-      void reread(cache, {
+      const isRead = reread(cache, {
         predicate: ({ queryKey: [name] }) => changes.some((prefix) => String(name).startsWith(prefix)),
       })
       if (options.done) toast(options.done)
       options.onDone?.(answer, given)
+      if (options.untilRead) await isRead
     },
     onError: (error) => {
       onRefused(error)
-      const { message, detail } = toFailure(error)
-      if (!options.quiet) toast(detail ? `${message}. ${detail}` : message, 'bad')
+      if (!options.quiet) toast(describeFailure(error), 'bad')
     },
   })
 }

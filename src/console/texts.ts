@@ -66,6 +66,7 @@ export const texts = {
   signOut: 'Sign out',
   visibility: 'Visibility',
   visibilities,
+  fields: { missing: 'This field is required.', invalid: 'This value is not accepted.' },
   search: 'Search',
 
   nav: {

@@ -1,21 +1,22 @@
 import { type ComponentProps, type ReactNode, useId } from 'react'
 import { cn } from '../lib/class-names.ts'
+import { useRefusal } from './refused.tsx'
 
-/** A label, its control, and a help text. */
+/** A label, its control, and a help text, or in its place the reason why the value is refused. */
 export function Field({
   label,
   help,
-  error,
+  error: own,
+  field,
   children,
   className,
-}: {
-  label: string
-  help?: ReactNode
-  error?: string | null
+}: Labelled & {
   children: (id: { id: string; 'aria-describedby'?: string; 'aria-invalid'?: true }) => ReactNode
   className?: string
 }) {
   const id = useId()
+  const refused = useRefusal(field)
+  const error = own ?? refused
   const message = error ?? help
   return (
     <div className={cn('mb-3', className)}>
@@ -28,7 +29,7 @@ export function Field({
         ...(error ? { 'aria-invalid': true } : {}),
       })}
       {message && (
-        <p id={`${id}-help`} className={cn('mt-1 text-xs', error ? 'text-danger' : 'text-soft')}>
+        <p id={`${id}-help`} dir="auto" className={cn('mt-1 text-xs', error ? 'text-danger' : 'text-soft')}>
           {message}
         </p>
       )}
@@ -36,19 +37,27 @@ export function Field({
   )
 }
 
-type Labelled = { label: string; help?: ReactNode; error?: string | null; wrap?: string }
+type Labelled = {
+  label: string
+  help?: ReactNode
+  error?: string | null | undefined
+  /** The name of the field in the API, whose refusals appear here. */
+  field?: string | undefined
+}
+type Wrapped = Labelled & { wrap?: string }
 
-export function TextField({ label, help, error, wrap, className, ...rest }: ComponentProps<'input'> & Labelled) {
+export function TextField({ label, help, error, field, wrap, className, ...rest }: ComponentProps<'input'> & Wrapped) {
   return (
-    <Field label={label} help={help} error={error ?? null} className={wrap ?? ''}>
+    <Field label={label} help={help} error={error} field={field} className={wrap ?? ''}>
       {(given) => <input dir="auto" className={cn('field', className)} {...given} {...rest} />}
     </Field>
   )
 }
 
-export function TextArea({ label, help, error, wrap, className, ...rest }: ComponentProps<'textarea'> & Labelled) {
+export function TextArea(props: ComponentProps<'textarea'> & Wrapped) {
+  const { label, help, error, field, wrap, className, ...rest } = props
   return (
-    <Field label={label} help={help} error={error ?? null} className={wrap ?? ''}>
+    <Field label={label} help={help} error={error} field={field} className={wrap ?? ''}>
       {(given) => <textarea dir="auto" className={cn('field max-h-[60vh] min-h-20', className)} {...given} {...rest} />}
     </Field>
   )
@@ -59,13 +68,15 @@ type Option = { value: string; label: string }
 export function Select({
   label,
   help,
+  error,
+  field,
   options,
   wrap,
   className,
   ...rest
-}: ComponentProps<'select'> & Labelled & { options: readonly Option[] }) {
+}: ComponentProps<'select'> & Wrapped & { options: readonly Option[] }) {
   return (
-    <Field label={label} help={help} className={wrap ?? ''}>
+    <Field label={label} help={help} error={error} field={field} className={wrap ?? ''}>
       {(given) => (
         <select className={cn('field', className)} {...given} {...rest}>
           {options.map(({ value, label: text }) => (

@@ -1,7 +1,7 @@
 import type { ReactNode } from 'react'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
-import { Problem } from './page.tsx'
+import { Fallible } from './refused.tsx'
 
 type Props = {
   /** The action that sends the form. */
@@ -12,13 +12,15 @@ type Props = {
   /** Closes the dialog around the form. */
   onCancel?: () => void
   className?: string
+  /** Another button, such as one that deletes. */
+  more?: ReactNode
   /** Whether the person may not save it. */
   isReadOnly?: boolean
   children: ReactNode
 }
 
 /** A form with its failure and its button. In a dialog it can be cancelled. */
-export function Form({ save, isReady, label = texts.save, onCancel, className, isReadOnly, children }: Props) {
+export function Form({ save, isReady, label = texts.save, onCancel, className, more, isReadOnly, children }: Props) {
   const button = !isReadOnly && (
     <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
       {label}
@@ -32,12 +34,14 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, i
         save.mutate(undefined)
       }}
     >
-      <fieldset disabled={isReadOnly} className="contents">
-        {children}
-      </fieldset>
-      {Boolean(save.error) && <Problem error={save.error} />}
+      <Fallible error={save.error}>
+        <fieldset disabled={isReadOnly} className="contents">
+          {children}
+        </fieldset>
+      </Fallible>
       {onCancel ? (
-        <div className="mt-3 flex justify-end gap-2">
+        <div className="mt-3 flex flex-wrap justify-end gap-2">
+          {more}
           <Button onClick={onCancel}>{texts.cancel}</Button>
           {button}
         </div>

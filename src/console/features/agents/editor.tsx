@@ -7,7 +7,8 @@ import { Badge } from '../../components/badge.tsx'
 import { Button, buttonClass, IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { Menu, MenuItem } from '../../components/menu.tsx'
-import { Loaded, Page, Problem } from '../../components/page.tsx'
+import { Loaded, Page } from '../../components/page.tsx'
+import { Fallible } from '../../components/refused.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
@@ -52,13 +53,10 @@ export function NewAgent() {
         </Button>
       }
     >
-      {create.error && (
-        <div className="mb-4">
-          <Problem error={create.error} />
-        </div>
-      )}
       <div className="max-w-3xl">
-        <Fields draft={draft} onChange={setDraft} agentId={null} disabled={false} error={create.error} />
+        <Fallible error={create.error}>
+          <Fields draft={draft} onChange={setDraft} agentId={null} disabled={false} />
+        </Fallible>
       </div>
     </Page>
   )
@@ -146,7 +144,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
       }
     >
       {!mayWrite && <p className="mb-4 text-soft">{t.readOnly}</p>}
-      {isStale ? (
+      {isStale && (
         <div role="alert" className="mb-4 flex flex-wrap items-center gap-3 rounded-xl bg-warn-tint px-4 py-3">
           <p className="flex-1">{t.conflict}</p>
           <Button
@@ -159,24 +157,18 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
             {t.reload}
           </Button>
         </div>
-      ) : (
-        save.error && (
-          <div className="mb-4">
-            <Problem error={save.error} />
-          </div>
-        )
       )}
       <div className="grid grid-cols-1 gap-6 xl:grid-cols-[minmax(0,1fr)_26rem]">
         <div className="min-w-0">
-          <Tabs label={t.title} tabs={t.tabs} value={tab} onChange={setTab}>
-            {tab === 'edit' && (
-              <Fields draft={draft} onChange={setDraft} agentId={agent.id} disabled={!mayWrite} error={save.error} />
-            )}
-            {tab === 'versions' && (
-              <Versions agent={agent} onRestore={mayWrite ? (old) => save.mutate(toDraft(old)) : null} />
-            )}
-            {tab === 'code' && <AsCode agent={agent} />}
-          </Tabs>
+          <Fallible error={isStale ? null : save.error}>
+            <Tabs label={t.title} tabs={t.tabs} value={tab} onChange={setTab}>
+              {tab === 'edit' && <Fields draft={draft} onChange={setDraft} agentId={agent.id} disabled={!mayWrite} />}
+              {tab === 'versions' && (
+                <Versions agent={agent} onRestore={mayWrite ? (old) => save.mutate(toDraft(old)) : null} />
+              )}
+              {tab === 'code' && <AsCode agent={agent} />}
+            </Tabs>
+          </Fallible>
         </div>
         <TryIt agentId={agent.id} isChanged={isChanged} />
       </div>

@@ -1,8 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { useId } from 'react'
 import { BUILT_IN_TOOLS } from '../../../lib/built-in-tools.ts'
-import { toFailure } from '../../api.ts'
-import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
+import { Check, Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { type Draft, problemOfSchema } from './form.ts'
@@ -15,16 +14,15 @@ type Props = {
   onChange: (draft: Draft) => void
   agentId: string | null
   disabled: boolean
-  /** The failure of the last save. */
-  error: unknown
 }
 
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high'] as const
 
 /** All fields of an agent, in collapsible sections. */
-export function Fields({ draft, onChange, agentId, disabled, error }: Props) {
+export function Fields({ draft, onChange, agentId, disabled }: Props) {
   const set = (changes: Partial<Draft>) => onChange({ ...draft, ...changes })
   const text = (name: { [Key in keyof Draft]: Draft[Key] extends string ? Key : never }[keyof Draft]) => ({
+    field: name as string,
     value: draft[name],
     onChange: ({ target }: { target: { value: string } }) => set({ [name]: target.value }),
   })
@@ -48,6 +46,7 @@ export function Fields({ draft, onChange, agentId, disabled, error }: Props) {
         <div className="grid gap-x-4 sm:grid-cols-2">
           <Select
             label={texts.visibility}
+            field="visibility"
             options={Object.entries(texts.visibilities).map(([value, label]) => ({ value, label }))}
             value={draft.visibility}
             onChange={({ target }) => set({ visibility: target.value as Draft['visibility'] })}
@@ -63,13 +62,20 @@ export function Fields({ draft, onChange, agentId, disabled, error }: Props) {
         <TextArea
           label={t.outputSchema}
           help={t.outputHelp}
-          error={problemOfSchema(draft) ?? outputProblemOf(error)}
+          error={problemOfSchema(draft)}
           placeholder={SCHEMA_EXAMPLE}
           spellCheck={false}
           className="min-h-40 font-mono text-xs"
           {...text('outputSchema')}
+          field="output.schema"
         />
-        <TextField label={t.outputName} help={t.outputNameHelp} maxLength={64} {...text('outputName')} />
+        <TextField
+          label={t.outputName}
+          help={t.outputNameHelp}
+          maxLength={64}
+          {...text('outputName')}
+          field="output.name"
+        />
       </Part>
       <Part title={t.sections.tools}>
         <fieldset className="mb-4">
@@ -111,15 +117,12 @@ export function Fields({ draft, onChange, agentId, disabled, error }: Props) {
             {...text('disallowedTools')}
           />
         </div>
-        <label className="mb-3 flex items-center gap-2">
-          <input
-            type="checkbox"
-            className="size-4 accent-accent"
-            checked={draft.requireTools}
-            onChange={({ target }) => set({ requireTools: target.checked })}
-          />
-          {t.requireTools}
-        </label>
+        <Check
+          label={t.requireTools}
+          checked={draft.requireTools}
+          onChange={(requireTools) => set({ requireTools })}
+          className="mb-3"
+        />
         <Attached draft={draft} set={set} agentId={agentId} />
       </Part>
     </fieldset>
@@ -131,13 +134,6 @@ const SCHEMA_EXAMPLE = `{
   "properties": { "answer": { "type": "string" } },
   "required": ["answer"]
 }`
-
-/** Returns the message of a refusal that names the output, or null. */
-function outputProblemOf(error: unknown): string | null {
-  if (!error) return null
-  const { message, detail } = toFailure(error)
-  return message.includes('output') ? [message, detail].filter(Boolean).join('. ') : null
-}
 
 function Part({ title, open, children }: { title: string; open?: boolean; children: React.ReactNode }) {
   return (
@@ -158,6 +154,7 @@ function ModelFields({
   text: (
     name: 'model' | 'fallbackModels' | 'temperature' | 'topP' | 'maxOutputTokens' | 'maxTurns' | 'contextWindow',
   ) => {
+    field: string
     value: string
     onChange: (event: { target: { value: string } }) => void
   }
@@ -184,10 +181,23 @@ function ModelFields({
         <TextField label={t.fallbackModels} help={t.fallbackHelp} {...text('fallbackModels')} />
       </div>
       <div className="grid grid-cols-2 gap-x-4 lg:grid-cols-3">
-        <TextField label={t.temperature} inputMode="decimal" placeholder={t.ownDefault} {...text('temperature')} />
-        <TextField label={t.topP} inputMode="decimal" placeholder={t.ownDefault} {...text('topP')} />
+        <TextField
+          label={t.temperature}
+          inputMode="decimal"
+          placeholder={t.ownDefault}
+          {...text('temperature')}
+          field="modelSettings.temperature"
+        />
+        <TextField
+          label={t.topP}
+          inputMode="decimal"
+          placeholder={t.ownDefault}
+          {...text('topP')}
+          field="modelSettings.topP"
+        />
         <Select
           label={t.reasoningEffort}
+          field="modelSettings.reasoningEffort"
           options={[{ value: '', label: t.ownDefault }, ...EFFORTS.map((value) => ({ value, label: value }))]}
           value={draft.reasoningEffort}
           onChange={({ target }) => set({ reasoningEffort: target.value })}
@@ -197,6 +207,7 @@ function ModelFields({
           inputMode="numeric"
           placeholder={t.ownDefault}
           {...text('maxOutputTokens')}
+          field="modelSettings.maxOutputTokens"
         />
         <TextField label={t.maxTurns} inputMode="numeric" placeholder={t.ownDefault} {...text('maxTurns')} />
         <TextField label={t.contextWindow} inputMode="numeric" placeholder={t.learned} {...text('contextWindow')} />

@@ -100,7 +100,10 @@ export function toDraft(agent: Agent): Draft {
 }
 
 const list = (text: string, by: RegExp) => [...new Set(text.split(by).map((each) => each.trim()))].filter(Boolean)
-const number = (text: string) => (text.trim() === '' ? undefined : Number(text))
+
+/** Reads a number. The service refuses a text that is none. */
+const number = (text: string) =>
+  text.trim() === '' ? undefined : Number.isNaN(Number(text)) ? (text as never) : Number(text)
 
 /** Returns why the text of a schema cannot be sent, or null. The service checks the schema itself. */
 export function problemOfSchema({ outputSchema }: Pick<Draft, 'outputSchema'>): string | null {

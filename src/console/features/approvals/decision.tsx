@@ -1,8 +1,11 @@
-import { useState } from 'react'
+import { useRef, useState } from 'react'
+import { flushSync } from 'react-dom'
 import { callMutation, type Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
-import { Field, TextField } from '../../components/field.tsx'
+import { TextArea, TextField } from '../../components/field.tsx'
+import { useKeptFocus } from '../../components/focus.ts'
+import { Fallible } from '../../components/refused.tsx'
 import { pretty } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -17,20 +20,26 @@ export function Decision({ approval }: { approval: Approval }) {
   const [edited, setEdited] = useState(() => pretty(approval.input))
   const [reason, setReason] = useState('')
   const [problem, setProblem] = useState<string | null>(null)
+  const box = useRef<HTMLDivElement>(null)
+  useKeptFocus(box)
   const options = { changes: ['approvals.', 'executions.', 'chats.messages'] }
   const approve = useAction(
     (input: Record<string, unknown> | undefined) =>
       callMutation('approvals.approve', { id: approval.id, ...(input && { input }) }),
-    { ...options, done: t.approved },
+    { ...options, done: t.approved, quiet: mode === 'edit' },
   )
   const deny = useAction(
     (why: string) => callMutation('approvals.deny', { id: approval.id, ...(why && { reason: why }) }),
-    {
-      ...options,
-      done: t.denied,
-    },
+    { ...options, done: t.denied },
   )
   const busy = approve.isPending || deny.isPending
+
+  const switchTo = (next: typeof mode) => {
+    approve.reset()
+    setProblem(null)
+    flushSync(() => setMode(next))
+    box.current?.querySelector<HTMLElement>(next === 'look' ? '[data-actions] button' : 'textarea, input')?.focus()
+  }
 
   const approveEdited = () => {
     try {
@@ -45,6 +54,7 @@ export function Decision({ approval }: { approval: Approval }) {
 
   return (
     <div
+      ref={box}
       className="my-3 rounded-xl border border-warn bg-warn-tint p-4"
       role="group"
       aria-label={t.asks(approval.tool)}
@@ -67,18 +77,18 @@ export function Decision({ approval }: { approval: Approval }) {
       )}
       <div className="mt-3">
         {mode === 'edit' ? (
-          <Field label={t.editInput} error={problem}>
-            {(given) => (
-              <textarea
-                className="field min-h-32 bg-canvas font-mono text-xs"
-                dir="ltr"
-                spellCheck={false}
-                value={edited}
-                onChange={({ target }) => setEdited(target.value)}
-                {...given}
-              />
-            )}
-          </Field>
+          <Fallible error={approve.error}>
+            <TextArea
+              label={t.editInput}
+              field="input"
+              error={problem}
+              className="min-h-32 bg-canvas font-mono text-xs"
+              dir="ltr"
+              spellCheck={false}
+              value={edited}
+              onChange={({ target }) => setEdited(target.value)}
+            />
+          </Fallible>
         ) : (
           <Code text={pretty(approval.input)} />
         )}
@@ -88,22 +98,21 @@ export function Decision({ approval }: { approval: Approval }) {
             help={t.whyHelp}
             value={reason}
             wrap="mt-3"
-            autoFocus
             onChange={({ target }) => setReason(target.value)}
             onKeyDown={({ key }) => key === 'Enter' && deny.mutate(reason)}
           />
         )}
       </div>
-      <div className="mt-3 flex flex-wrap gap-2">
+      <div data-actions className="mt-3 flex flex-wrap gap-2">
         {mode === 'look' && (
           <>
             <Button kind="primary" busy={busy} onClick={() => approve.mutate(undefined)}>
               {t.approve}
             </Button>
-            <Button disabled={busy} onClick={() => setMode('edit')}>
+            <Button disabled={busy} onClick={() => switchTo('edit')}>
               {t.edit}
             </Button>
-            <Button kind="danger" disabled={busy} onClick={() => setMode('deny')}>
+            <Button kind="danger" disabled={busy} onClick={() => switchTo('deny')}>
               {t.deny}
             </Button>
           </>
@@ -119,7 +128,7 @@ export function Decision({ approval }: { approval: Approval }) {
           </Button>
         )}
         {mode !== 'look' && (
-          <Button kind="ghost" disabled={busy} onClick={() => setMode('look')}>
+          <Button kind="ghost" disabled={busy} onClick={() => switchTo('look')}>
             {texts.cancel}
           </Button>
         )}

@@ -3,9 +3,10 @@ import { Ellipsis, MessagesSquare, Pencil, Trash2 } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
-import { Button, IconButton } from '../../components/button.tsx'
+import { IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { TextField } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { useTitle } from '../../components/page.tsx'
 import { useAction } from '../../queries.ts'
@@ -90,23 +91,19 @@ function Rename({ chatId, title, onClose }: { chatId: string; title: string; onC
   const rename = useAction(() => callMutation('chats.update', { id: chatId, title: name }), {
     changes: ['chats.'],
     onDone: onClose,
+    quiet: true,
   })
   return (
     <Dialog open onClose={onClose} title={t.rename}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault()
-          rename.mutate(undefined)
-        }}
-      >
-        <TextField label={t.name} value={name} maxLength={200} onChange={({ target }) => setName(target.value)} />
-        <div className="flex justify-end gap-2">
-          <Button onClick={onClose}>{texts.cancel}</Button>
-          <Button kind="primary" type="submit" disabled={!name.trim()} busy={rename.isPending}>
-            {texts.save}
-          </Button>
-        </div>
-      </form>
+      <Form save={rename} isReady={name.trim() !== ''} onCancel={onClose}>
+        <TextField
+          label={t.name}
+          field="title"
+          value={name}
+          maxLength={200}
+          onChange={({ target }) => setName(target.value)}
+        />
+      </Form>
     </Dialog>
   )
 }

@@ -1,5 +1,5 @@
 import { useCallback, useEffect, useSyncExternalStore } from 'react'
-import { toFailure } from '../../api.ts'
+import { describeFailure } from '../../api.ts'
 
 /** A message that the chat does not list yet. Its key prevents duplicates. */
 export type Outgoing = {
@@ -36,10 +36,7 @@ function attempt(chatId: string, { key, send }: Pick<Outgoing, 'key' | 'send'>):
   patch(chatId, key, { error: null })
   send(key).then(
     ({ executionId }) => patch(chatId, key, { executionId }),
-    (error) => {
-      const { message, detail } = toFailure(error)
-      patch(chatId, key, { error: detail ? `${message}. ${detail}` : message })
-    },
+    (error) => patch(chatId, key, { error: describeFailure(error) }),
   )
 }
 

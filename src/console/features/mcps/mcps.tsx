@@ -2,26 +2,23 @@ import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Plug, Plus } from 'lucide-react'
 import { useState } from 'react'
-import { callMutation, type Output } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
-import { Confirm, Dialog } from '../../components/dialog.tsx'
-import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
+import { Dialog } from '../../components/dialog.tsx'
 import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Page, Problem, Rows, Section } from '../../components/page.tsx'
+import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
 import { pretty } from '../../lib/format.ts'
 import { pages, query, useAction } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Connection } from './connection.tsx'
+import { DeleteMcp, type Mcp, McpForm } from './mcp-form.tsx'
 
 const t = texts.mcps
 
-type Mcp = Output<'mcps.get'>['mcp']
 type Mode = Mcp['permissions'][number]['mode']
-/** Transport of a server that people can add. Programs are declared by the operator. */
-type Transport = Exclude<Mcp['transport'], 'stdio'>
 
 /** The MCP servers whose tools agents can use. */
 export function Mcps() {
@@ -74,7 +71,7 @@ export function Mcps() {
       <More query={list} />
       {isNew && (
         <Dialog open onClose={() => setIsNew(false)} title={t.new} as="wide">
-          <Form mcp={null} onClose={() => setIsNew(false)} />
+          <McpForm mcp={null} onClose={() => setIsNew(false)} />
         </Dialog>
       )}
       {opened && <Opened id={opened} outcome={connection} onClose={() => open(undefined)} />}
@@ -98,8 +95,8 @@ function Opened({ id, outcome, onClose }: { id: string; outcome: string | undefi
               {!mayWrite && !isOperators && <p className="mb-3 text-soft">{texts.readOnly}</p>}
               {found.auth === 'oauth' && <Connection mcp={found} outcome={outcome} />}
               <Tools key={found.updatedAt} mcp={found} mayWrite={mayWrite} />
-              {mayWrite && !isOperators && <Form key={found.id} mcp={found} onClose={onClose} />}
-              {mayWrite && isOperators && !found.isActive && <Delete mcp={found} onClose={onClose} />}
+              {mayWrite && !isOperators && <McpForm key={found.id} mcp={found} onClose={onClose} />}
+              {mayWrite && isOperators && !found.isActive && <DeleteMcp mcp={found} onClose={onClose} />}
             </>
           )
         }}
@@ -117,14 +114,18 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
       const rest = mcp.permissions.filter((each) => each.tool !== tool)
       return callMutation('mcps.update', { id: mcp.id, permissions: mode ? [...rest, { tool, mode }] : rest })
     },
-    { changes: ['mcps.get', 'mcps.list'], done: texts.saved },
+    { changes: ['mcps.get', 'mcps.list'], done: texts.saved, untilRead: true },
   )
+  const modeOf = (tool: string) =>
+    permit.isPending && permit.variables.tool === tool
+      ? permit.variables.mode
+      : (mcp.permissions.find((each) => each.tool === tool)?.mode ?? '')
   const picker = (tool: string) => (
     <select
       aria-label={`${t.permissions}: ${tool}`}
       className="field w-auto py-1"
-      disabled={!mayWrite || permit.isPending}
-      value={mcp.permissions.find((each) => each.tool === tool)?.mode ?? ''}
+      disabled={!mayWrite}
+      value={modeOf(tool)}
       onChange={({ target }) => permit.mutate({ tool, mode: target.value as Mode | '' })}
     >
       <option value="">{tool === '*' ? texts.agents.modes.allow : t.asDefault}</option>
@@ -180,215 +181,5 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
         <p className="text-soft">{t.toolsHelp}</p>
       )}
     </Section>
-  )
-}
-
-/** Parses lines such as `Name: value`. Throws for an invalid line. */
-function toPairs(text: string, mark: string): [string, string][] {
-  const lines = text.split('\n').filter((line) => line.trim())
-  return lines.map((line) => {
-    const at = line.indexOf(mark)
-    if (at < 1) throw new Error(t.badLine(line))
-    return [line.slice(0, at).trim(), line.slice(at + 1).trim()]
-  })
-}
-
-function Form({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
-  const catalogue = useQuery({ ...query('mcps.catalogue', undefined), enabled: !mcp })
-  const [draft, setDraft] = useState({
-    mcpType: mcp?.mcpType ?? 'custom',
-    name: mcp?.name ?? '',
-    description: mcp?.description ?? '',
-    url: mcp?.url ?? '',
-    transport: (mcp?.transport ?? 'streamable-http') as Transport,
-    isActive: mcp?.isActive ?? true,
-    headers: Object.entries(mcp?.headers ?? {})
-      .map(([name, value]) => `${name}: ${value}`)
-      .join('\n'),
-    credentials: '',
-    auth: mcp?.auth ?? ('headers' as Mcp['auth']),
-    clientId: mcp?.clientId ?? '',
-    clientSecret: '',
-    scope: mcp?.scope ?? '',
-  })
-  const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
-  const save = useAction(
-    async () => {
-      const credentials = Object.fromEntries(
-        toPairs(draft.credentials, '=').map(([name, value]) => [name, { value, isSecret: true }]),
-      )
-      const { headers, credentials: _, clientId, clientSecret, scope, ...rest } = draft
-      const input = {
-        ...rest,
-        clientId: clientId.trim() || null,
-        scope: scope.trim() || null,
-        ...(clientSecret && { clientSecret }),
-        headers: Object.fromEntries(toPairs(headers, ':')),
-        ...(Object.keys(credentials).length > 0 && { credentials }),
-      }
-      return mcp ? callMutation('mcps.update', { id: mcp.id, ...input }) : callMutation('mcps.create', input)
-    },
-    { changes: ['mcps.'], done: mcp ? texts.saved : t.created, onDone: onClose, quiet: true },
-  )
-  const types = catalogue.data?.types ?? []
-  return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault()
-        save.mutate(undefined)
-      }}
-    >
-      {!mcp && (
-        <Field label={t.type}>
-          {(given) => (
-            <select
-              className="field"
-              value={draft.mcpType}
-              onChange={({ target }) => {
-                const type = types.find((each) => each.mcpType === target.value)
-                const auth = type?.auth === 'oauth' ? 'oauth' : 'headers'
-                set({ mcpType: target.value, auth, ...(type && { name: type.name, url: type.url }) })
-              }}
-              {...given}
-            >
-              <option value="custom">{t.custom}</option>
-              {types.map(({ mcpType, name }) => (
-                <option key={mcpType} value={mcpType}>
-                  {name}
-                </option>
-              ))}
-            </select>
-          )}
-        </Field>
-      )}
-      <div className="grid gap-x-4 sm:grid-cols-2">
-        <TextField
-          label={texts.name}
-          required
-          maxLength={200}
-          value={draft.name}
-          onChange={({ target }) => set({ name: target.value })}
-        />
-        <Select
-          label={t.transport}
-          options={['streamable-http', 'sse'].map((value) => ({ value, label: value }))}
-          value={draft.transport}
-          onChange={({ target }) => set({ transport: target.value as Transport })}
-        />
-      </div>
-      <TextField
-        label={t.url}
-        type="url"
-        required
-        maxLength={2000}
-        value={draft.url}
-        onChange={({ target }) => set({ url: target.value })}
-      />
-      <TextField
-        label={texts.description}
-        maxLength={2000}
-        value={draft.description}
-        onChange={({ target }) => set({ description: target.value })}
-      />
-      <Select
-        label={t.auth}
-        options={Object.entries(t.auths).map(([value, label]) => ({ value, label }))}
-        value={draft.auth}
-        onChange={({ target }) => set({ auth: target.value as Mcp['auth'] })}
-      />
-      {(draft.auth === 'oauth' || draft.auth === 'client_credentials') && (
-        <div className="grid gap-x-4 sm:grid-cols-3">
-          <TextField
-            label={t.clientId}
-            help={draft.auth === 'oauth' ? t.clientIdHelp : undefined}
-            required={draft.auth === 'client_credentials'}
-            maxLength={2000}
-            value={draft.clientId}
-            onChange={({ target }) => set({ clientId: target.value })}
-          />
-          <TextField
-            label={t.clientSecret}
-            help={mcp?.clientSecretSet ? t.clientSecretSet : t.clientSecretHelp}
-            type="password"
-            autoComplete="off"
-            maxLength={2000}
-            value={draft.clientSecret}
-            onChange={({ target }) => set({ clientSecret: target.value })}
-          />
-          <TextField
-            label={t.scope}
-            help={t.scopeHelp}
-            maxLength={2000}
-            value={draft.scope}
-            onChange={({ target }) => set({ scope: target.value })}
-          />
-        </div>
-      )}
-      <div className="grid gap-x-4 sm:grid-cols-2">
-        <TextArea
-          label={t.headers}
-          help={t.headersHelp}
-          className="font-mono text-xs"
-          spellCheck={false}
-          value={draft.headers}
-          onChange={({ target }) => set({ headers: target.value })}
-        />
-        <TextArea
-          label={t.credentials}
-          help={
-            mcp?.credentialsSet.length
-              ? `${t.credentialsHelp} ${t.credentialsSet(mcp.credentialsSet.join(', '))}`
-              : t.credentialsHelp
-          }
-          className="font-mono text-xs"
-          spellCheck={false}
-          autoComplete="off"
-          value={draft.credentials}
-          onChange={({ target }) => set({ credentials: target.value })}
-        />
-      </div>
-      <label className="mb-3 flex items-center gap-2">
-        <input
-          type="checkbox"
-          className="size-4 accent-accent"
-          checked={draft.isActive}
-          onChange={({ target }) => set({ isActive: target.checked })}
-        />
-        {t.active}
-      </label>
-      {save.error && <Problem error={save.error} />}
-      <div className="mt-3 flex justify-end gap-2">
-        {mcp && <Delete mcp={mcp} onClose={onClose} />}
-        <Button onClick={onClose}>{texts.cancel}</Button>
-        <Button kind="primary" type="submit" disabled={!draft.name.trim() || !draft.url.trim()} busy={save.isPending}>
-          {mcp ? texts.save : texts.add}
-        </Button>
-      </div>
-    </form>
-  )
-}
-
-/** A button that deletes a server after a confirmation. */
-function Delete({ mcp, onClose }: { mcp: Mcp; onClose: () => void }) {
-  const [isOpen, setIsOpen] = useState(false)
-  const remove = useAction(() => callMutation('mcps.delete', { id: mcp.id }), {
-    changes: ['mcps.'],
-    done: texts.deleted,
-    onDone: onClose,
-  })
-  return (
-    <>
-      <Button kind="danger" className="mr-auto" onClick={() => setIsOpen(true)}>
-        {t.delete}
-      </Button>
-      <Confirm
-        open={isOpen}
-        onClose={() => setIsOpen(false)}
-        title={t.deleteTitle}
-        text={t.deleteText}
-        action={t.delete}
-        onConfirm={() => remove.mutateAsync(undefined)}
-      />
-    </>
   )
 }

@@ -38,6 +38,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
       <Form save={save} isReady={isReady} label={mission ? texts.save : texts.create} onCancel={() => onClose(null)}>
         <TextField
           label={t.name}
+          field="title"
           required
           maxLength={200}
           value={draft.title}
@@ -45,6 +46,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
         />
         <TextArea
           label={t.goal}
+          field="goal"
           help={t.goalHelp}
           required
           maxLength={100_000}
@@ -52,7 +54,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
           onChange={({ target }) => set({ goal: target.value })}
         />
         <div className="grid gap-x-4 sm:grid-cols-2">
-          <Field label={t.agent} help={!isPending && !agents.length && t.noAgents}>
+          <Field label={t.agent} field="agentId" help={!isPending && !agents.length && t.noAgents}>
             {(given) => (
               <select
                 className="field"
@@ -72,6 +74,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
           </Field>
           <Select
             label={texts.visibility}
+            field="visibility"
             options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
             value={draft.visibility}
             onChange={({ target }) => set({ visibility: target.value as Mission['visibility'] })}

@@ -101,6 +101,7 @@ export function ScheduleFields({
         {draft.type === 'once' && (
           <TextField
             label={t.at}
+            field="schedule.value"
             type="datetime-local"
             required
             value={toLocal(draft.value)}
@@ -110,6 +111,7 @@ export function ScheduleFields({
         {draft.type === 'continuous' && (
           <TextField
             label={t.pause}
+            field="schedule.value"
             inputMode="numeric"
             value={draft.value}
             onChange={({ target }) => set({ value: target.value })}
@@ -120,6 +122,7 @@ export function ScheduleFields({
         <div className="grid gap-x-4 sm:grid-cols-2">
           <TextField
             label={t.expression}
+            field="schedule.value"
             help={t.expressionHelp}
             className="font-mono"
             value={draft.value}
@@ -127,6 +130,7 @@ export function ScheduleFields({
           />
           <TextField
             label={t.timezone}
+            field="schedule.timezone"
             list="zones"
             value={draft.timezone}
             onChange={({ target }) => set({ timezone: target.value })}
@@ -148,6 +152,7 @@ export function ScheduleFields({
           />
           <TextField
             label={t.maxRuns}
+            field="schedule.maxRuns"
             inputMode="numeric"
             value={draft.maxRuns}
             onChange={({ target }) => set({ maxRuns: target.value })}

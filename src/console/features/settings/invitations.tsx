@@ -101,6 +101,7 @@ function Invite({ onClose }: { onClose: () => void }) {
       <Form save={create} isReady={email.trim() !== ''} label={t.invite} onCancel={onClose}>
         <TextField
           label={t.email}
+          field="email"
           type="email"
           required
           maxLength={254}
@@ -109,6 +110,7 @@ function Invite({ onClose }: { onClose: () => void }) {
         />
         <Select
           label={texts.settings.members.role}
+          field="role"
           options={grantable(own)
             .reverse()
             .map((value) => ({ value, label: texts.settings.members.roles[value] }))}

@@ -151,6 +151,7 @@ export function NewKey({ changes, create: make, onClose }: NewKeyProps) {
       >
         <TextField
           label={texts.name}
+          field="name"
           required
           maxLength={200}
           value={name}
@@ -158,6 +159,7 @@ export function NewKey({ changes, create: make, onClose }: NewKeyProps) {
         />
         <Select
           label={t.expires}
+          field="expiresInDays"
           options={[
             ...DAYS.map((each) => ({ value: String(each), label: t.days(each) })),
             { value: '', label: t.never },

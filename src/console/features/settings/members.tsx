@@ -28,13 +28,15 @@ export function Members() {
   const update = useAction(
     ({ userId, role }: { userId: string; role: Role }) =>
       callMutation('organizations.updateMember', { id, userId, role }),
-    { changes: ['organizations.'], done: texts.saved },
+    { changes: ['organizations.'], done: texts.saved, untilRead: true },
   )
   const remove = useAction((userId: string) => callMutation('organizations.removeMember', { id, userId }), {
     changes: ['organizations.'],
     done: t.removed,
   })
   const mayChange = (role: Role) => own === 'owner' || (own === 'admin' && role !== 'owner')
+  const roleOf = ({ userId, role }: Member) =>
+    update.isPending && update.variables.userId === userId ? update.variables.role : role
   const roles = grantable(own)
   return (
     <>
@@ -57,8 +59,7 @@ export function Members() {
                     <select
                       aria-label={`${t.role}: ${member.name}`}
                       className="field w-auto py-1"
-                      disabled={update.isPending}
-                      value={member.role}
+                      value={roleOf(member)}
                       onChange={({ target }) => update.mutate({ userId: member.userId, role: target.value as Role })}
                     >
                       {roles.map((role) => (

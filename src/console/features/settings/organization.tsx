@@ -65,6 +65,7 @@ function Names({ id, ...before }: Details & { id: string }) {
     >
       <TextField
         label={texts.name}
+        field="name"
         maxLength={200}
         disabled={!isAdmin}
         value={name}
@@ -72,6 +73,7 @@ function Names({ id, ...before }: Details & { id: string }) {
       />
       <TextField
         label={t.slug}
+        field="slug"
         help={t.slugHelp}
         maxLength={64}
         disabled={!isAdmin}

@@ -17,8 +17,9 @@ export function Policy() {
   const save = useAction(
     (changes: Omit<Input<'organizations.updatePolicy'>, 'id'>) =>
       callMutation('organizations.updatePolicy', { id, ...changes }),
-    { changes: ['organizations.'], done: texts.saved },
+    { changes: ['organizations.'], done: texts.saved, untilRead: true },
   )
+  const chosen = save.isPending ? save.variables : {}
   const options = (labels: Readonly<Record<string, string>>) =>
     Object.entries(labels).map(([value, label]) => ({ value, label }))
   return (
@@ -30,15 +31,15 @@ export function Policy() {
             <Select
               label={t.foreignAgents}
               options={options(t.foreign)}
-              value={foreignAgents}
-              disabled={!isAdmin || save.isPending}
+              value={chosen.foreignAgents ?? foreignAgents}
+              disabled={!isAdmin}
               onChange={({ target }) => save.mutate({ foreignAgents: target.value as typeof foreignAgents })}
             />
             <Select
               label={t.attachments}
               options={options(t.attached)}
-              value={attachments}
-              disabled={!isAdmin || save.isPending}
+              value={chosen.attachments ?? attachments}
+              disabled={!isAdmin}
               onChange={({ target }) => save.mutate({ attachments: target.value as typeof attachments })}
             />
           </>

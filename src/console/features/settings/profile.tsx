@@ -31,7 +31,13 @@ function Person({ profile }: { profile: Output<'profile.get'>['profile'] }) {
   })
   return (
     <Form save={save} isReady={name.trim() !== '' && name !== profile.name} className="mb-8 max-w-md">
-      <TextField label={t.name} maxLength={200} value={name} onChange={({ target }) => setName(target.value)} />
+      <TextField
+        label={t.name}
+        field="name"
+        maxLength={200}
+        value={name}
+        onChange={({ target }) => setName(target.value)}
+      />
       <TextField label={t.email} value={profile.email} readOnly />
     </Form>
   )

@@ -105,6 +105,7 @@ function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void })
         {kind === 'custom' && (
           <TextField
             label={t.customName}
+            field="name"
             help={t.customHelp}
             value={own}
             onChange={({ target }) => setOwn(target.value)}
@@ -112,6 +113,7 @@ function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void })
         )}
         <TextField
           label={t.apiKey}
+          field="apiKey"
           help={t.apiKeyHelp}
           type="password"
           autoComplete="new-password"
@@ -120,6 +122,7 @@ function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void })
         />
         <TextField
           label={t.baseUrl}
+          field="baseUrl"
           help={isCompatible ? null : t.baseUrlHelp}
           type="url"
           value={baseUrl}

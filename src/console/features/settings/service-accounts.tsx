@@ -98,6 +98,7 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
       <Form save={save} isReady={name.trim() !== ''} label={account ? texts.save : texts.create} onCancel={onClose}>
         <TextField
           label={texts.name}
+          field="name"
           required
           maxLength={200}
           value={name}
@@ -105,6 +106,7 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
         />
         <Select
           label={texts.settings.members.role}
+          field="role"
           options={(['member', 'admin'] as const).map((value) => ({
             value,
             label: texts.settings.members.roles[value],

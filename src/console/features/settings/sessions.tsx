@@ -88,9 +88,12 @@ export function Password() {
   return (
     <Section title={t.password}>
       <Form save={change} isReady={next.length >= 12} label={t.changePassword} className="max-w-md">
+        {/* Password managers change the entry of this user. */}
+        <input type="email" autoComplete="username" value={session.data?.user.email ?? ''} readOnly hidden />
         {session.data?.user.hasPassword && (
           <TextField
             label={t.currentPassword}
+            field="current"
             type="password"
             autoComplete="current-password"
             value={current}
@@ -99,6 +102,7 @@ export function Password() {
         )}
         <TextField
           label={t.newPassword}
+          field="new"
           help={t.newPasswordHelp}
           type="password"
           autoComplete="new-password"

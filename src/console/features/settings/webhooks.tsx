@@ -164,6 +164,7 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
       >
         <TextField
           label={t.url}
+          field="url"
           help={webhook ? t.urlKept(webhook.url) : t.urlHelp}
           type="url"
           required={needsUrl}
@@ -173,12 +174,14 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
         />
         <TextField
           label={texts.description}
+          field="description"
           maxLength={1000}
           value={description}
           onChange={({ target }) => setDescription(target.value)}
         />
         <TextArea
           label={t.events}
+          field="events"
           help={t.eventsHelp}
           className="font-mono text-xs"
           value={events}
@@ -186,6 +189,7 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
         />
         <Select
           label={t.format}
+          field="format"
           options={Object.entries(t.formats).map(([value, label]) => ({ value, label }))}
           value={format}
           onChange={({ target }) => setFormat(target.value as Format)}

@@ -8,8 +8,9 @@ import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
-import { Empty, Loaded, Page, Problem, Rows, Section } from '../../components/page.tsx'
+import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -63,7 +64,7 @@ export function Skills() {
       </Loaded>
       {isNew && (
         <Dialog open onClose={() => setIsNew(false)} title={t.new} as="wide">
-          <Form skill={null} onClose={() => setIsNew(false)} />
+          <SkillForm skill={null} onClose={() => setIsNew(false)} />
         </Dialog>
       )}
       {opened && <Opened id={opened} onClose={() => open(undefined)} />}
@@ -102,7 +103,7 @@ function Opened({ id, onClose }: { id: string; onClose: () => void }) {
     <Dialog open onClose={onClose} title={skill.data?.skill.displayName ?? t.title} as="wide">
       <Loaded query={skill}>
         {({ skill: found }) => {
-          if (found.source === 'organization' && mayChange) return <Form skill={found} onClose={onClose} />
+          if (found.source === 'organization' && mayChange) return <SkillForm skill={found} onClose={onClose} />
           return (
             <>
               <p className="mb-4 text-soft" dir="auto">
@@ -119,7 +120,7 @@ function Opened({ id, onClose }: { id: string; onClose: () => void }) {
   )
 }
 
-function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) {
+function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => void }) {
   const [draft, setDraft] = useState({
     name: skill?.name ?? '',
     displayName: skill?.displayName ?? '',
@@ -149,19 +150,40 @@ function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) 
     onChange: ({ target }: { target: { value: string } }) => set({ [name]: target.value }),
   })
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault()
-        save.mutate(undefined)
-      }}
+    <Form
+      save={save}
+      isReady={isReady}
+      label={skill ? texts.save : texts.create}
+      onCancel={onClose}
+      more={
+        skill && (
+          <Button kind="danger" className="mr-auto" onClick={() => setIsDeleting(true)}>
+            {t.delete}
+          </Button>
+        )
+      }
     >
       <div className="grid gap-x-4 sm:grid-cols-2">
-        <TextField label={t.name} help={t.nameHelp} required maxLength={64} {...text('name')} />
-        <TextField label={t.displayName} help={texts.optional} maxLength={200} {...text('displayName')} />
+        <TextField label={t.name} field="name" help={t.nameHelp} required maxLength={64} {...text('name')} />
+        <TextField
+          label={t.displayName}
+          field="displayName"
+          help={texts.optional}
+          maxLength={200}
+          {...text('displayName')}
+        />
       </div>
-      <TextField label={t.description} help={t.descriptionHelp} required maxLength={1000} {...text('description')} />
+      <TextField
+        label={t.description}
+        field="description"
+        help={t.descriptionHelp}
+        required
+        maxLength={1000}
+        {...text('description')}
+      />
       <TextArea
         label={t.prompt}
+        field="prompt"
         required
         maxLength={100_000}
         className="min-h-48 font-mono text-xs"
@@ -170,12 +192,14 @@ function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) 
       <div className="grid gap-x-4 sm:grid-cols-2">
         <Select
           label={t.category}
+          field="category"
           options={CATEGORIES.map((value) => ({ value, label: value }))}
           value={draft.category}
           onChange={({ target }) => set({ category: target.value as Skill['category'] })}
         />
         <Select
           label={texts.visibility}
+          field="visibility"
           options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
           value={draft.visibility}
           onChange={({ target }) => set({ visibility: target.value as Skill['visibility'] })}
@@ -188,18 +212,6 @@ function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) 
         value={draft.builtInTools}
         onChange={(builtInTools) => set({ builtInTools })}
       />
-      {save.error && <Problem error={save.error} />}
-      <div className="mt-3 flex justify-end gap-2">
-        {skill && (
-          <Button kind="danger" className="mr-auto" onClick={() => setIsDeleting(true)}>
-            {t.delete}
-          </Button>
-        )}
-        <Button onClick={onClose}>{texts.cancel}</Button>
-        <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
-          {skill ? texts.save : texts.create}
-        </Button>
-      </div>
       <Confirm
         open={isDeleting}
         onClose={() => setIsDeleting(false)}
@@ -208,6 +220,6 @@ function Form({ skill, onClose }: { skill: Skill | null; onClose: () => void }) 
         action={t.delete}
         onConfirm={() => remove.mutateAsync(undefined)}
       />
-    </form>
+    </Form>
   )
 }

@@ -9,7 +9,7 @@ import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Problem } from '../../components/page.tsx'
+import { Empty, Loaded } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
@@ -151,7 +151,13 @@ function NewFile({ spaceId, onClose }: { spaceId: string; onClose: (path: string
   return (
     <Dialog open onClose={() => onClose(null)} title={t.newFile}>
       <Form save={create} isReady={path.trim() !== ''} label={texts.create} onCancel={() => onClose(null)}>
-        <TextField label={t.path} help={t.pathHelp} value={path} onChange={({ target }) => setPath(target.value)} />
+        <TextField
+          label={t.path}
+          field="path"
+          help={t.pathHelp}
+          value={path}
+          onChange={({ target }) => setPath(target.value)}
+        />
       </Form>
     </Dialog>
   )
@@ -217,31 +223,16 @@ function TextFile({ spaceId, mayChange, path, content }: TextProps) {
       {tab === 'preview' ? (
         preview
       ) : (
-        <form
-          onSubmit={(event) => {
-            event.preventDefault()
-            save.mutate(undefined)
-          }}
-        >
+        <Form save={save} isReady={text !== content.content}>
           <textarea
             aria-label={t.content}
             dir="auto"
             spellCheck={false}
-            className="field min-h-80 font-mono text-xs"
+            className="field mb-2 min-h-80 font-mono text-xs"
             value={text}
             onChange={({ target }) => setText(target.value)}
           />
-          {save.error && <Problem error={save.error} />}
-          <Button
-            kind="primary"
-            type="submit"
-            className="mt-2"
-            disabled={text === content.content}
-            busy={save.isPending}
-          >
-            {texts.save}
-          </Button>
-        </form>
+        </Form>
       )}
     </Tabs>
   )

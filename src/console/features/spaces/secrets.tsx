@@ -99,6 +99,7 @@ export function Secrets({ place }: { place: Place }) {
         <div className="grid gap-x-4 sm:grid-cols-2">
           <TextField
             label={t.secretName}
+            field="name"
             help={t.secretNameHelp}
             className="font-mono"
             autoComplete="off"
@@ -107,6 +108,7 @@ export function Secrets({ place }: { place: Place }) {
           />
           <TextField
             label={t.secretValue}
+            field="value"
             type="password"
             autoComplete="new-password"
             value={value}
@@ -116,6 +118,7 @@ export function Secrets({ place }: { place: Place }) {
         </div>
         <TextField
           label={t.secretHosts}
+          field="hosts"
           help={t.secretHostsHelp}
           className="font-mono"
           autoComplete="off"

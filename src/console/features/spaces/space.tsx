@@ -113,6 +113,7 @@ function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: bo
     <Form save={save} isReady={text !== (space.instructions ?? '')} isReadOnly={isReadOnly} className="max-w-3xl">
       <TextArea
         label={t.instructions}
+        field="instructions"
         help={t.instructionsHelp}
         maxLength={100_000}
         className="min-h-48 text-base"

@@ -109,6 +109,7 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
       >
         <TextField
           label={texts.name}
+          field="name"
           required
           maxLength={200}
           value={draft.name}
@@ -116,12 +117,14 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
         />
         <TextField
           label={texts.description}
+          field="description"
           maxLength={2000}
           value={draft.description}
           onChange={({ target }) => setDraft({ ...draft, description: target.value })}
         />
         <Select
           label={texts.visibility}
+          field="visibility"
           options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
           value={draft.visibility}
           onChange={({ target }) => setDraft({ ...draft, visibility: target.value as SpaceShape['visibility'] })}

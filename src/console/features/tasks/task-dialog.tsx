@@ -1,14 +1,15 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { Play } from 'lucide-react'
-import { type ReactNode, useState } from 'react'
+import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
-import { Loaded, Problem } from '../../components/page.tsx'
+import { Loaded } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AssigneeOptions, useAssignees } from './assignees.tsx'
@@ -20,25 +21,15 @@ type Draft = Pick<Task, 'title' | 'description' | 'priority'> & { assignedTo: st
 
 const PRIORITIES = Object.entries(t.priorities).map(([value, label]) => ({ value, label }))
 
-type FormProps = {
-  draft: Draft
-  onChange: (draft: Draft) => void
-  onSubmit: () => void
-  children: ReactNode
-}
-
-function Form({ draft, onChange, onSubmit, children }: FormProps) {
+/** The fields of a task. */
+function Fields({ draft, onChange }: { draft: Draft; onChange: (draft: Draft) => void }) {
   const assignees = useAssignees()
   const set = (changes: Partial<Draft>) => onChange({ ...draft, ...changes })
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault()
-        onSubmit()
-      }}
-    >
+    <>
       <TextField
         label={t.name}
+        field="title"
         required
         maxLength={500}
         value={draft.title}
@@ -46,12 +37,13 @@ function Form({ draft, onChange, onSubmit, children }: FormProps) {
       />
       <TextArea
         label={texts.description}
+        field="description"
         maxLength={100_000}
         value={draft.description}
         onChange={({ target }) => set({ description: target.value })}
       />
       <div className="grid gap-x-4 sm:grid-cols-2">
-        <Field label={t.assignee}>
+        <Field label={t.assignee} field="assignTo">
           {(given) => (
             <select
               className="field"
@@ -66,13 +58,13 @@ function Form({ draft, onChange, onSubmit, children }: FormProps) {
         </Field>
         <Select
           label={t.priority}
+          field="priority"
           options={PRIORITIES}
           value={draft.priority}
           onChange={({ target }) => set({ priority: target.value as Task['priority'] })}
         />
       </div>
-      {children}
-    </form>
+    </>
   )
 }
 
@@ -84,14 +76,8 @@ export function NewTask({ onClose }: { onClose: () => void }) {
   )
   return (
     <Dialog open onClose={onClose} title={t.new}>
-      <Form draft={draft} onChange={setDraft} onSubmit={() => create.mutate(undefined)}>
-        {create.error && <Problem error={create.error} />}
-        <div className="mt-2 flex justify-end gap-2">
-          <Button onClick={onClose}>{texts.cancel}</Button>
-          <Button kind="primary" type="submit" disabled={!draft.title.trim()} busy={create.isPending}>
-            {texts.create}
-          </Button>
-        </div>
+      <Form save={create} isReady={draft.title.trim() !== ''} label={texts.create} onCancel={onClose}>
+        <Fields draft={draft} onChange={setDraft} />
       </Form>
     </Dialog>
   )
@@ -168,14 +154,8 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
           <Markdown text={task.result} />
         </section>
       )}
-      <Form draft={draft} onChange={setDraft} onSubmit={() => save.mutate(undefined)}>
-        {save.error && <Problem error={save.error} />}
-        <div className="mt-2 flex justify-end gap-2">
-          <Button onClick={onClose}>{texts.close}</Button>
-          <Button kind="primary" type="submit" disabled={!isChanged || !draft.title.trim()} busy={save.isPending}>
-            {texts.save}
-          </Button>
-        </div>
+      <Form save={save} isReady={isChanged && draft.title.trim() !== ''} onCancel={onClose}>
+        <Fields draft={draft} onChange={setDraft} />
       </Form>
     </>
   )

@@ -1,0 +1,35 @@
+import { createContext, type ReactNode, useContext, useLayoutEffect, useRef, useState } from 'react'
+import { type Refusal, refusalOf } from '../api.ts'
+import { Problem } from './page.tsx'
+
+const Refused = createContext<Refusal | null>(null)
+
+/** Returns the reason why the server refuses a field, or a part of it. */
+export function useRefusal(field: string | undefined): string | null {
+  const refusal = useContext(Refused)
+  return field && `${refusal?.field}.`.startsWith(`${field}.`) ? (refusal?.reason ?? null) : null
+}
+
+/** The fields of a form with the failure of their last save: beside the refused field, or else at the end. */
+export function Fallible({ error, children }: { error: unknown; children: ReactNode }) {
+  const box = useRef<HTMLDivElement>(null)
+  const [isBeside, setIsBeside] = useState(false)
+  useLayoutEffect(() => {
+    const field = error ? box.current?.querySelector<HTMLElement>('[aria-invalid]') : null
+    field?.closest('details')?.setAttribute('open', '')
+    field?.focus()
+    setIsBeside(!!field)
+  }, [error])
+  return (
+    <Refused value={error ? refusalOf(error) : null}>
+      <div ref={box} className="contents">
+        {children}
+      </div>
+      {Boolean(error) && !isBeside && (
+        <div className="my-3">
+          <Problem error={error} />
+        </div>
+      )}
+    </Refused>
+  )
+}
