@@ -107,7 +107,14 @@ export default function Palette({ onClose }: { onClose: () => void }) {
           if (event.key === 'Enter') choose(found[current])
         }}
       />
-      <div ref={list} id="palette" role="listbox" aria-label={t.results} className="max-h-[50vh] overflow-y-auto">
+      <div
+        ref={list}
+        id="palette"
+        role="listbox"
+        tabIndex={-1}
+        aria-label={t.results}
+        className="max-h-[50vh] overflow-y-auto"
+      >
         {found.map((item, index) => (
           <div
             key={item.key}

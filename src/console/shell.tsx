@@ -1,6 +1,6 @@
 import { Link, Outlet, useNavigate, useRouterState } from '@tanstack/react-router'
 import { ChevronsUpDown, LogOut, Menu as MenuIcon, Search, UserRound } from 'lucide-react'
-import { lazy, Suspense, useEffect, useState } from 'react'
+import { lazy, Suspense, useEffect, useRef, useState } from 'react'
 import { Avatar } from './components/badge.tsx'
 import { IconButton } from './components/button.tsx'
 import { Dialog } from './components/dialog.tsx'
@@ -33,6 +33,14 @@ export function Shell() {
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: another page closes the drawer
   useEffect(() => setDrawer(false), [path])
+
+  // The link that led to this page may be gone, and the focus with it.
+  const before = useRef(href)
+  useEffect(() => {
+    if (before.current && before.current !== href && document.activeElement === document.body)
+      document.getElementById('main')?.focus({ preventScroll: true })
+    before.current = href
+  }, [href])
 
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
@@ -78,6 +86,7 @@ export function Shell() {
         </Suspense>
       )}
       <Toasts />
+      <p id="announcer" role="status" className="sr-only" />
     </div>
   )
 }

@@ -44,6 +44,8 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await page.keyboard.press('ArrowUp')
     await page.keyboard.press('Enter')
     await expect.poll(() => statusOf(id)).toBe('in_progress')
+    const menu = page.locator('[data-status=in_progress]').getByRole('button', { name: 'Actions for Move me' })
+    await menu.and(page.locator(':focus')).waitFor()
     await leave(page)
   })
 

@@ -17,16 +17,18 @@ type Props = ComponentProps<'button'> & {
 }
 
 const BASE =
-  'inline-flex items-center justify-center gap-1.5 rounded-md border font-medium whitespace-nowrap disabled:opacity-50 transition-colors'
+  'inline-flex items-center justify-center gap-1.5 rounded-md border font-medium whitespace-nowrap disabled:opacity-50 aria-disabled:opacity-50 transition-colors'
 
-export function Button({ kind = 'plain', icon: Icon, busy, small, className, children, disabled, ...rest }: Props) {
+/** A button. While it is busy it ignores clicks, and keeps the focus, which a disabled button loses. */
+export function Button({ kind = 'plain', icon: Icon, busy, small, className, children, onClick, ...rest }: Props) {
   const size = small ? 'min-h-7 px-2 text-xs' : 'min-h-8 px-3 text-sm'
   return (
     <button
       type="button"
       className={cn(BASE, size, KINDS[kind], className)}
-      disabled={disabled || busy}
+      aria-disabled={busy || undefined}
       aria-busy={busy || undefined}
+      onClick={busy ? (event) => event.preventDefault() : onClick}
       {...rest}
     >
       {Icon && <Icon size={15} aria-hidden className="shrink-0" />}

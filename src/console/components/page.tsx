@@ -6,12 +6,16 @@ import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
 
-/** Sets the title of the browser's tab, with the number of waiting approvals. */
+/** Sets the title of the browser's tab, with the number of waiting approvals. Screen readers announce each new one. */
 export function useTitle(title: string): void {
   const waiting = useBadge()
   useEffect(() => {
     document.title = `${waiting ? `(${waiting}) ` : ''}${title} · Muster`
   }, [title, waiting])
+  useEffect(() => {
+    const announcer = document.getElementById('announcer')
+    if (announcer) announcer.textContent = title
+  }, [title])
 }
 
 type PageProps = { title: string; actions?: ReactNode; children: ReactNode; wide?: boolean; lead?: ReactNode }

@@ -1,6 +1,6 @@
 import { Link } from '@tanstack/react-router'
 import { ChevronLeft, ChevronRight, ListTree, Paperclip, Pencil, RotateCcw } from 'lucide-react'
-import { memo, type ReactNode, useState } from 'react'
+import { memo, type ReactNode, useRef, useState } from 'react'
 import { BASE } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
@@ -83,6 +83,8 @@ type QuestionProps = {
 export function QuestionTurn(props: QuestionProps) {
   const { message, author, siblings, busy, onChoose, onEdit, onAgain, onlyQuestion } = props
   const [draft, setDraft] = useState<string | null>(null)
+  const wasEdited = useRef(false)
+  if (draft !== null) wasEdited.current = true
   const index = siblings.findIndex(({ id }) => id === message.id)
   if (draft !== null) {
     return (
@@ -131,7 +133,13 @@ export function QuestionTurn(props: QuestionProps) {
       <div className="flex min-h-8 items-center">
         <div className={ACTIONS}>
           <CopyButton text={message.content} />
-          <IconButton label={t.editMessage} icon={Pencil} disabled={busy} onClick={() => setDraft(message.content)} />
+          <IconButton
+            label={t.editMessage}
+            icon={Pencil}
+            disabled={busy}
+            autoFocus={wasEdited.current}
+            onClick={() => setDraft(message.content)}
+          />
           {onlyQuestion && onAgain && <IconButton label={t.again} icon={RotateCcw} disabled={busy} onClick={onAgain} />}
         </div>
         {siblings.length > 1 && (

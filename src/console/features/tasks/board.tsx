@@ -2,10 +2,11 @@ import { draggable, dropTargetForElements } from '@atlaskit/pragmatic-drag-and-d
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Ellipsis, Play, Plus, Trash2, UserCheck } from 'lucide-react'
-import { useEffect, useRef, useState } from 'react'
+import { type RefObject, useEffect, useRef, useState } from 'react'
 import { callMutation, type Input } from '../../api.ts'
 import { Avatar, Badge, type BadgeKind } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
+import { Confirm } from '../../components/dialog.tsx'
 import { Menu, MenuItem, MenuLabel, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Loading, Problem, useTitle } from '../../components/page.tsx'
@@ -49,6 +50,7 @@ export function Board() {
     {
       changes: ['tasks.'],
       onDone: (_, { task, status }) => toast(t.moved(task.title, t.states[status])),
+      untilRead: true,
     },
   )
   const moveTo = (task: Task, status: Status) => {
@@ -57,6 +59,8 @@ export function Board() {
     move.mutate({ task, status })
   }
   const moving = move.isPending ? move.variables : undefined
+  // A card that moves by its menu keeps the focus in its new column.
+  const focused = useRef<string | null>(null)
 
   return (
     <div className="flex h-full flex-col">
@@ -100,6 +104,7 @@ export function Board() {
             nameOf={assignees.nameOf}
             isAgent={assignees.isAgent}
             onMove={moveTo}
+            focused={focused}
             onOpen={(id) => set({ task: id })}
           />
         ))}
@@ -119,10 +124,12 @@ type ColumnProps = {
   nameOf: (id: string) => string
   isAgent: (id: string) => boolean
   onMove: (task: Task, status: Status) => void
+  /** The id of the card that takes the focus when it appears. */
+  focused: RefObject<string | null>
   onOpen: (id: string) => void
 }
 
-function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: ColumnProps) {
+function Column({ status, filter, moving, onMove, ...rest }: ColumnProps) {
   const box = useRef<HTMLElement>(null)
   const [isOver, setIsOver] = useState(false)
   const list = useInfiniteQuery(pages('tasks.list', { ...filter, status, count: true }, 50))
@@ -173,7 +180,7 @@ function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: Col
         {list.error && !list.data && <Problem error={list.error} retry={() => void list.refetch()} />}
         {list.data && !cards.length && <p className="px-1 py-2 text-soft">{t.emptyColumn}</p>}
         {cards.map((task) => (
-          <Card key={task.id} task={task} nameOf={nameOf} isAgent={isAgent} onMove={onMove} onOpen={onOpen} />
+          <Card key={task.id} task={task} onMove={onMove} {...rest} />
         ))}
         <More query={list} />
       </div>
@@ -181,11 +188,17 @@ function Column({ status, filter, moving, nameOf, isAgent, onMove, onOpen }: Col
   )
 }
 
-type CardProps = Pick<ColumnProps, 'nameOf' | 'isAgent' | 'onMove' | 'onOpen'> & { task: Task }
+type CardProps = Pick<ColumnProps, 'nameOf' | 'isAgent' | 'onMove' | 'focused' | 'onOpen'> & { task: Task }
 
-function Card({ task, nameOf, isAgent, onMove, onOpen }: CardProps) {
+function Card({ task, nameOf, isAgent, onMove, focused, onOpen }: CardProps) {
   const box = useRef<HTMLElement>(null)
   const [isDragged, setIsDragged] = useState(false)
+  const [isDeleting, setIsDeleting] = useState(false)
+  useEffect(() => {
+    if (focused.current !== task.id) return
+    focused.current = null
+    box.current?.querySelector<HTMLElement>('[aria-haspopup]')?.focus()
+  }, [focused, task.id])
   const moves = movesOf(task.status)
   useEffect(() => {
     const element = box.current
@@ -231,7 +244,13 @@ function Card({ task, nameOf, isAgent, onMove, onOpen }: CardProps) {
         >
           {moves.length > 0 && <MenuLabel>{t.moveTo}</MenuLabel>}
           {moves.map((status) => (
-            <MenuItem key={status} onSelect={() => onMove(task, status)}>
+            <MenuItem
+              key={status}
+              onSelect={() => {
+                focused.current = task.id
+                onMove(task, status)
+              }}
+            >
               {t.states[status]}
             </MenuItem>
           ))}
@@ -246,7 +265,7 @@ function Card({ task, nameOf, isAgent, onMove, onOpen }: CardProps) {
               {t.run}
             </MenuItem>
           )}
-          <MenuItem icon={Trash2} danger onSelect={() => remove.mutate(undefined)}>
+          <MenuItem icon={Trash2} danger onSelect={() => setIsDeleting(true)}>
             {t.delete}
           </MenuItem>
         </Menu>
@@ -266,6 +285,14 @@ function Card({ task, nameOf, isAgent, onMove, onOpen }: CardProps) {
           <Ago at={task.updatedAt} />
         </span>
       </div>
+      <Confirm
+        open={isDeleting}
+        onClose={() => setIsDeleting(false)}
+        title={t.deleteTitle}
+        text={t.deleteText}
+        action={t.delete}
+        onConfirm={() => remove.mutateAsync(undefined)}
+      />
     </article>
   )
 }
