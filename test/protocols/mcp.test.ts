@@ -123,11 +123,12 @@ describe('the tools', () => {
     }
   })
 
-  it('are limited by the scopes of the token', async () => {
+  it('are limited by the scopes of the token, and cached for nobody else', async () => {
     const reader = await server.member({ organization: 'Acme', scopes: ['tasks:read', 'chats:write'] })
     await using client = await connect('2026', reader)
-    const names = (await client.listTools()).tools.map(({ name }) => name)
-    expect(names.sort()).toEqual(['list_chats', 'list_tasks', 'read_chat'])
+    const { tools, cacheScope } = await client.listTools()
+    expect(cacheScope).toBe('private')
+    expect(tools.map(({ name }) => name).sort()).toEqual(['list_chats', 'list_tasks', 'read_chat'])
     const body = {
       jsonrpc: '2.0',
       id: 1,

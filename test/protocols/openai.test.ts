@@ -439,6 +439,17 @@ describe('function tools of the client', () => {
     expect(response.tool_choice).toEqual(choiceOf)
   })
 
+  it('are at most 128 in a request', async () => {
+    const many = Array.from({ length: 129 }, (_, number) => ({
+      type: 'function' as const,
+      function: { ...TOOL.function, name: `get_${number}` },
+    }))
+    const ask = (tools: typeof many) =>
+      clientOf().chat.completions.create({ model: agent, tools, messages: [user('Hi')] })
+    await expect(ask(many)).rejects.toMatchObject({ status: 400, message: expect.stringContaining('at most 128') })
+    expect(text(await ask(many.slice(1)))).not.toBe('')
+  })
+
   it('accept results only from their own user, and all of a step together', async () => {
     const calls = ['Rome', 'Oslo'].map((city, index) => ({
       id: `call_${index}`,
@@ -464,6 +475,7 @@ describe('function tools of the client', () => {
     expect(await give(ids, ann, (await create()).id)).toMatchObject(none)
     expect(await give(ids.slice(1))).toMatchObject({ status: 400, message: expect.stringContaining('is missing') })
   })
+
   it.each([false, true])('work in the form without ids, one call at a time (stream: %s)', async (stream) => {
     const call = (city: string, index = 0) => ({ id: `call_${index}`, name: 'client__get_weather', input: { city } })
     const question = user(`Weather in three cities, ${stream}?`)
