@@ -1,19 +1,11 @@
 import type { GraphQLResolveInfo } from 'graphql'
 import { builder } from '../graphql/builder.ts'
-import {
-  connectionType,
-  LIST_COST,
-  NOTHING,
-  pageOf,
-  partOf,
-  RELATION_ROWS,
-  RelationArgs,
-  readLists,
-  toConnection,
-} from '../graphql/connection.ts'
+import { connectionType, LIST_COST, toConnection } from '../graphql/connection.ts'
 import { fromCursor, type Order, reversed } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
+import { readLists } from '../graphql/lists.ts'
 import { loadOne } from '../graphql/loader.ts'
+import { NOTHING, pageOf, partOf, RELATION_ROWS, RelationArgs } from '../graphql/page.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { rowsOf } from '../graphql/rows.ts'
 import { batchesOf, eachOf } from '../subscriptions.ts'

@@ -1,22 +1,13 @@
 import type { Db } from '../db/client.ts'
 import { notFound } from '../errors.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
-import {
-  connectionType,
-  LIST_COST,
-  NOTHING,
-  PATHS,
-  pageOf,
-  partOf,
-  RELATION_ROWS,
-  RelationArgs,
-  readKeyed,
-  toConnection,
-} from '../graphql/connection.ts'
+import { connectionType, LIST_COST, PATHS, toConnection } from '../graphql/connection.ts'
 import { fromCursor, type Order } from '../graphql/cursor.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
+import { readKeyed } from '../graphql/lists.ts'
 import { loadOne } from '../graphql/loader.ts'
+import { NOTHING, pageOf, partOf, RELATION_ROWS, RelationArgs } from '../graphql/page.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { rowsOf, selectRows } from '../graphql/rows.ts'
 import { MAX_PAGE_BYTES } from '../lib/page.ts'

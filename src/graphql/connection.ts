@@ -1,20 +1,30 @@
 import type { InterfaceRef, ObjectRef } from '@pothos/core'
 import type { AnyProcedure } from '@trpc/server'
 import type { GraphQLResolveInfo } from 'graphql'
-import { z } from 'zod'
-import type { Db } from '../db/client.ts'
-import { MAX_IN } from '../db/fast-path/index.ts'
-import { invalidField } from '../errors.ts'
-import { chunk } from '../lib/chunk.ts'
-import { queryInt } from '../lib/fields.ts'
-import { cutTexts, MAX_ROWS, readPage, takeWithinBudget, withByteBudget } from '../lib/page.ts'
+import type { z } from 'zod'
+import { withByteBudget } from '../lib/page.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
 import { behind, type Order, orderBy, reversed, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
-import { addTo, LIMITS } from './limits.ts'
+import { addTo } from './limits.ts'
+import { readLists } from './lists.ts'
 import { loadOne } from './loader.ts'
+import {
+  listArgs,
+  NOTHING,
+  type Page,
+  type PageArgs,
+  type Part,
+  pageOf,
+  partOf,
+  RELATION_ROWS,
+  RelationArgs,
+  ROOT_ROWS,
+  readingOf,
+  readPart,
+} from './page.ts'
 import { procedureExtensions } from './procedures.ts'
-import { delegateOf, type Rows, readAll, selectRows } from './rows.ts'
+import { delegateOf, type Rows, selectRows } from './rows.ts'
 
 /** Whether there is a row beyond an end of a page: known, or looked up on demand. */
 type Beyond = boolean | ((info: GraphQLResolveInfo) => Promise<boolean>)
@@ -104,102 +114,8 @@ export function connectionType<Row extends object>(
 /** Paths of the rows in a list. */
 export const PATHS = [['nodes'], ['edges', 'node']]
 
-/** Default page sizes (contract-2.md section 1.9). */
-export const ROOT_ROWS = 50
-export const RELATION_ROWS = 20
-
 /** Cost of a list on a row, because finding its rows takes longer than many values (see limits.ts). */
 export const LIST_COST = 60
-
-const pageArgs = (byDefault: number) => ({
-  first: queryInt(1, MAX_ROWS)
-    .optional()
-    .describe(
-      `Maximum number of rows from the start: ${byDefault} by default, ${MAX_ROWS} at most (${LIMITS.page} in a list of lists); fewer if they are long`,
-    ),
-  after: z.string().optional().describe('Only rows after this cursor: an `endCursor` of the same list'),
-  last: queryInt(1, MAX_ROWS)
-    .optional()
-    .describe('Maximum number of rows from the end, or from `before` backwards, instead of `first`; in the same order'),
-  before: z
-    .string()
-    .optional()
-    .describe('Only rows before this cursor: a `startCursor` of the same list. Without `first` it implies `last`'),
-})
-
-type PageArgs = {
-  first?: number | undefined
-  after?: string | undefined
-  last?: number | undefined
-  before?: string | undefined
-}
-
-/** A page to read: at most `take` rows from the start of the range between its cursors, or `backwards` from its end. */
-export type Page = { take: number; backwards: boolean; after: string | undefined; before: string | undefined }
-
-/** Reads the arguments of a page. Throws a 400 for `first` together with `last`, which would contradict each other. */
-export function pageOf({ first, after, last, before }: PageArgs, byDefault: number): Page {
-  if (first !== undefined && last !== undefined)
-    throw invalidField('last', 'no first beside it', 'Send either `first` or `last`.')
-  const backwards = last !== undefined || (before !== undefined && first === undefined)
-  return { take: first ?? last ?? byDefault, backwards, after, before }
-}
-
-/** Returns the order in which a page is read, and the filter for the range between its cursors. */
-const readingOf = (order: Order, { backwards, after, before }: Page) => ({
-  order: backwards ? reversed(order) : order,
-  range: [behind(order, after), behind(reversed(order), before, { name: 'before' })],
-})
-
-/** Returns the arguments of a list: the filters of the REST list, and Relay's page arguments. */
-export function listArgs<Shape extends z.ZodRawShape>(input: z.ZodObject<Shape>) {
-  const { limit, cursor, count, ...filters } = input.shape
-  return z.object({ ...(filters as Omit<Shape, 'limit' | 'cursor' | 'count'>), ...pageArgs(ROOT_ROWS) })
-}
-
-export const RelationArgs = z.object(pageArgs(RELATION_ROWS))
-
-/** The rows of a page in the order of the list, and whether there are `more` in the direction of reading. */
-export type Part<Row> = { rows: readonly Row[]; more: boolean }
-
-/**
- * Removes the rows beyond the page. `found` is in the order of reading. Cuts long texts before it ends the page early
- * (contract-2.md section 1.20).
- */
-export function partOf<Row extends object>(
-  found: readonly Row[],
-  { take, backwards }: Page,
-  { texts }: Pick<Rows, 'texts'> = { texts: [] },
-): Part<Row> {
-  const whole = takeWithinBudget(found, take)
-  const isShort = whole.length < Math.min(found.length, take)
-  const cut = (row: Row) => cutTexts(row, texts as (keyof Row)[])
-  const rows = isShort && texts.length ? takeWithinBudget(found.map(cut), take) : whole
-  const more = rows.length < found.length
-  return { rows: backwards ? rows.reverse() : rows, more }
-}
-
-/**
- * Reads a page, and cuts long texts if it would otherwise end early (contract-2.md section 1.20). `read` finds rows in
- * the order of reading, one more than the limit.
- */
-async function readPart<Row extends object>(
-  { order: listed, texts }: Rows<Row>,
-  page: Page,
-  read: (limit: number, from: object) => Promise<Row[]>,
-): Promise<Part<Row>> {
-  const { order, range } = readingOf(listed, page)
-  const { rows, hasMore } = await readPage<Row, object>(
-    page.take,
-    { AND: range },
-    {
-      read,
-      positionOf: (row) => ({ AND: [...range, behind(order, toCursor(order, row))] }),
-      cut: (row) => cutTexts(row, texts as (keyof Row)[]),
-    },
-  )
-  return { rows: page.backwards ? rows.reverse() : rows, more: hasMore }
-}
 
 /** Returns whether a list has rows that match a filter. */
 type Exists = (order: Order, where: object, info: GraphQLResolveInfo) => Promise<boolean>
@@ -339,63 +255,4 @@ export function relationList<Row extends object>(
       return toConnection(part ?? NOTHING, page, rows.order, known || count, exists)
     },
   }
-}
-
-export const NOTHING = { rows: [], more: false }
-
-/** Maximum number of lists per statement. SQLite compiles at most 500. */
-const LISTS_AT_ONCE = 250
-
-type Read = { ids: string[]; column: string; where: object; take: number; query: object }
-
-/**
- * Reads the first rows of the lists, each in its order. A single list is read only as far as it fits on a page, plus one
- * row.
- */
-export async function readLists<Row extends object>(
-  { deps: { db } }: GraphQLContext,
-  rows: Rows<Row>,
-  { ids, column, where, take, query }: Read,
-): Promise<Row[]> {
-  const { order, key } = rows
-  const ordered = { ...query, orderBy: orderBy(order) }
-  if (ids.length === 1) {
-    const page = withByteBudget({ where: { AND: [{ [column]: ids[0] }, where] }, take })
-    return delegateOf(db, rows).findMany({ ...ordered, ...page })
-  }
-  const columns = [column, ...key]
-  const select = Object.fromEntries(columns.map((name) => [name, true as const]))
-  const found: Keys[] = []
-  for (const keys of chunk(ids, LISTS_AT_ONCE)) {
-    const call = { column, keys, where, orderBy: orderBy(order), take, select }
-    found.push(...(await delegateOf(db, rows).findFirstOfEach(call)))
-  }
-  const lists = Map.groupBy(found, (row) => row[column])
-  return readKeyed(db, rows, [...lists.values()], columns, ordered)
-}
-
-type Keys = Readonly<Record<string, unknown>>
-
-/** Reads the rows of these lists by key, in the order of the query. */
-export async function readKeyed<Row extends object>(
-  db: Db,
-  rows: Rows<Row>,
-  lists: readonly (readonly Keys[])[],
-  columns: readonly string[],
-  query: object,
-): Promise<Row[]> {
-  const keyOf = (row: object) => columns.map((name) => (row as Keys)[name]).join(' ')
-  const longest = Math.max(1, ...lists.map(({ length }) => length))
-  const answer = { size: 0 }
-  const read: Row[] = []
-  for (const some of chunk(lists, Math.floor(MAX_IN / longest))) {
-    const wanted = some.flat()
-    if (!wanted.length) continue
-    // With keys of several columns this matches too many rows.
-    const where = columns.map((name) => [name, { in: [...new Set(wanted.map((row) => row[name]))] }] as const)
-    const known = new Set(wanted.map(keyOf))
-    const found = await readAll(db, rows, { ...query, where: Object.fromEntries(where) }, answer)
-    read.push(...found.filter((row) => known.has(keyOf(row))))
-  }
-  return read
 }
