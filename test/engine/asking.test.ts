@@ -204,11 +204,18 @@ describe('a refusal that names a parameter', () => {
     expect(requests).toHaveLength(1)
   })
 
-  test('is none: an answer that the provider could not read, asked for once more', async () => {
+  test('is none: an answer that the provider could not read, or broke off before it, asked for once more', async () => {
     const choices = [{ index: 0, delta: {}, finish_reason: 'function_call_filter: MALFORMED_FUNCTION_CALL' }]
     const garbled = { tokens: [event({ choices })], end: 'cut' as const }
-    lab.model.script(garbled, { tokens: 'Fine.' }, garbled, garbled)
-    expect(await run()).toMatchObject({ execution: { status: 'completed', result: 'Fine.' }, requests: [{}, {}] })
+    for (const odd of [
+      garbled,
+      { tokens: [], end: 'cut' as const },
+      { tokens: ['data: [DONE]\n\n'].map(Buffer.from) },
+    ]) {
+      lab.model.script(odd, { tokens: 'Fine.' })
+      expect(await run()).toMatchObject({ execution: { status: 'completed', result: 'Fine.' }, requests: [{}, {}] })
+    }
+    lab.model.script(garbled, garbled)
     const { error } = (await run()).execution
     expect(error).toContain('(finish reason: function_call_filter: MALFORMED_FUNCTION_CALL)')
   })

@@ -270,7 +270,14 @@ function truth({ reasoning, text, tools, reason, usage }: Reply, ways: Ways): Su
     text: isTagged ? whole.trimStart() : whole,
     reasoning: reasoning.join(''),
     calls: tools.map(({ name, input }) => ({ name, input: json(input) })),
-    finish: ways.reason === 'missing before [DONE]' ? (tools.length ? 'tool-calls' : 'stop') : unifiedReason(reason),
+    finish:
+      ways.reason === 'missing before [DONE]'
+        ? tools.length
+          ? 'tool-calls'
+          : whole
+            ? 'stop'
+            : 'error'
+        : unifiedReason(reason),
     input: usage?.prompt_tokens,
     output: usage?.completion_tokens,
   }

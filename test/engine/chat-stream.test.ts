@@ -72,6 +72,19 @@ describe('the reader of chat completions', () => {
       ['add({"x":1})'],
     ],
     ['an unfinished input in a code fence', [call('add', '```json\n{"x":1', a)], ['add(```json\n{"x":1)']],
+    [
+      'marks behind an input',
+      [call('add', '{"x":1}</tool_call>', a), call(undefined, '<|im_end|>', a)],
+      ['add({"x":1})'],
+    ],
+    ['a brace too many', [call('add', '{"x":{"y":1}}}', a)], ['add({"x":{"y":1}})']],
+    ['quotes that were escaped twice', [call('add', '{\\"x\\":\\"a\\"}', a)], ['add({"x":"a"})']],
+    ['an input under another name', [calls({ id: 'a', name: 'add', input: { x: 1 } })], ['add({"x":1})']],
+    [
+      "a part of Anthropic's messages",
+      [chunk({ content: [{ type: 'tool_use', id: 'a', name: 'add', input: { x: 1 } }] })],
+      ['add({"x":1})'],
+    ],
     ['raw line breaks in a text of the input', [call('add', '{"x":"a\nb\tc"}', a)], ['add({"x":"a\\nb\\tc"})']],
     ['an input that is an object', [call('add', { x: 1 }, a)], ['add({"x":1})']],
     ['null as input', [call('add', 'null', a)], ['add({})']],
@@ -162,6 +175,7 @@ describe('the reader of chat completions', () => {
     ['the choice', [data({ choices: [{ delta: {}, finish_reason: 'stop', usage: USAGE }] })]],
     ['texts', [chunk({}, 'stop', { usage: { prompt_tokens: '3', completion_tokens: '4.0' } })]],
     ['other names', [chunk({}, 'stop', { usage: { input_tokens: 3, output_tokens: 4 } })]],
+    ['the total', [chunk({}, 'stop', { usage: { prompt_tokens: 3, completion_tokens: null, total_tokens: 7 } })]],
     [
       'growing numbers',
       [chunk({}, null, { usage: { prompt_tokens: 3, completion_tokens: 1 } }), chunk({}, 'stop', { usage: USAGE })],
@@ -214,6 +228,22 @@ describe('the reader of chat completions', () => {
   ])('fails at %s', (_, bytes) => {
     expect(errorOf(bytes)).toMatchObject({ type: 'error', error: expect.any(ReportedError) })
     expect(JSON.stringify(errorOf(bytes))).toContain('Too hot')
+  })
+
+  it.each<[string, string, string]>([
+    ['responses', data({ type: 'response.created', response: {} }), 'OPENAI_RESPONSES_BASE_URL'],
+    ['a whole response', JSON.stringify({ object: 'response', output: [] }), 'OPENAI_RESPONSES_BASE_URL'],
+    ["Anthropic's messages", data({ type: 'message_start', message: {} }), 'ANTHROPIC_BASE_URL'],
+    ["Ollama's own messages", '{"message":{"content":"Hi"},"done":false}\n', '/v1'],
+  ])('names the right setting for a server that answers with %s', (_, bytes, advice) => {
+    expect(errorOf(bytes)).toMatchObject({ name: 'ModelError', message: expect.stringContaining(advice) })
+  })
+
+  it('reads an answer that the server has parsed as JSON, and counts pictures', () => {
+    expect(read(chunk({ content: { n: 7 } }, 'stop'))).toMatchObject({ text: '{"n":7}' })
+    const images = [{ type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }]
+    const pieces = [chunk({ content: images, images }, 'stop'), DONE]
+    expect(partsOf(pieces).filter(({ type }) => type === 'file')).toHaveLength(2)
   })
 
   it.each<[string, string[]]>([
@@ -287,6 +317,7 @@ describe('the reader of chat completions', () => {
     expect(read(chunk({ content: 'Well, ' }))).toMatchObject({ text: 'Well, ', finish: 'length' })
     expect(read(chunk({ content: 'Well.' }), DONE)).toMatchObject({ text: 'Well.', finish: 'stop' })
     expect(errorOf(chunk({ role: 'assistant' }))).toMatchObject({ type: 'error' })
+    expect(errorOf(chunk({ role: 'assistant' }), DONE)).toMatchObject({ type: 'error' })
   })
 
   it.each([

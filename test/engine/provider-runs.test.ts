@@ -422,6 +422,21 @@ it.each<[string, Api, (request: { body: any; headers: object }) => unknown, unkn
   expect(requests[1]!.body).toMatchObject({ ...(api !== google && { stream: true }), tools: expect.any(Array) })
 })
 
+it('files of an answer are left out with a warning, and reasoning alone is no answer', async () => {
+  const image = data({
+    candidates: [{ content: { parts: [{ inlineData: { mimeType: 'image/png', data: 'AAAA' } }] } }],
+  })
+  const { execution } = await run([image + google.text('Here.')], google.model)
+  expect(execution).toMatchObject({
+    result: 'Here.',
+    warnings: [{ code: 'cut_off', text: expect.stringContaining('were left out: 1') }],
+  })
+  const end = data({ candidates: [{ finishReason: 'STOP' }] })
+  expect((await run([image + end], google.model)).execution.error).toContain('only files, such as pictures')
+  const thought = data({ candidates: [{ content: { parts: [{ text: 'Hm.', thought: true }] } }] })
+  expect((await run([thought + end], google.model)).execution.error).toContain('only reasoning, without an answer')
+})
+
 it('a limit of the answer above that of the model is lowered with a warning', async () => {
   const modelSettings = { maxOutputTokens: 100_000 }
   const text = (limit: number) => expect.stringContaining(`at most ${limit} tokens`)

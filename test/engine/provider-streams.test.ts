@@ -68,7 +68,7 @@ async function read(kind: Kind, given: string | Answer): Promise<string> {
 const event = (value: { type: string }) => `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
 const PAGE = '<!doctype html><html><head><title>Sign in</title></head></html>'
 const IS_PAGE = `unreadable -: The model server answered with a web page titled "Sign in" (HTML) instead of a model's answer. Check its base address`
-const IS_EMPTY = 'unreadable -: The model server sent an empty answer'
+const IS_EMPTY = 'broken_off -: The model server sent an empty answer'
 const IS_GARBAGE = 'unreadable -: The model server sent data that cannot be read'
 
 describe('the stream of Anthropic', () => {

@@ -1,5 +1,5 @@
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { ReportedError } from './model-errors.ts'
+import { ModelError, ReportedError } from './model-errors.ts'
 
 /** Keys that report a failure in a chunk without choices. */
 const COMPLAINTS = [
@@ -56,3 +56,16 @@ function says(value: unknown): boolean {
   if (isObject(value)) return Object.values(value).some((inner) => says(inner) || typeof inner === 'number')
   return value === true || (typeof value === 'string' && value !== '')
 }
+
+/** Throws a {@link ModelError} with advice if a chunk without choices belongs to another API than chat completions. */
+export function checkApi({ type, object, done, message, response }: Fields): void {
+  const kind = asText(type) || asText(object)
+  if (/^response\.|^response$/.test(kind)) throw otherApi('responses', 'set OPENAI_RESPONSES_BASE_URL to its address')
+  if (/^(?:message(?:_start|_delta)?|content_block_\w+)$/.test(kind))
+    throw otherApi("Anthropic's messages", 'set ANTHROPIC_BASE_URL to its address')
+  if (typeof done === 'boolean' && (isObject(message) || typeof response === 'string'))
+    throw otherApi("Ollama's own messages", 'end the base address with /v1')
+}
+
+const otherApi = (name: string, advice: string) =>
+  new ModelError(`The server answers with ${name}, not with chat completions: ${advice}`, 'unreadable')

@@ -1,6 +1,6 @@
 import type { LanguageModelV4Usage, SharedV4ProviderMetadata } from '@ai-sdk/provider'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { reportedError } from './chat-errors.ts'
+import { checkApi, reportedError } from './chat-errors.ts'
 import { isNoReason, unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning } from './inline-reasoning.ts'
 import { ModelError } from './model-errors.ts'
@@ -93,6 +93,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   /** Some servers send a list of parts where others send text. */
   function emitContent(content: unknown, parts: Part[]): void {
     if (typeof content === 'string') emitText(content, parts)
+    // Cloudflare parses the JSON of an answer.
+    else if (isObject(content) && typeof content.type !== 'string' && wordsOf(content) === '')
+      emitText(JSON.stringify(content), parts)
     else for (const part of isObject(content) ? [content] : asList(content)) emitPart(part, parts)
   }
 
@@ -100,6 +103,8 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     const { type, text, thinking, reasoning, refusal } = asObject(part)
     if (type === 'thinking' || type === 'reasoning') think('content', wordsOf(thinking ?? text ?? reasoning), parts)
     else if (type === 'refusal') emitRefusal(asText(refusal), parts)
+    else if (type === 'tool_use') addCall(asObject(part), parts)
+    else if (type === 'image_url') parts.push(FILE)
     else emitText(asText(part) || wordsOf(text), parts)
   }
 
@@ -151,6 +156,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       emitRefusal(asText(delta.refusal), parts)
     }
     const { tool_calls: listed, function_call: legacy, extra_content: extra } = delta
+    for (const _ of asList(delta.images)) parts.push(FILE)
     for (const call of isObject(listed) ? [listed] : asList(listed)) addCall(asObject(call), parts)
     if (isObject(legacy) && (legacy.name || legacy.arguments)) addCall({ function: legacy }, parts)
     if (isObject(extra)) textExtra = extra
@@ -173,6 +179,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   function read(chunk: Fields, event: string | undefined, parts: Part[]): void {
     const listed = asList(chunk.choices)
     const choice = asObject(listed[0])
+    if (!isBegun && !Array.isArray(chunk.choices)) checkApi(chunk)
     const error = reportedError(chunk, choice, event)
     if (error !== undefined) {
       // Nothing after the finish reason can invalidate the reply.
@@ -212,8 +219,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       const unified = unifiedReason(reason)
       return unified === 'stop' && isRefusal ? 'content-filter' : unified
     }
+    if (!hasText && !calls.size) return 'error'
     // The server signaled the end without a reason. Without that signal the answer counts as cut off.
-    if (isClosed) return hasText || calls.size ? 'length' : 'error'
+    if (isClosed) return 'length'
     return calls.size ? 'tool-calls' : 'stop'
   }
 
@@ -252,6 +260,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
 const REASONING = ['reasoning_content', 'reasoning', 'thinking', 'reasoning_text'] as const
 /** Reasoning fields that must be sent back unchanged (OpenRouter, LiteLLM). */
 const DETAILS = ['reasoning_details', 'thinking_blocks'] as const
+
+/** Stands for a picture of the answer, which is not read. */
+const FILE: Part = { type: 'file', mediaType: 'image/*', data: { type: 'data', data: '' } }
 
 type Details = { [Key in (typeof DETAILS)[number]]?: readonly Fields[] }
 

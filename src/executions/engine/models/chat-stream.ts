@@ -184,7 +184,7 @@ function readBody(reply: ChatReply, body: string, parts: Part[]): void {
 /** Returns the failure for an answer outside the protocol, from its first characters. */
 export function oddAnswer(head: string): Error {
   const text = head.trim()
-  if (!text) return new ModelError('The model server sent an empty answer', 'unreadable')
+  if (!text) return new ModelError('The model server sent an empty answer', 'broken_off')
   if (isPage(text)) {
     const title = titleOf(text)
     const page = title ? `a web page titled "${title}"` : 'a web page'

@@ -57,9 +57,11 @@ function candidateOf({ content, finishReason }: Fields): Fields {
 }
 
 function partOf(value: unknown): Fields[] {
-  const { text, thought, functionCall, thoughtSignature } = asObject(value)
+  const { text, thought, functionCall, inlineData, thoughtSignature } = asObject(value)
   const signature = typeof thoughtSignature === 'string' && { thoughtSignature }
   if (isObject(functionCall)) return [{ functionCall: withTextOfInput(functionCall), ...signature }]
+  // Only the number of files counts, which are not read.
+  if (isObject(inlineData)) return [{ inlineData: { mimeType: asText(inlineData.mimeType), data: '' } }]
   if (typeof text !== 'string') return signature ? [{ text: '', ...signature }] : []
   return [{ text, ...(thought === true && { thought }), ...signature }]
 }

@@ -31,7 +31,9 @@ function total(usage: Fields): { input: number | undefined; output: number | und
     ...[usage.completion_tokens, usage.output_tokens, usage.completionTokens, usage.candidatesTokenCount],
     usage.predicted_n,
   )
-  return input === undefined && output === undefined ? undefined : { input, output }
+  if (input === undefined && output === undefined) return undefined
+  const all = output === undefined && input !== undefined ? first(usage.total_tokens, usage.totalTokens) : undefined
+  return { input, output: all === undefined ? output : Math.max(0, all - Number(input)) }
 }
 
 /**

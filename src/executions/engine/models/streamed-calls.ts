@@ -182,8 +182,8 @@ function objectsIn(text: string): Fields[] {
 
 function readPiece(delta: Fields): Piece {
   const { index, id, extra_content: extra } = delta
-  const { name, arguments: given, thought_signature, parameters } = asObject(delta.function ?? delta)
-  const input = given ?? (isObject(parameters) ? parameters : undefined)
+  const { name, arguments: given, thought_signature, ...others } = asObject(delta.function ?? delta)
+  const input = given ?? [others.parameters, others.input, others.args].find(isObject)
   const specific = asObject(delta.provider_specific_fields).thought_signature
   return {
     id: typeof id === 'number' ? String(id) : asText(id),
@@ -246,8 +246,27 @@ function parseLoosely(text: string): unknown {
   if (strict !== undefined) return strict
   const trimmed = text.trim()
   const bare = trimmed.startsWith('```') ? trimmed.replace(/^```\w*/, '').replace(/```$/, '') : text
-  return parse(escapeControls(bare))
+  return parse(escapeControls(bare)) ?? parseMarked(trimmed) ?? parseEscaped(trimmed)
 }
+
+/** Marks at the end of a call that parsers of servers leave behind, and braces that models write too often. */
+const MARKS = /^\s*(?:(?:<\/?[\w|:▁｜]{1,40}>|[}\]`])\s*)+$/
+
+/** Parses an object followed by nothing but marks. */
+function parseMarked(text: string): unknown {
+  if (!text.startsWith('{')) return undefined
+  const length = scan(newScan(), text)
+  return MARKS.test(text.slice(length, length + MAX_MARKS)) && text.length - length <= MAX_MARKS
+    ? parse(escapeControls(text.slice(0, length)))
+    : undefined
+}
+
+/** Maximum length of marks (characters). */
+const MAX_MARKS = 200
+
+/** Parses an object whose quotes were escaped once too often. */
+const parseEscaped = (text: string): unknown =>
+  text.startsWith('{\\"') ? parse(String(parse(`"${text}"`))) : undefined
 
 /**
  * Escapes the control characters in the strings of a JSON text. Passes once over it: inputs that were cut off are long,

@@ -39,13 +39,15 @@ export async function ask(
   for (;;) {
     signal.throwIfAborted()
     const fence = input.output && createFenceFilter()
-    const draft: Draft = { pieces: [], half: '', fence, length: 0, used: undefined, isFinished: false, finish: null }
+    const draft: Draft = { ...newDraft(), fence }
     try {
       await receiveReply(input, arranged(input, prompt, step), draft, step, emit)
       count(usage, draft)
       const parts = draft.pieces.map(({ part }) => part)
       const separated = separateReasoning(parts, asking.current.model)
-      return { parts: separated, stopReason: endOf(separated, draft.finish) }
+      const stopReason = endOf(separated, draft)
+      if (draft.files) input.warn('cut_off', `Files in the answer, such as pictures, were left out: ${draft.files}`)
+      return { parts: separated, stopReason }
     } catch (error) {
       // An empty reply is complete and counted. The same request would get the same reply.
       const isComplete = error instanceof EmptyReply
@@ -167,16 +169,20 @@ type Draft = {
   fence: FenceFilter | null
   /** Length of all text, reasoning and tool input (characters). */
   length: number
+  /** Number of files in the reply, which are not read. */
+  files: number
   used: LanguageModelV4Usage | undefined
   isFinished: boolean
   finish: LanguageModelV4FinishReason | null
 }
 
+const newDraft = () => ({ pieces: [], half: '', length: 0, files: 0, used: undefined, isFinished: false, finish: null })
+
 /**
  * Returns the reason why a reply ended. Throws {@link ModelError} for a reply without text and calls, regardless of its
  * finish reason (contract-2.md section 2.8).
  */
-function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason | null): StopReason {
+function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReason {
   const { unified = 'stop', raw } = finish ?? {}
   // A filter names its reason. OpenAI's package reports none if the model itself refused.
   const isRefusal = unified === 'content-filter' && /^(?:refusal|stop|completed|)$/i.test(raw ?? '')
@@ -188,7 +194,9 @@ function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason 
         ? 'max_tokens'
         : 'end_turn'
   if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text))) {
-    throw new EmptyReply(stopReason, raw)
+    const hasReasoning = parts.some(({ type }) => type === 'reasoning')
+    const what = files ? 'only files, such as pictures' : hasReasoning ? 'only reasoning, without an answer' : null
+    throw new EmptyReply(stopReason, raw, what ?? 'an empty answer')
   }
   return stopReason
 }
@@ -196,14 +204,14 @@ function endOf(parts: readonly ReplyPart[], finish: LanguageModelV4FinishReason 
 /** A reply without text and calls. */
 export class EmptyReply extends ModelError {
   readonly stopReason: StopReason
-  constructor(stopReason: StopReason, raw: string | undefined) {
+  constructor(stopReason: StopReason, raw: string | undefined, returned: string) {
     const isFiltered = stopReason === 'content_filter' || stopReason === 'refusal'
     const why = raw ? ` (finish reason: ${raw.slice(0, 100)})` : ''
     const what = isFiltered
       ? 'The provider blocked the answer'
       : stopReason === 'max_tokens'
         ? 'The model reached its token limit before it answered'
-        : 'The model returned an empty answer'
+        : `The model returned ${returned}`
     super(what + why, isFiltered ? 'content_filter' : 'broken_off')
     this.stopReason = stopReason === 'end_turn' ? 'error' : stopReason
   }
@@ -244,6 +252,9 @@ function receive(draft: Draft, part: Part): Delta {
       break
     case 'tool-call':
       pieces.push({ id: null, part: readCall(part, pieces) })
+      break
+    case 'file':
+      draft.files++
       break
     case 'usage':
       draft.used = part.usage

@@ -294,7 +294,9 @@ export async function createAsking(
     async recover(error) {
       const { provider, circuit } = chain.current
       const failure = classifyModelError(error, { provider })
-      if (!done.isRepeated && (isResetBeforeAnswer(error) || isGarbled(failure))) {
+      // A reply that broke off before any output, such as one that the provider (Gemini) could not read itself, mostly
+      // succeeds at once. Others refuse theirs with 400 (Groq's `tool_use_failed`), which is never repeated.
+      if (!done.isRepeated && (isResetBeforeAnswer(error) || failure.kind === 'broken_off')) {
         done.isRepeated = true
         return AT_ONCE
       }
@@ -325,13 +327,6 @@ function delayOf({ retryAfter }: ModelFailure, retries: number): number {
   if (retryAfter !== null && retryAfter <= MAX_RETRY_AFTER) return Math.ceil(retryAfter)
   return Math.round(BACKOFF * 2 ** retries * (0.75 + Math.random() / 2))
 }
-
-/**
- * Returns whether the provider (Gemini) could not read the model's own answer. The request is right, and the next answer
- * mostly is too. Others refuse it with 400 (Groq's `tool_use_failed`), which is never repeated (contract-2.md section 2.1).
- */
-const isGarbled = ({ detail }: ModelFailure): boolean =>
-  /finish reason: [^)]*(?:malformed_function|unexpected_tool)/i.test(detail)
 
 const RESETS = /ECONNRESET|EPIPE|UND_ERR_SOCKET|other side closed|socket hang up/
 
