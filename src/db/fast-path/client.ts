@@ -158,10 +158,17 @@ const queryRaw = async ({ runner, prisma }: Access, dialect: Dialect, query: Raw
 const executeRaw = ({ runner }: Access, dialect: Dialect, query: RawQuery, values: unknown[]): Promise<number> =>
   runner.changes(statementOf(dialect, query, values))
 
-function statementOf({ rawText }: Dialect, query: RawQuery, values: unknown[]): Statement {
+function statementOf(dialect: Dialect, query: RawQuery, values: unknown[]): Statement {
   const sql: Certain = 'sql' in query ? query : Prisma.sql(query, ...values)
   const { certain, part } = sql
-  return { sql: rawText(sql), args: sql.values, ...(certain !== undefined && { certain, ...(part && { part }) }) }
+  const args = sql.values.map((value) => storedAs(dialect, value))
+  return { sql: dialect.rawText(sql), args, ...(certain !== undefined && { certain, ...(part && { part }) }) }
+}
+
+/** Returns a parameter of a raw query as the database stores it. */
+function storedAs(dialect: Dialect, value: unknown): unknown {
+  if (typeof value === 'boolean') return dialect.boolean(value)
+  return value instanceof Date ? dialect.date(value) : value
 }
 
 type RawQuery = Prisma.Sql | TemplateStringsArray

@@ -41,7 +41,8 @@ function orThrowViaPrisma(found: unknown): unknown {
   return found
 }
 
-const readOne = async ({ access }: Model, query: Query) => first(await read(access.runner, query))
+/** Returns the row of a query, without `await`, whose frame would take a caller's place in the stack of an error. */
+const readOne = ({ access }: Model, query: Query) => read(access.runner, query).then(first)
 
 /** Executes statements and returns the number of changed rows. */
 async function change({ access }: Model, statements: readonly Statement[]): Promise<{ count: number }> {

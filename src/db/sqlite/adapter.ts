@@ -123,9 +123,9 @@ function safeAdapter(writer: Connection, reader: Connection, kept: string | null
     async begin() {
       const { transaction, inside } = openTransaction(writer, await withTimeout(turns.take(), (turn) => turn.undo()))
       const runner: Runner = {
-        rows: async (statement, exact) => inside().rows(statement, { exact, readOnly: false }) ?? [],
-        typedRows: async (statement) => inside().typedRows(statement),
-        changes: async (statement) => inside().changes(statement),
+        rows: (statement, exact) => inside(() => writer.rows(statement, { exact, readOnly: false }) ?? []),
+        typedRows: (statement) => inside(() => writer.typedRows(statement)),
+        changes: (statement) => inside(() => writer.changes(statement)),
       }
       return bounded(transaction, runner, joined)
     },
@@ -140,36 +140,46 @@ function safeAdapter(writer: Connection, reader: Connection, kept: string | null
 }
 
 /** Opens a transaction with exclusive use of the writing connection until it ends. */
-function openTransaction(writer: Connection, turn: Turn): { transaction: Transaction; inside: () => Connection } {
+function openTransaction(
+  writer: Connection,
+  turn: Turn,
+): { transaction: Transaction; inside: <T>(statement: () => T) => Promise<T> } {
   let isOpen = true
+  let isRolledBack = false
+  const ended = () => new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
 
-  // SQLite rolls a transaction back by itself when the disk is full. Later statements would then run outside it.
-  function inside(): Connection {
-    if (isOpen && writer.inTransaction()) return writer
-    throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
+  async function inside<T>(statement: () => T): Promise<T> {
+    if (!isOpen || isRolledBack) throw ended()
+    try {
+      return statement()
+    } catch (error) {
+      // SQLite rolls a transaction back by itself when the disk is full. Later statements would then run outside it.
+      isRolledBack = !writer.inTransaction()
+      throw error
+    }
   }
 
   const transaction: Transaction = {
     ...NAMES,
     // Makes Prisma send no COMMIT and ROLLBACK of its own, so that the lock cannot outlive them.
     options: { usePhantomQuery: true },
-    queryRaw: async (query) => inside().query(query),
-    executeRaw: async (query) => inside().execute(query),
-    createSavepoint: async (name) => inside().script(`SAVEPOINT ${name}`),
-    rollbackToSavepoint: async (name) => inside().script(`ROLLBACK TO ${name}`),
-    releaseSavepoint: async (name) => inside().script(`RELEASE ${name}`),
+    queryRaw: (query) => inside(() => writer.query(query)),
+    executeRaw: (query) => inside(() => writer.execute(query)),
+    createSavepoint: (name) => inside(() => writer.script(`SAVEPOINT ${name}`)),
+    rollbackToSavepoint: (name) => inside(() => writer.script(`ROLLBACK TO ${name}`)),
+    releaseSavepoint: (name) => inside(() => writer.script(`RELEASE ${name}`)),
     async rollback() {
       if (!isOpen) return
       isOpen = false
       await turn.undo()
     },
     async commit() {
-      const ended = !isOpen || !writer.inTransaction()
+      const hasEnded = !isOpen || isRolledBack
       if (isOpen) {
         isOpen = false
-        await (ended ? turn.undo() : turn.keep())
+        await (hasEnded ? turn.undo() : turn.keep())
       }
-      if (ended) throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'The transaction has ended.' })
+      if (hasEnded) throw ended()
     },
   }
   return { transaction, inside }

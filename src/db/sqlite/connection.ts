@@ -91,9 +91,9 @@ export function connect(file: string, onFailure: (code: string) => void = () => 
       translated(() => {
         const { handle, convert } = prepareTyped(sql)
         if (!handle.reader || !handle.readonly) return null
-        return handle.all(...args.map(plain)).map(convert)
+        return handle.all(...args).map(convert)
       }),
-    changes: ({ sql, args }) => translated(() => prepareRows(sql).run(...args.map(plain)).changes),
+    changes: ({ sql, args }) => translated(() => prepareRows(sql).run(...args).changes),
     script: (sql) => translated(() => void client.exec(sql)),
     inTransaction: () => client.inTransaction,
     close: () => void client.close(),
