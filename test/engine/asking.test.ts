@@ -368,7 +368,7 @@ test('a file that the provider cannot read is left out in later turns, and other
  * Returns the change after an HTTP error of a request with two pictures, two tools, an earlier call, a limit of the
  * answer and a schema for it.
  */
-function changeAfter(status: number, message: string): string | undefined {
+function changeAfter(status: number, message: string, isCompatible = true): string | undefined {
   const failure = classifyModelError(
     Object.assign(new Error(message), { statusCode: status, responseBody: JSON.stringify({ error: { message } }) }),
   )
@@ -379,7 +379,7 @@ function changeAfter(status: number, message: string): string | undefined {
   ]
   const tools = [offer('one'), offer('two', { any: {} })]
   const settings = { maxOutputTokens: 100_000, reasoningEffort: 'low' as const }
-  return changesFor(failure, { ...NOTHING, prompt, question: 1, tools, settings, hasOutput: true })[0]
+  return changesFor(failure, { ...NOTHING, isCompatible, prompt, question: 1, tools, settings, hasOutput: true })[0]
 }
 
 test.each([
@@ -441,6 +441,16 @@ test.each([
   [400, 'input length and `max_tokens` exceed context limit: 199000 + 64000 > 200000', undefined],
 ])('a rejection with %i and "%s" changes the next request: %s', (status, message, change) => {
   expect(changeAfter(status, message)).toBe(change)
+})
+
+test.each([
+  ['Invalid JSON payload. Unknown name "id" at \'contents[1].parts[0].function_call\'', 'parts:id'],
+  ['function_declarations[1].parameters.properties: should be non-empty for OBJECT type', 'older_parameters'],
+  ['The `content[].thinking` in the thinking mode must be passed back to the API.', 'add_reasoning'],
+  ['The maximum tokens you requested exceeds the model limit of 4096.', 'max_tokens:4096'],
+  ['Instructions are required', 'instructions'],
+])('a rejection of a package\'s request with "%s" changes the next one: %s', (message, change) => {
+  expect(changeAfter(400, message, false)).toBe(change)
 })
 
 test('a model with limits gets the latest files and the first tools with the plainest schemas', () => {
@@ -559,6 +569,21 @@ test.each<[change: string, before: object, after: object]>([
     },
   ],
   ['answer:50', { max_output_tokens: 100 }, { max_output_tokens: 50 }],
+  [
+    'parts:thought_signature',
+    { contents: [{ role: 'model', parts: [{ functionCall: { name: 'one', id: 'a' }, thoughtSignature: 'S' }] }] },
+    { contents: [{ role: 'model', parts: [{ functionCall: { name: 'one', id: 'a' } }] }] },
+  ],
+  [
+    'parts:id',
+    { contents: [{ role: 'model', parts: [{ functionCall: { name: 'one', id: 'a' }, thoughtSignature: 'S' }] }] },
+    { contents: [{ role: 'model', parts: [{ functionCall: { name: 'one' }, thoughtSignature: 'S' }] }] },
+  ],
+  [
+    'instructions',
+    { input: [{ role: 'developer', content: 'Be kind.' }, { role: 'user' }] },
+    { input: [{ role: 'user' }], instructions: 'Be kind.' },
+  ],
 ])("the change %s of a package's request reaches its body", (change, before, after) => {
   expect(changePackagedBody(before as never, new Set([change]))).toEqual(after)
 })

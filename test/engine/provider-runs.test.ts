@@ -39,6 +39,8 @@ type Api = {
   /** An answer that breaks off after its first words, with an error event; and one whose first event is an error. */
   failing: string
   overloaded: string
+  /** An answer that ends with its first event. */
+  begun: string
   /** An answer cut by the token limit, a refusal with words, and one without. */
   cut: string
   refused: string
@@ -90,6 +92,7 @@ const anthropic: Api = (() => {
       ends('tool_use'),
     failing: start + says('Th') + failed('api_error', 'Internal error'),
     overloaded: start + failed('overloaded_error', 'Overloaded'),
+    begun: start,
     cut: start + says('The answer is') + ends('max_tokens'),
     refused: start + says('I cannot help.') + ends('refusal'),
     blocked: start + ends('refusal'),
@@ -179,6 +182,7 @@ const openai: Api = (() => {
       start + says('Th') + ends('failed', { error: { code: 'server_error', message: 'Internal error' }, usage: null }),
     overloaded:
       start + event({ type: 'error', code: 'server_error', message: 'Overloaded', param: null, sequence_number: 2 }),
+    begun: start,
     cut: start + says('The answer is') + ends('incomplete', { incomplete_details: { reason: 'max_output_tokens' } }),
     refused:
       start +
@@ -226,6 +230,7 @@ const google: Api = (() => {
       chunk([{ text: '' }], 'STOP'),
     failing: chunk([{ text: 'Th' }]) + failed(500, 'INTERNAL', 'Internal error'),
     overloaded: failed(503, 'UNAVAILABLE', 'Overloaded'),
+    begun: chunk([]),
     cut: chunk([{ text: 'The answer is' }], 'MAX_TOKENS'),
     refused: chunk([{ text: 'I cannot help.' }], 'SAFETY'),
     blocked: data({ promptFeedback: { blockReason: 'PROHIBITED_CONTENT' }, usageMetadata }),
@@ -307,7 +312,8 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
   })
 
   it('retries after an error in the stream, or a lost connection, before the first token', async () => {
-    for (const failures of [[api.overloaded, { ends: 'reset' }], [{ ends: 'unanswered' }]] satisfies (
+    const begun = { body: api.begun }
+    for (const failures of [[api.overloaded, { ends: 'reset' }], [{ ends: 'unanswered' }], [begun]] satisfies (
       | Bytes
       | string
     )[][]) {
@@ -395,6 +401,12 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
 it.each<[string, Api, (request: { body: any; headers: object }) => unknown, unknown]>([
   [
     'tools.0.custom.eager_input_streaming: Extra inputs are not permitted',
+    anthropic,
+    ({ body }) => body.tools[0].eager_input_streaming,
+    undefined,
+  ],
+  [
+    "Extra inputs are not permitted, field: 'tools[0].eager_input_streaming', value: True",
     anthropic,
     ({ body }) => body.tools[0].eager_input_streaming,
     undefined,

@@ -101,6 +101,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
 
 /** Patterns that name a rejected part of the request. The group is the field. */
 const FIELDS: readonly RegExp[] = [
+  /extra inputs are not permitted, field: '([\w.[\]-]+)'/i,
   /([\w.[\]-]+): extra inputs are not permitted/i,
   /unsupported (?:parameter|value|field|argument|option)s?(?: \(s\))?:? ['"`]?([\w.[\]-]+)/i,
   /(?:unknown|unrecognized|unexpected|unsupported|invalid|extra|additional|not permitted)(?: request)? (?:parameter|field|argument|name|key|property|option|input)s?(?: supplied)?:? ?\(?['"`]?([\w.[\]-]+)/i,

@@ -194,12 +194,15 @@ function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReaso
         ? 'max_tokens'
         : 'end_turn'
   if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text))) {
+    if (!raw && (finish === null || unified === 'other')) throw new ModelError(NO_END, 'broken_off')
     const hasReasoning = parts.some(({ type }) => type === 'reasoning')
     const what = files ? 'only files, such as pictures' : hasReasoning ? 'only reasoning, without an answer' : null
     throw new EmptyReply(stopReason, raw, what ?? 'an empty answer')
   }
   return stopReason
 }
+
+const NO_END = 'The stream of the model ended without an answer and without a finish reason'
 
 /** A reply without text and calls. */
 export class EmptyReply extends ModelError {

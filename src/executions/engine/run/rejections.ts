@@ -52,7 +52,8 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (status !== null && ABOUT_STREAM.test(detail) && NEGATION.test(detail)) changes.push('stream')
   const maxTokens = hasLimit ? maxTokensIn(detail) : null
   if (maxTokens !== null) changes.push(`max_tokens:${maxTokens}`)
-  if (!isCompatible && tools.length && /parameters_?json_?schema/i.test(detail)) changes.push('older_parameters')
+  if (!isCompatible && tools.length && OLDER_PARAMETERS.test(detail)) changes.push('older_parameters')
+  if (!isCompatible) changes.push(...ofContents(detail))
   if (isCompatible && hasParts(prompt, ['tool-call'])) changes.push(...ofMessages(detail))
   if (!isCompatible && hasParts(prompt, ['tool-call']) && THINKING_DEMANDED.test(detail)) changes.push('add_reasoning')
   if (hasParts(prompt, ['tool-call']) && /thought_?signature/i.test(detail)) changes.push('signatures')
@@ -108,6 +109,16 @@ function ofMessages(detail: string): Change[] {
   ]
 }
 
+/** Returns the changes of Google's contents and of OpenAI's instructions. */
+function ofContents(detail: string): Change[] {
+  const [, field] = /unknown name \\?"(id|thought_?signature|thought)\\?" at '?contents/i.exec(detail) ?? []
+  const isOfInstructions = /instructions (?:are|is) required|system messages are not allowed/i.test(detail)
+  return [...(field ? [`parts:${field}`] : []), ...(isOfInstructions ? ['instructions'] : [])]
+}
+
+/** Wordings of Google's servers that know only the older field for the inputs of tools, or its rules. */
+const OLDER_PARAMETERS = /parameters_?json_?schema|non-?empty for OBJECT/i
+
 /** Wordings of DeepSeek for an answer that must begin with thinking. */
 const THINKING_DEMANDED = /thinking.{0,60}must be passed back/i
 
@@ -124,15 +135,14 @@ const KEPT: ReadonlySet<string> = new Set([
 /** Returns the limit that a rejection of the answer's maximum length states (tokens); null without one. */
 function maxTokensIn(detail: string): number | null {
   if (!MAX_TOKENS.test(detail)) return null
-  const [, most] = MOST_TOKENS.map((pattern) => pattern.exec(detail)).find((found) => found !== null) ?? []
-  return most ? Number(most) : null
+  const stated = MOST_TOKENS.map((pattern) => pattern.exec(detail)?.[1]).find((most) => most !== undefined)
+  return stated === undefined ? null : Number(stated)
 }
 
 const MAX_TOKENS = /max\w*[ _-]?tokens\b/i
 /** Wordings that state this limit. */
 const MOST_TOKENS: readonly RegExp[] = [
   /\d > (\d+)/,
-  /at most (\d+) completion|model limit of (\d+)/i,
   /(?:less than or equal to|<=|limit(?: of| is|ed to)?|up to|at most|maximum(?: value)? (?:of|is)) ?[`'"]?(\d+)/i,
   /\[\d+, ?(\d+)\]/,
 ]

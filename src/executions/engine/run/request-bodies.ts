@@ -19,6 +19,8 @@ export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): 
     ...(changes.has('stream') && 'stream' in body && { stream: false }),
     ...(changes.has('older_parameters') && { tools: asList(body.tools).map(withOlderParameters) }),
     ...(changes.has('signatures') && { contents: asList(body.contents).map(withSignatures) }),
+    ...withoutPartFields(body, changes),
+    ...(changes.has('instructions') && withInstructions(asList(body.input))),
     ...(changes.has('add_reasoning') && { messages: asList(body.messages).map(withThinking) }),
   }
 }
@@ -45,6 +47,36 @@ function withSignatures(content: unknown): unknown {
     return isUnsigned ? { ...part, thoughtSignature: UNCHECKED } : part
   })
   return { ...rest, parts: signed }
+}
+
+/** Returns an object without fields; any other value unchanged. */
+const omitted = (value: unknown, names: ReadonlySet<string>): unknown =>
+  isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => !names.has(name))) : value
+
+/** Leaves out fields of the parts of Google's contents, and of the calls and results in them. */
+function withoutPartFields({ contents }: Fields, changes: ReadonlySet<Change>): Fields {
+  const names = new Set(
+    [...changes].flatMap((change) => (change.startsWith('parts:') ? camelCased(change.slice(6)) : [])),
+  )
+  if (!names.size) return {}
+  const omit = (value: unknown) => omitted(value, names)
+  const changed = asList(contents).map((content) => {
+    const { parts, ...rest } = asObject(content)
+    const kept = asList(parts).map((part) =>
+      Object.fromEntries(Object.entries(omit(part) as Fields).map(([name, value]) => [name, omit(value)])),
+    )
+    return { ...rest, parts: kept }
+  })
+  return { contents: changed }
+}
+
+const camelCased = (name: string): string => name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase())
+
+/** Moves the system prompt of OpenAI's Responses API into the field that ChatGPT's servers demand. */
+function withInstructions(input: readonly unknown[]): Fields {
+  const isSystem = (item: unknown) => ['system', 'developer'].includes(asText(asObject(item).role))
+  const instructions = input.filter(isSystem).map((item) => asText(asObject(item).content))
+  return { instructions: instructions.join('\n\n'), input: input.filter((item) => !isSystem(item)) }
 }
 
 /** Begins an answer of Anthropic's API without thinking with an empty one, which DeepSeek demands. */
@@ -81,8 +113,7 @@ const CONTENTS: ReadonlySet<string> = new Set(['messages', 'input', 'contents', 
 
 /** Leaves out fields of the request, of the objects in it, and of its tools. */
 function withoutFields(body: Fields, names: ReadonlySet<string>): Fields {
-  const omit = (value: unknown): unknown =>
-    isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => !names.has(name))) : value
+  const omit = (value: unknown) => omitted(value, names)
   return Object.fromEntries(
     Object.entries(omit(body) as Fields).map(([name, value]) => [
       name,

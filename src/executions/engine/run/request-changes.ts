@@ -19,7 +19,8 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `max_tokens:<number>`: lower the limit of the answer to that of the model. `answer:<number>`: lower it to what the
  *   context window has left beside this prompt.
  * - `max_completion_tokens`: use this name for the answer limit.
- * - `system`: move the system prompt into the first user message.
+ * - `system`: move the system prompt into the first user message. `instructions`: into OpenAI's field of that name.
+ * - `parts:<field>`: leave out a field of earlier messages that Google's server does not know.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
  *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
  * - `reasoning`: omit earlier reasoning. `add_reasoning`: give earlier answers without any an empty one. `signatures`:
