@@ -8,7 +8,6 @@ import type {
   SendMessageRequest,
   StreamResponse,
   SubscribeToTaskRequest,
-  Task,
 } from '@a2a-js/sdk'
 import { Role, TaskState } from '@a2a-js/sdk'
 import {
@@ -61,12 +60,16 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     return execution as Run
   }
 
-  /** Returns the context of a session: the name that the client gave to it, or its id. */
-  async function contextOf(sessionId: string): Promise<string> {
+  /** Returns the contexts of sessions by id: the name that the client gave to each. */
+  async function namesOf(sessionIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
     const { organizationId, userId } = actor
-    const where = { organizationId, userId, agentId: agent.id, protocol: 'a2a', sessionId }
-    return (await deps.db.conversationName.findFirst({ where, select: { name: true } }))?.name ?? sessionId
+    const of = { organizationId, userId, agentId: agent.id, protocol: 'a2a', sessionId: { in: [...sessionIds] } }
+    const found = await deps.db.conversationName.findMany({ where: of, select: { sessionId: true, name: true } })
+    return new Map(found.map(({ sessionId, name }) => [sessionId, name]))
   }
+
+  /** Returns the context of a session: the name that the client gave to it, or its id. */
+  const contextOf = async (sessionId: string) => (await namesOf([sessionId])).get(sessionId) ?? sessionId
 
   const show = async (run: Run, historyLength?: number) =>
     toTask(run, { contextId: await contextOf(run.sessionId), approvalsUrl, historyLength })
@@ -235,8 +238,14 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       (run) => (!session || run.sessionId === session.id) && (!wanted || stateOf(run) === status),
     )
     const whole = includeArtifacts ? await Promise.all(runs.map(({ id }) => find(id))) : runs
-    const tasks: Task[] = []
-    for (const run of whole) tasks.push(await show(run, historyLength ?? 0))
+    const names = await namesOf(whole.map(({ sessionId }) => sessionId))
+    const tasks = whole.map((run) =>
+      toTask(run, {
+        contextId: names.get(run.sessionId) ?? run.sessionId,
+        approvalsUrl,
+        historyLength: historyLength ?? 0,
+      }),
+    )
     return { tasks, nextPageToken: page.nextCursor ?? '', pageSize, totalSize: page.total ?? tasks.length }
   }
 
