@@ -11,6 +11,8 @@ import type { restMeta } from '../trpc.ts'
 import { DOOR_OPERATIONS, DOOR_PATHS } from './openapi-doors.ts'
 import { exampleOf } from './openapi-examples.ts'
 import * as parts from './openapi-parts.ts'
+import { PATHS } from './openapi-paths.ts'
+import { STREAM, STREAM_CONTENT } from './openapi-streams.ts'
 import {
   APPROVAL_CHANGES_PATH,
   AUDIT_EXPORT_PATH,
@@ -23,7 +25,7 @@ import {
   streamPathOf,
   TASK_CHANGES_PATH,
 } from './paths.ts'
-import { findRoute } from './routes.ts'
+import { findRoute, isChange } from './routes.ts'
 
 type Meta = ReturnType<typeof restMeta>
 type Procedure = { _def: { meta?: Meta; inputs: z.ZodType[] } }
@@ -156,7 +158,7 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
           'The session of a browser, made by signing in. Writes need `X-Muster-Request: 1` and the `Origin` of this service.',
       },
     },
-    paths: { ...parts.PATHS, ...DOOR_PATHS },
+    paths: { ...PATHS, ...DOOR_PATHS },
     defs: { ErrorResponse: parts.ErrorBody },
   })
   const schemas: Schemas = document.components?.schemas ?? {}
@@ -264,7 +266,7 @@ function toStream(operation: Operation, schemas: Schemas): Operation {
     requestBody: { ...requestBody, content: { 'application/json': { ...body, schema } } },
     responses: {
       ...responses,
-      200: { description: parts.STREAM, headers: responses[200].headers ?? {}, content: parts.STREAM_CONTENT },
+      200: { description: STREAM, headers: responses[200].headers ?? {}, content: STREAM_CONTENT },
     },
   }
 }
@@ -309,8 +311,6 @@ function addWarnings(schema: oas31.SchemaObject | undefined): void {
 /** Whether a schema is that of a query field that can only say yes: lib/page.ts. */
 const canOnlyBeTrue = (schema: oas31.ParameterObject['schema']): boolean =>
   JSON.stringify(schema) === '{"anyOf":[{"type":"string","const":"true"},{"type":"boolean"}]}'
-
-const isChange = (method: string): boolean => method === 'PATCH' || method === 'DELETE'
 
 /** Returns the error statuses of an operation, derived from its method, path and body fields. */
 function errorStatuses(method: string, path: string, fields: string[]): string[] {

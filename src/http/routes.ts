@@ -123,6 +123,9 @@ export function findRoute(method: string, path: string): { route: Route; paramet
   return { route, parameters: Object.fromEntries(route.names.map((name, index) => [name, values[index]!])) }
 }
 
+/** Returns whether a method changes an existing resource, and so can have an If-Match. */
+export const isChange = (method: string): boolean => method === 'PATCH' || method === 'DELETE'
+
 /** Lists the methods of the procedures at a path. */
 export const methodsAt = (path: string): string[] => [...(findPlace(path).place?.routes.keys() ?? [])]
 
