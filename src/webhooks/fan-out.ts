@@ -118,10 +118,8 @@ async function queueFor(
   const { id, organizationId, executionId } = webhook
   const actor = await ownerOf(db, webhook)
   if (!actor) return 'stale'
-  // A webhook that reports itself would never end.
-  const others = events.filter(({ subjectId }) => subjectId !== id)
-  const views = await show(actor, deps, others)
-  const visible = others.filter((_, index) => views[index])
+  const views = await show(actor, deps, events)
+  const visible = events.filter((_, index) => views[index])
   const isLast = executionId !== null && events.some(({ type }) => LAST.has(type))
   if (!visible.length && !isLast) return 'unseen'
   const now = clock.now()

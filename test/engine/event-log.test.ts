@@ -2,6 +2,7 @@ import Sqlite from 'better-sqlite3'
 import fc from 'fast-check'
 import { expect, test, vi } from 'vitest'
 import { rowLock } from '../../src/db/client.ts'
+import { unavailable } from '../../src/errors.ts'
 import { createCompaction } from '../../src/executions/engine/events/compaction.ts'
 import {
   createEventLog,
@@ -287,6 +288,18 @@ test('a subscriber of an ended run gets all events, even before this process lea
   for await (const batch of followRun(source, ended, META_SEQ, NEVER)) seen.push(...batch)
   expect(seen.map(({ event }) => event)).toEqual(['message', 'result'])
   closing.resolve()
+})
+
+test('a subscriber whose access has changed gets the refusal, and one that leaves gets no error', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  const follow = (reason?: unknown) => {
+    const leaving = new AbortController()
+    return run.follow(0, async () => leaving.abort(reason), leaving.signal)
+  }
+  expect(await follow()).toMatchObject([{ event: 'meta' }])
+  await expect(follow(unavailable())).rejects.toMatchObject({ status: 503 })
+  await run.complete('')
 })
 
 test('events with a waiting subscriber are stored at once, others after the interval', async () => {

@@ -383,7 +383,7 @@ describe('a process that shuts down', () => {
     const ends = Promise.allSettled(following)
     await expect.poll(() => Math.min(...seen.map(({ length }) => length))).toBeGreaterThan(5)
     await lab.engine.drain()
-    for (const end of await ends) expect(end.status).toBe('rejected')
+    for (const end of await ends) expect(end).toMatchObject({ status: 'rejected', reason: { status: 503 } })
     for (const [index, row] of rows.entries()) {
       expect(await lab.row(row.id)).toMatchObject({ status: 'running', attempt: 1 })
       const stored = await storedEvents(lab.db, row.id)
@@ -406,7 +406,7 @@ describe('a process that shuts down', () => {
     await expect(lab.run()).rejects.toMatchObject({ status: 503 })
   })
 
-  test('starts no more runs, and the next process starts the pending ones', async () => {
+  test('starts no more runs, asks their readers to come again, and the next process starts them', async () => {
     await using lab = await startLab({ MAX_RUNNING: '1', DRAIN_TIMEOUT: '60' })
     const resume = Promise.withResolvers<void>()
     lab.model.script({ tokens: [resume.promise, 'First.'] })
@@ -417,9 +417,13 @@ describe('a process that shuts down', () => {
       await lab.run({ message: 'for room' }),
     ]
     await lab.model.request(0)
+    const following = Promise.allSettled(
+      waiting.map((row) => Array.fromAsync(lab.engine.follow(row, 0, new AbortController().signal))),
+    )
     const drained = lab.engine.drain()
     resume.resolve()
     await drained
+    for (const end of await following) expect(end).toMatchObject({ status: 'rejected', reason: { status: 503 } })
     expect((await lab.row(first.id)).status).toBe('completed')
     for (const { id } of waiting) expect((await lab.row(id)).status).toBe('pending')
     const next = lab.another()

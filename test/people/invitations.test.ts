@@ -216,6 +216,7 @@ describe('accepting invitations', () => {
     const after = await userOf(body.email)
     expect(after?.memberships.map(({ organizationId }) => organizationId)).toContain(owner.organizationId)
     expect({ ...after, memberships: [] }).toEqual({ ...before, memberships: [] })
+    expectError(await accept({ code }, own.headers), 401, INVALID)
   })
 
   it('ends after 7 days, and with the rights of its creator', async () => {
@@ -223,6 +224,7 @@ describe('accepting invitations', () => {
     const first = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
     clock.advance(7 * 24 * 3_600_000)
     expectError(await accept({ code: first, name: 'G' }), 401, INVALID)
+    expect((await request(server, 'GET', path, { token: admin.token })).body.invitations).toEqual([])
     const second = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
     const body = { role: 'member' }
     const role = `/api/v1/organizations/${owner.organizationId}/members/${admin.userId}`

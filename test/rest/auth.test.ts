@@ -4,6 +4,7 @@ import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { describe, expect, it, vi } from 'vitest'
 import { createActors } from '../../src/auth/actors.ts'
+import type { Bus } from '../../src/bus/index.ts'
 import type { Db } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { newToken } from '../../src/lib/token.ts'
@@ -128,6 +129,28 @@ describe('the Authorization header', () => {
     expect([await lookups(), await lookups()]).toEqual([1, 0])
     time.mockRestore()
     actors.stop()
+  })
+
+  it('with a recently used token is looked up again once notifications may have been missed', async () => {
+    const { deps } = server.service
+    const member = await server.member()
+    let miss = () => {}
+    const bus: Bus = {
+      publish: deps.bus.publish,
+      subscribe(_, handler) {
+        miss = () => handler(null)
+        return () => {}
+      },
+    }
+    const actors = createActors({ ...deps, bus })
+    const look = () => actors.of(credentialsOf(`Bearer ${member.token}`))
+    const time = vi.spyOn(performance, 'now').mockReturnValue(1_000)
+    await look()
+    await revokeElsewhere(member)
+    expect(await look()).toMatchObject({ tokenId: member.tokenId })
+    miss()
+    await expect(look()).rejects.toMatchObject({ status: 401 })
+    time.mockRestore()
   })
 
   it('with a token that is revoked during its lookup is not cached as valid', async () => {

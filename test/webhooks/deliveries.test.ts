@@ -234,6 +234,26 @@ describe('A webhook', () => {
     expect((await call('POST', `/webhooks/${id}/test`)).status).toBe(409)
   })
 
+  it('never reports itself: neither what it delivers, nor that it was disabled', async () => {
+    const { id, path } = await hook({ events: ['webhook.*'] })
+    const gone = async (webhook: { id: string; path: string }, calls: number) => {
+      receiver.answer = (response, request) => response.writeHead(request.path === webhook.path ? 410 : 204).end()
+      await call('POST', `/webhooks/${webhook.id}/test`)
+      await expect.poll(() => receiver.at(webhook.path).length).toBe(calls)
+      await disabled(webhook.id).toMatchObject({ enabled: false })
+    }
+    await gone({ id, path }, 1)
+    await call('PATCH', `/webhooks/${id}`, { enabled: true })
+    const other = await hook({ events: ['task.created'] })
+    await gone(other, 1)
+    await expect.poll(() => receiver.at(path).length).toBe(2)
+    expect(receiver.at(path)[1]!.body).toMatchObject({ type: 'webhook.disabled', data: { id: other.id } })
+    expect((await deliveries(id)).map(({ event }: { event: string }) => event).sort()).toEqual([
+      'webhook.disabled',
+      'webhook.test',
+    ])
+  })
+
   it('is disabled once it has failed for five days', async () => {
     const { id, path } = await hook({ events: ['task.created'] })
     receiver.answer = (response) => response.writeHead(500).end()
