@@ -3,7 +3,6 @@ import {
   checkResourceAllowed,
   discoverOAuthServerInfo,
   exchangeAuthorization,
-  extractWWWAuthenticateParams,
   fetchToken,
   InsecureTokenEndpointError,
   IssuerMismatchError,
@@ -24,6 +23,7 @@ import { createProxyFor } from '../lib/proxies.ts'
 import { BadAnswer, createSafeFetch } from '../lib/safe-fetch.ts'
 import type { Settings } from '../settings.ts'
 import { cleaner } from './content.ts'
+import { type Issuers, mendAnswer, readChallenge } from './mend-oauth.ts'
 import { causeIn } from './reasons.ts'
 import { joinScopes } from './scope.ts'
 import { AuthorizationProblem } from './unreachable.ts'
@@ -117,7 +117,7 @@ export function openAuthorization(
   const writing = createSafeFetch({ ...options, maxRedirects: 0 })
 
   /** Follows redirects only of metadata, and only within its origin: the host vouches for it. */
-  const fetch = async (address: string | URL, init: RequestInit = {}): Promise<Response> => {
+  const send = async (address: string | URL, init: RequestInit = {}): Promise<Response> => {
     const signal = AbortSignal.any([until, AbortSignal.timeout(TIMEOUT.one)])
     if (init.method !== undefined && init.method !== 'GET') return writing.fetch(address, { ...init, signal })
     const response = await reading.fetch(address, { ...init, signal })
@@ -127,6 +127,10 @@ export function openAuthorization(
     }
     return response
   }
+
+  const issuers: Issuers = new Map()
+  const fetch = async (address: string | URL, init: RequestInit = {}) =>
+    mendAnswer(await send(address, init), init, issuers)
 
   /** Asks the MCP server without a token, to see its challenge. */
   async function challenge() {
@@ -138,12 +142,12 @@ export function openAuthorization(
     }
     const post = { method: 'POST', body: JSON.stringify(message) }
     const headers = { 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream' }
-    const response = await fetch(url, { ...(transport !== 'sse' && post), headers }).catch((cause: unknown) => {
+    const response = await send(url, { ...(transport !== 'sse' && post), headers }).catch((cause: unknown) => {
       const reason = causeIn(cause, cleaner([])) ?? 'the connection failed'
       throw new AuthorizationProblem(`the MCP server cannot be reached: ${reason}`, { cause })
     })
     await response.body?.cancel()
-    return response.status === 401 || response.status === 403 ? extractWWWAuthenticateParams(response) : {}
+    return response.status === 401 || response.status === 403 ? readChallenge(response) : {}
   }
 
   async function find(): Promise<Discovered> {
@@ -155,7 +159,8 @@ export function openAuthorization(
     const { authorizationServerMetadata: metadata, authorizationServerUrl, resourceMetadata } = found
     const requestedResource = resourceUrlFromServerUrl(url)
     const resource = resourceMetadata?.resource ?? requestedResource.href
-    if (!checkResourceAllowed({ requestedResource, configuredResource: resource })) {
+    const isOwn = resource === `${requestedResource.href}/`
+    if (!isOwn && !checkResourceAllowed({ requestedResource, configuredResource: resource })) {
       throw new AuthorizationProblem('the MCP server names a resource that is not its own address')
     }
     if (resourceMetadata?.authorization_servers?.length && !metadata) {
@@ -163,9 +168,10 @@ export function openAuthorization(
     }
     const wanted = scope ?? resourceMetadata?.scopes_supported?.join(' ')
     const offline = wanted && metadata?.scopes_supported?.includes('offline_access') ? 'offline_access' : undefined
+    const issuer = metadata ? (issuers.get(metadata.issuer) ?? metadata.issuer) : authorizationServerUrl
     return {
-      issuer: metadata?.issuer ?? authorizationServerUrl,
-      ...(metadata && { metadata: brief(metadata) }),
+      issuer,
+      ...(metadata && { metadata: { ...brief(metadata), issuer } }),
       resource,
       scope: joinScopes(wanted, offline)?.slice(0, MAX_SCOPE),
     }
@@ -343,8 +349,16 @@ function accountOf(idToken: string): string | undefined {
   }
 }
 
-/** Errors that asking again does not change (RFC 6749, section 5.2). */
-const FINAL: ReadonlySet<string> = new Set(['invalid_grant', 'invalid_client', 'unauthorized_client'])
+/**
+ * Errors after which asking again may help. Any other one is final: some servers refuse ended tokens with other codes than
+ * `invalid_grant`, and the user can only connect again.
+ */
+const TEMPORARY: ReadonlySet<string> = new Set([
+  'server_error',
+  'temporarily_unavailable',
+  'slow_down',
+  'too_many_requests',
+])
 
 async function explained<T>(work: () => Promise<T>): Promise<T> {
   try {
@@ -371,7 +385,7 @@ function toProblem(error: unknown): AuthorizationProblem {
   }
   if (error instanceof OAuthError) {
     const code = /^[a-z_]{1,60}$/.test(error.code) ? error.code : 'an error'
-    return new AuthorizationProblem(`the authorization server answered ${code}`, { isFinal: FINAL.has(code) })
+    return new AuthorizationProblem(`the authorization server answered ${code}`, { isFinal: !TEMPORARY.has(code) })
   }
   if (error instanceof Error && (error.name === 'TimeoutError' || error.name === 'AbortError')) {
     return new AuthorizationProblem('the authorization server does not answer in time', { cause: error })

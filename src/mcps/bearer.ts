@@ -1,6 +1,6 @@
-import { extractWWWAuthenticateParams } from '@modelcontextprotocol/client'
 import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Bearer } from './connections.ts'
+import { readChallenge } from './mend-oauth.ts'
 import type { Fetch, Seen } from './reasons.ts'
 
 /**
@@ -20,14 +20,19 @@ export const authorized =
     try {
       const token = await bearer.token()
       let response = await send(token)
-      if (response.status === 401) {
+      let isToRenew = isInvalid(response)
+      if (response.status === 403) {
+        const { error, scope } = readChallenge(response)
+        if (error === 'insufficient_scope') {
+          await bearer.widen(scope)
+          // The token has the scope, and has ended: some servers check the scope first.
+          isToRenew = true
+        }
+      }
+      if (isToRenew) {
         const other = await bearer.renew(token)
         await response.body?.cancel()
         response = await send(other)
-      }
-      if (response.status === 403) {
-        const { error, scope } = extractWWWAuthenticateParams(response)
-        if (error === 'insufficient_scope') await bearer.widen(scope)
       }
       return response
     } catch (error) {
@@ -36,3 +41,8 @@ export const authorized =
       throw error
     }
   }
+
+/** Returns whether a request was refused because of its token. Some servers answer 400 or 403 instead of 401. */
+const isInvalid = (response: Response): boolean =>
+  response.status === 401 ||
+  ((response.status === 400 || response.status === 403) && readChallenge(response).error === 'invalid_token')

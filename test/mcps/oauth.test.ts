@@ -21,8 +21,8 @@ const server = await use(startServer({ ...model.env, ALLOW_PRIVATE_NETWORK: 'tru
 const ann = await server.member({ organization: 'Acme' })
 const bob = await server.member({ organization: 'Acme' })
 const pristine = () => ({ answer: {}, broken: {}, account: 'ada@example.org', expiresIn: 3600, neededScope: '' })
-const { metadata, resource } = oauth
-afterEach(() => Object.assign(oauth, pristine(), { metadata, resource }))
+const { metadata, resource, edit, refusal } = oauth
+afterEach(() => Object.assign(oauth, pristine(), { metadata, resource, edit, refusal }))
 
 const call = (who: Member, method: string, path: string, body?: object) =>
   request(server, method, `/api/v1${path}`, { token: who.token, ...(body && { body }) })
@@ -130,7 +130,7 @@ describe('a sign-in', () => {
     ['has no PKCE', () => metadataWith({ code_challenge_methods_supported: ['plain'] }), /cannot be used/],
     ['registers nobody', () => metadataWith({ registration_endpoint: undefined }), /give a clientId/],
     ['is endless', () => endless('/.well-known/oauth-authorization-server'), /too large/],
-    ['is broken', () => answering('/.well-known/oauth-authorization-server', [1]), /cannot be used/],
+    ['is broken', () => answering('/.well-known/oauth-authorization-server', [1]), /no metadata/],
     ['leads elsewhere', () => redirecting('/.well-known/oauth-authorization-server', 'http://localhost:1/'), /./],
     ['has a page that is no web page', () => metadataWith({ authorization_endpoint: 'ftp://x/y' }), /./],
     ['is for another resource', () => resourceWith({ resource: 'https://evil.example/mcp' }), /not its own address/],
@@ -148,18 +148,57 @@ describe('a sign-in', () => {
   })
 })
 
+describe('an authorization server', () => {
+  const editing = (field: string, change: (body: object) => object | string) => {
+    oauth.edit = (body) => (field in body ? change(body) : body)
+  }
+  const page = (path: string) => {
+    oauth.broken[path] = (_, res) => void res.writeHead(200, { 'Content-Type': 'text/html' }).end('<html>')
+  }
+  it.each<[string, () => void]>([
+    ['that answers with forms', () => editing('access_token', (body) => `${new URLSearchParams({ ...body })}`)],
+    [
+      'that sends null and no type of its tokens',
+      () => editing('access_token', (body) => ({ ...body, token_type: null, scope: null, id_token: null })),
+    ],
+    ['that lists scopes', () => editing('access_token', (body) => ({ ...body, scope: ['read'] }))],
+    [
+      'that registers with null and empty addresses',
+      () => editing('client_id', (body) => ({ ...body, redirect_uris: null, contacts: null, logo_uri: '' })),
+    ],
+    [
+      'whose metadata have null and no response types',
+      () => metadataWith({ response_types_supported: undefined, scopes_supported: null, jwks_uri: null }),
+    ],
+    [
+      'whose issuer ends with a slash',
+      () => Object.assign(metadataWith({ issuer: `${oauth.issuer}/` }), { answer: { iss: `${oauth.issuer}/` } }),
+    ],
+    ['whose resource ends with a slash', () => resourceWith({ resource: `${oauth.url}/` })],
+    ['whose site answers every address with a page', () => page('/.well-known/oauth-protected-resource/mcp')],
+  ])('%s connects a user, and refreshes the tokens', async (_, change) => {
+    const id = await createMcp()
+    change()
+    oauth.expiresIn = 1
+    expect(outcome(await connect(id))).toEqual(CONNECTED)
+    const before = oauth.forms.length
+    expect((await tools(id)).status).toBe(200)
+    expect(oauth.forms[before]?.get('grant_type')).toBe('refresh_token')
+  })
+})
+
 const metadataWith = (fields: object) => Object.assign(oauth, { metadata: { ...metadata, ...fields } })
 const resourceWith = (fields: object) => Object.assign(oauth, { resource: { ...resource, ...fields } })
+const JSON_TYPE = { 'Content-Type': 'application/json' }
 const answering = (path: string, body: unknown) => {
-  oauth.broken[path] = (_, res) =>
-    void res.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(body))
+  oauth.broken[path] = (_, res) => void res.writeHead(200, JSON_TYPE).end(JSON.stringify(body))
 }
 const redirecting = (path: string, Location: string) => {
   oauth.broken[path] = (_, res) => void res.writeHead(307, { Location }).end()
 }
 const endless = (path: string) => {
   oauth.broken[path] = (_, res) => {
-    res.writeHead(200, { 'Content-Type': 'application/json' })
+    res.writeHead(200, JSON_TYPE)
     const pour = () => {
       while (!res.destroyed && res.write(' '.repeat(64 * 1024)));
       if (!res.destroyed) res.once('drain', pour)
@@ -212,9 +251,28 @@ describe('the tokens', () => {
     expect(await mcpOf(id)).toMatchObject({ connection: 'connected' })
   })
 
-  it('are replaced if the server has revoked the access token', async () => {
+  it.each<[number, object]>([
+    [400, { error: 'invalid_request' }],
+    [401, { message: 'Expired' }],
+    [200, { error: 'bad_refresh_token' }],
+  ])('end if the authorization server refuses them with %s and %j', async (status, body) => {
+    const id = await createMcp()
+    oauth.expiresIn = 1
+    await connect(id)
+    oauth.broken['/token'] = (_, res) => void res.writeHead(status, JSON_TYPE).end(JSON.stringify(body))
+    expect((await tools(id)).status).toBe(409)
+    expect(await mcpOf(id)).toMatchObject({ connection: 'expired' })
+  })
+
+  it.each<[string, number, string]>([
+    ['401', 401, ''],
+    ['400 with its reason', 400, ', error="invalid_token"'],
+    ['403 with its reason', 403, ', error="invalid_token"'],
+    ['403 about a scope that they have', 403, ', error="insufficient_scope", scope="read"'],
+  ])('are replaced if the server answers an ended access token with %s', async (_, ...answer) => {
     const id = await createMcp()
     await connect(id)
+    oauth.refusal = answer
     for (const [token] of oauth.access) oauth.access.delete(token)
     expect((await tools(id)).status).toBe(200)
   })

@@ -16,6 +16,10 @@ export type OAuthMcp = AsyncDisposable & {
   /** Metadata of the authorization server, and of the MCP server as a resource. */
   metadata: Record<string, unknown>
   resource: Record<string, unknown>
+  /** Changes answers of the authorization server. A text is sent as a form. */
+  edit: (body: object) => object | string
+  /** Status and error of the MCP server for a bearer token that it does not know. */
+  refusal: [status: number, error: string]
   /** Replaces answers, path by path. */
   broken: Partial<Record<string, RequestListener>>
   /** The account of the next sign-ins, and fields of the answer with the code. */
@@ -41,8 +45,12 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
   const issuer = new URL(mcp.url).origin
   const codes = new Map<string, URLSearchParams & { account?: string }>()
   const accounts = new Map<string, string>()
-  const json = (res: ServerResponse, status: number, body: unknown) =>
-    void res.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body))
+  const json = (res: ServerResponse, status: number, body: object) => {
+    const edited = server.edit(body)
+    const [type, text] =
+      typeof edited === 'string' ? ['x-www-form-urlencoded', edited] : ['json', JSON.stringify(edited)]
+    res.writeHead(status, { 'Content-Type': `application/${type}` }).end(text)
+  }
 
   const challenge = (res: ServerResponse, status: number, more: string) =>
     void res
@@ -74,7 +82,7 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     const [id = '', secret] = basic ? atob(basic).split(':').map(decodeURIComponent) : [form.get('client_id') ?? '']
     const client = server.clients.get(id)
     if (!client || client.client_secret !== secret) return json(res, 401, { error: 'invalid_client' })
-    if (form.get('resource') !== server.url) return json(res, 400, { error: 'invalid_target' })
+    if (form.get('resource') !== server.resource.resource) return json(res, 400, { error: 'invalid_target' })
     switch (form.get('grant_type')) {
       case 'authorization_code': {
         const code = form.get('code') ?? ''
@@ -135,6 +143,8 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     issuer,
     url: mcp.url,
     broken: {},
+    edit: (body) => body,
+    refusal: [401, ''],
     account: 'ada@example.org',
     answer: {},
     expiresIn: 3600,
@@ -169,7 +179,8 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     if (bearer !== undefined) server.bearers.push(bearer)
     const issued = server.access.get(bearer ?? '')
     if (!issued || issued.isRevoked) {
-      challenge(res, 401, '')
+      const [status, error] = bearer === undefined ? ([401, ''] as const) : server.refusal
+      challenge(res, status, error)
       return true
     }
     const lacks = server.neededScope.split(' ').some((word) => word && !issued.scope.split(' ').includes(word))
