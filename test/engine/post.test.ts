@@ -61,6 +61,8 @@ describe('the answer to a chat completion', () => {
     ['zstd', zstdCompressSync(WHOLE)],
     ['identity', Buffer.from(WHOLE)],
     ['UTF-8', Buffer.from(WHOLE)],
+    ['gzip', Buffer.from(WHOLE)],
+    ['identity', gzipSync(WHOLE)],
   ])('is read if the server encodes it as %s unasked', async (encoding, bytes) => {
     answer = (response) => response.writeHead(200, { 'content-encoding': encoding }).end(bytes)
     expect(await read()).toBe('Hi stop 5/7')
@@ -69,6 +71,14 @@ describe('the answer to a chat completion', () => {
   it('fails with a cause if its encoding is unknown', async () => {
     answer = (response) => response.writeHead(200, { 'content-encoding': 'later' }).end('x')
     expect(await read()).toContain('later')
+  })
+
+  it('gives the reason of a refusal that is too long to be read whole, or that is left open', async () => {
+    const body = `{"error":{"type":"x","message":"No \\"such\\" model ${'x'.repeat(100_000)}"}}`
+    answer = (response) => response.writeHead(404).end(body)
+    expect(await read()).toContain('HTTP 404: No "such" model xxx')
+    answer = (response) => response.writeHead(404).write('{"error":{"message":"No such model"}}')
+    expect(await read()).toBe('HTTP 404: No such model')
   })
 
   it('gives the reason of a refusal that is encoded', async () => {

@@ -193,6 +193,8 @@ export function oddAnswer(head: string): Error {
       'unreadable',
     )
   }
+  if (/\ufffd[^\ufffd]*\ufffd|[\x00-\x08]/.test(text))
+    return new ModelError('The model server sent data that is not text', 'unreadable')
   if (/^[[{]/.test(text))
     return new ModelError('The model server answered with JSON that is not a chat completion', 'unreadable')
   if (/^(?:data|event|id|retry)?:/m.test(text))

@@ -1,4 +1,4 @@
-import type { Transform } from 'node:stream'
+import { PassThrough, type Transform } from 'node:stream'
 import {
   brotliDecompressSync,
   constants,
@@ -62,7 +62,11 @@ export function createDecoder(
     )
   let stream: Transform | null = null
   const start = (first: Buffer) => {
-    const made = isRawDeflate(String(encoding), first) ? createInflateRaw(ZLIB) : coding[0]()
+    const made = isPlain(first)
+      ? new PassThrough()
+      : isRawDeflate(String(encoding), first)
+        ? createInflateRaw(ZLIB)
+        : coding[0]()
     made.on('data', take)
     made.on('end', () => take(null))
     made.on('error', () =>
@@ -82,6 +86,12 @@ export function createDecoder(
   }
 }
 
+/** Returns whether bytes begin an answer as text: proxies decode answers and leave the header. */
+const isPlain = (first: Buffer): boolean => /^(?:\s*[{[]|data:|event:|id:|:)/.test(first.toString('latin1', 0, 16))
+
+/** Returns whether the bytes begin a gzip file, which some servers send without the header. */
+export const isGzip = ([one, two, three]: Buffer): boolean => one === 0x1f && two === 0x8b && three === 0x08
+
 /** Returns whether the bytes are raw `deflate` without the zlib wrapper, as some servers send it. */
 const isRawDeflate = (encoding: string, [first = 0]: Buffer): boolean =>
   /^\s*deflate\s*$/i.test(encoding) && (first & 0x0f) !== 0x08
@@ -90,7 +100,7 @@ const isRawDeflate = (encoding: string, [first = 0]: Buffer): boolean =>
 export function decodeWhole(encoding: string, bytes: Buffer): Buffer {
   try {
     if (isRawDeflate(encoding, bytes)) return inflateRawSync(bytes, { ...ZLIB, maxOutputLength: MAX_WHOLE })
-    return codingOf(encoding)?.[1](bytes) ?? bytes
+    return (isPlain(bytes) ? null : codingOf(encoding))?.[1](bytes) ?? bytes
   } catch {
     return bytes
   }

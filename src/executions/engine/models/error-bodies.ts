@@ -42,9 +42,15 @@ function readText(text: string, depth: number): ErrorBody {
   const event = /^(?:data|error):\s*([[{].*)$/m.exec(trimmed)
   if (event?.[1] && depth < MAX_DEPTH) return readText(event[1], depth + 1)
   if (isPage(trimmed)) return readPage(trimmed)
+  const cut = CUT_MESSAGE.exec(trimmed.slice(0, MAX_PAGE))?.[1]
+  if (cut !== undefined) return { message: cut.replace(/\\(["\\/])|\\[a-z]/g, (_, character = ' ') => character) }
   // Truncated JSON, or bytes that are not text.
   return !trimmed || /^[[{]\s*["{[]/.test(trimmed) || /\ufffd.*\ufffd/s.test(trimmed) ? {} : { message: trimmed }
 }
+
+/** The message of an error that begins a truncated JSON, behind nothing but its kind. */
+const CUT_MESSAGE =
+  /^\{\s*(?:"error"\s*:\s*\{\s*)?(?:"(?:type|code|status|object)"\s*:\s*(?:"[\w. -]{0,64}"|\d{1,6}|null)\s*,\s*){0,4}"message"\s*:\s*"((?:[^"\\]|\\.){10,2000})/
 
 /** Whether a text is a web page, such as the error page of a proxy or the sign-in of a gateway. */
 export const isPage = (text: string): boolean =>

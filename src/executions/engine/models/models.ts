@@ -58,6 +58,8 @@ export type Models = {
 }
 
 const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
+/** Maximum size of the headers of an answer (bytes). Gateways add those of the providers behind them. */
+const MAX_HEADERS = 128 * 1024
 /** Maximum duration of a key check (ms). */
 const CHECK_TIMEOUT = 10_000
 
@@ -267,7 +269,7 @@ function createNetworks(settings: Settings): ProviderDeps['network'] {
       import('../../../lib/addresses.ts'),
     ])
     // The caller limits the duration by aborting.
-    const options = { proxyFor, headersTimeout: 0, bodyTimeout: 0 }
+    const options = { proxyFor, headersTimeout: 0, bodyTimeout: 0, maxHeaderSize: MAX_HEADERS }
     const guard = settings.ALLOW_PRIVATE_NETWORK ? undefined : { isAllowed: isPublicAddress }
     return { operators: openNetwork(options), others: openNetwork({ ...options, guard }) }
   }

@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import { APICallError } from '@ai-sdk/provider'
 import type { Dispatcher } from 'undici'
-import { createDecoder, type Decoder, decodeWhole } from './content-encoding.ts'
+import { createDecoder, type Decoder, decodeWhole, isGzip } from './content-encoding.ts'
 import { isModelError } from './model-errors.ts'
 
 /** Maximum size of an error body that is read (bytes). */
@@ -10,7 +10,7 @@ const NOTHING = Buffer.alloc(0)
 const encoder = new TextEncoder()
 /** Maximum wait for a connection that is still busy although its answer is complete (ms). */
 const MAX_LINGER = 1_000
-/** Maximum wait for the rest of a settled answer (ms). */
+/** Maximum wait for the rest of a settled answer, and for more of a refusal that a server leaves open (ms). */
 const MAX_REST = 1_000
 /** Response headers used to classify errors. */
 const TELLING = ['retry-after', 'retry-after-ms', 'location', 'content-type'] as const
@@ -114,6 +114,7 @@ export function post<Part>(
     finish({})
   }
   let isEnded = false
+  let hasData = false
 
   function fail(cause?: Error): void {
     const body = () => (replyHeaders.encoding ? decodeWhole(replyHeaders.encoding, refusal) : refusal).toString()
@@ -148,13 +149,21 @@ export function post<Part>(
         if (status < 200) return
         statusCode = status
         replyHeaders = pick(responseHeaders, statusCode === 429)
-        if (statusCode >= 300) return
+        if (statusCode >= 300) {
+          lingering = setTimeout(() => controller?.abort(new Error('The reader stopped')), MAX_REST)
+          return
+        }
         decoder = createDecoder(responseHeaders['content-encoding'], takeOrFail, (error) => fail(error))
         begun?.resolve(answer)
         begun = null
       },
       onResponseData(started, bytes) {
-        if (statusCode < 300) return decoder ? decoder.write(bytes) : take(bytes)
+        if (statusCode < 300) {
+          if (!hasData && !decoder && isGzip(bytes)) decoder = createDecoder('gzip', takeOrFail, (error) => fail(error))
+          hasData = true
+          return decoder ? decoder.write(bytes) : take(bytes)
+        }
+        lingering?.refresh()
         refusal = Buffer.concat([refusal, bytes])
         if (refusal.length > MAX_REFUSAL) started.abort(new Error('The reader stopped'))
       },
