@@ -12,6 +12,7 @@ import { computedBy, isTruncated, reload, rootRow, rowIn, rowsOf } from '../grap
 import { USER, User } from '../organizations/graphql.ts'
 import { computed as computedOfSpace, SPACE, Space } from '../spaces/graphql.ts'
 import { ofBranch } from './branches.ts'
+import * as messages from './messages.ts'
 import { chats } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -59,9 +60,9 @@ const ToolCall = objectFromZod('ToolCall', schema.ToolCall, 'A tool call', {
 
 const Attachment = objectFromZod('Attachment', schema.Attachment, 'A file that is attached to a message')
 
-const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
+const MESSAGE = rowsOf('Message', 'Message', messages.reachableMessages, {
   texts: ['content', 'reasoning', 'summary'],
-  listed: service.listedMessages,
+  listed: messages.listedMessages,
   order: [
     ['createdAt', 'asc'],
     ['position', 'asc'],
@@ -69,11 +70,11 @@ const MESSAGE = rowsOf('Message', 'Message', service.reachableMessages, {
   ],
 })
 
-const ofRun = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findRuns(actor, deps, ids))
+const ofRun = computedBy(MESSAGE, ({ actor, deps }, ids) => messages.findRuns(actor, deps, ids))
 
-const attached = computedBy(MESSAGE, ({ actor, deps }, ids) => service.findAttachments(actor, deps, ids))
+const attached = computedBy(MESSAGE, ({ actor, deps }, ids) => messages.findAttachments(actor, deps, ids))
 
-const before = computedBy(MESSAGE, ({ deps }, ids) => service.findParents(deps, ids))
+const before = computedBy(MESSAGE, ({ deps }, ids) => messages.findParents(deps, ids))
 
 export const Message = builder.prismaObject('Message', {
   description: 'One turn of a chat',
@@ -117,7 +118,7 @@ builder.prismaObjectFields(Chat, (t) => ({
       narrow: {
         args: schema.OfBranch,
         where: ({ actor, deps }, ids, { branch }) =>
-          ofBranch(deps.db, actor, service.ownSessions(actor), ids, branch as string | undefined),
+          ofBranch(deps.db, actor, messages.ownSessions(actor), ids, branch as string | undefined),
       },
       extensions: { procedure: chats.messages },
       total: computed('messageCount'),

@@ -4,6 +4,7 @@ import { idempotent } from '../idempotency.ts'
 import { inBatches } from '../subscriptions.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { follow } from './follow.ts'
+import { listMessages } from './messages.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -74,5 +75,5 @@ export const chats = router({
     .meta(mcpTool('read_chat', 'id branch limit cursor'))
     .input(schema.ListMessages)
     .output(schema.MessagesResponse)
-    .query(({ ctx, input }) => service.messages(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => listMessages(ctx.actor, ctx.deps, input)),
 })

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { defineTool, type Tool, type ToolUser } from '../executions/engine/run/tools.ts'
-import { searchMessages } from './service.ts'
+import { searchMessages } from './messages.ts'
 
 const MAX_ROWS = 20
 
