@@ -136,12 +136,19 @@ export const texts = {
     discard: 'Discard',
     stop: 'Stop',
     stopped: 'Stopped.',
+    cutOff: {
+      max_tokens: 'The answer is incomplete: it reached the maximum length.',
+      content_filter: 'The answer is incomplete: the provider filtered the rest.',
+      max_turns: 'The answer may be incomplete: the run reached its maximum number of steps.',
+    } as Readonly<Record<string, string>>,
     attach: 'Attach files',
     attachments: 'Attachments',
     uploads: 'Uploading',
     pasted: 'pasted file',
     dropHere: 'Drop the files here',
     tooLarge: (name: string, most: string) => `${name} is too large: at most ${most}`,
+    tooMany: (most: number) => `A message takes at most ${most} files`,
+    emptyFile: (name: string) => `${name} is empty`,
     remove: (name: string) => `Remove ${name}`,
     works: 'Working…',
     retries: (why: string) => `The model failed and is asked again: ${why}`,
@@ -184,7 +191,7 @@ export const texts = {
     remedies: {
       key: 'The provider does not accept the API key of this model. It has to be replaced.',
       quota: 'The account at the provider has no credit left. It has to be topped up.',
-      busy: 'The provider accepts no more requests for now. Wait a minute, then try again.',
+      busy: 'The provider accepts no more requests for now. Try again in a minute. If that fails, its account may be empty.',
       provider_error: 'The provider of the model did not answer as expected. Try again, or use another model.',
       model_not_available:
         'The model does not exist, or its provider has no key here. Choose another one, or add a key.',

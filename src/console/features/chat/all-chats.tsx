@@ -6,7 +6,7 @@ import { ChatList } from './chat-list.tsx'
 export function AllChats() {
   useTitle(texts.chat.chats)
   return (
-    <div className="mx-auto flex h-full max-w-2xl">
+    <div className="mx-auto flex h-full w-full max-w-2xl">
       <h1 className="sr-only">{texts.chat.chats}</h1>
       <ChatList isWholePage />
     </div>

@@ -1,5 +1,5 @@
 import { useCallback, useState } from 'react'
-import { rest, toFailure } from '../../api.ts'
+import { describeFailure, rest } from '../../api.ts'
 import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
 import { texts } from '../../texts.ts'
@@ -22,7 +22,13 @@ export function useAttachments() {
 
   const add = useCallback(
     (files: readonly File[]) => {
-      for (const file of files.slice(0, MAX_FILES)) {
+      const left = MAX_FILES - attachments.length
+      if (files.length > left) toast(texts.chat.tooMany(MAX_FILES), 'bad')
+      for (const file of files.slice(0, left)) {
+        if (file.size === 0) {
+          toast(texts.chat.emptyFile(file.name), 'bad')
+          continue
+        }
         if (file.size > MAX_BYTES) {
           toast(texts.chat.tooLarge(file.name, size(MAX_BYTES)), 'bad')
           continue
@@ -34,11 +40,11 @@ export function useAttachments() {
         form.set('file', file, name)
         rest<{ id: string }>('POST', '/api/v1/media', form).then(
           ({ id }) => change(key, { mediaId: id }),
-          (error) => change(key, { error: toFailure(error).message }),
+          (error) => change(key, { error: describeFailure(error) }),
         )
       }
     },
-    [change],
+    [change, attachments.length],
   )
 
   const remove = useCallback((key: string) => setAttachments((before) => before.filter((each) => each.key !== key)), [])

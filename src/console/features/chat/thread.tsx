@@ -6,6 +6,7 @@ import { callMutation } from '../../api.ts'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Empty, Loading, Problem, Reconnecting } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
+import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useAuthors } from './authors.ts'
 import { Composer } from './composer.tsx'
@@ -40,6 +41,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   const { live, status: followed, connected, gone } = useFollowedChat(chatId)
   const { outgoing, add, again, end, drop } = useOutgoing(chatId)
   const [chosen, setChosen] = useState<Readonly<Record<string, string>>>({})
+  const { user, role } = useSession()
 
   const messages = history.data?.messages
   const way = useMemo(() => wayThrough(messages ?? [], chosen), [messages, chosen])
@@ -72,6 +74,15 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     ({ executionId }) => !listed.has(executionId) && !outgoing.some((each) => each.executionId === executionId),
   )
   const title = info?.title ?? history.data?.title ?? t.title
+
+  const asker = new Map(messages?.map(({ executionId, userId }) => [executionId, userId]))
+  const isOfOther = ({ executionId }: LiveRun) => (asker.get(executionId) ?? user.id) !== user.id
+  const agentId = info?.agentId ?? ''
+  // The owner of the agent may stop the runs of others, too.
+  const isAgentNeeded = role === 'member' && agentId !== '' && running.some(isOfOther)
+  const agent = useQuery({ ...query('agents.get', { id: agentId }), enabled: isAgentNeeded, retry: false })
+  const mayStopAll = role !== 'member' || agent.data?.agent.userId === user.id
+  const stoppable = running.filter((run) => mayStopAll || !isOfOther(run))
 
   const cancel = useAction((id: string) => callMutation('executions.cancel', { id }))
   const leaf = way.at(-1)?.message
@@ -212,9 +223,9 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
           placeholder={t.placeholder(agentName)}
           onSend={say}
           onStop={
-            running.length
+            stoppable.length
               ? () => {
-                  for (const { executionId } of running) cancel.mutate(executionId)
+                  for (const { executionId } of stoppable) cancel.mutate(executionId)
                 }
               : null
           }

@@ -11,7 +11,7 @@ import { size } from '../../lib/format.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import type { Outgoing } from './outgoing.ts'
-import { Ended } from './run-view.tsx'
+import { Ended, Warnings } from './run-view.tsx'
 import { Reasoning, Summary, ToolCall } from './tool-call.tsx'
 import type { Message } from './tree.ts'
 
@@ -233,9 +233,11 @@ const isCancelled = ({ stopReason }: Message) => stopReason === 'cancelled'
 /** Whether the run of a message ended without completing. */
 export const hasEnded = (message: Message): boolean => message.code !== undefined || isCancelled(message)
 
-/** The end of a run that did not complete, by its last message. Without an answer that is the question. */
+/** The end of a run without a whole answer, by its last message. Without an answer that is the question. */
 export const MessageEnd = ({ message, onAgain }: { message: Message; onAgain: (() => void) | undefined }) =>
-  hasEnded(message) && (
+  !hasEnded(message) ? (
+    <Warnings warnings={[t.cutOff[message.stopReason ?? ''] ?? []].flat()} />
+  ) : (
     <Ended
       executionId={message.executionId}
       isCancelled={isCancelled(message)}
