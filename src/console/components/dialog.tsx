@@ -13,6 +13,8 @@ type Props = {
   children: ReactNode
   /** `side` is a sheet from the left. */
   as?: 'dialog' | 'wide' | 'side'
+  /** Stays open after a click beside it. */
+  isFirm?: boolean
 }
 
 const SHAPES = {
@@ -29,7 +31,7 @@ export function Dialog({ open, ...rest }: Props) {
   return open ? <Opened {...rest} /> : null
 }
 
-function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<Props, 'open'>) {
+function Opened({ onClose, title, description, children, as = 'dialog', isFirm }: Omit<Props, 'open'>) {
   const box = useRef<HTMLDialogElement>(null)
   // A click beside the dialog must not lose its input.
   const [isWrittenIn, setIsWrittenIn] = useState(false)
@@ -61,7 +63,7 @@ function Opened({ onClose, title, description, children, as = 'dialog' }: Omit<P
         onClose()
       }}
       onInput={() => setIsWrittenIn(true)}
-      onClick={({ target }) => target === box.current && !isWrittenIn && onClose()}
+      onClick={({ target }) => target === box.current && !isWrittenIn && !isFirm && onClose()}
     >
       {as === 'side' ? (
         <h2 id={`${id}-title`} className="sr-only">

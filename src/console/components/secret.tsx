@@ -6,9 +6,9 @@ import { Dialog } from './dialog.tsx'
 
 type Props = { title: string; text: string; secret: string | null; onClose: () => void; children?: ReactNode }
 
-/** Shows a secret that cannot be read again. */
+/** Shows a secret that cannot be read again. A click beside it does not close it. */
 export const Secret = ({ title, text, secret, onClose, children }: Props) => (
-  <Dialog open onClose={onClose} title={title} description={text}>
+  <Dialog open isFirm onClose={onClose} title={title} description={text}>
     {secret && <Code text={secret} isWrapped />}
     {children}
     <div className="mt-4 flex justify-end">
