@@ -263,7 +263,7 @@ try {
   }
   const looks = all
     ? [1440, 768, 375].flatMap((width) => (['light', 'dark'] as const).map((theme) => ({ width, theme })))
-    : [{ width: 1200, theme: 'light' as const }]
+    : [{ width: 1280, theme: 'light' as const }]
   for (const { width, theme } of looks) {
     const page = await enter(browser, width, theme, width < 500 ? 740 : 760)
     for (const [name, path] of Object.entries(pages)) {
