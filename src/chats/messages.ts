@@ -32,6 +32,12 @@ export const reachableMessages = (actor: Actor): Prisma.MessageWhereInput => ({
   chat: reachable(actor),
 })
 
+const OLDEST_FIRST: Prisma.MessageOrderByWithRelationInput[] = [
+  { createdAt: 'asc' },
+  { position: 'asc' },
+  { id: 'asc' },
+]
+
 type MessageRow = Omit<Prisma.MessageGetPayload<object>, 'replay'> & { truncated?: boolean }
 
 /**
@@ -51,7 +57,7 @@ export async function listMessages(
     read: (most, behind) =>
       deps.db.message.findMany({
         where: { AND: [{ chatId }, listedMessages(actor), active, behind] },
-        orderBy: [{ createdAt: 'asc' }, { position: 'asc' }, { id: 'asc' }],
+        orderBy: OLDEST_FIRST,
         omit: { replay: true },
         ...withByteBudget({ take: most + 1 }),
       }),
@@ -168,8 +174,8 @@ export async function findAttachments(actor: Actor, { db }: Deps, ids: readonly 
 }
 
 /**
- * Returns how the runs of messages ended, by the last message of each run: its answer, or its question if it has none.
- * The error is left out unless the caller may read the run (contract-2.md sections 1.2 and 8.3).
+ * Returns how the runs of messages (oldest first) ended, by the last message of each: its answer, or its question if it
+ * has none. The error is left out unless the caller may read the run (contract-2.md sections 1.2 and 8.3).
  */
 async function endsOf(actor: Actor, db: Db, rows: readonly Ending[], found: Runs): Promise<ReadonlyMap<string, End>> {
   const last = new Map(rows.map(({ executionId, id }) => [executionId, id]))
@@ -204,6 +210,7 @@ async function answeredOf(db: Db, questions: readonly Ending[]): Promise<string[
 export async function findRuns(actor: Actor, { db }: Deps, ids: readonly string[]) {
   const rows = await db.message.findMany({
     where: { id: { in: [...ids] } },
+    orderBy: OLDEST_FIRST,
     select: { id: true, executionId: true, sessionId: true, position: true, role: true },
   })
   const runs = await runsOf(db, rows)

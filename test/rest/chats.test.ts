@@ -323,15 +323,22 @@ describe('GET /chats/{id}/messages', () => {
   })
 
   it('computes fields of different origins in one GraphQL query', async () => {
-    const { chatId } = await say(await agent(), { message: 'Hi' })
-    const of = 'id parentId userId stopReason attachments { id }'
+    const agentId = await agent()
+    const { chatId, sessionId } = await say(agentId, { message: 'Hi' })
+    // Messages of the same moment have ids in any order.
+    for (const message of ['And?', 'Then?', 'So?']) await say(agentId, { message, sessionId })
+    const of = 'id parentId userId role stopReason attachments { id }'
     const query = `query ($id: ID!) { chat(id: $id) { messages { nodes { ${of} } } } }`
     const body = { query, variables: { id: chatId } }
     const { data } = (await request(server, 'POST', '/graphql', { token: people.ben.token, body })).body
-    const [question, answer] = data.chat.messages.nodes
+    const { nodes } = data.chat.messages
     const { userId } = people.ann
-    expect(question).toMatchObject({ parentId: null, userId, stopReason: null, attachments: [] })
-    expect(answer).toMatchObject({ parentId: question.id, userId, stopReason: 'end_turn', attachments: [] })
+    expect(nodes).toMatchObject(
+      [0, 1, 2, 3, 4, 5, 6, 7].map((index) => ({
+        ...{ userId, attachments: [], parentId: nodes[index - 1]?.id ?? null },
+        ...(index % 2 ? { role: 'assistant', stopReason: 'end_turn' } : { role: 'user', stopReason: null }),
+      })),
+    )
   })
 
   it('marks the text of a cancelled run', async () => {
