@@ -409,6 +409,7 @@ test.each([
   [400, 'invalid message content type: <nil>', 'empty_content'],
   [400, 'messages[2].content: invalid type: null, expected a string at line 1 column 300', 'empty_content'],
   [400, "'messages.2' : for 'role:assistant' ['messages.2.content' : value must be a string]", 'empty_content'],
+  [400, "'NoneType' object is not iterable", 'empty_content'],
   [400, 'thinking is enabled but reasoning_content is missing in assistant tool call message', 'add_reasoning'],
   [400, 'Function call is missing a thought_signature in functionCall parts.', 'signatures'],
   [400, 'contents[2].parts[0].function_response.name: Name cannot be empty.', 'tool_names'],
@@ -449,6 +450,8 @@ test.each([
   ['The `content[].thinking` in the thinking mode must be passed back to the API.', 'add_reasoning'],
   ['The maximum tokens you requested exceeds the model limit of 4096.', 'max_tokens:4096'],
   ['Instructions are required', 'instructions'],
+  ['messages.0.content: Input should be a valid string', 'plain_content'],
+  ["Input should be 'text' [type=literal_error, input_value='output_text', input_type=str]", 'plain_content'],
 ])('a rejection of a package\'s request with "%s" changes the next one: %s', (message, change) => {
   expect(changeAfter(400, message, false)).toBe(change)
 })
@@ -578,6 +581,22 @@ test.each<[change: string, before: object, after: object]>([
     'parts:id',
     { contents: [{ role: 'model', parts: [{ functionCall: { name: 'one', id: 'a' }, thoughtSignature: 'S' }] }] },
     { contents: [{ role: 'model', parts: [{ functionCall: { name: 'one' }, thoughtSignature: 'S' }] }] },
+  ],
+  [
+    'plain_content',
+    {
+      input: [
+        {
+          role: 'assistant',
+          content: [
+            { type: 'output_text', text: 'a' },
+            { type: 'output_text', text: 'b' },
+          ],
+        },
+        { content: [{ type: 'input_image' }] },
+      ],
+    },
+    { input: [{ role: 'assistant', content: 'a\n\nb' }, { content: [{ type: 'input_image' }] }] },
   ],
   [
     'instructions',

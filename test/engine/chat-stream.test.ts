@@ -126,6 +126,16 @@ describe('the reader of chat completions', () => {
       ['add({"x":1})'],
     ],
     ['braces in texts', [call('add', '{"x":"}{\\"', a), call(undefined, '}"}', { index: 0 })], ['add({"x":"}{\\"}"})']],
+    [
+      'pieces that repeat all before them',
+      [call('add', '{"x"', a), call(undefined, '{"x":"y', { index: 0 }), call(undefined, '{"x":"yz"}', { index: 0 })],
+      ['add({"x":"yz"})'],
+    ],
+    [
+      'a piece that repeats a bracket',
+      [call('add', '{"x":[', a), call(undefined, '[', { index: 0 }), call(undefined, ']]}', { index: 0 })],
+      ['add({"x":[[]]})'],
+    ],
     // The text stays unchanged, so that the caller sees that it is no JSON object.
     ['an input without its end', [call('add', '{"x":', a)], ['add({"x":)']],
     ['an input that is a list', [call('add', '[1]', a)], ['add([1])']],

@@ -12,6 +12,9 @@ type StreamedCall = {
   index: number | undefined
   name: string
   input: string
+  /** The last piece of the input, and whether each piece began with the one before. */
+  last: string
+  grows: boolean
   scan: Scan
   extra: Fields | null
   signature: string
@@ -52,6 +55,8 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       index,
       name,
       input: '',
+      last: '',
+      grows: true,
       scan: newScan(),
       extra: null,
       signature: '',
@@ -123,6 +128,10 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       call.signature ||= piece.signature
       if (relation === 'nothing') return { id: call.id, input: '' }
       call.input += piece.input
+      if (piece.input) {
+        call.grows &&= piece.input.startsWith(call.last)
+        call.last = piece.input
+      }
       scan(call.scan, piece.input)
       return { id: call.id, input: piece.input }
     },
@@ -130,13 +139,21 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       return calls.length
     },
     end: () =>
-      calls
-        .filter(isCall)
-        .flatMap(({ id, name, input, extra, signature }) =>
-          inputsOf(input).map((one, place) => ({ id: place ? newId() : id, name, input: one, extra, signature })),
-        ),
+      calls.filter(isCall).flatMap(({ id, name, extra, signature, ...call }) =>
+        inputsOf(settled(call)).map((one, place) => ({
+          id: place ? newId() : id,
+          name,
+          input: one,
+          extra,
+          signature,
+        })),
+      ),
   }
 }
+
+/** Returns the input of a call, of which some servers (Baidu) send all that they have with each piece. */
+const settled = ({ input, last, grows }: Pick<StreamedCall, 'input' | 'last' | 'grows'>): string =>
+  grows && last !== input && parseInput(input) === undefined && parseInput(last) !== undefined ? last : input
 
 /** Returns whether a call is more than a nameless repetition of the previous one with an id of its own. */
 function isCall({ name, input }: StreamedCall, place: number, calls: readonly StreamedCall[]): boolean {

@@ -102,19 +102,29 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
 function ofMessages(detail: string): Change[] {
   return [
     ...(/reasoning_content/.test(detail) ? ['add_reasoning'] : []),
-    ...(/\bcontent\b/i.test(detail) && /\bnull\b|\bnil\b|\bnone\b|be a string/i.test(detail) ? ['empty_content'] : []),
-    ...(/\bname\W{1,3}(?:is (?:a )?required|cannot be empty)|missing field \W?name\b/i.test(detail)
-      ? ['tool_names']
-      : []),
+    ...(EMPTY_CONTENT.test(detail) ? ['empty_content'] : []),
+    ...(TOOL_NAMES.test(detail) ? ['tool_names'] : []),
   ]
 }
 
-/** Returns the changes of Google's contents and of OpenAI's instructions. */
+/** Wordings for calls with `null` beside them, and for results without the name of their tool. */
+const EMPTY_CONTENT =
+  /\bcontent\b.*(?:\b(?:null|nil|none)\b|be a string)|\b(?:null|nil|none)\b.*\bcontent\b|'NoneType' object is not iterable/is
+const TOOL_NAMES = /\bname\W{1,3}(?:is (?:a )?required|cannot be empty)|missing field \W?name\b/i
+
+/** Returns the changes of the messages that provider packages write. */
 function ofContents(detail: string): Change[] {
   const [, field] = /unknown name \\?"(id|thought_?signature|thought)\\?" at '?contents/i.exec(detail) ?? []
   const isOfInstructions = /instructions (?:are|is) required|system messages are not allowed/i.test(detail)
-  return [...(field ? [`parts:${field}`] : []), ...(isOfInstructions ? ['instructions'] : [])]
+  return [
+    ...(field ? [`parts:${field}`] : []),
+    ...(isOfInstructions ? ['instructions'] : []),
+    ...(PLAIN_CONTENT.test(detail) ? ['plain_content'] : []),
+  ]
 }
+
+/** Wordings for texts in a list of parts. */
+const PLAIN_CONTENT = /\b(?:output|input)_text\b|\bcontent\b.{0,60}(?:valid string|be a string|expected (?:a )?string)/i
 
 /** Wordings of Google's servers that know only the older field for the inputs of tools, or its rules. */
 const OLDER_PARAMETERS = /parameters_?json_?schema|non-?empty for OBJECT/i

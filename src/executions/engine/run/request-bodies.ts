@@ -21,6 +21,7 @@ export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): 
     ...(changes.has('signatures') && { contents: asList(body.contents).map(withSignatures) }),
     ...withoutPartFields(body, changes),
     ...(changes.has('instructions') && withInstructions(asList(body.input))),
+    ...(changes.has('plain_content') && withPlainContent(body)),
     ...(changes.has('add_reasoning') && { messages: asList(body.messages).map(withThinking) }),
   }
 }
@@ -77,6 +78,19 @@ function withInstructions(input: readonly unknown[]): Fields {
   const isSystem = (item: unknown) => ['system', 'developer'].includes(asText(asObject(item).role))
   const instructions = input.filter(isSystem).map((item) => asText(asObject(item).content))
   return { instructions: instructions.join('\n\n'), input: input.filter((item) => !isSystem(item)) }
+}
+
+/** Sends lists of texts as one text, in the messages of Anthropic's API or OpenAI's. */
+function withPlainContent(body: Fields): Fields {
+  const names = ['messages', 'input'].filter((name) => Array.isArray(body[name]))
+  return Object.fromEntries(names.map((name) => [name, asList(body[name]).map(plainMessage)]))
+}
+
+function plainMessage(message: unknown): unknown {
+  const { content, ...rest } = asObject(message)
+  const texts = asList(content).map((part) => asObject(part).text)
+  const isPlain = texts.length > 0 && texts.every((text) => typeof text === 'string')
+  return isPlain ? { ...rest, content: texts.join('\n\n') } : message
 }
 
 /** Begins an answer of Anthropic's API without thinking with an empty one, which DeepSeek demands. */

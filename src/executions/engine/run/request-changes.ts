@@ -20,6 +20,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  *   context window has left beside this prompt.
  * - `max_completion_tokens`: use this name for the answer limit.
  * - `system`: move the system prompt into the first user message. `instructions`: into OpenAI's field of that name.
+ * - `plain_content`: send texts as such, not as lists of parts.
  * - `parts:<field>`: leave out a field of earlier messages that Google's server does not know.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
  *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
