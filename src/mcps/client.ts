@@ -4,7 +4,7 @@ import type { ToolResult } from '../executions/engine/run/tools.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
 import type { ProxyFor } from '../lib/proxies.ts'
 import { BadAnswer, createSafeFetch } from '../lib/safe-fetch.ts'
-import { asObject } from '../lib/unknown.ts'
+import { asObject, asText } from '../lib/unknown.ts'
 import { authorized } from './bearer.ts'
 import type { Bearer } from './connections.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
@@ -241,9 +241,8 @@ function throwNeeded(seen: Seen): void {
 /** Returns the error message of a server for a rejected call with its details, or undefined without one. */
 export function saidBy(error: unknown): string | undefined {
   if (isServerError(error)) return withDetails(error.message, error.data)
-  if (!(error instanceof SdkHttpError) || typeof error.data?.text !== 'string') return undefined
   try {
-    const body = asObject(JSON.parse(error.data.text))
+    const body = asObject(JSON.parse(bodyOf(error) ?? ''))
     const { message, data } = asObject(body.error)
     if (typeof message === 'string') return withDetails(message, data)
     // Gateways and web frameworks have errors of their own.
@@ -253,6 +252,13 @@ export function saidBy(error: unknown): string | undefined {
   } catch {
     return undefined
   }
+}
+
+/** Returns the body of an HTTP error. Errors of the older transport have it in their message. */
+function bodyOf(error: unknown): string | undefined {
+  if (error instanceof SdkHttpError) return asText(error.data?.text)
+  const [, body] = /^Error POSTing to endpoint \(HTTP \d{3}\): (.*)$/s.exec((error as Error).message) ?? []
+  return body
 }
 
 /** Adds the data of an error, which often state what is wrong with the input. */

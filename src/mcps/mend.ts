@@ -98,6 +98,9 @@ function eventsOf(
   { id: eventId, event, data }: Pick<EventSourceMessage, 'data'> & Partial<EventSourceMessage>,
   id: Asked['id'],
 ): string {
+  // Of the older transport. Servers behind a proxy name their own scheme or host.
+  const endpoint = event === 'endpoint' ? URL.parse(data) : null
+  if (endpoint) return `event: endpoint\ndata: ${endpoint.pathname}${endpoint.search}\n\n`
   const messages = (splitData(data) ?? [data]).flatMap((message) => mendMessages(message, id))
   const name = event && !messages.every(isMessage) ? `event: ${event}\n` : ''
   return messages

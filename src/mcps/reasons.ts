@@ -103,8 +103,8 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
     return ofContent(typeof contentType === 'string' ? clean(contentType, 100) : '')
   }
   if (error instanceof SdkError && error.code === SdkErrorCode.InvalidResult) return NO_MESSAGE
-  const ended = isGivenUp(error) ? ENDED : 'the connection failed'
-  return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? ended
+  const hasEnded = isGivenUp(error) || (error instanceof SdkError && error.code === SdkErrorCode.ConnectionClosed)
+  return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? (hasEnded ? ENDED : 'the connection failed')
 }
 
 /** Returns whether a tool may have acted, although its call failed for a reason of {@link reasonOf}. */

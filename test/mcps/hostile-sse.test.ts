@@ -71,7 +71,7 @@ function connect(toolTimeout = 20_000) {
 it.each<[string, typeof begin, string]>([
   ['never says where to post to', () => {}, 'it takes too long'],
   ['ends at once', (to) => void to.end(), 'the connection failed'],
-  ['says a place on another server', (to) => endpoint(to, `${elsewhere.url}/messages`), 'the connection failed'],
+  ['says a place on another server', (to) => endpoint(to, `${elsewhere.url}/messages`), 'it takes too long'],
   [
     'says nothing but garbage',
     (to) => {
@@ -95,8 +95,8 @@ it('the end of a stream fails its pending calls, and the next call reconnects', 
   begin = (to) => endpoint(to)
   receive = answering((_, to) => void to.end())
   const client = await connect()
-  const failed = { isError: true, content: 'The call failed: the connection failed' }
-  expect(await client.call('a', {}, signal)).toEqual(failed)
+  const content = expect.stringMatching(/its answer ended without a result. The tool may have acted/)
+  expect(await client.call('a', {}, signal)).toEqual({ isError: true, content })
   expect(streams).toBe(1)
   receive = answering((message, to) => say(to, message, { content: [{ type: 'text', text: 'Here' }] }))
   expect(await client.call('a', {}, signal)).toEqual({ isError: false, content: 'Here' })
@@ -104,12 +104,16 @@ it('the end of a stream fails its pending calls, and the next call reconnects', 
   await client.close()
 })
 
-it('an endpoint event that moves to another origin gets nothing', async () => {
-  begin = (to) => endpoint(to)
-  receive = answering((_, to) => endpoint(to, `${elsewhere.url}/messages`))
+it('an endpoint event that names another origin, as behind a proxy, leads to the own one', async () => {
+  const here = { content: [{ type: 'text', text: 'Here' }] }
+  const { port } = new URL(url)
+  begin = (to) => endpoint(to, `https://localhost:${port}/messages?session=1`)
+  receive = answering((message, to) => {
+    endpoint(to, `${elsewhere.url}/messages`)
+    say(to, message, here)
+  })
   const client = await connect()
-  expect(await client.call('a', {}, signal)).toMatchObject({ isError: true })
-  expect(await client.call('a', {}, signal)).toMatchObject({ isError: true })
+  for (const _ of [1, 2]) expect(await client.call('a', {}, signal)).toEqual({ isError: false, content: 'Here' })
   expect(elsewhere.requests).toBe(0)
   await client.close()
 })
