@@ -199,6 +199,10 @@ describe('chat completions', () => {
       stop: ['END'],
       seed: 3,
     })
+    const odd = { max_tokens: -1, stop: ['', 'END'], reasoning_effort: 'auto' } as object
+    await clientOf().chat.completions.create({ model: agent, messages: [user('Hi')], ...odd })
+    const { max_tokens, stop, reasoning_effort } = model.requests.at(-1)!.body as Record<string, unknown>
+    expect([max_tokens, stop, reasoning_effort]).toEqual([undefined, ['END'], undefined])
     const error = await failureOf(
       clientOf().chat.completions.create({ model: agent, messages: [user('Hi')], top_p: 7 }),
     )
@@ -417,6 +421,22 @@ describe('function tools of the client', () => {
     const count = model.requests.length
     expect(text(await complete(results))).toBe('It is sunny.')
     expect(model.requests.length).toBe(count)
+  })
+
+  it.each<[string, object, string]>([
+    ['an object as arguments', { id: 'c1', function: { name: 'get_weather', arguments: { city: 'Rome' } } }, 'c1'],
+    ['no id', { function: { name: 'get_weather', arguments: '{"city":"Rome"}' } }, ''],
+  ])('are read from a history with %s', async (_, call, id) => {
+    const history = [
+      user('Weather?'),
+      { role: 'assistant', content: null, tool_calls: [call] },
+      { role: 'tool', tool_call_id: id, content: '21 degrees' },
+      assistant('Warm.'),
+      user('And now?'),
+    ]
+    await clientOf().chat.completions.create({ model: agent, tools, messages: history as never })
+    const [, , made, result] = model.requests.at(-1)!.body.messages as any[]
+    expect([made.tool_calls[0].function.arguments, result.content]).toEqual(['{"city":"Rome"}', '21 degrees'])
   })
 
   it('can be demanded by name, for the first step', async () => {

@@ -27,14 +27,17 @@ import { demandOf, outputOf, readSettings, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/chat/completions'
 
+/** A call in a client's history: of a function, or of a tool with free text. Some clients send arguments as an object. */
+const called = z.object({ name: z.string(), arguments: z.unknown().optional(), input: z.unknown().optional() })
+
 const message = z.object({
   role: z.enum(['system', 'developer', 'user', 'assistant', 'tool', 'function']),
   content: Content,
   tool_calls: z
-    .array(z.object({ id: z.string(), function: z.object({ name: z.string(), arguments: z.string().nullish() }) }))
+    .array(z.object({ id: z.string().nullish(), function: called.nullish(), custom: called.nullish() }))
     .nullish(),
   tool_call_id: z.string().nullish(),
-  function_call: z.object({ name: z.string(), arguments: z.string().nullish() }).nullish(),
+  function_call: called.nullish(),
   name: z.unknown().optional(),
 })
 
@@ -138,7 +141,9 @@ function readMessages(messages: Request['messages']) {
     else if (role === 'assistant') {
       const { tool_calls: made, function_call: one } = message
       if (text || !(made?.length || one)) turns.answer(text)
-      for (const call of made ?? []) turns.call(call.id, call.function.name, readArguments(call.function.arguments))
+      for (const { id, function: call, custom } of made ?? []) {
+        turns.call(id ?? '', (call ?? custom)?.name ?? '', readArguments(call?.arguments ?? custom?.input))
+      }
       if (one) {
         const input = readArguments(one.arguments)
         turns.call(calls.call(one.name, input), one.name, input)

@@ -33,6 +33,14 @@ const NAMES: Readonly<Record<string, string>> = {
   parallelToolCalls: 'parallel_tool_calls',
 }
 
+/** Efforts of other APIs. */
+const EFFORTS: Readonly<Record<string, string | undefined>> = {
+  xhigh: 'high',
+  max: 'high',
+  auto: undefined,
+  default: undefined,
+}
+
 /**
  * Throws 400 if a field asks for log probabilities, because an answer may have texts of several model steps. `asked` has the
  * value of each field that can ask for them.
@@ -47,14 +55,16 @@ export function refuseLogprobs(asked: Fields): void {
 /** Converts the settings of a request. Throws 400 for a value out of range. Undefined if there are none. */
 export function readSettings(given: Given): ModelSettings | undefined {
   const { stop, tool_choice: choice, effort } = given
+  const stops = typeof stop === 'string' ? [stop] : stop
   refuseLogprobs({ logprobs: given.logprobs, top_logprobs: given.top_logprobs })
   const all = {
     temperature: given.temperature,
     topP: given.top_p,
-    maxOutputTokens: given.maxTokens,
-    stopSequences: typeof stop === 'string' ? [stop] : stop,
+    // Clients of local models send -1 for no limit.
+    maxOutputTokens: given.maxTokens === -1 ? undefined : given.maxTokens,
+    stopSequences: Array.isArray(stops) ? stops.filter((one) => one !== '') : stops,
     seed: given.seed,
-    reasoningEffort: effort === 'xhigh' ? 'high' : effort,
+    reasoningEffort: typeof effort === 'string' && effort in EFFORTS ? EFFORTS[effort] : effort,
     toolChoice: isObject(choice) ? 'required' : choice,
     parallelToolCalls: given.parallel_tool_calls,
   }

@@ -1,6 +1,6 @@
 import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
 import type { CallRecord } from '../../executions/engine/run/steps.ts'
-import { type Fields, isObject } from '../../lib/unknown.ts'
+import { asText, type Fields, isObject } from '../../lib/unknown.ts'
 import { type GivenFile, NO_TEXT } from './attachments.ts'
 
 /** The result of a tool that the client has called. */
@@ -20,7 +20,10 @@ export type ClientConversation = {
 }
 
 /** Parses the arguments of a call in a client's history, which may be cut off, as an object. */
-export function readArguments(text: string | null | undefined): Fields {
+export function readArguments(given: unknown): Fields {
+  // Some clients send the object itself.
+  if (isObject(given)) return given
+  const text = asText(given)
   try {
     const value: unknown = JSON.parse(text || '{}')
     return isObject(value) ? value : { text }
