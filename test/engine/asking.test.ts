@@ -377,7 +377,7 @@ function changeAfter(status: number, message: string, isCompatible = true): stri
     { role: 'assistant' as const, content: [call] },
     { role: 'user' as const, content: [picture('a'), picture('b')] },
   ]
-  const tools = [offer('one'), offer('two', { any: {} })]
+  const tools = [offer('one'), offer('two', { any: {} }), offer('get-three')]
   const settings = { maxOutputTokens: 100_000, reasoningEffort: 'low' as const }
   return changesFor(failure, { ...NOTHING, isCompatible, prompt, question: 1, tools, settings, hasOutput: true })[0]
 }
@@ -409,6 +409,7 @@ test.each([
   [400, 'invalid message content type: <nil>', 'empty_content'],
   [400, 'messages[2].content: invalid type: null, expected a string at line 1 column 300', 'empty_content'],
   [400, "'messages.2' : for 'role:assistant' ['messages.2.content' : value must be a string]", 'empty_content'],
+  [400, 'tools[2].function.name: the name of a tool can only contain letters, digits and _', 'plain_names'],
   [400, "'NoneType' object is not iterable", 'empty_content'],
   [400, 'thinking is enabled but reasoning_content is missing in assistant tool call message', 'add_reasoning'],
   [400, 'Function call is missing a thought_signature in functionCall parts.', 'signatures'],
@@ -469,6 +470,16 @@ test('a model with limits gets the latest files and the first tools with the pla
     mixed: { type: 'integer' },
     list: { type: 'array', items: { type: 'string' } },
   })
+})
+
+test('tools get plain names if the provider accepts no hyphens, unless another tool has that name', () => {
+  const names = changeTools([offer('a-b'), offer('c-d'), offer('c_d')], new Set(['plain_names'])).map(
+    ({ name }) => name,
+  )
+  expect(names).toEqual(['a_b', 'c-d', 'c_d'])
+  const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'a-b', input: {} }
+  const [message] = changePrompt([{ role: 'assistant', content: [call] }], new Set(['plain_names']))
+  expect(message?.content).toEqual([{ ...call, toolName: 'a_b' }])
 })
 
 test('a provider that failed five times in 30 s is skipped for 30 s', () => {

@@ -100,8 +100,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   }
 
   function emitPart(part: unknown, parts: Part[]): void {
-    const { type, text, thinking, reasoning, refusal } = asObject(part)
-    if (type === 'thinking' || type === 'reasoning') think('content', wordsOf(thinking ?? text ?? reasoning), parts)
+    const { type, text, thinking, reasoning, summary, refusal } = asObject(part)
+    if (type === 'thinking' || type === 'reasoning')
+      think('content', wordsOf(thinking ?? text ?? reasoning ?? summary), parts)
     else if (type === 'refusal') emitRefusal(asText(refusal), parts)
     else if (type === 'tool_use') addCall(asObject(part), parts)
     else if (type === 'image_url') parts.push(FILE)

@@ -100,7 +100,7 @@ const canonical = (name: string) =>
 
 /** Marks of calls in the text of models whose servers do not read them, at the start of a line. */
 const WRITTEN_CALL =
-  /(?:^|\n)[ \t]{0,8}(?:<tool_call>|<function=|<function_calls>|<\w+:tool_call>|<invoke name=|<\|python_tag\|>|<\|tool_call|<\|channel\|>commentary to=|<｜tool▁call|\[TOOL_CALLS\])/
+  /(?:^|\n)[ \t]{0,8}(?:<tool_call>|<function=|<function_calls>|<\w+:tool_call>|<invoke name=|<\|python_tag\|>|<\|START_ACTION\|>|<\|tool_call|<｜DSML｜|<\|channel\|>commentary to=|<｜tool▁call|\[TOOL_CALLS\])/
 
 /** Returns whether a model has written a call into its text: with marks, or as JSON with the name of a tool. */
 export function writesCall(text: string, tools: readonly Tool[]): boolean {

@@ -57,6 +57,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (isCompatible && hasParts(prompt, ['tool-call'])) changes.push(...ofMessages(detail))
   if (!isCompatible && hasParts(prompt, ['tool-call']) && THINKING_DEMANDED.test(detail)) changes.push('add_reasoning')
   if (hasParts(prompt, ['tool-call']) && /thought_?signature/i.test(detail)) changes.push('signatures')
+  if (tools.some(({ name }) => name.includes('-')) && TOOL_NAME_RULE.test(detail)) changes.push('plain_names')
   if (isCompatible && tools.length && EMPTY_INPUTS.test(detail)) changes.push('empty_inputs')
   let withoutTools: Change[] = []
   // The field itself comes first, because the sentence around it may name others.
@@ -131,6 +132,10 @@ const OLDER_PARAMETERS = /parameters_?json_?schema|non-?empty for OBJECT/i
 
 /** Wordings of DeepSeek for an answer that must begin with thinking. */
 const THINKING_DEMANDED = /thinking.{0,60}must be passed back/i
+
+/** Wordings of a rule for the names of tools, which Cohere states without hyphens. */
+const TOOL_NAME_RULE =
+  /(?:tool|function)s?\b.{0,60}\bnames?\b.{0,160}(?:match|pattern|must only|can only|only contain|invalid char)/i
 
 /** Wordings for an input of a tool without properties. */
 const EMPTY_INPUTS =

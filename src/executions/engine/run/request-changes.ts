@@ -29,6 +29,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema, or
  *   not this one.
+ * - `plain_names`: write underscores for hyphens in the names of tools.
  * - `tools`: offer no tools. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in
  *   the plainest form, `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
  */
@@ -85,6 +86,7 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
     changed = changed.map((message) => withoutFiles(message, isRefused))
   }
   if (changes.has('reasoning')) changed = changed.flatMap(withoutReasoning)
+  if (changes.has('plain_names')) changed = changed.map(withPlainNames)
   return changes.has('tools') ? withoutCalls(changed) : changed
 }
 
@@ -173,6 +175,18 @@ function withoutFiles(
   }
 }
 
+/** Returns the name of a tool with underscores for hyphens, by which {@link findTool} finds it. */
+const plainName = (name: string): string => name.replaceAll('-', '_')
+
+/** Writes the plain names of tools in the calls and results of a message. */
+function withPlainNames(message: LanguageModelV4Message): LanguageModelV4Message {
+  if (message.role !== 'assistant' && message.role !== 'tool') return message
+  const content = message.content.map((part) =>
+    'toolName' in part ? { ...part, toolName: plainName(part.toolName) } : part,
+  )
+  return { ...message, content } as LanguageModelV4Message
+}
+
 /** Removes reasoning from an answer, and the whole answer if nothing else remains. */
 export function withoutReasoning(message: LanguageModelV4Message): LanguageModelV4Message[] {
   if (message.role !== 'assistant') return [message]
@@ -206,11 +220,14 @@ export function changeTools(
 ): LanguageModelV4FunctionTool[] {
   if (!changes.size) return [...tools]
   if (changes.has('tools')) return []
+  const names = new Set(tools.map(({ name }) => name))
+  const renamed = (name: string) => (names.has(plainName(name)) ? name : plainName(name))
   return tools
     .filter(({ name }) => !changes.has(`tool:${name}`))
     .slice(0, numberOf('tools', changes) ?? tools.length)
-    .map((tool) => {
-      if (changes.has(`schema:${tool.name}`)) return { ...tool, inputSchema: { type: 'object', properties: {} } }
+    .map((given) => {
+      const tool = changes.has('plain_names') ? { ...given, name: renamed(given.name) } : given
+      if (changes.has(`schema:${given.name}`)) return { ...tool, inputSchema: { type: 'object', properties: {} } }
       return changes.has('schemas') ? { ...tool, inputSchema: plainSchema(tool.inputSchema) } : tool
     })
 }
