@@ -395,6 +395,10 @@ test.each([
     "Invalid 'tools': array too long. Expected an array with maximum length 1, but got one with length 2.",
     'tools:1',
   ],
+  [400, 'You uploaded an unsupported image. Please make sure your image is valid.', expect.stringMatching(/^files:/)],
+  [400, 'Unsupported MIME type: image/gif', expect.stringMatching(/^files:/)],
+  [400, 'Image does not match the provided media type image/png', expect.stringMatching(/^files:/)],
+  [422, 'messages.1.content: str type expected', 'files'],
   [400, 'At most 1 image(s) may be provided in one request.', 'latest_files:1'],
   [400, 'Too many media: 2 > 1', 'latest_files:1'],
   [400, 'At most 0 image(s) may be provided in one request.', 'files'],
@@ -442,7 +446,7 @@ test.each([
   [400, 'input length and `max_tokens` exceed context limit: 150000 + 64000 > 200000', 'answer:47000'],
   [400, 'input length and `max_tokens` exceed context limit: 199000 + 64000 > 200000', undefined],
 ])('a rejection with %i and "%s" changes the next request: %s', (status, message, change) => {
-  expect(changeAfter(status, message)).toBe(change)
+  expect(changeAfter(status, message)).toEqual(change)
 })
 
 test.each([

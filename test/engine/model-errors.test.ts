@@ -96,6 +96,8 @@ describe('the reason in an error body', () => {
       kind: 'overloaded',
     })
     expect(failureOf(new ReportedError(reason))).toMatchObject({ status: null, detail: reason })
+    const alibaba = '<400> InternalError.Algo.InvalidParameter: The tool_choice parameter is not supported'
+    expect(failureOf(new ReportedError(alibaba))).toMatchObject({ status: 400, retryable: false })
   })
 })
 

@@ -88,7 +88,10 @@ const NO_REASON = 'The model failed: no reason given'
 
 /** Reads an error inside a stream. Its status is the one it states, if any. */
 function reportedCause(error: unknown): Cause {
-  const body = readErrorBody(error instanceof ReportedError ? error.body : error)
+  const read = readErrorBody(error instanceof ReportedError ? error.body : error)
+  // Alibaba's messages begin with their status.
+  const [, stated] = /^<([45]\d\d)> /.exec(read.message ?? '') ?? []
+  const body = stated && read.status === undefined ? { ...read, status: Number(stated) } : read
   const message = body.message ?? (body.code ? `The model failed: ${body.code}` : NO_REASON)
   return { ...body, message: body.status === undefined ? message : `HTTP ${body.status}: ${message}` }
 }

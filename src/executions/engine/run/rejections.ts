@@ -72,9 +72,13 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     for (const name of SETTING_NAMES) if (settings[name] !== undefined && SETTINGS[name].test(text)) changes.push(name)
     for (const name of Object.keys(fields)) if (hasWord(text, name)) changes.push(`extra:${name}`)
     const isAboutReasoning = /reasoning|thinking|encrypted_content|\brs_|signature/i.test(text)
-    if (isAboutReasoning && hasParts(prompt, ['reasoning'])) changes.push('reasoning')
+    // A signature may be wrong in one history only.
+    const isOfPrompt = /signature|encrypted|\brs_/i.test(text)
+    if (isAboutReasoning && hasParts(prompt, ['reasoning'])) changes.push(isOfPrompt ? 'reasoning:here' : 'reasoning')
     const isAboutFiles =
-      /image|vision|multimodal|picture|media|\bfile|pdf|document|content.{0,40}(?:string|text)/i.test(text)
+      /image|vision|multimodal|picture|media|\bfile|pdf|document|mime type|content.{0,40}(?:\bstr\b|string|text)/i.test(
+        text,
+      )
     if (isAboutFiles && hasFiles(prompt)) {
       const most = limitIn(detail, prompt.flatMap(filesIn).length)
       if (most) changes.push(`latest_files:${most}`)
@@ -83,6 +87,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     }
     if (/\b(?:system|developer)\b|roles? must alternate/i.test(text)) changes.push('system')
     if (tools.some(isNotPlain) && ABOUT_SCHEMAS.test(text)) changes.push('schemas')
+    if (hasOutput && /\bschema\b/i.test(text) && !OF_TOOLS.test(text)) changes.push('output:schema')
     for (const name of refusedTools(text, detail, tools)) changes.push(`schema:${name}`, `tool:${name}`)
     if (!tools.length || !/tool|function/i.test(text)) continue
     const most = limitIn(detail, tools.length)
@@ -205,4 +210,6 @@ function refusedTools(text: string, detail: string, tools: readonly LanguageMode
 
 /** Returns whether a rejection concerns only some of the files, such as a broken or too large one. */
 const isOfSomeFiles = (detail: string): boolean =>
-  /could not|process(?!.*missing data)|invalid image|corrupt|large|exceed|size|download|fetch|decode/i.test(detail)
+  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match|not valid|corrupt|large|exceed|size|pixels|pages|password|download|fetch|decode|mime type: image\//i.test(
+    detail,
+  )

@@ -24,7 +24,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `parts:<field>`: leave out a field of earlier messages that Google's server does not know.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
  *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
- * - `reasoning`: omit earlier reasoning. `add_reasoning`: give earlier answers without any an empty one. `signatures`:
+ * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers without any an empty one. `signatures`:
  *   give earlier calls without a signature the one that Google does not check.
  * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema, or
@@ -68,7 +68,9 @@ export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files|output|answer):/.test(change) && change !== 'schemas' && change !== 'maxOutputTokens'
+  !/^(?:schema|tool|files|output|answer|reasoning):/.test(change) &&
+  change !== 'schemas' &&
+  change !== 'maxOutputTokens'
 
 /** Returns whether a change applies to the next turns of the session, which send the files again. */
 export const isOfSession = (change: Change): boolean => change.startsWith('files:')
@@ -85,7 +87,7 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
       changes.has('files') || (changes.has('documents') && isDocument(file)) || refused.has(digestOf(file))
     changed = changed.map((message) => withoutFiles(message, isRefused))
   }
-  if (changes.has('reasoning')) changed = changed.flatMap(withoutReasoning)
+  if (changes.has('reasoning') || changes.has('reasoning:here')) changed = changed.flatMap(withoutReasoning)
   if (changes.has('plain_names')) changed = changed.map(withPlainNames)
   return changes.has('tools') ? withoutCalls(changed) : changed
 }
