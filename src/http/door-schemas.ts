@@ -33,9 +33,13 @@ export const ChatRequest = z.object({
 })
 
 const content = z
-  .union([z.string(), z.array(z.looseObject({ type: z.string().describe('Kind of the part') }))])
+  .union([
+    z.string(),
+    z.array(z.looseObject({ type: z.string().describe('Kind of the part') })),
+    z.record(z.string(), z.unknown()),
+  ])
   .nullish()
-  .describe('Its text, or its parts')
+  .describe('Its text, or its parts. Messages of other roles may have an object')
 
 /** The input of a run of AG-UI. State and forwarded properties are the client's own. */
 export const RunAgentInput = z.object({

@@ -388,6 +388,16 @@ describe('the address', () => {
     expect(await codeOf(post(rpc('SendMessage', { message: empty })))).toBe(-32602)
   })
 
+  it.each<[string, string, Record<string, string>, object]>([
+    ['its method alone', 'SendMessage', {}, { role: 'ROLE_USER', parts: [{ text: 'Hello' }] }],
+    ['a patch number', 'SendMessage', { 'A2A-Version': '1.0.0' }, { role: 'ROLE_USER', parts: [{ text: 'Hello' }] }],
+    ['parts with a type', 'message/send', {}, { role: 'user', parts: [{ type: 'text', text: 'Hello' }] }],
+  ])('reads a message whose version shows in %s', async (_, method, headers, message) => {
+    const { body } = await post(rpc(method, { message: { messageId: crypto.randomUUID(), ...message } }), headers)
+    expect(body.error).toBeUndefined()
+    expect(JSON.stringify(body.result)).toContain('Good day.')
+  })
+
   it('takes only tokens with the scopes', async () => {
     expect((await post(rpc('GetTask'), {}, null)).status).toBe(401)
     const reader = await server.member({ organization: 'Acme', scopes: ['executions:read'] })

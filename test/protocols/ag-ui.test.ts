@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { createAgUiWriter } from '../../src/protocols/ag-ui/writer.ts'
 import { createPartReader, type Part } from '../../src/protocols/shared/run-parts.ts'
 import { call, startToolLab } from '../engine/tool-lab.ts'
+import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
 
 const toolLab = await use(startToolLab())
@@ -49,6 +50,24 @@ describe('a client of AG-UI', () => {
     expect(sessions).toHaveLength(1)
     const { sessionId } = sessions[0]!
     expect(await server().service.deps.db.execution.count({ where: { sessionId } })).toBe(2)
+  })
+
+  it('may send the messages of its page, and files in the form of earlier versions', async () => {
+    const data = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
+    const file = { type: 'binary', mimeType: 'image/png', data, filename: 'dot.png' }
+    const messages = [
+      { id: '1', role: 'user', content: 'One' },
+      { id: '2', role: 'activity', activityType: 'PLAN', content: { steps: [1] } },
+      { id: '3', role: 'reasoning', content: 'Hm.' },
+      { id: '4', role: 'assistant', content: 'Yes' },
+      { id: '5', role: 'user', content: [{ type: 'text', text: 'Look' }, file] },
+    ]
+    const body = { threadId: crypto.randomUUID(), runId: '1', messages, tools: [], context: [] }
+    const answer = await request(server(), 'POST', `/api/v1/agents/${agent}/ag-ui`, { body })
+    expect(answer.status).toBe(200)
+    const [, one, yes, look] = model().requests.at(-1)!.body.messages
+    expect([one?.content, yes?.content]).toEqual(['One', 'Yes'])
+    expect(JSON.stringify(look)).toContain(`data:image/png;base64,${data}`)
   })
 
   it('gets reasoning, tool calls and their results', async () => {

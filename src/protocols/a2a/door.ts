@@ -42,15 +42,14 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   }
   const actor = await enter(context, req, place)
   const agent = await findAgent(actor, deps, wanted)
-  const body = await readJson(req)
+  const body = withKinds(await readJson(req))
   if (SENDS.has(body.method)) {
     requireScope(actor, 'agents:execute')
     await context.countRun?.(actor)
   }
   if (PUSH_CHANGES.has(body.method)) requireScope(actor, 'executions:write', 'agents:execute')
 
-  const header = req.headers[A2A_VERSION_HEADER.toLowerCase()]
-  const requestedVersion = (Array.isArray(header) ? header[0] : header) || '0.3'
+  const requestedVersion = versionOf(req, body.method)
   const isLegacy = requestedVersion === '0.3'
   const handler = createHandler(context, actor, agent)
   const { id = null } = body
@@ -76,6 +75,27 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     if (res.headersSent) throw error
     sendJson(res, 200, toError(error))
   }
+}
+
+/**
+ * Returns the version of a request. Clients that send no header mean 0.3, unless the method has a name of 1.0. A patch number is
+ * ignored.
+ */
+function versionOf(req: IncomingMessage, method: unknown): string {
+  const header = String(req.headers[A2A_VERSION_HEADER.toLowerCase()] ?? '')
+  if (!header) return typeof method === 'string' && /^[A-Z]/.test(method) ? '1.0' : '0.3'
+  return header.replace(/^(\d+\.\d+)\.\d+$/, '$1')
+}
+
+/** Names the kinds of parts, which versions before 0.3 call types. */
+function withKinds(body: Record<string, unknown>): Record<string, unknown> {
+  const params = asObject(body.params)
+  const message = asObject(params.message)
+  if (!Array.isArray(message.parts)) return body
+  const parts = message.parts.map((part) =>
+    isObject(part) && part.kind === undefined && typeof part.type === 'string' ? { ...part, kind: part.type } : part,
+  )
+  return { ...body, params: { ...params, message: { ...message, parts } } }
 }
 
 /** Throws RequestMalformedError for fields that the package converts without a look at their types. */

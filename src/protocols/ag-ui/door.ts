@@ -89,15 +89,19 @@ async function begun(
   return { row, after: 0 }
 }
 
+const ROLES: ReadonlySet<string> = new Set(['system', 'developer', 'user', 'assistant', 'tool'])
+
 /** Reads the messages of an input as turns, and its context as instructions. */
 function readMessages({ messages, context }: Input): ClientConversation {
   const turns = createTurns()
   for (const message of messages) {
+    // Activities and reasoning are for the page.
+    if (!ROLES.has(message.role)) continue
     const { text, files } = contentOf(message.content)
     if (message.role === 'system' || message.role === 'developer') turns.instruct(text)
     else if (message.role === 'user') turns.ask(text, files)
     else if (message.role === 'tool') turns.result(asText(message.toolCallId), text, Boolean(message.error))
-    else if (message.role === 'assistant') {
+    else {
       if (text) turns.answer(text)
       for (const call of Array.isArray(message.toolCalls) ? message.toolCalls : []) addCall(turns, call)
     }
@@ -116,6 +120,7 @@ function contentOf(given: Input['messages'][number]['content']): { text: string;
   if (typeof given === 'string') return { text: given, files: [] }
   const files: GivenFile[] = []
   let text = ''
+  if (given && !Array.isArray(given)) throw invalidField('messages', 'content as text or as a list of parts')
   for (const part of given ?? []) {
     if (part.type === 'text') text += asText(part.text)
     else files.push(fileOf(part))
@@ -123,10 +128,11 @@ function contentOf(given: Input['messages'][number]['content']): { text: string;
   return { text, files }
 }
 
-/** Reads a picture or a document that a message carries. */
-function fileOf({ source, metadata }: Fields): GivenFile {
-  const { type, value, mimeType } = asObject(source)
-  const { filename } = asObject(metadata)
+/** Reads a picture or a document that a message carries. Before version 1.0 it is of type `binary`. */
+function fileOf({ type: kind, source, metadata, ...plain }: Fields): GivenFile {
+  const binary = { type: plain.data ? 'data' : 'url', value: plain.data ?? plain.url, mimeType: plain.mimeType }
+  const { type, value, mimeType } = kind === 'binary' ? binary : asObject(source)
+  const { filename } = kind === 'binary' ? plain : asObject(metadata)
   const url = type === 'data' ? `data:${asText(mimeType)};base64,${asText(value)}` : asText(value)
   return { url, ...(typeof filename === 'string' && { name: filename }) }
 }
