@@ -2,10 +2,10 @@ import type { z } from 'zod'
 import type { Prisma } from '../db/client.ts'
 import type { Permission } from './schema.ts'
 
-/** The modes of a server's tools; `*` is every other tool. */
+/** Modes of tools, at most one for each; `*` is every other tool. */
 export type Modes = z.infer<typeof Permission>[]
 
-type Mode = Modes[number]['mode']
+export type Mode = Modes[number]['mode']
 
 /** From the loosest to the strictest. */
 const MODES: readonly Mode[] = ['allow', 'ask', 'deny']
@@ -28,4 +28,5 @@ export const modeIn = (modes: Modes, name: string): Mode =>
 /** Returns whether a mode permits more than another. */
 export const isLooser = (one: Mode, other: Mode) => MODES.indexOf(one) < MODES.indexOf(other)
 
-const stricter = (one: Mode, other: Mode) => (isLooser(one, other) ? other : one)
+/** Returns the mode that permits less. */
+export const stricter = (one: Mode, other: Mode) => (isLooser(one, other) ? other : one)

@@ -6,13 +6,12 @@ import type { Deps } from '../deps.ts'
 import { AppError, forbidden } from '../errors.ts'
 import type { ToolUser } from '../executions/engine/run/tools.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
-import type { Permission } from '../mcps/schema.ts'
+import { type Mode, type Modes, modeIn, stricter } from '../mcps/modes.ts'
 import { READING_TOOLS } from '../skills/schema.ts'
 import type { OrganizationId, Policy, UpdatePolicy } from './schema.ts'
 
 const POLICY = { foreignAgents: true, builtInTools: true, attachments: true } as const
 type PolicyRow = Prisma.OrganizationGetPayload<{ select: typeof POLICY }>
-type Permissions = readonly z.output<typeof Permission>[]
 
 const toPolicy = (row: PolicyRow): z.input<typeof Policy> => ({
   foreignAgents: row.foreignAgents as z.input<typeof Policy>['foreignAgents'],
@@ -68,11 +67,6 @@ export async function isOnLatest(
   return pins.some(isBehind) && (await organizationsOnLatest(db, [organizationId])).has(organizationId)
 }
 
-/** Whether a run may call a built-in tool at this moment. */
-type Mode = 'allow' | 'ask' | 'deny'
-
-const STRICTEST: readonly Mode[] = ['deny', 'ask', 'allow']
-
 type ModeRow = { foreignAgents: string; ofOrganization: unknown; ofSpace: unknown; ofAgent: unknown }
 
 /**
@@ -92,17 +86,12 @@ export async function readModes(db: Db, { row, agent }: ToolUser): Promise<(tool
   return (tool) => {
     if (isForeign && found.foreignAgents === 'off') return 'deny'
     if (isForeign && found.foreignAgents === 'read' && !READING_TOOLS.has(tool)) return 'deny'
-    const modes = lists.map((list) => modeIn(list, tool))
-    return STRICTEST.find((mode) => modes.includes(mode)) ?? 'allow'
+    return lists.map((list) => modeIn(list, tool)).reduce(stricter)
   }
 }
 
 /** Parses permissions in a JSON column of a raw row, which SQLite returns as text. */
-const permissionsIn = (value: unknown): Permissions => (typeof value === 'string' ? JSON.parse(value) : value) ?? []
-
-/** Returns the permission of a tool: its own entry, otherwise that of `*`. */
-const modeIn = (list: Permissions, name: string): Mode =>
-  (list.find(({ tool }) => tool === name) ?? list.find(({ tool }) => tool === '*'))?.mode ?? 'allow'
+const permissionsIn = (value: unknown): Modes => (typeof value === 'string' ? JSON.parse(value) : value) ?? []
 
 /** Throws 403, which becomes the result of the call, if a tool is denied to a run by now. */
 export async function checkMode(db: Db, user: ToolUser, tool: string): Promise<'allow' | 'ask'> {
