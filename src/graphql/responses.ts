@@ -1,4 +1,4 @@
-import { type ExecutionResult, GraphQLError, type GraphQLSchema, Kind } from 'graphql'
+import { type ExecutionResult, GraphQLError, type GraphQLSchema, getOperationAST, Kind } from 'graphql'
 import { getSSEProcessor, isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
 import { AppError, toAppError, toBody } from '../errors.ts'
 import { sizeOf } from '../lib/page.ts'
@@ -10,7 +10,10 @@ import type { GraphQLRequest } from './requests.ts'
  * Returns errors with the contract's messages and fields. A client that accepts no supported media type gets JSON, or
  * server-sent events for a stream. Multipart is not offered, because no response comes in parts.
  */
-export const useResponses = (schema: GraphQLSchema): Plugin<object, GraphQLRequest> => ({
+export const useResponses = (schema: GraphQLSchema): Plugin<Pick<GraphQLRequest, 'answer'>, GraphQLRequest> => ({
+  onExecute({ args: { document, operationName, contextValue } }) {
+    contextValue.answer.isOfMutation = getOperationAST(document, operationName)?.operation === 'mutation'
+  },
   onResultProcess({ request, result, setResult, resultProcessor, setResultProcessor, serverContext }) {
     const answer = (one: ExecutionResult) => toAnswer(schema, one, serverContext)
     if (isAsyncIterable(result)) {

@@ -43,7 +43,9 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
   return async (context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> => {
     const isHead = req.method === 'HEAD'
     if (isHead) req.method = 'GET'
-    await send(res, isHead, await yoga.handleNodeRequestAndResponse(req, res, { ...context, req, answer: { size: 0 } }))
+    const answer = { size: 0, isOfMutation: false }
+    const response = await yoga.handleNodeRequestAndResponse(req, res, { ...context, req, answer })
+    await send(res, response, { isHead, mayShrink: !answer.isOfMutation })
   }
 }
 
@@ -60,11 +62,16 @@ const pageHeaders = async () => ({
 })
 
 /** Sends a response whole, or incrementally for a stream, until its end or until the client disconnects. */
-async function send(res: ServerResponse, isHead: boolean, response: Response): Promise<void> {
+async function send(
+  res: ServerResponse,
+  response: Response,
+  { isHead, mayShrink }: { isHead: boolean; mayShrink: boolean },
+): Promise<void> {
   const headers = Object.fromEntries(response.headers)
   if (!response.body || !response.headers.get('content-type')?.startsWith('text/event-stream')) {
     const bytes = Buffer.from(await response.arrayBuffer())
-    const compressed = await compress(res, bytes)
+    // The length of a compressed secret would leak information.
+    const compressed = mayShrink ? await compress(res, bytes) : { bytes, encoding: null }
     const isPage = response.headers.get('content-type')?.startsWith('text/html')
     res.writeHead(response.status, { ...headers, ...(isPage && (await pageHeaders())), ...headersOf(compressed) })
     return finish(res, compressed.bytes)

@@ -195,12 +195,28 @@ describe('answers of more than 1 KB', () => {
 
   test('stay uncompressed if they stream, are short, or show a secret', async () => {
     expect((await get('/healthz', 'br')).headers.get('content-encoding')).toBeNull()
-    const answer = await fetch(`${server.url}/api/v1/keys`, {
-      method: 'POST',
-      headers: { Authorization: `Bearer ${member.token}`, 'Content-Type': 'application/json', 'Accept-Encoding': 'br' },
-      body: JSON.stringify({ name: '\u{1f511}'.repeat(100), scopes: Array(40).fill('agents:read') }),
-    })
-    expect([answer.status, answer.headers.get('content-encoding')]).toEqual([200, null])
+    const key = { name: '\u{1f511}'.repeat(100), scopes: Array(40).fill('agents:read') }
+    const query = 'mutation ($input: CreateKeyInput!) { createKey(input: $input) { token key { name scopes } } }'
+    for (const [path, body] of [
+      ['/api/v1/keys', key],
+      ['/trpc/keys.create', key],
+      ['/graphql', { query, variables: { input: key } }],
+    ] as const) {
+      const answer = await fetch(server.url + path, {
+        method: 'POST',
+        headers: {
+          Authorization: `Bearer ${member.token}`,
+          'Content-Type': 'application/json',
+          'Accept-Encoding': 'br',
+        },
+        body: JSON.stringify(body),
+      })
+      const length = (await answer.bytes()).length
+      expect([path, answer.status, answer.headers.get('content-encoding'), length]).toEqual([
+        ...[path, 200, null],
+        expect.toSatisfy((bytes) => bytes > 1024),
+      ])
+    }
   })
 })
 
