@@ -364,6 +364,17 @@ test('a file that the provider cannot read is left out in later turns, and other
   expect(second).toEqual(turn('good'))
 })
 
+test('reasoning with a wrong signature is left out of one run only', () => {
+  const reasoning = { type: 'reasoning' as const, text: 'Hm.' }
+  const prompt = [{ role: 'assistant' as const, content: [reasoning, { type: 'text' as const, text: 'Hi' }] }]
+  const changeOf = (detail: string) =>
+    changesFor({ kind: 'refused', field: null, detail } as ModelFailure, { prompt, ...NOTHING })[0] ?? ''
+  const change = changeOf('HTTP 400: Invalid `signature` in `thinking` block')
+  expect(isOfModel(change)).toBe(false)
+  expect(changePrompt(prompt, new Set([change]))[0]?.content).toEqual([{ type: 'text', text: 'Hi' }])
+  expect(isOfModel(changeOf("HTTP 400: 'messages.1' : property 'reasoning' is unsupported"))).toBe(true)
+})
+
 /**
  * Returns the change after an HTTP error of a request with two pictures, two tools, an earlier call, a limit of the
  * answer and a schema for it.
