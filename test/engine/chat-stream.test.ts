@@ -330,6 +330,13 @@ describe('the reader of chat completions', () => {
     expect(errorOf(chunk({ role: 'assistant' }), DONE)).toMatchObject({ type: 'error' })
   })
 
+  it("reads the failure of a gateway's provider from its native finish reason", () => {
+    const choice = { delta: { content: '' }, finish_reason: 'stop', native_finish_reason: 'network_error' }
+    expect(partsOf([data({ choices: [choice] }), DONE]).at(-1)).toMatchObject({
+      finishReason: { unified: 'error', raw: 'network_error' },
+    })
+  })
+
   it.each([
     ['stop', 'stop'],
     ['eos', 'stop'],

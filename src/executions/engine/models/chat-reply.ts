@@ -168,13 +168,16 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     if (input) parts.push({ type: 'tool-input-delta', id, delta: input })
   }
 
-  function readChoice({ delta, message, text, finish_reason }: Fields, parts: Part[]): void {
+  function readChoice({ delta, message, text, finish_reason, native_finish_reason }: Fields, parts: Part[]): void {
     const raw = asText(finish_reason)
     const isLast = !isNoReason(raw)
     if (isObject(delta)) readMessage(delta, false, isLast, parts)
     if (isObject(message) && !(isObject(delta) && Object.keys(delta).length)) readMessage(message, true, isLast, parts)
     if (typeof text === 'string') emitText(text, parts)
-    if (isLast) reason = raw
+    if (!isLast) return
+    // OpenRouter's own reason may be "stop" after a provider failed.
+    const native = asText(native_finish_reason)
+    reason = unifiedReason(native) === 'error' ? native : raw
   }
 
   function read(chunk: Fields, event: string | undefined, parts: Part[]): void {
