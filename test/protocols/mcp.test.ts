@@ -191,9 +191,36 @@ describe('the address', () => {
     expect((await of(server.url)).status).toBe(200)
   })
 
-  it('answers a client that accepts anything', async () => {
-    const anything = { ...headers, Accept: 'text/html, */*;q=0.8' }
-    expect((await request(server, 'POST', '/mcp', { body: rpc, headers: anything, token: ann.token })).status).toBe(200)
+  it.each([
+    ['anything', 'text/html, */*;q=0.8', 'text/event-stream'],
+    ['event streams', 'text/event-stream', 'text/event-stream'],
+    ['JSON', 'application/json', 'application/json'],
+  ])('answers a client that accepts %s', async (_, Accept, type) => {
+    const post = (body: unknown) => request(server, 'POST', '/mcp', { body, headers: { Accept }, token: ann.token })
+    const { status, headers: sent, body } = await post(rpc)
+    expect([status, sent.get('content-type')]).toEqual([200, type])
+    if (type !== 'application/json') return
+    expect(body).toMatchObject({ jsonrpc: '2.0', id: 1, result: { tools: expect.any(Array) } })
+    const batch = [rpc, { jsonrpc: '2.0', id: 2, method: 'ping' }]
+    expect((await post(batch)).body.map(({ id }: { id: number }) => id).sort()).toEqual([1, 2])
+  })
+
+  it.each([
+    ['null for parameters', 'tools/list', null],
+    ['null for a cursor and metadata', 'tools/list', { cursor: null, _meta: null }],
+    ['null for a progress token and arguments', 'tools/call', { _meta: { progressToken: null }, arguments: null }],
+    ['a list for no arguments', 'tools/call', { arguments: [] }],
+  ])('answers a client that sends %s', async (_, method, given) => {
+    const params = given && { ...given, ...(method === 'tools/call' && { name: 'list_agents' }) }
+    const body = { jsonrpc: '2.0', id: 1, method, params }
+    const answer = await request(server, 'POST', '/mcp', {
+      body,
+      headers: { Accept: 'application/json' },
+      token: ann.token,
+    })
+    expect(answer.body.result).toMatchObject(
+      given && 'arguments' in given ? { content: expect.any(Array) } : { tools: expect.any(Array) },
+    )
   })
 
   it('accepts no session of a browser', async () => {

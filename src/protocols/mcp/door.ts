@@ -3,12 +3,12 @@ import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcont
 import type { Actor } from '../../auth/actor.ts'
 import { AppError, lacksScopes } from '../../errors.ts'
 import { readBody, sendJson } from '../../http/body.ts'
-import { asObject } from '../../lib/unknown.ts'
+import { asObject, type Fields, isObject } from '../../lib/unknown.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
 import { asRequested, type Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
-import { checkOrigin, toRequest, writeResponse } from './http.ts'
+import { checkOrigin, toJson, toRequest, wantsJson, writeResponse } from './http.ts'
 import { createNotices } from './notices.ts'
 import { createServer, type McpRequest } from './server.ts'
 import { agentTools, mayUse, toolsByName } from './tools.ts'
@@ -77,7 +77,10 @@ export async function serve(
   if (mistake) return sendJson(res, 200, mistake)
   // The package reads a body only if it is no JSON.
   const request = toRequest(req, message === undefined ? body : null, context.streamTo(actor))
-  await writeResponse(res, await handler.fetch(request, { parsedBody: message }))
+  const response = await handler.fetch(request, { parsedBody: message })
+  // The stream of changes has no end.
+  const isJson = wantsJson(req) && asObject(message).method !== 'subscriptions/listen'
+  await writeResponse(res, isJson ? await toJson(response) : response)
 }
 
 /**
@@ -115,11 +118,32 @@ function checkParams(message: unknown): object | null {
 /** Returns the message, or undefined for anything else than JSON, which the package refuses. */
 function parse(body: Buffer): unknown {
   try {
-    return JSON.parse(body.toString())
+    const message: unknown = JSON.parse(body.toString())
+    return Array.isArray(message) ? message.map(withoutNull) : withoutNull(message)
   } catch {
     return undefined
   }
 }
+
+/** Treats parameters that are null as absent. Clients in many languages send each field that they know; PHP's send `[]` for `{}`. */
+function withoutNull(message: unknown): unknown {
+  if (!isObject(message) || message.params === undefined) return message
+  const { params, ...fields } = message
+  if (params === null) return fields
+  if (!isObject(params)) return message
+  const { _meta: meta, arguments: input, ...given } = withFields(params)
+  return {
+    ...fields,
+    params: {
+      ...given,
+      ...(meta !== undefined && { _meta: isObject(meta) ? withFields(meta) : meta }),
+      ...(input !== undefined && { arguments: Array.isArray(input) && !input.length ? {} : input }),
+    },
+  }
+}
+
+const withFields = (fields: Fields): Fields =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
 /** Throws 403 for a tool outside the scopes of the token, so that a client can ask its user for them. */
 function checkScope(actor: Actor, tools: McpRequest['tools'], message: unknown): void {

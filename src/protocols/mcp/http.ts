@@ -1,6 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { createParser } from 'eventsource-parser'
 import { forbidden } from '../../errors.ts'
 import { drained } from '../../http/unread.ts'
+import { isObject } from '../../lib/unknown.ts'
 import type { Settings } from '../../settings.ts'
 
 /**
@@ -15,6 +17,31 @@ export function checkOrigin({ CORS_ORIGINS, PUBLIC_URL }: Settings, { headers }:
   throw forbidden({ detail: 'The operator has to add the origin of this page to CORS_ORIGINS.' })
 }
 
+const JSON_TYPE = 'application/json'
+const EVENT_STREAM = 'text/event-stream'
+
+/** Returns whether a client accepts JSON and no event stream. */
+export function wantsJson({ headers: { accept = '' } }: IncomingMessage): boolean {
+  return accept.includes(JSON_TYPE) && !accept.includes(EVENT_STREAM) && !accept.includes('*/*')
+}
+
+/** Returns the answers in an event stream as JSON: one, or a list if the client has sent several messages. */
+export async function toJson(response: Response): Promise<Response> {
+  if (!response.headers.get('content-type')?.startsWith(EVENT_STREAM)) return response
+  const text = await response.text().catch(() => null)
+  // The client has gone, or has lost access: the response breaks off.
+  if (text === null) return response
+  const answers: unknown[] = []
+  const parser = createParser({
+    onEvent({ data }) {
+      const message: unknown = JSON.parse(data)
+      if (isObject(message) && !('method' in message)) answers.push(message)
+    },
+  })
+  parser.feed(text)
+  return Response.json(answers.length === 1 ? answers[0] : answers)
+}
+
 /** Converts a request whose body has been read. `body`: null if it is not read again. */
 export function toRequest(req: IncomingMessage, body: Buffer | null, signal: AbortSignal): Request {
   const headers = new Headers()
@@ -22,10 +49,8 @@ export function toRequest(req: IncomingMessage, body: Buffer | null, signal: Abo
     for (const each of [value ?? []].flat()) headers.append(name, each)
   }
   const { method = 'GET', url = '/' } = req
-  // HTTP takes both as any type, but the package requires its types by name.
-  if (method === 'POST' && /^$|(?:^|,)\s*\*\/\*/.test(headers.get('accept') ?? '')) {
-    headers.set('accept', 'application/json, text/event-stream')
-  }
+  // The package requires both types by name, and many clients send one of them, none, or any type.
+  if (method === 'POST') headers.set('accept', `${JSON_TYPE}, ${EVENT_STREAM}`)
   const hasBody = body && method !== 'GET' && method !== 'HEAD'
   return new Request(`http://localhost${url}`, {
     method,
