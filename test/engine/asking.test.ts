@@ -204,7 +204,7 @@ describe('a refusal that names a parameter', () => {
     expect(requests).toHaveLength(1)
   })
 
-  test('is none: an answer that the provider could not read, or broke off before it, asked for once more', async () => {
+  test('is none: an answer that the provider could not read or broke off, asked for once more', async () => {
     const choices = [{ index: 0, delta: {}, finish_reason: 'function_call_filter: MALFORMED_FUNCTION_CALL' }]
     const garbled = { tokens: [event({ choices })], end: 'cut' as const }
     for (const odd of [
@@ -487,7 +487,7 @@ test('a model with limits gets the latest files and the first tools with the pla
   })
 })
 
-test('tools get plain names if the provider accepts no hyphens, unless another tool has that name', () => {
+test('tools have underscores for hyphens where it is demanded, unless a name is taken', () => {
   const names = changeTools([offer('a-b'), offer('c-d'), offer('c_d')], new Set(['plain_names'])).map(
     ({ name }) => name,
   )

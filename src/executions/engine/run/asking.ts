@@ -132,10 +132,10 @@ export async function createAsking(
   const ignored = (name: string) =>
     warn('setting_ignored', `The model ${chain.current.id} does not support the setting ${name}: it was left out`)
 
-  const lowered = (limit: string) =>
+  const lowered = (limit: string, reason = 'including reasoning') =>
     warn(
       'setting_ignored',
-      `The model ${chain.current.id} writes at most ${limit} tokens, including reasoning: maxOutputTokens was lowered`,
+      `The model ${chain.current.id} writes at most ${limit} tokens, ${reason}: maxOutputTokens was lowered`,
     )
 
   function warnOf(change: changed.Change, hasFiles: boolean): void {
@@ -159,7 +159,7 @@ export async function createAsking(
     else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
     else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
     else if ((kind === 'max_tokens' || kind === 'answer') && Number(name) < (settings.maxOutputTokens ?? 0))
-      lowered(name)
+      lowered(name, kind === 'answer' ? 'after a prompt of this length' : undefined)
     else if (kind === 'omit' && changed.isOption(name, settings)) ignored(`providerOptions (${name})`)
     else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
     else if (change in settings) ignored(change)
