@@ -85,6 +85,10 @@ describe('a key', () => {
     await expect.poll(() => statusOf(who, runId)).toBe('cancelled')
     finish()
     expect((await get(other, '/agents')).success).toBe(true)
+    const events = await server.service.deps.db.auditEvent.findMany({
+      where: { target: { in: [missionId, second.id] } },
+    })
+    expect(events.map(({ action }) => action)).toEqual(expect.arrayContaining(['mission.pause', 'key.revoke']))
   })
 
   it('of another user ends nothing, with or without cascade', async () => {
