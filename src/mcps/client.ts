@@ -302,8 +302,10 @@ async function open(opening: Opening, way: Way, seen: Seen, signal: AbortSignal)
   })
   const plain = watching(async (url, init = {}) => {
     const id = way.transport === 'sse' ? undefined : idOf(init)
+    // The standing stream of a session says nothing about its requests.
+    const isStanding = init.method === 'GET' && way.transport !== 'sse'
     const onError = (error: unknown) => {
-      if (!init.signal?.aborted) seen.error = error
+      if (!init.signal?.aborted && !isStanding) seen.error = error
     }
     return mend(await safe.fetch(url, init), { id, onError })
   }, seen)
