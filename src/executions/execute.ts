@@ -10,6 +10,7 @@ import type { Deps } from '../deps.ts'
 import { cancelled, chatFailed, notFound, paused, unauthorized } from '../errors.ts'
 import { checkAll as checkFiles } from '../files/service.ts'
 import { findIdempotencyRecord, IdempotencyConflict, type IdempotencyKey } from '../idempotency.ts'
+import { parseExact } from '../lib/exact-json.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
 import type { Context } from '../trpc.ts'
@@ -66,7 +67,7 @@ export async function executeAgent(
     ...accepted,
     status: ended.status,
     result: ended.result ?? '',
-    ...(ended.resultObject !== null && { resultObject: JSON.parse(ended.resultObject) as unknown }),
+    ...(ended.resultObject !== null && { resultObject: parseExact(ended.resultObject) }),
     warnings: warningsOf(ended),
     stopReason: ended.stopReason as StopReason | null,
   }

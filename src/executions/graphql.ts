@@ -10,6 +10,7 @@ import { beside, loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { delegateOf, findRow, isTruncated, rootRow, rowIn, rowsOf, selectRows } from '../graphql/rows.ts'
+import { parseExact } from '../lib/exact-json.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
 import { warningsOf } from './engine/run/warnings.ts'
@@ -147,7 +148,7 @@ export const Execution = builder.prismaObject('Execution', {
       extensions: { cost: 10 },
       async resolve(row, _, context, info) {
         if (row.resultObject === null || isTruncated(row)) return null
-        return (await isReadable(row.id, context, info)) ? (JSON.parse(row.resultObject) as unknown) : null
+        return (await isReadable(row.id, context, info)) ? parseExact(row.resultObject) : null
       },
     }),
     error: t.string({

@@ -7,6 +7,7 @@ import { columnsAre, countOf } from '../db/counting.ts'
 import { whereWithoutIndex, withoutIndex } from '../db/without-index.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, lacksScopes, notFound } from '../errors.ts'
+import { parseExact } from '../lib/exact-json.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
 import type { StopReason } from '../wire.ts'
@@ -106,7 +107,7 @@ const toExecution = (actor: Actor, row: ExecutionRow): z.input<typeof Execution>
   ...toListed(actor, row),
   message: row.message,
   ...(row.result !== null && { result: row.result }),
-  ...(row.resultObject !== null && { resultObject: JSON.parse(row.resultObject) as unknown }),
+  ...(row.resultObject !== null && { resultObject: parseExact(row.resultObject) }),
 })
 
 /** Returns the filters of `list` besides the status and the time. */

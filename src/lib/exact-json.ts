@@ -18,9 +18,12 @@ export type ExactNumber = { readonly rawJSON: string }
 /** Returns whether a value of {@link parseExact} stands for a whole number beyond the safe range. */
 export const isExactNumber = (value: unknown): value is ExactNumber => exact.isRawJSON(value)
 
+/** Returns whether a JSON text may have whole numbers beyond the safe range. */
+export const hasLargeNumbers = (text: string): boolean => LARGE.test(text)
+
 /** Parses JSON. Whole numbers beyond the safe range become an {@link ExactNumber}. Throws for invalid JSON. */
 export const parseExact = (text: string): unknown =>
-  LARGE.test(text) ? exact.parse(text, keepDigits) : (JSON.parse(text) as unknown)
+  hasLargeNumbers(text) ? exact.parse(text, keepDigits) : (JSON.parse(text) as unknown)
 
 function keepDigits(_: string, value: unknown, { source = '' }: { source?: string }): unknown {
   const isLossy = typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(source)

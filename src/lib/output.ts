@@ -3,6 +3,7 @@ import { runInNewContext } from 'node:vm'
 import type { Ajv2020, ErrorObject, ValidateFunction } from 'ajv/dist/2020.js'
 import { LRUCache } from 'lru-cache'
 import { z } from 'zod'
+import { hasLargeNumbers, parseExact } from './exact-json.ts'
 import { text } from './fields.ts'
 import { asObject, type Fields, isObject } from './unknown.ts'
 
@@ -154,14 +155,17 @@ export type Parsed = { value: unknown; problem: null } | { problem: string }
 /** Parses an answer and checks it against the schema of the output. */
 export function parseAnswer({ schema }: Output, answer: string): Parsed {
   let value: unknown
+  let plain: unknown
   try {
-    value = JSON.parse(answer.replace(/^\ufeff/, ''))
+    const json = answer.replace(/^\ufeff/, '')
+    plain = JSON.parse(json)
+    value = hasLargeNumbers(json) ? parseExact(json) : plain
   } catch (error) {
     return { problem: `the answer is not JSON: ${error instanceof Error ? error.message.slice(0, 200) : ''}` }
   }
   try {
     const validate = compile(schema)
-    if (runWithTimeout(() => validate(value))) return { value, problem: null }
+    if (runWithTimeout(() => validate(plain))) return { value, problem: null }
     return { problem: (validate.errors ?? []).slice(0, MAX_MISFITS).map(describe).join('; ') }
   } catch (error) {
     return { problem: isOutOfTime(error) ? 'the check of the answer took too long' : 'the schema cannot be checked' }

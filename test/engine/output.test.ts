@@ -49,6 +49,15 @@ const lastText = (events: Awaited<ReturnType<typeof run>>['events']): string => 
 }
 
 describe('a run with an output schema', () => {
+  test('keeps the digits of a whole number beyond 2^53 in the parsed answer', async () => {
+    const json = '{"city":"Bern","degrees":1234567890123456789}'
+    const { execution, events } = await run([json])
+    expect(JSON.stringify(events.at(-1)?.data)).toContain(`"resultObject":${json}`)
+    const authorization = `Bearer ${lab.server.token}`
+    const read = await fetch(`${lab.server.url}/api/v1/executions/${execution.id}`, { headers: { authorization } })
+    expect(await read.text()).toContain(`"resultObject":${json}`)
+  })
+
   test('returns the parsed answer beside its text, in the execution, the reply and the event', async () => {
     const { execution, events, requests } = await run([fitting])
     expect(execution).toMatchObject({ status: 'completed', result: fitting, resultObject: value })

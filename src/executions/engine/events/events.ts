@@ -66,7 +66,7 @@ export function terminalEvent(row: Edge): ExecutionEvent | null {
   const { id: executionId, sessionId, terminalSeq: seq, completedAt: at, stopReason } = row
   if (row.status === 'completed') {
     const usage = { input_tokens: row.inputTokens, output_tokens: row.outputTokens }
-    const object = row.resultObject === null ? {} : { resultObject: JSON.parse(row.resultObject) as unknown }
+    const object = row.resultObject === null ? {} : { resultObject: parseExact(row.resultObject) }
     const data = { sessionId, usage, executionId, status: 'completed', stopReason, ...object } as const
     return { seq, at, event: 'result', data }
   }
