@@ -4,7 +4,7 @@ const states = {
   standby: 'Idle',
   working: 'Working',
   done: 'Done',
-  needs_attention: 'Needs you',
+  needs_attention: 'Needs attention',
   error: 'Failed',
 } as const
 
@@ -44,6 +44,7 @@ export const texts = {
   notFoundText: 'There is no page at this address. It may be old.',
   toStart: 'Go to the start',
   picture: 'picture',
+  table: 'Table',
   skip: 'Skip to the content',
   none: 'None',
   all: 'All',
@@ -211,6 +212,8 @@ export const texts = {
     may: 'May the agent call',
     of: 'of',
     goesTo: (origin: string) => `The call goes to ${origin}`,
+    waitsFor: (name: string) => `The call waits for ${name} or an admin.`,
+    anotherPerson: 'another person',
     approve: 'Approve',
     approved: 'Approved',
     approveEdited: 'Approve the edited input',

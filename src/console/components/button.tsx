@@ -3,7 +3,7 @@ import type { ComponentProps } from 'react'
 import { cn } from '../lib/class-names.ts'
 
 const KINDS = {
-  primary: 'bg-accent text-on-accent border-transparent hover:opacity-90',
+  primary: 'bg-accent text-on-accent border-transparent hover:bg-accent-hover',
   plain: 'bg-raised text-ink border-line hover:bg-hover',
   ghost: 'bg-transparent text-ink border-transparent hover:bg-hover',
   danger: 'bg-transparent text-danger border-line hover:bg-danger-tint',

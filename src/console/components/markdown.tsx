@@ -48,9 +48,11 @@ const ALLOWED = {
 const Block = memo(
   function Block({ token }: { token: Token }) {
     if (token.type === 'code') return <Code text={token.text} language={token.lang ?? ''} />
-    const html = purify.sanitize(marked.parser([token]), ALLOWED)
+    const __html = purify.sanitize(marked.parser([token]), ALLOWED)
+    // A wide table scrolls, also by the keyboard.
+    const scrolling = token.type === 'table' && ({ tabIndex: 0, role: 'region', 'aria-label': texts.table } as const)
     // biome-ignore lint/security/noDangerouslySetInnerHtml: DOMPurify has sanitised it
-    return <div dangerouslySetInnerHTML={{ __html: html }} />
+    return <div {...scrolling} dangerouslySetInnerHTML={{ __html }} />
   },
   (before, after) => before.token.raw === after.token.raw && before.token.type === after.token.type,
 )

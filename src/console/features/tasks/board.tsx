@@ -173,7 +173,7 @@ function Column({ status, filter, moving, onMove, ...rest }: ColumnProps) {
       <div
         className="min-h-0 flex-1 space-y-2 overflow-y-auto px-2 pb-3"
         tabIndex={0}
-        role="region"
+        role="group"
         aria-label={t.states[status]}
       >
         {list.isPending && <Loading lines={3} />}
