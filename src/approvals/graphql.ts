@@ -28,6 +28,7 @@ const Approval = builder.prismaObject('Approval', {
     id: t.exposeID('id'),
     executionId: t.exposeID('executionId'),
     chatId: t.exposeID('chatId'),
+    userId: t.id({ resolve: computed('userId') }),
     agentId: t.id({ resolve: computed('agentId') }),
     agentName: t.string({ nullable: true, resolve: computed('agentName') }),
     chatTitle: t.string({ nullable: true, resolve: computed('chatTitle') }),

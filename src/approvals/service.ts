@@ -45,6 +45,7 @@ const toApproval = ({ execution, ...row }: FullRow, isReadable: boolean): z.inpu
   id: row.id,
   executionId: row.executionId,
   chatId: row.chatId,
+  userId: execution.userId,
   agentId: execution.agentId,
   ...(isReadable && {
     agentName: nameIn(row.organizationId, execution.agent) ?? undefined,

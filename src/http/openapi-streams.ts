@@ -104,6 +104,7 @@ const APPROVAL_EXAMPLE: z.input<typeof ApprovalEvent> = {
     id: 'k3Jx0aQ9mZr7TbYc2LwVn5',
     executionId: 'exec-1795242860041-Jcvu16FTDoklGU0gRCgv5d',
     chatId: 'Jcvu16FTDoklGU0gRCgv5d',
+    userId: 'aQ9mZr7TbYc2LwVn5k3Jx0',
     agentId: 'mZr7TbYc2LwVn5k3Jx0aQ9',
     toolUseId: 'call_1',
     tool: 'send_mail',

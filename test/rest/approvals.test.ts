@@ -89,6 +89,7 @@ describe.each(['approve', 'deny'] as const)('POST /approvals/{id}/%s', (verdict)
     expect(body.approval).toMatchObject({
       id,
       executionId,
+      userId: ann.userId,
       tool: 'echo',
       input: { text: 'Hi' },
       reason: 'So be it',

@@ -8,19 +8,24 @@ import { useKeptFocus } from '../../components/focus.ts'
 import { Fallible } from '../../components/refused.tsx'
 import { pretty } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
+import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { useMembers } from '../agents/names.ts'
 
 export type Approval = Output<'approvals.list'>['approvals'][number]
 
 const t = texts.approvals
 
-/** A waiting call with its effect, and buttons to approve, edit or deny it. */
+/** A waiting call with its effect, and buttons to approve, edit or deny it for those who may. */
 export function Decision({ approval }: { approval: Approval }) {
   const [mode, setMode] = useState<'look' | 'edit' | 'deny'>('look')
   const [edited, setEdited] = useState(() => pretty(approval.input))
   const [reason, setReason] = useState('')
   const [problem, setProblem] = useState<string | null>(null)
   const box = useRef<HTMLDivElement>(null)
+  const mayDecide = useMayChange(approval.userId)
+  const members = useMembers(!mayDecide)
+  const isAsker = ({ userId }: { userId: string }) => userId === approval.userId
   useKeptFocus(box)
   const options = { changes: ['approvals.', 'executions.', 'chats.messages'] }
   const approve = useAction(
@@ -103,8 +108,11 @@ export function Decision({ approval }: { approval: Approval }) {
           />
         )}
       </div>
+      {!mayDecide && (
+        <p className="mt-3 text-soft">{t.waitsFor(members.data?.members.find(isAsker)?.name ?? t.anotherPerson)}</p>
+      )}
       <div data-actions className="mt-3 flex flex-wrap gap-2">
-        {mode === 'look' && (
+        {mayDecide && mode === 'look' && (
           <>
             <Button kind="primary" busy={busy} onClick={() => approve.mutate(undefined)}>
               {t.approve}

@@ -8,8 +8,9 @@ import { Loaded, Page } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { count, duration, moment } from '../../lib/format.ts'
 import { query, useAction } from '../../queries.ts'
+import { useMayChange, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { useAgentNames } from '../agents/names.ts'
+import { useAgentNames, useAgents } from '../agents/names.ts'
 import { Warnings } from '../chat/run-view.tsx'
 import { Events } from './events.tsx'
 import { Failure } from './failure.tsx'
@@ -44,6 +45,9 @@ function Shown({ run }: { run: Execution }) {
   const { events, error } = useRunEvents(run.id)
   const tree = useQuery(query('executions.tree', { id: run.id }))
   const isOn = run.status === 'pending' || run.status === 'running'
+  const { user } = useSession()
+  const isAgentsOwner = useAgents().agents.some(({ id, userId }) => id === run.agentId && userId === user.id)
+  const mayCancel = useMayChange(run.userId) || isAgentsOwner
   const isWaiting = run.waitingFor === 'approval'
   const cancel = useAction(() => callMutation('executions.cancel', { id: run.id }), {
     changes: ['executions.'],
@@ -73,11 +77,12 @@ function Shown({ run }: { run: Execution }) {
             <MessageSquare size={15} aria-hidden />
             {t.openChat}
           </Link>
-          {isOn ? (
+          {isOn && mayCancel && (
             <Button kind="danger" icon={CircleStop} busy={cancel.isPending} onClick={() => cancel.mutate(undefined)}>
               {t.cancel}
             </Button>
-          ) : (
+          )}
+          {!isOn && (
             <Button icon={RotateCcw} busy={rerun.isPending} onClick={() => rerun.mutate(undefined)}>
               {t.rerun}
             </Button>
