@@ -66,6 +66,7 @@ export const texts = {
   themes: { system: 'System', light: 'Light', dark: 'Dark' },
   signOut: 'Sign out',
   visibility: 'Visibility',
+  private: 'Private',
   visibilities,
   fields: { missing: 'This field is required.', invalid: 'This value is not accepted.' },
   search: 'Search',

@@ -2,7 +2,7 @@ import { useEffect, useRef } from 'react'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
 
-type Paged = { hasNextPage: boolean; isFetchingNextPage: boolean; fetchNextPage: () => unknown }
+export type Paged = { hasNextPage: boolean; isFetchingNextPage: boolean; fetchNextPage: () => unknown }
 
 /** Loads the next page when the end of a list comes into view; keyboards and screen readers get a button. */
 export function More({ query: { hasNextPage, isFetchingNextPage, fetchNextPage } }: { query: Paged }) {

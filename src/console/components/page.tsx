@@ -112,7 +112,7 @@ export function Loading({ lines = 5 }: { lines?: number }) {
   )
 }
 
-type Watched<Data> = { data: Data | undefined; error: unknown; isPending: boolean; refetch: () => unknown }
+export type Watched<Data> = { data: Data | undefined; error: unknown; isPending: boolean; refetch: () => unknown }
 
 /** Shows a query: loading, failed, or its data. Existing data stays visible when a later read fails. */
 export function Loaded<Data>({

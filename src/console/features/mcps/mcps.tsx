@@ -1,14 +1,14 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
-import { Plug, Plus } from 'lucide-react'
+import { Plug } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Dialog } from '../../components/dialog.tsx'
-import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
+import { ListPage } from '../../components/list-page.tsx'
+import { Loaded, Section } from '../../components/page.tsx'
 import { pretty } from '../../lib/format.ts'
 import { pages, query, useAction } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
@@ -24,58 +24,41 @@ type Mode = Mcp['permissions'][number]['mode']
 export function Mcps() {
   const navigate = useNavigate({ from: '/mcps' })
   const { mcp: opened, connection } = useSearch({ from: '/mcps' })
-  const [isNew, setIsNew] = useState(false)
   const list = useInfiniteQuery(pages('mcps.list', {}))
   const open = (mcp: string | undefined) => void navigate({ search: { mcp } })
-  const add = (
-    <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
-      {t.new}
-    </Button>
-  )
   return (
-    <Page title={t.title} actions={add}>
-      <Loaded query={list}>
-        {({ pages: read }) => {
-          const mcps = read.flatMap((page) => page.mcps)
-          if (!mcps.length) {
-            return (
-              <Empty icon={Plug} title={t.emptyTitle} text={t.emptyText}>
-                {add}
-              </Empty>
-            )
-          }
-          return (
-            <Rows>
-              {mcps.map((mcp) => (
-                <li key={mcp.id} className="relative flex items-center gap-4 px-4 py-3 hover:bg-panel">
-                  <div className="min-w-0 flex-1">
-                    <button
-                      type="button"
-                      dir="auto"
-                      className="block max-w-full truncate font-medium after:absolute after:inset-0"
-                      onClick={() => open(mcp.id)}
-                    >
-                      {mcp.name}
-                    </button>
-                    <p className="truncate text-soft">{mcp.url}</p>
-                  </div>
-                  <span className="hidden text-soft sm:inline">{t.used(mcp.usageCount)}</span>
-                  {mcp.source === 'operator' && <Badge kind="plain">{t.operator}</Badge>}
-                  <Badge kind={mcp.isActive ? 'good' : 'plain'}>{mcp.isActive ? t.active : t.inactive}</Badge>
-                </li>
-              ))}
-            </Rows>
-          )
-        }}
-      </Loaded>
-      <More query={list} />
-      {isNew && (
-        <Dialog open onClose={() => setIsNew(false)} title={t.new} as="wide">
-          <McpForm mcp={null} onClose={() => setIsNew(false)} />
+    <ListPage
+      t={t}
+      icon={Plug}
+      list={list}
+      rowsOf={(page) =>
+        page.mcps.map((mcp) => (
+          <li key={mcp.id} className="relative flex items-center gap-4 px-4 py-3 hover:bg-panel">
+            <div className="min-w-0 flex-1">
+              <button
+                type="button"
+                dir="auto"
+                className="block max-w-full truncate font-medium after:absolute after:inset-0"
+                onClick={() => open(mcp.id)}
+              >
+                {mcp.name}
+              </button>
+              <p className="truncate text-soft">{mcp.url}</p>
+            </div>
+            <span className="hidden text-soft sm:inline">{t.used(mcp.usageCount)}</span>
+            {mcp.source === 'operator' && <Badge kind="plain">{t.operator}</Badge>}
+            <Badge kind={mcp.isActive ? 'good' : 'plain'}>{mcp.isActive ? t.active : t.inactive}</Badge>
+          </li>
+        ))
+      }
+      form={(close) => (
+        <Dialog open onClose={close} title={t.new} as="wide">
+          <McpForm mcp={null} onClose={close} />
         </Dialog>
       )}
+    >
       {opened && <Opened id={opened} outcome={connection} onClose={() => open(undefined)} />}
-    </Page>
+    </ListPage>
   )
 }
 

@@ -1,15 +1,13 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
-import { FolderOpen, Plus } from 'lucide-react'
+import { FolderOpen } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
-import { Button } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Select, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
-import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Page, Rows } from '../../components/page.tsx'
+import { ListPage } from '../../components/list-page.tsx'
 import { pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
@@ -22,65 +20,44 @@ const VISIBILITIES = ['private', 'organization', 'public'] as const
 /** The spaces that the person can see. */
 export function Spaces() {
   const navigate = useNavigate()
-  const [isNew, setIsNew] = useState(false)
   const list = useInfiniteQuery(pages('spaces.list', {}))
-  const add = (
-    <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
-      {t.new}
-    </Button>
-  )
   return (
-    <Page title={t.title} actions={add}>
-      <Loaded query={list}>
-        {({ pages: read }) => {
-          const spaces = read.flatMap((page) => page.spaces)
-          if (!spaces.length) {
-            return (
-              <Empty icon={FolderOpen} title={t.emptyTitle} text={t.emptyText}>
-                {add}
-              </Empty>
-            )
-          }
-          return (
-            <Rows>
-              {spaces.map((space) => (
-                <li
-                  key={space.id}
-                  className="relative flex flex-wrap items-center gap-x-4 gap-y-1 px-4 py-3 hover:bg-panel"
-                >
-                  <div className="min-w-0 flex-1 basis-60">
-                    <Link
-                      to="/spaces/$spaceId"
-                      params={{ spaceId: space.id }}
-                      className="block truncate font-medium after:absolute after:inset-0"
-                      dir="auto"
-                    >
-                      {space.name}
-                    </Link>
-                    <p className="truncate text-soft" dir="auto">
-                      {space.description}
-                    </p>
-                  </div>
-                  {space.visibility === 'private' && <Badge>{space.visibility}</Badge>}
-                  <span className="text-soft">{t.chatCount(space.chatCount ?? 0)}</span>
-                  <span className="text-soft">{t.fileCount(space.fileCount ?? 0)}</span>
-                </li>
-              ))}
-            </Rows>
-          )
-        }}
-      </Loaded>
-      <More query={list} />
-      {isNew && (
+    <ListPage
+      t={t}
+      icon={FolderOpen}
+      list={list}
+      rowsOf={(page) =>
+        page.spaces.map((space) => (
+          <li key={space.id} className="relative flex flex-wrap items-center gap-x-4 gap-y-1 px-4 py-3 hover:bg-panel">
+            <div className="min-w-0 flex-1 basis-60">
+              <Link
+                to="/spaces/$spaceId"
+                params={{ spaceId: space.id }}
+                className="block truncate font-medium after:absolute after:inset-0"
+                dir="auto"
+              >
+                {space.name}
+              </Link>
+              <p className="truncate text-soft" dir="auto">
+                {space.description}
+              </p>
+            </div>
+            {space.visibility === 'private' && <Badge>{texts.private}</Badge>}
+            <span className="text-soft">{t.chatCount(space.chatCount ?? 0)}</span>
+            <span className="text-soft">{t.fileCount(space.fileCount ?? 0)}</span>
+          </li>
+        ))
+      }
+      form={(close) => (
         <SpaceForm
           space={null}
           onClose={(id) => {
-            setIsNew(false)
+            close()
             if (id) void navigate({ to: '/spaces/$spaceId', params: { spaceId: id } })
           }}
         />
       )}
-    </Page>
+    />
   )
 }
 
