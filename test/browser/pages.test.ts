@@ -30,6 +30,18 @@ async function examiner(page: Page): Promise<(rules?: string[]) => Promise<strin
   }
 }
 
+/** Returns by how many pixels the page, or a part of it, is wider than its place. */
+const overflow = (page: Page): Promise<number> =>
+  page.evaluate(() =>
+    Math.max(
+      ...[document.documentElement, ...document.querySelectorAll('#main > div, #main > div > section')].map(
+        ({ scrollWidth, clientWidth }) => scrollWidth - clientWidth,
+      ),
+    ),
+  )
+
+/** The width at which a page has the navigation beside it, and the least space (pixels). */
+const TABLET = 768
 const KB = 1024
 const PAGES = [
   '/app',
@@ -119,12 +131,12 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
         // Both widths have the same elements, apart from the frame around every page.
         const rules = colorScheme === 'light' || path === '/app' ? undefined : ['color-contrast']
         expect([path, await check(rules)]).toEqual([path, []])
-        const widths = await page.evaluate(() =>
-          [document.documentElement, ...document.querySelectorAll('#main > div, #main > div > section')].map(
-            ({ scrollWidth, clientWidth }) => scrollWidth - clientWidth,
-          ),
-        )
-        expect([path, Math.max(...widths)]).toEqual([path, 0])
+        expect([path, await overflow(page)]).toEqual([path, 0])
+        if (width > TABLET) {
+          await page.setViewportSize({ width: TABLET, height: 800 })
+          expect([path, TABLET, await overflow(page)]).toEqual([path, TABLET, 0])
+          await page.setViewportSize(viewport)
+        }
         expect([path, (await load()) < (path === '/app' ? 200 : 80) * KB]).toEqual([path, true])
       }
       expect(complaints).toEqual([])

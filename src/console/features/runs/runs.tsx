@@ -23,7 +23,7 @@ type Span = keyof typeof SPANS
 
 const ROW_HEIGHT = 44
 const COLUMNS =
-  'grid grid-cols-[8.5rem_minmax(0,1fr)_5rem] items-center gap-3 px-4 sm:px-6 md:grid-cols-[8.5rem_11rem_minmax(0,1fr)_5rem_5rem_6rem]'
+  'grid grid-cols-[8.5rem_minmax(0,1fr)_5rem] items-center gap-3 px-4 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem]'
 
 /** All runs that the person may see, newest first. The filters are in the URL. */
 export function Runs() {
@@ -138,14 +138,14 @@ function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: stri
       <div role="rowgroup" className="border-line border-b bg-panel">
         <div role="row" className={`${COLUMNS} py-2 text-soft text-xs`}>
           <span role="columnheader">{t.status}</span>
-          <span role="columnheader" className="hidden md:block">
+          <span role="columnheader" className="hidden lg:block">
             {t.agent}
           </span>
           <span role="columnheader">{t.message}</span>
-          <span role="columnheader" className="hidden text-right md:block">
+          <span role="columnheader" className="hidden text-right lg:block">
             {t.tokens}
           </span>
-          <span role="columnheader" className="hidden text-right md:block">
+          <span role="columnheader" className="hidden text-right lg:block">
             {t.time}
           </span>
           <span role="columnheader" className="text-right">
@@ -172,7 +172,7 @@ function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: stri
                     {isWaiting ? t.waits : t.states[row.status]}
                   </Badge>
                 </span>
-                <bdi role="cell" className="hidden truncate md:block">
+                <bdi role="cell" className="hidden truncate lg:block">
                   {nameOf(row.agentId)}
                 </bdi>
                 <span role="cell" className="min-w-0">
@@ -185,10 +185,10 @@ function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: stri
                     {row.message || row.id}
                   </Link>
                 </span>
-                <span role="cell" className="hidden text-right tabular-nums md:block">
+                <span role="cell" className="hidden text-right tabular-nums lg:block">
                   {short(row.usage.input_tokens + row.usage.output_tokens)}
                 </span>
-                <span role="cell" className="hidden text-right tabular-nums md:block">
+                <span role="cell" className="hidden text-right tabular-nums lg:block">
                   {row.executionTime === undefined ? '' : duration(row.executionTime)}
                 </span>
                 <span role="cell" className="text-right text-soft">
