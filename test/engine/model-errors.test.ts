@@ -59,6 +59,11 @@ describe('the reason in an error body', () => {
     const metadata = { raw: JSON.stringify({ error: { message: reason } }), provider_name: 'Mistral' }
     const failure = failureOf(answered(400, { error: { message: 'Provider returned error', code: 400, metadata } }))
     expect(failure).toMatchObject({ detail: `HTTP 400: ${reason} (from Mistral)`, upstream: 'Mistral' })
+    const raws = [[{ error: { message: reason } }], { message: { detail: [{ loc: ['body'], msg: reason }] } }]
+    for (const raw of raws.map((one) => JSON.stringify(one))) {
+      const error = { message: 'Provider returned error', metadata: { raw, provider_name: 'Gemini' } }
+      expect(failureOf(answered(400, { error })).detail).toBe(`HTTP 400: ${reason} (from Gemini)`)
+    }
   })
 
   it.each<[number, unknown, string]>([

@@ -19,7 +19,7 @@ export type ErrorBody = {
 }
 
 /** Maximum nesting depth that is searched. */
-const MAX_DEPTH = 6
+const MAX_DEPTH = 12
 /** Maximum number of characters in which the title of a web page is looked for. */
 const MAX_PAGE = 4_000
 /** Maximum number of list entries that are read. */
