@@ -70,9 +70,11 @@ describe('a run that fails', () => {
   ]
 
   it.each(onEachApi(causes))('%s: gives a 500 with the reason if the model gives %s', async (...row) => {
-    const [api, , reply, error, output] = row
+    const [api, what, reply, error, output] = row
     const before = model.requests.length
-    model.script(reply)
+    // A stream that ends before its first token is asked for once more.
+    const attempts = what === 'no answer' ? 2 : 1
+    model.script(...Array(attempts).fill(reply))
     const { settings } = server.service.deps
     const { MODEL_IDLE_TIMEOUT, EXECUTION_TIMEOUT } = settings
     // On a slow machine other runs take longer than this.
@@ -80,7 +82,7 @@ describe('a run that fails', () => {
     const answer = await apis[api](server, 'agents.execute', { id: agent, message: 'Hi' })
     Object.assign(settings, { MODEL_IDLE_TIMEOUT, EXECUTION_TIMEOUT })
     expectError(answer, 500, 'Chat execution failed')
-    expect(model.requests.length).toBe(before + 1)
+    expect(model.requests.length).toBe(before + attempts)
     const execution = await last(server)
     expect(execution).toMatchObject({ status: 'failed', usageEstimated: true })
     if (typeof error === 'string') expect(execution.error).toBe(error)
