@@ -1,9 +1,9 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { Bot, FolderOpen, type LucideIcon, MessageSquare, SquarePen } from 'lucide-react'
-import { useEffect, useRef, useState } from 'react'
+import { useDeferredValue, useEffect, useRef, useState } from 'react'
 import { Dialog } from './components/dialog.tsx'
-import { useAgents } from './features/agents/names.ts'
+import { MAX_AGENTS, useAgents } from './features/agents/names.ts'
 import { isUntouched } from './features/chat/chat-list.tsx'
 import { cn } from './lib/class-names.ts'
 import { GROUPS, OF_ADMINS, SETTINGS } from './navigation.ts'
@@ -24,7 +24,13 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const [at, setAt] = useState(0)
   const list = useRef<HTMLDivElement>(null)
   const isAdmin = useIsAdmin()
-  const { agents } = useAgents()
+  const { agents: listed } = useAgents()
+  const search = useDeferredValue(text.trim())
+  const searched = useQuery({
+    ...query('agents.list', { search, limit: MAX_ITEMS }),
+    enabled: search !== '' && listed.length >= MAX_AGENTS,
+  })
+  const agents = new Map([...listed, ...(searched.data?.agents ?? [])].map((agent) => [agent.id, agent]))
   const chats = useQuery(query('chats.list', { limit: 200 }))
   const spaces = useQuery(query('spaces.list', { limit: 200 }))
 
@@ -41,7 +47,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
         icon: SETTINGS.icon,
         go: () => navigate({ to: SETTINGS.to, params: { section } }),
       })),
-    ...agents.map(({ id, name }) => ({
+    ...[...agents.values()].map(({ id, name }) => ({
       key: id,
       label: name,
       kind: t.agent,

@@ -3,10 +3,13 @@ import { useMemo } from 'react'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 
+/** Maximum number of agents in a list. The server searches the rest. */
+export const MAX_AGENTS = 1000
+
 /** The agents of the organization that the person can use: their own of every visibility, and the shared ones. */
 export function useAgents() {
-  const own = useQuery({ ...query('agents.list', { owner: 'me', limit: 1000 }), staleTime: 60_000 })
-  const shared = useQuery({ ...query('agents.list', { limit: 1000 }), staleTime: 60_000 })
+  const own = useQuery({ ...query('agents.list', { owner: 'me', limit: MAX_AGENTS }), staleTime: 60_000 })
+  const shared = useQuery({ ...query('agents.list', { limit: MAX_AGENTS }), staleTime: 60_000 })
   const agents = useMemo(() => {
     const all = [...(own.data?.agents ?? []), ...(shared.data?.agents ?? [])]
     return [...new Map(all.map((agent) => [agent.id, agent])).values()]

@@ -9,7 +9,7 @@ const t = texts.failures
 /** The remedies that an admin finds in the settings. */
 const OF_PROVIDERS: ReadonlySet<string> = new Set(['key', 'quota', 'model_not_available'])
 
-/** The status of a provider's answer, at the beginning of the reason of a failed run. */
+/** The remedies by the status of a provider's answer, with which the reason of a failed run begins. */
 const REMEDIES: Readonly<Record<string, keyof typeof t.remedies>> = {
   401: 'key',
   403: 'key',
@@ -33,7 +33,7 @@ export function Failure({ code, reason, children }: { code: string; reason: stri
       <CircleAlert size={15} aria-hidden className="mt-0.5 shrink-0 text-danger" />
       <div className="min-w-0">
         <p dir="auto">
-          <span className="font-medium text-danger">{t.failed}</span> {reason}
+          <span className="font-medium text-danger">{t.failed}</span> {reason !== code && reason}
         </p>
         {remedy && (
           <p>
