@@ -9,17 +9,19 @@ const MAX_DEPTH = 64
 
 /**
  * Normalizes an answer for the SDK, which would reject all of it for one invalid tool or part, and report each of many
- * at length. Invalid tools are left out; the parts of a call's answer become texts and pictures.
+ * at length. Invalid tools are left out; the parts of a call's answer become texts and pictures. `isList`: the answer is that to
+ * a request for tools.
  */
-export function normalize(result: Fields): Fields {
-  const { structuredContent, isError, is_error, content, toolResult, ...fields } = withoutNull(result)
-  const { tools } = fields
-  const isOfCall = [content, structuredContent, toolResult].some((part) => part !== undefined)
+export function normalize(result: Fields, isList = false): Fields {
+  const { structuredContent, isError, is_error, content, toolResult, tools, nextCursor, ...fields } =
+    withoutNull(result)
+  const isOfCall = !isList && [content, structuredContent, toolResult].some((part) => part !== undefined)
   return {
     ...fields,
+    ...(nextCursor !== undefined && { nextCursor: String(nextCursor) }),
     ...(('protocolVersion' in fields || 'serverInfo' in fields) && toGreeting(fields)),
     ...([isError, is_error].some(isTrue) && { isError: true }),
-    ...(Array.isArray(tools) && { tools: tools.flatMap(toTool) }),
+    ...((isList || tools !== undefined) && { tools: toTools(tools ?? content) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
   }
 }
@@ -116,15 +118,28 @@ const withoutNull = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
 /**
+ * Returns the tools of a list, or of an object by their names. Servers in Go send null or leave the field out for an empty list, and
+ * others send the list alone, which arrives as content.
+ */
+function toTools(given: unknown) {
+  if (given === undefined) return []
+  if (Array.isArray(given)) return given.flatMap(toTool)
+  if (!isObject(given)) return given
+  return Object.entries(given).flatMap(([name, tool]) => toTool(isObject(tool) && { name, ...tool }))
+}
+
+/**
  * Converts the description of a tool. One without a schema, or without its type, accepts an object. The schema may be JSON
  * text, or stand in the field of a model's API.
  */
-function toTool(described: unknown) {
-  if (!isObject(described)) return []
+function toTool(given: unknown) {
+  if (!isObject(given)) return []
+  // Nested, as models' APIs have it.
+  const described = given.type === 'function' && isObject(given.function) ? given.function : given
   const { name, description, inputSchema, input_schema, parameters } = described
-  const given = parsed(inputSchema ?? input_schema ?? parameters ?? {})
+  const stated = parsed(inputSchema ?? input_schema ?? parameters ?? {})
   // PHP sends an empty list for an empty object.
-  const schema = given === true || isEmptyList(given) ? {} : given
+  const schema = stated === true || isEmptyList(stated) ? {} : stated
   if (!isText(name) || !isObject(schema) || isTooDeep(schema)) return []
   const { type = 'object', properties, required, ...others } = withoutNull(schema)
   if (![type].flat().some((one) => isText(one) && one.toLowerCase() === 'object')) return []

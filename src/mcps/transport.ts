@@ -50,12 +50,16 @@ const sending = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
  * and an answer on another one is ignored.
  */
 class StrictClient extends Client {
+  /** Ids of requests for tools that have no answer yet. */
+  readonly lists = new Set<string>()
+
   protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
     const asked = sending.getStore()
     const hasOneStream = !(this.transport instanceof StreamableHTTPClientTransport)
     const isOwn = hasOneStream || String(asked?.id) === String(response.id)
     if (!isOwn) return
-    const answer = 'result' in response ? { ...response, result: normalize(response.result) } : response
+    const isList = this.lists.delete(String(response.id))
+    const answer = 'result' in response ? { ...response, result: normalize(response.result, isList) } : response
     super._onresponse(answer as JSONRPCResponse)
   }
 
@@ -147,6 +151,7 @@ function prepare(
     if (!('id' in message)) return notify(notifications, send(message, options), patience)
     if (!signal || !('method' in message)) return send(message, options)
     const { id } = message
+    if (message.method === 'tools/list') client.lists.add(String(id))
     const requestSignal = options?.requestSignal ? AbortSignal.any([signal, options.requestSignal]) : signal
     return sending.run({ id, signal }, () =>
       send(message, { onRequestStreamEnd: () => client.giveUp(id), ...options, requestSignal }),

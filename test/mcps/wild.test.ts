@@ -273,6 +273,22 @@ describe('an answer in another form', () => {
   })
 })
 
+it.each<[string, unknown, string[]]>([
+  ['null', { tools: null }, []],
+  ['nothing', {}, []],
+  ['null as a whole', null, []],
+  ['the list alone', [tool('act')], ['act']],
+  ['an object by names', { tools: { act: { inputSchema: { type: 'object' } } } }, ['act']],
+  ['functions of OpenAI', { tools: [{ type: 'function', function: { name: 'act', parameters: {} } }] }, ['act']],
+])('a list of tools may be %s', async (_, result, names) => {
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list' || !message) return false
+    response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result }))
+    return true
+  }
+  expect(await using(async ({ tools }) => tools.map(({ name }) => name))).toEqual(names)
+})
+
 it.each<[string, object]>([
   ['no name and no capabilities', { protocolVersion: '2025-06-18' }],
   ['no version of the protocol', { serverInfo: { name: 'x', version: 1 }, capabilities: { tools: true } }],
