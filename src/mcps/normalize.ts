@@ -30,8 +30,6 @@ const isTrue = (value: unknown) => value === true || value === 'true' || value =
 
 /** Revision of a server that states none, as the specification says for requests. */
 const UNSTATED = '2025-03-26'
-/** Form of revisions. Some servers state a version of their own instead. */
-const REVISION = /^\d{4}-\d\d-\d\d$/
 
 /**
  * Returns the parts of a greeting in their form. Servers without a protocol library leave some out, and languages without
@@ -40,9 +38,7 @@ const REVISION = /^\d{4}-\d\d-\d\d$/
 function toGreeting({ protocolVersion, serverInfo, capabilities, instructions, supportedVersions }: Fields): Fields {
   const { name, version, ...info } = isObject(serverInfo) ? withoutNull(serverInfo) : ({ name: serverInfo } as Fields)
   return {
-    ...(supportedVersions === undefined && {
-      protocolVersion: isText(protocolVersion) && REVISION.test(protocolVersion) ? protocolVersion : UNSTATED,
-    }),
+    ...(supportedVersions === undefined && { protocolVersion: isText(protocolVersion) ? protocolVersion : UNSTATED }),
     serverInfo: { ...info, name: isText(name) ? name : 'unknown', version: String(version ?? '') },
     capabilities: Object.fromEntries(Object.entries(isObject(capabilities) ? capabilities : {}).flatMap(toCapability)),
     ...(instructions !== undefined && {

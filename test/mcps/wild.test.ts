@@ -293,7 +293,6 @@ it.each<[string, object]>([
   ['no name and no capabilities', { protocolVersion: '2025-06-18' }],
   ['no version of the protocol', { serverInfo: { name: 'x', version: 1 }, capabilities: { tools: true } }],
   ['lists for empty objects (PHP)', { ...GREETING, capabilities: { tools: [], logging: null } }],
-  ['a version of its own', { ...GREETING, protocolVersion: '1.0' }],
   ['flags that are texts', { ...GREETING, capabilities: { tools: { listChanged: 'yes' } }, instructions: { a: 1 } }],
 ])('a server whose greeting has %s can be used', async (_, greeting) => {
   otherwise = ({ message }, response) => {
@@ -302,6 +301,15 @@ it.each<[string, object]>([
     return true
   }
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+})
+
+it('a server whose greeting states an unknown version of the protocol is refused', async () => {
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'initialize' || !message) return false
+    reply(response, message, { ...GREETING, protocolVersion: '1.0' })
+    return true
+  }
+  await expect(using((client) => client.call('act', {}, never))).rejects.toThrow('1.0')
 })
 
 it('a server that closes its connection instead of a first answer is asked again', async () => {
