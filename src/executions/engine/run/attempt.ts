@@ -290,7 +290,7 @@ const limitText = (maxTurns: number) => `The run reached its limit of ${maxTurns
 
 /** Warnings of runs that completed with an incomplete answer. */
 const CUT: Partial<Record<StopReason, string>> = {
-  max_tokens: 'The answer was cut off: the model reached its limit of tokens (max_tokens)',
+  max_tokens: 'The answer was cut off: the model reached its limit of tokens, or its stream ended early (max_tokens)',
   content_filter: 'The answer was cut off by a content filter (content_filter)',
   max_turns: 'The run reached its limit of turns (max_turns)',
 }
