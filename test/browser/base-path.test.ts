@@ -76,7 +76,8 @@ describe.skipIf(!hasBrowser)('the console under a path of another host', () => {
       await expect.poll(() => lastAnswer(page)).toContain('w2')
       await expectEachOnce(page, 3)
       await page.getByRole('link', { name: 'Runs' }).click()
-      await page.getByRole('link', { name: 'Count' }).click()
+      // The page before has a link with the same name, to the chat.
+      await page.getByRole('table').getByRole('link', { name: 'Count' }).click()
       await page.getByRole('list', { name: /^Lane of/ }).waitFor()
       expect(new URL(page.url()).pathname).toMatch(`${PREFIX}/app/runs/`)
       expect(complaints).toEqual([])

@@ -69,7 +69,7 @@ describe('a paused server', () => {
     expect(model.requests.length).toBe(sent)
 
     model.script({ tokens: ['Done'] })
-    expect(await admin(server, 'resume')).toContain('cancelled: 1')
+    expect(await admin(server, 'resume')).toContain('Cancelled runs from before the copy: 1')
     await expect.poll(() => readiness(server)).toEqual([200, 'ok'])
     const statusOf = async (id: string) => (await db.execution.findUniqueOrThrow({ where: { id } })).status
     await expect.poll(() => statusOf(old.executionId)).toBe('cancelled')
@@ -195,7 +195,7 @@ describe('a paused server', () => {
     await ask(copy, 'POST', `/approvals/${(await approvalOf(copy, waiting)).id}/approve`)
     expect([model.requests.length, mcp.calls.length]).toEqual(sent)
     model.fallback = { tokens: ['Done'] }
-    expect(await admin(copy, 'resume')).toContain('cancelled: 2')
+    expect(await admin(copy, 'resume')).toContain('Cancelled runs from before the copy: 2')
     const statusOf = async (id: string) =>
       (await copy.service.deps.db.execution.findUniqueOrThrow({ where: { id } })).status
     for (const id of [approved, waiting]) await expect.poll(() => statusOf(id)).toBe('cancelled')
