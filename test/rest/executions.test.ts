@@ -100,8 +100,8 @@ describe('while a session is busy', () => {
       ['One?', 'cancelled'],
     ])
     const contents = model.requests.at(-1)?.body.messages.map(({ content }) => content)
-    // An unanswered question stands in one turn with the next question.
-    expect(contents).toEqual(['You are Ada.', 'One?\n\nStop. Three?'])
+    // The model does not take an unanswered question for a part of the next one.
+    expect(contents).toEqual(['You are Ada.', 'One?', '[The turn ended here, without an answer]', 'Stop. Three?'])
   })
 
   it.each(APIS)('%s: onBusy: interrupt is refused if the caller may not cancel something', async (api) => {

@@ -28,14 +28,14 @@ export const summaryMessage = (summary: string): LanguageModelV4Message => ({
 export const isSummary = ({ providerOptions }: LanguageModelV4Message): boolean =>
   providerOptions?.[ORIGIN]?.isSummary === true
 
-/** Placed between a tool result and the next question if the run ended before its answer. */
-const NO_ANSWER = '[The turn ended here, without an answer]'
+/** Placed between a question, or a tool result, and the next question if the run ended before its answer. */
+export const NO_ANSWER = '[The turn ended here, without an answer]'
 const NO_RESULT = 'The run ended before the tool answered'
 /** Placed between tool results and their pictures for providers that accept pictures from a user only. */
 const PICTURES_FOLLOW = '[The pictures of these results follow]'
 
 /**
- * Arranges any sequence of turns into a prompt that every provider accepts: user turns without an answer are merged;
+ * Arranges any sequence of turns into a prompt that every provider accepts: adjacent user turns are merged;
  * calls and results are paired; an assistant turn separates a tool from a user; blank texts are removed; call ids have
  * nine letters and digits; tool names are valid.
  *

@@ -8,7 +8,7 @@ import { type ExecutionRow, textOf } from '../events/events.ts'
 import type { Overrides } from '../queue/accept.ts'
 import type { AgentRow } from '../queue/claims.ts'
 import { type Attached, readAttachments } from './attachments.ts'
-import { summaryMessage, writtenBy } from './history.ts'
+import { NO_ANSWER, summaryMessage, writtenBy } from './history.ts'
 import type { CallRecord, Replay } from './steps.ts'
 import { type HistoryRow, isQuestion, maxHistoryOf, readHistory, readSummarized } from './stored-history.ts'
 import type { Warn } from './warnings.ts'
@@ -59,6 +59,7 @@ export async function buildPrompt(
     turn.rows.push(row)
     turn.messages.push(...toMessages(earlier[index]!, index, withCalls, files[index] ?? []))
   }
+  for (const { rows, messages } of past) if (messages.length === 1 && isQuestion(rows[0]!)) messages.push(UNANSWERED)
   return {
     prompt: [
       { role: 'system', content: system },
@@ -70,6 +71,9 @@ export async function buildPrompt(
     summary,
   }
 }
+
+/** Stands for the answer of a run that ended without one, so that its question is not taken for a part of the next one. */
+const UNANSWERED: LanguageModelV4Message = { role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] }
 
 /** Returns an earlier message as messages of the prompt. */
 function toMessages(
