@@ -1,7 +1,7 @@
 // A page with `useChat` of the AI SDK, which test/browser/use-chat.test.ts opens. It keeps its messages over a reload.
 import { useChat } from '@ai-sdk/react'
 import { DefaultChatTransport, type UIMessage } from 'ai'
-import { createElement, useEffect } from 'react'
+import { createElement, useEffect, useRef } from 'react'
 import { createRoot } from 'react-dom/client'
 
 const query = new URLSearchParams(location.search)
@@ -22,8 +22,16 @@ function Page() {
   useEffect(() => {
     sessionStorage.messages = JSON.stringify(messages)
   }, [messages])
+  // The status stays as it is until the service has answered, and a second resume would end the first one.
+  const isResuming = useRef(false)
   useEffect(() => {
-    const timer = setInterval(() => status === 'error' && void resumeStream(), 300)
+    const timer = setInterval(async () => {
+      if (status !== 'error' || isResuming.current) return
+      isResuming.current = true
+      await resumeStream().finally(() => {
+        isResuming.current = false
+      })
+    }, 300)
     return () => clearInterval(timer)
   }, [status, resumeStream])
   return createElement(
