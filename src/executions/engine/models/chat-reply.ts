@@ -3,7 +3,7 @@ import { asList, asObject, asText, type Fields, isObject } from '../../../lib/un
 import { checkApi, reportedError } from './chat-errors.ts'
 import { isNoReason, unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning } from './inline-reasoning.ts'
-import { ModelError } from './model-errors.ts'
+import { ModelError, NO_END } from './model-errors.ts'
 import { laterUsage, NO_USAGE, usageIn } from './reported-usage.ts'
 import { createStreamedCalls } from './streamed-calls.ts'
 import type { Part } from './text-model.ts'
@@ -243,8 +243,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       endCalls(parts)
       const unified = finishOf(isClosed)
       if (unified === 'error' && reason === undefined) {
-        const message = 'The stream of the model ended without an answer and without a finish reason'
-        parts.push({ type: 'error', error: new ModelError(message, 'broken_off') })
+        parts.push({ type: 'error', error: new ModelError(NO_END, 'broken_off') })
       }
       parts.push({ type: 'finish', finishReason: { unified, raw: reason }, usage: usage ?? NO_USAGE })
     },

@@ -25,6 +25,9 @@ export class ReportedError extends Error {
   }
 }
 
+/** Message of a reply that ended without an answer and without a reason. */
+export const NO_END = 'The stream of the model ended without an answer and without a finish reason'
+
 /** Public message of an error that does not belong to a model (contract.md section 1). */
 export const UNEXPECTED = 'An unexpected error occurred'
 

@@ -12,7 +12,7 @@ import type { StopReason } from '../../../wire.ts'
 import type { Delta } from '../events/events.ts'
 import { createFenceFilter, type FenceFilter } from '../models/code-fence.ts'
 import { separateReasoning } from '../models/inline-reasoning.ts'
-import { ModelError } from '../models/model-errors.ts'
+import { ModelError, NO_END } from '../models/model-errors.ts'
 import type { CallOptions, Part } from '../models/text-model.ts'
 import { AbortReason, TimeoutError } from './abort.ts'
 import type { Again } from './asking.ts'
@@ -201,8 +201,6 @@ function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReaso
   }
   return stopReason
 }
-
-const NO_END = 'The stream of the model ended without an answer and without a finish reason'
 
 /** A reply without text and calls. */
 export class EmptyReply extends ModelError {
