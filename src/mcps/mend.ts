@@ -1,4 +1,5 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser'
+import { createTextReader, type TextReader } from '../lib/charset.ts'
 import { splitData } from '../lib/event-data.ts'
 import { BadAnswer } from '../lib/safe-fetch.ts'
 import { type Fields, isObject } from '../lib/unknown.ts'
@@ -35,12 +36,13 @@ export async function mend(response: Response, { id, onError }: Asked): Promise<
     body.pipeTo(repair.writable).catch(onError)
     return withBody(response, repair.readable, as)
   }
-  if (EVENT_STREAM.test(type)) return through(response.body, reframed(id), type)
-  const { body, beginning } = await peek(response.body)
+  const charset = createTextReader(type)
+  if (EVENT_STREAM.test(type)) return through(response.body, reframed(id, charset), type)
+  const { body, beginning } = await peek(response.body, type)
   if (id !== undefined && beginning === null) throw new BadAnswer(EMPTY)
   const guessed = typeOf(beginning ?? '') ?? (JSON_TYPE.test(type) ? 'application/json' : null)
   if (guessed === null) return withBody(response, body, type)
-  return through(body, guessed === 'text/event-stream' ? reframed(id) : repacked(id), guessed)
+  return through(body, guessed === 'text/event-stream' ? reframed(id, charset) : repacked(id, charset), guessed)
 }
 
 function typeOf(beginning: string): string | null {
@@ -58,8 +60,7 @@ function withBody({ status, statusText, headers }: Response, body: ReadableStrea
  * Writes an event stream anew: the last event ends, each message is an event of its own, and none has another name than
  * `message`, under which the SDK would ignore it. A body of JSON becomes events, too.
  */
-function reframed(id: Asked['id']): TransformStream<Uint8Array, Uint8Array> {
-  const decoder = new TextDecoder()
+function reframed(id: Asked['id'], charset: TextReader): TransformStream<Uint8Array, Uint8Array> {
   const encoder = new TextEncoder()
   let written = ''
   const parser = createParser({
@@ -82,7 +83,7 @@ function reframed(id: Asked['id']): TransformStream<Uint8Array, Uint8Array> {
   }
   return new TransformStream({
     transform: (bytes, controller) => {
-      feed(decoder.decode(bytes, { stream: true }), controller)
+      feed(charset.read(bytes), controller)
       if (json) count(bytes)
     },
     flush: (controller) => {
@@ -112,13 +113,12 @@ function eventsOf(
 }
 
 /** Passes JSON on once it is complete, with its messages repaired. */
-function repacked(id: Asked['id']): TransformStream<Uint8Array, Uint8Array> {
-  const decoder = new TextDecoder()
+function repacked(id: Asked['id'], charset: TextReader): TransformStream<Uint8Array, Uint8Array> {
   const pieces: string[] = []
   return new TransformStream({
-    transform: (bytes) => void pieces.push(decoder.decode(bytes, { stream: true })),
+    transform: (bytes) => void pieces.push(charset.read(bytes)),
     flush: (controller) =>
-      controller.enqueue(new TextEncoder().encode(mendMessage(pieces.join('') + decoder.decode(), id))),
+      controller.enqueue(new TextEncoder().encode(mendMessage(pieces.join('') + charset.end(), id))),
   })
 }
 
@@ -255,7 +255,7 @@ function isMessage(text: string): boolean {
 }
 
 /** Reads the first piece of a body. Returns it as text, null for an empty body, and the whole body. */
-async function peek(body: ReadableStream<Uint8Array>) {
+async function peek(body: ReadableStream<Uint8Array>, type: string) {
   const reader = body.getReader()
   const first = await reader.read()
   const whole = new ReadableStream<Uint8Array>({
@@ -270,6 +270,6 @@ async function peek(body: ReadableStream<Uint8Array>) {
     },
     cancel: (reason) => reader.cancel(reason),
   })
-  const beginning = first.done ? null : new TextDecoder('utf-8', { ignoreBOM: true }).decode(first.value)
+  const beginning = first.done ? null : createTextReader(type).read(first.value)
   return { body: whole, beginning }
 }

@@ -1,4 +1,5 @@
 import { createParser } from 'eventsource-parser'
+import { createTextReader } from '../lib/charset.ts'
 import { BadAnswer } from '../lib/safe-fetch.ts'
 
 /**
@@ -13,10 +14,11 @@ const [QUOTE, COMMA, BRACKET, BACKSLASH, BRACE] = Buffer.from('",[\\{')
  * has too many values.
  */
 export function checkSize({ headers }: Response): (portion: Uint8Array) => void {
-  if (!/^\s*text\/event-stream/i.test(headers.get('content-type') ?? '')) return counter()
-  const decoder = new TextDecoder()
+  const type = headers.get('content-type')
+  if (!/^\s*text\/event-stream/i.test(type ?? '')) return counter()
+  const text = createTextReader(type)
   const parser = createParser({ onEvent: ({ data }) => counter()(Buffer.from(data)) })
-  return (portion) => parser.feed(decoder.decode(portion, { stream: true }))
+  return (portion) => parser.feed(text.read(portion))
 }
 
 /**

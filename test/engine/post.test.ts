@@ -73,6 +73,31 @@ describe('the answer to a chat completion', () => {
     expect(await read()).toContain('later')
   })
 
+  it.each<[string, string, string]>([
+    ['ISO-8859-1', 'latin1', 'Grüße'],
+    ['ISO-8859-1', 'utf8', 'Grüße 你'],
+    ['utf-16', 'utf16le', 'Grüße 你'],
+    ['UTF-8', 'utf8', 'Grüße 你'],
+    ['later', 'utf8', 'Grüße 你'],
+  ])('is read if its content type states the charset %s and its bytes are %s', async (charset, encoding, words) => {
+    const type = { 'content-type': `text/event-stream; charset=${charset}` }
+    const bytes = Buffer.from(WHOLE.replace('Hi', words), encoding as BufferEncoding)
+    answer = (response) => {
+      response.writeHead(200, type)
+      for (const byte of bytes) response.write(Buffer.of(byte))
+      response.end()
+    }
+    expect(await read()).toBe(`${words} stop 5/7`)
+    answer = (response) =>
+      response.writeHead(400, type).end(Buffer.from(`{"error":"${words}"}`, encoding as BufferEncoding))
+    expect(await read()).toBe(`HTTP 400: ${words}`)
+  })
+
+  it('is read in UTF-16 with a byte order mark and without a charset', async () => {
+    answer = (response) => response.writeHead(200).end(Buffer.from(`\ufeff${WHOLE}`, 'utf16le'))
+    expect(await read()).toBe('Hi stop 5/7')
+  })
+
   it('gives the reason of a refusal that is too long to be read whole, or that is left open', async () => {
     const body = `{"error":{"type":"x","message":"No \\"such\\" model ${'x'.repeat(100_000)}"}}`
     answer = (response) => response.writeHead(404).end(body)

@@ -11,15 +11,15 @@ import { textModel } from '../../src/executions/engine/models/text-model.ts'
 
 type Kind = 'anthropic' | 'openai' | 'google'
 /** An answer: its bytes, and the end of its connection. */
-type Answer = { body: string; type?: string; ends?: 'in order' | 'reset' | 'never' }
+type Answer = { status?: number; body: string | Buffer; type?: string; ends?: 'in order' | 'reset' | 'never' }
 
 let server: Server
 let answer: Answer
 beforeAll(async () => {
   server = createServer((request, response) => {
     request.resume()
-    const { body, type = 'text/event-stream', ends = 'in order' } = answer
-    response.writeHead(200, { 'content-type': type })
+    const { status = 200, body, type = 'text/event-stream', ends = 'in order' } = answer
+    response.writeHead(status, { 'content-type': type })
     if (ends === 'in order') response.end(body)
     else response.write(body, () => ends === 'reset' && setImmediate(() => response.socket?.resetAndDestroy()))
   }).listen(0, '127.0.0.1')
@@ -480,6 +480,21 @@ describe('the stream of Google', () => {
       'H i stop 5/7',
     ],
     ['an end without a finish reason', chunk([{ text: 'Th' }]), 'Th interrupted 5/7'],
+    [
+      'another charset',
+      { body: Buffer.from(chunk([{ text: 'Grüße' }], 'STOP'), 'latin1'), type: 'text/event-stream;charset=latin1' },
+      'Grüße stop 5/7',
+    ],
+    [
+      'a refusal in another charset that is left open',
+      {
+        status: 400,
+        body: Buffer.from('{"error":"Wähle"}', 'latin1'),
+        type: 'text/json;charset=latin1',
+        ends: 'never',
+      },
+      'refused 400: HTTP 400: Wähle',
+    ],
     ['a web page', PAGE, IS_PAGE],
     ['nothing', '', IS_EMPTY],
   ])('is read with %s', async (_, body, expected) => expect(await read('google', body)).toBe(expected))

@@ -132,7 +132,8 @@ describe('a session that the server has lost', () => {
 describe('an answer in another form', () => {
   const whole = (message: Message) => envelope(message, textResult('Acted'))
   const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x' } })
-  it.each<[string, object, (message: Message) => string]>([
+  it.each<[string, object, (message: Message) => string | Buffer]>([
+    ['JSON in UTF-16', { 'content-type': 'application/json; charset=utf-16' }, (m) => Buffer.from(whole(m), 'utf16le')],
     ['an event of another name', SSE_TYPE, (message) => `event: result\ndata: ${whole(message)}\n\n`],
     ['an event with two messages', SSE_TYPE, (message) => `data: ${note}\ndata: ${whole(message)}\n\n`],
     ['a repeated prefix', SSE_TYPE, (message) => `data: data: ${whole(message)}\n\n`],

@@ -1,6 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import { APICallError } from '@ai-sdk/provider'
 import type { Dispatcher } from 'undici'
+import { createTextReader, decodeText, foreignCharset, isUtf16, type TextReader } from '../../../lib/charset.ts'
 import { createDecoder, type Decoder, decodeWhole, isGzip } from './content-encoding.ts'
 import { isModelError } from './model-errors.ts'
 
@@ -84,7 +85,7 @@ export function post<Part>(
   /** Reads bytes, or the end. An error of `read` ends the answer. */
   function take(bytes: Buffer | null): void {
     if (over) return
-    const reading = read(bytes, parts)
+    const reading = read(bytes && toUtf8(bytes), parts)
     if (reading === 'whole' || !bytes) {
       end()
       return
@@ -96,6 +97,14 @@ export function post<Part>(
     give()
     if (parts.length > MANY) controller?.pause()
   }
+
+  /** Converts bytes in another charset, which the content type states or their beginning shows. */
+  function toUtf8(bytes: Buffer): Buffer {
+    const type = replyHeaders['content-type']
+    if (reader === undefined) reader = foreignCharset(type) || isUtf16(bytes) ? createTextReader(type) : null
+    return reader ? Buffer.from(reader.read(bytes)) : bytes
+  }
+  let reader: TextReader | null | undefined
 
   /** Like `take`, for callers that cannot handle a thrown error. */
   function takeOrFail(bytes: Buffer | null): void {
@@ -117,9 +126,10 @@ export function post<Part>(
   let hasData = false
 
   function fail(cause?: Error): void {
-    const body = () => (replyHeaders.encoding ? decodeWhole(replyHeaders.encoding, refusal) : refusal).toString()
+    const whole = replyHeaders.encoding ? decodeWhole(replyHeaders.encoding, refusal) : refusal
+    const body = decodeText(whole, replyHeaders['content-type'])
     const isOurs = cause && isModelError(cause)
-    finish({ error: isOurs ? cause : failureOf({ url, statusCode, headers: replyHeaders, body: body(), cause }) })
+    finish({ error: isOurs ? cause : failureOf({ url, statusCode, headers: replyHeaders, body, cause }) })
   }
 
   const answer = {

@@ -1,5 +1,6 @@
 import { createParser, type ParseError } from 'eventsource-parser'
 import type { ProviderKind } from '../../../lib/base-address.ts'
+import { createTextReader, type TextReader } from '../../../lib/charset.ts'
 import { splitData } from '../../../lib/event-data.ts'
 import { parseExact } from '../../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
@@ -16,8 +17,10 @@ const CREATORS: Readonly<Record<Exclude<ProviderKind, 'compatible'>, (emit: Emit
   google: createGoogleEvents,
 }
 
-/** Maximum wait for the rest of a settled answer (ms). */
+/** Maximum wait for the rest of a settled answer, and for more of a refusal (ms). */
 const MAX_REST = 1_000
+/** Maximum length of the body of an unsuccessful response that is read (characters). */
+const MAX_REFUSAL = 64 * 1024
 /** Maximum length of an event, or of a body without events (characters). */
 const MAX_EVENT = 16 * 1024 * 1024
 /** Maximum length of the start of an answer without events that is kept to describe the failure (characters). */
@@ -26,15 +29,30 @@ const MAX_HEAD = 4_000
 /**
  * Wraps the `fetch` of a provider package so that deviating answers of servers and gateways are repaired: the package
  * receives only known events, with all required fields. A failure is reported in the stream after the preceding events;
- * {@link failureIn} finds it. Unsuccessful responses pass unchanged.
+ * {@link failureIn} finds it. The body of an unsuccessful response is limited.
  */
 export function repairStreams(kind: Exclude<ProviderKind, 'compatible'>, fetch: typeof globalThis.fetch): typeof fetch {
   return async (input, init) => {
     const response = await fetch(input, changed(init))
-    if (!response.ok || !response.body) return response
-    const body = repair(response.body, CREATORS[kind], init?.signal ?? null)
+    const charset = createTextReader(response.headers.get('content-type'))
+    if (!response.body) return response
+    if (!response.ok) return new Response(await readRefusal(response.body, charset), response)
+    const body = repair(response.body, charset, CREATORS[kind], init?.signal ?? null)
     return new Response(body, { status: response.status, headers: { 'content-type': 'text/event-stream' } })
   }
+}
+
+/** Reads the body of an unsuccessful response, or its start if it is long or if the server leaves it open. */
+async function readRefusal(body: ReadableStream<Uint8Array>, charset: TextReader): Promise<string> {
+  const reader = body.getReader()
+  let text = ''
+  while (text.length < MAX_REFUSAL) {
+    const { done, value } = await next(reader, true)
+    if (done || !value) break
+    text += charset.read(value)
+  }
+  void reader.cancel().catch(() => {})
+  return text + charset.end()
 }
 
 /** Applies the change that belongs to a request. An answer in one JSON body is read like a stream. */
@@ -48,6 +66,7 @@ function changed(init: RequestInit | undefined): RequestInit | undefined {
 
 function repair(
   body: ReadableStream<Uint8Array>,
+  charset: TextReader,
   create: (emit: Emit) => ProviderEvents,
   signal: AbortSignal | null,
 ): ReadableStream<Uint8Array> {
@@ -58,13 +77,12 @@ function repair(
     written += `data: ${JSON.stringify(event)}\n\n`
   }
   const text = createReader(create(emit), () => emit({ type: 'ping' }))
-  const decoder = new TextDecoder()
 
   /** Reads until there is an event to pass on. Returns whether the answer has ended. */
   async function readMore(): Promise<boolean> {
     while (!written) {
       const { done, value } = await next(reader, text.isSettled)
-      if (!done) text.feed(decoder.decode(value, { stream: true }))
+      if (!done && value) text.feed(charset.read(value))
       if (done) text.end()
       if (done || text.isWhole) return true
     }
