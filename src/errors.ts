@@ -1,7 +1,8 @@
 import { STATUS_CODES } from 'node:http'
 import { z } from 'zod'
 import { isUnavailable, type Trouble, troubleIn } from './lib/database-errors.ts'
-import { nearest } from './lib/nearest.ts'
+import { adviseOn } from './lib/input-issues.ts'
+import { toPrintable } from './lib/text.ts'
 import type { ErrorBody, ErrorCode } from './wire.ts'
 
 /** The optional parts of an {@link AppError}. */
@@ -100,33 +101,35 @@ export const badRequest = (message: string, options: Pick<ErrorOptions, 'code' |
     field === undefined ? options : { detail: `Send a value for \`${field}\`.`, ...options },
   )
 }
+
 /** Returns the 400 for a wrong value of a field. */
 export const invalidField = (
   field: string,
   expected: string,
   detail = `Correct \`${field}\`: it must be ${expected}.`,
 ) => badRequest(`Invalid value for field: ${field}. Expected ${expected}`, { detail })
+
 /** Returns the 400 for a cursor that does not belong to a list. `name`: the parameter with the cursor. */
 export const invalidCursor = (name = 'cursor', cursor = 'a nextCursor') =>
   invalidField(name, `${cursor} of this list`, `Begin again without \`${name}\`, or send ${cursor} of the same list.`)
+
 /** Returns the 400 for an id that refers to nothing that the caller can reach, foreign or unknown. */
 export const badReference = (field: string, id: string | undefined, message = `Invalid ${field}`) =>
   badRequest(message, {
     detail: `\`${field}\` names ${toPrintable(id ?? '') || 'an empty id'}: there is none with this id, or none that you can reach.`,
   })
+
 /** Throws the 400 for the first of some ids that was not found. */
 export function requireAll(field: string, ids: readonly string[], found: { has(id: string): boolean }): void {
   const missing = ids.find((id) => !found.has(id))
   if (missing !== undefined) throw badReference(field, missing)
 }
-/** Returns text without characters beyond ASCII, cut to a length. */
-export const toPrintable = (text: string, maxLength = 100): string =>
-  text.replace(/[^\x20-\x7e]/g, '?').slice(0, maxLength)
-const CHALLENGE = { 'WWW-Authenticate': 'Bearer' }
 
 /** Returns the 400 for a query parameter that an operation does not have (contract-2.md section 1.3). */
 export const unknownParameter = (name: string, detail: string) =>
   badRequest(`Unknown parameter: ${name}`, { code: 'invalid_parameter', detail })
+
+const CHALLENGE = { 'WWW-Authenticate': 'Bearer' }
 const ANOTHER_TOKEN = 'make another with POST /api/v1/keys, or the operator with `npm run admin -- token create`'
 
 /** Details of a 401 by the beginning of its message, independent of the token's owner. */
@@ -142,6 +145,7 @@ export const unauthorized = (message: string) => {
   const [, detail] = ADVICE.find(([beginning]) => message.startsWith(beginning)) ?? []
   return new AppError(401, message, { headers: CHALLENGE, ...(detail && { detail }) })
 }
+
 /** Returns the 401 of a browser whose session has ended. */
 export const signInRequired = () =>
   new AppError(401, 'Sign in required', {
@@ -149,12 +153,14 @@ export const signInRequired = () =>
     headers: CHALLENGE,
     detail: 'The session has ended or is unknown: sign in again at /app/sign-in',
   })
+
 /** Returns the 400 for a user of several organizations who names none. */
 export const organizationRequired = () =>
   badRequest('Missing required header: X-Organization', {
     code: 'missing_field',
     detail: 'You belong to several organizations: name one by its id or slug',
   })
+
 /** Returns the 401 of a token that has expired. */
 export const tokenExpired = () =>
   new AppError(401, 'Token expired', {
@@ -162,12 +168,14 @@ export const tokenExpired = () =>
     headers: CHALLENGE,
     detail: `This token has expired: ${ANOTHER_TOKEN}`,
   })
+
 /** Returns a 403. */
 export const forbidden = (options: Pick<ErrorOptions, 'code' | 'detail' | 'headers'> = {}) =>
   new AppError(403, "You don't have permission to access this resource", {
     detail: 'Your role does not allow it, or it belongs to another organization. Ask its owner or an admin.',
     ...options,
   })
+
 /** Returns the 403 for a token without any of some scopes. */
 export const lacksScopes = (anyOf: readonly string[]) =>
   forbidden({
@@ -176,18 +184,20 @@ export const lacksScopes = (anyOf: readonly string[]) =>
     // A challenge's scopes are all required (RFC 6750 section 3), so only one of the alternatives is named.
     headers: { 'WWW-Authenticate': `Bearer error="insufficient_scope", scope="${anyOf[0]}"` },
   })
-/** Returns the message for a model whose run's token does not permit a call. */
+
+/** Returns the 403 that a model gets for a call beyond the scopes of its run's token. */
 export const lacksScope = (scope: string) =>
   new AppError(403, `This run's token lacks the scope ${scope}`, {
     code: 'insufficient_scope',
     detail: `Start the run with a token that has the scope ${scope}.`,
   })
+
 /** Returns the 404 for a row that does not exist or that the caller cannot see. */
 export const notFound = (resource: ResourceName) =>
   new AppError(404, `${resource} not found`, {
     detail: 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
   })
-/** Returns the 404 for a path that no API has. */
+
 /** Advice on unknown paths: mostly the base URL of a client is wrong. */
 const PATH_ADVICE: readonly (readonly [path: RegExp, detail: string])[] = [
   [/\/\//, 'The path has two slashes in a row. Leave one out, for example at the end of the base URL.'],
@@ -195,27 +205,32 @@ const PATH_ADVICE: readonly (readonly [path: RegExp, detail: string])[] = [
   [/^\/openai(?:\/|$)/, 'Clients of OpenAI find models, chat/completions and responses under /openai/v1.'],
 ]
 
+/** Returns the 404 for a path that no API has. */
 export const noSuchPath = (path = '') => {
   const [, detail] = PATH_ADVICE.find(([paths]) => paths.test(path)) ?? []
   return new AppError(404, 'Not found', {
     detail: detail ?? 'There is no such path. /api/docs and /api/openapi.json list them.',
   })
 }
+
 /** Returns the 405 of a path that has other methods (contract-2.md section 1.4). */
 export const methodNotAllowed = (allowed: readonly string[]) =>
   new AppError(405, 'Method not allowed', {
     detail: `Use ${allowed.join(' or ')}`,
     headers: { Allow: allowed.join(', ') },
   })
+
 /** Returns the 412 of a change to a resource that differs from the caller's version (contract-2.md section 1.17). */
 export const hasChanged = (detail = 'Get the resource again, and repeat the change with its new ETag or version') =>
   new AppError(412, 'The resource has changed', { detail })
+
 /** Returns the 410 of a place in the event feed whose events were removed (contract-2.md section 5.4). */
 export const gone = (oldest: string) =>
   new AppError(410, 'Events behind this cursor were removed', {
     code: 'not_found',
     detail: `Events are stored for 30 days. The oldest cursor is ${oldest}`,
   })
+
 /** Returns the 416 of an unsatisfiable range. */
 export const rangeNotSatisfiable = (size: number) =>
   new AppError(416, 'Range not satisfiable', {
@@ -223,15 +238,18 @@ export const rangeNotSatisfiable = (size: number) =>
     detail: `The file has ${size} bytes`,
     headers: { 'Content-Range': `bytes */${size}` },
   })
+
 /** Returns a 409. */
 export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'> = {}) =>
   new AppError(409, message, options)
+
 /** Returns the 409 of a session that another run uses. */
 export const sessionBusy = () =>
   conflict('Session is busy', {
     code: 'session_busy',
     detail: 'Wait until its run has ended, cancel the run, or send `onBusy: "queue"`.',
   })
+
 /** Returns the error of a cancelled run. */
 export const cancelled = (executionId?: string) =>
   conflict('Execution was cancelled', {
@@ -239,11 +257,13 @@ export const cancelled = (executionId?: string) =>
     detail: 'Somebody cancelled the run before it ended. Execute again to get an answer.',
     ...(executionId && { executionId }),
   })
+
 /** Returns the 400 for an answer that would be too long. */
 export const tooLong = () =>
   badRequest('The answer would be too long: ask for fewer rows, or fewer long texts', {
     detail: 'Send a smaller `limit`, and read the rest with `cursor`.',
   })
+
 /** Returns the 400 of a body with invalid JSON. `position`: the first invalid character. */
 export const invalidJson = (position?: string) =>
   badRequest('Invalid JSON in request body', {
@@ -251,21 +271,25 @@ export const invalidJson = (position?: string) =>
       (position === undefined ? '' : `The mistake is at character ${position}. `) +
       'Send one JSON object in UTF-8, with double quotes around names and texts.',
   })
+
 /** Returns the 413 of a body. Sizes in bytes. */
 export const bodyTooLarge = (limit = 1024 * 1024, actual?: number) => {
   const sent = actual !== undefined && actual > limit ? `, and this one has ${actual}` : ''
   return new AppError(413, 'Request body too large', { detail: `A body has at most ${limit} bytes here${sent}` })
 }
+
 /** Returns the 421 for a host that this server does not serve. */
 export const misdirected = () =>
   new AppError(421, 'Misdirected request', {
     detail: 'The operator has to add the host of this address to ALLOWED_HOSTS, or to set PUBLIC_URL.',
   })
+
 /** Returns the 415 for a body of another content type. */
 export const unsupportedType = (wanted = 'application/json') =>
   new AppError(415, 'Unsupported content type', {
     detail: `Send the header Content-Type: ${wanted}, and no Content-Encoding`,
   })
+
 /** Returns a 429 with the documented message. */
 export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limited') =>
   new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', {
@@ -273,15 +297,18 @@ export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limi
     headers: { 'Retry-After': '60' },
     detail: code === 'queue_full' ? 'Too many runs wait already: try again when some have ended.' : 'Try again later.',
   })
+
 /** Returns the 429 of a limit that frees itself, with the seconds until then. */
 export const rateLimited = (seconds: number) =>
   new AppError(429, `Rate limit exceeded. Retry after ${seconds} seconds.`, {
     headers: { 'Retry-After': String(seconds) },
     detail: 'Try again later.',
   })
+
 /** Returns the 500 of a run that failed. */
 export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
   new AppError(500, 'Chat execution failed', options)
+
 /**
  * Returns a 503. `trouble`: the problem of the database that the operator has to end. The log has it already, without a
  * stack.
@@ -308,11 +335,13 @@ export const paused = () =>
     code: 'paused',
     detail: 'The operator ends the pause with `npm run admin -- resume`, or by unsetting PAUSED.',
   })
+
 /** Returns the 503 of a server without media storage. Retrying does not help: the operator must configure it. */
 export const noMediaStore = () =>
   new AppError(503, 'Media storage is not configured', {
     detail: 'The operator has to set S3_BUCKET, or MEDIA_DIR to a folder that all servers share.',
   })
+
 /** Returns the 503 of a disk without space for an upload. */
 export const diskFull = (cause: unknown) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
@@ -358,140 +387,3 @@ export const toBody = (error: AppError, requestId: string): ErrorBody => ({
   ...(error.executionId !== undefined && { executionId: error.executionId }),
   requestId,
 })
-
-const TYPE_NAMES: Record<string, string> = { int: 'integer', record: 'object', nan: 'number' }
-
-/**
- * Returns the message of a failed check, for `z.config({ customError })`: contract.md section 1 to the letter for
- * missing fields and wrong types, the same pattern for limits. A schema's own `error` takes precedence.
- */
-export function describeIssue(issue: z.core.$ZodRawIssue): string {
-  const within = issue.code === 'invalid_union' ? nearestIssue(issue.errors, issue.input) : null
-  if (within) return describeWithin(issue, within)
-  const field = (issue.path ?? []).join('.') || 'body'
-  const expected = (what: string) => `Invalid value for field: ${field}. Expected ${what}`
-  switch (issue.code) {
-    case 'invalid_type':
-      if (issue.input === undefined || issue.input === null) return `Missing required field: ${field}`
-      return expected(TYPE_NAMES[issue.expected] ?? issue.expected)
-    case 'too_big':
-      return expected(`${issue.inclusive === false ? 'less than' : 'at most'} ${issue.maximum}${unit(issue.origin)}`)
-    case 'too_small':
-      return expected(`${issue.inclusive === false ? 'more than' : 'at least'} ${issue.minimum}${unit(issue.origin)}`)
-    case 'invalid_value':
-      if (issue.input === undefined) return `Missing required field: ${field}`
-      return expected(`one of: ${issue.values.map(String).join(', ')}`)
-    case 'invalid_format':
-      return expected(issue.format === 'datetime' ? 'ISO 8601 timestamp' : issue.format)
-    default:
-      return `Invalid value for field: ${field}`
-  }
-}
-
-/**
- * Returns the mistake in the alternative of a union that a value comes closest to: one that has the type of the value.
- * Otherwise returns a mistake that names the types of all. Null for no alternatives, and for a missing value.
- */
-function nearestIssue(alternatives: z.core.$ZodIssue[][], value: unknown): z.core.$ZodIssue | null {
-  const issues = alternatives.flatMap(([first]) => first ?? [])
-  const isOfType = ({ code, path }: z.core.$ZodIssue) => code !== 'invalid_type' || path.length > 0
-  const ofType = issues.filter(isOfType).sort((one, other) => other.path.length - one.path.length)
-  if (ofType[0]) return ofType[0]
-  const types = issues.flatMap((issue) =>
-    issue.code === 'invalid_type' ? (TYPE_NAMES[issue.expected] ?? issue.expected) : [],
-  )
-  if (!types.length) return null
-  const expected = [...new Set(types)].join(' or ') as 'string'
-  return { code: 'invalid_type', expected, path: [], input: value, message: '' }
-}
-
-/** Describes a mistake in a union, whose path and message are relative to the union. */
-function describeWithin({ path = [], input }: z.core.$ZodRawIssue, within: z.core.$ZodIssue): string {
-  const own = { ...within, input: valueAt(input, within.path) } as z.core.$ZodRawIssue
-  // The schema has a message of its own.
-  if (within.message && within.message !== describeIssue(own)) return within.message
-  return describeIssue({ ...own, path: [...path, ...within.path] } as z.core.$ZodRawIssue)
-}
-
-const unit = (origin: string) => (origin === 'string' ? ' characters' : origin === 'array' ? ' items' : '')
-
-/** Examples of formats that a check can expect. */
-const FORMAT_EXAMPLES: Readonly<Record<string, string>> = {
-  datetime: '2026-01-31T09:00:00Z',
-  date: '2026-01-31',
-  email: 'ada@example.com',
-  url: 'https://example.com/',
-}
-
-/**
- * Returns the detail of a failed check: the limit and the actual size, the wanted and the actual type, or the nearest of
- * several words. Values themselves are not repeated, because they may be secrets.
- */
-function adviseOn(issue: z.core.$ZodIssue, input: unknown): string {
-  const field = issue.path.join('.') || 'body'
-  const value = valueAt(input, issue.path)
-  const within = issue.code === 'invalid_union' ? nearestIssue(issue.errors, value) : null
-  if (within) return adviseOn({ ...within, path: [...issue.path, ...within.path] }, input)
-  if (issue.code === 'custom' && typeof issue.params?.detail === 'string') return issue.params.detail
-  if (issue.message.startsWith('Missing required field')) {
-    const isBlank = typeof value === 'string'
-    return `Send a value for \`${field}\`${isBlank ? ': the one that was sent is blank' : ''}.`
-  }
-  switch (issue.code) {
-    case 'invalid_type': {
-      const wanted = withArticle(TYPE_NAMES[issue.expected] ?? issue.expected)
-      return `Send ${wanted} as \`${field}\`${value === undefined ? '' : `, not ${typeOf(value)}`}.`
-    }
-    case 'too_big':
-      return `The limit of \`${field}\` is ${issue.maximum}${unit(issue.origin)}${actual(issue.origin, value)}.`
-    case 'too_small':
-      return `The minimum of \`${field}\` is ${issue.minimum}${unit(issue.origin)}${actual(issue.origin, value)}.`
-    case 'invalid_value': {
-      const words = issue.values.map(String)
-      const like = typeof value === 'string' ? nearest(value, words) : null
-      return like ? `Did you mean ${like}?` : `Send one of these as \`${field}\`: ${words.join(', ')}.`
-    }
-    case 'invalid_format': {
-      const example = FORMAT_EXAMPLES[issue.format]
-      return example
-        ? `Send a value like ${example} as \`${field}\`.`
-        : `Correct \`${field}\`, and send the request again.`
-    }
-    case 'unrecognized_keys':
-      return `Leave out the unknown fields: ${toPrintable(issue.keys.join(', '))}.`
-    case 'custom': {
-      const { maxBytes } = issue.params ?? {}
-      if (typeof maxBytes !== 'number' || typeof value !== 'string') break
-      return `The limit of \`${field}\` is ${maxBytes} bytes, and this one has ${Buffer.byteLength(value)}.`
-    }
-  }
-  return `Correct \`${field}\`, and send the request again.`
-}
-
-/** Returns the value at a path of an input, as far as there is one. */
-function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
-  let value = input
-  for (const key of path) {
-    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return undefined
-    value = (value as Record<PropertyKey, unknown>)[key]
-  }
-  return value
-}
-
-function typeOf(value: unknown): string {
-  if (value === null) return 'null'
-  if (Array.isArray(value)) return 'an array'
-  return Number.isFinite(value) && !Number.isInteger(value) ? 'a fraction' : withArticle(typeof value)
-}
-
-const withArticle = (noun: string): string => `${/^[aeiou]/.test(noun) ? 'an' : 'a'} ${noun}`
-
-/** Returns the actual size of a value, as the end of a sentence about its limit. */
-function actual(origin: string, value: unknown): string {
-  const isSized = origin === 'array' ? Array.isArray(value) : origin === 'string' && typeof value === 'string'
-  if (isSized) return `, and this one has ${(value as string | unknown[]).length}`
-  // Numbers in a query are text.
-  return isSized || !/^(number|int)$/.test(origin) || !Number.isFinite(Number(value))
-    ? ''
-    : `, and this one is ${Number(value)}`
-}

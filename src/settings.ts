@@ -1,208 +1,32 @@
-import { readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
-import { describeIssue } from './errors.ts'
-import { normalizeBaseAddress, type ProviderKind } from './lib/base-address.ts'
+import { describeIssue } from './lib/input-issues.ts'
 import { McpConfig } from './lib/mcp-config.ts'
-import { BUILT_IN, isModelId, PROVIDER_NAME, readModelName } from './lib/model-name.ts'
-import { splitHosts, targetOf } from './lib/postgres-url.ts'
-import { ProviderHeaders, ProviderKey } from './lib/provider-headers.ts'
+import { BUILT_IN, isModelId, readModelName } from './lib/model-name.ts'
+import { ProviderKey } from './lib/provider-headers.ts'
+import {
+  baseAddress,
+  CompatibleProviders,
+  count,
+  database,
+  delay,
+  file,
+  flag,
+  headers,
+  isOrigin,
+  json,
+  Key,
+  list,
+  MAX_DAYS,
+  MAX_WAIT,
+  McpCatalogue,
+  proxy,
+  rateLimit,
+  seconds,
+  smtp,
+  switchOf,
+  web,
+} from './lib/setting-fields.ts'
 import { isWellFormed } from './lib/token.ts'
-
-/** Maximum duration of a timer (s). Node fires longer ones at once. */
-const MAX_TIMER = 2_147_483
-/** Maximum duration that is added to a date: a hundred years. */
-const MAX_DAYS = 36_500
-const MAX_WAIT = MAX_DAYS * 24 * 60 * 60
-
-const duration = (max: number) => z.coerce.number().max(max, `must be at most ${max} seconds`)
-
-/** Rounds to whole milliseconds, as `AbortSignal.timeout` requires. */
-const toMs = (value: number) => Math.ceil(value * 1000)
-
-const seconds = (fallback: number, max = MAX_TIMER) => duration(max).positive().default(fallback).transform(toMs)
-
-/** Accepts a number up to the maximum of a PostgreSQL integer column. */
-const count = (min: number) => z.coerce.number().int().min(min).max(2_147_483_647)
-
-const switchOf = (fallback: 'true' | 'false') =>
-  z
-    .enum(['true', 'false', '1', '0'])
-    .default(fallback)
-    .transform((value) => value === 'true' || value === '1')
-const flag = switchOf('false')
-
-const web = z
-  .string()
-  .trim()
-  .pipe(z.url({ protocol: /^https?$/ }))
-  .refine((url) => !/^[^/]*\/\/[^/?#]*@/.test(url), 'must not hold a user or password')
-
-/** Accepts the address of a model provider, and normalizes it: see {@link normalizeBaseAddress}. */
-const baseAddress = (kind: ProviderKind) => web.transform((url) => normalizeBaseAddress(kind, url))
-
-/** Parses a JSON value in one variable. */
-const json = <Schema extends z.ZodType>(schema: Schema, example: string) =>
-  z
-    .string()
-    .transform((text, context) => {
-      try {
-        return JSON.parse(text) as unknown
-      } catch {
-        context.addIssue({ code: 'custom', message: `must be JSON, such as ${example}` })
-        return z.NEVER
-      }
-    })
-    .pipe(schema)
-
-/** Reads the JSON file that a variable names; an empty list without one. */
-const file = <Item>(schema: z.ZodType<readonly Item[]>, example: string) =>
-  z
-    .string()
-    .transform((path, context): readonly Item[] => {
-      const refuse = (message: string) => {
-        context.addIssue({ code: 'custom', message })
-        return z.NEVER
-      }
-      let text: string
-      try {
-        text = readFileSync(path, 'utf8')
-      } catch (error) {
-        return refuse(`cannot be read: ${(error as Error).message}`)
-      }
-      let content: unknown
-      try {
-        content = JSON.parse(text)
-      } catch {
-        return refuse(`must name a JSON file, such as ${example}`)
-      }
-      const { data, error } = schema.safeParse(content, { error: describeIssue })
-      if (data) return data
-      const [issue] = error.issues
-      const place = issue?.path.join('.')
-      return refuse(`${place && `${place}: `}${issue?.message}. The file is such as ${example}`)
-    })
-    .default([])
-
-/** MCP servers by type (contract-2.md section 1.16). */
-const McpCatalogue = z
-  .object({
-    types: z.array(
-      z.object({
-        mcpType: z.string().min(1).max(100),
-        name: z.string().min(1).max(200),
-        url: web,
-        auth: z.enum(['none', 'bearer', 'oauth']),
-      }),
-    ),
-  })
-  .transform(({ types }) => types)
-
-const headers = json(ProviderHeaders, '{"api-key": "…"}').optional()
-
-/** A proxy address; `http://` is added if it has no scheme, as in other programs. */
-const proxy = z
-  .string()
-  .trim()
-  .transform((text) => (/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`))
-  .pipe(
-    z.url({
-      protocol: /^https?$/,
-      error: 'must be the address of an HTTP proxy, such as http://proxy.example.com:3128',
-    }),
-  )
-  .optional()
-
-const CompatibleProvider = z.strictObject(
-  {
-    name: z
-      .string()
-      .regex(PROVIDER_NAME, 'must be 1 to 40 of a-z, 0-9, dot, hyphen and underscore, a letter or digit first')
-      .refine((name) => !(BUILT_IN as readonly string[]).includes(name), 'is a built-in provider'),
-    baseUrl: baseAddress('compatible'),
-    apiKey: ProviderKey.optional(),
-    headers: ProviderHeaders.default({}),
-  },
-  { error: ({ code, keys }) => (code === 'unrecognized_keys' ? `has unknown fields: ${keys}` : undefined) },
-)
-
-/** OpenAI-compatible providers besides the one of OPENAI_BASE_URL (contract-2.md section 2.9). */
-const CompatibleProviders = z
-  .array(CompatibleProvider)
-  .max(50)
-  .refine((list) => new Set(list.map(({ name }) => name)).size === list.length, 'must have different names')
-
-const address = web.optional()
-
-/** Maximum length of a window of a rate limit (seconds). */
-const MAX_WINDOW = 24 * 60 * 60
-
-/** A number of calls in a window, as `<calls>/<seconds>`. The window is kept in milliseconds. */
-const rateLimit = z
-  .string()
-  .trim()
-  .regex(/^[1-9]\d{0,8}\/[1-9]\d{0,4}$/, 'must be <calls>/<seconds>, such as 600/60')
-  .transform((text) => text.split('/').map(Number) as [number, number])
-  .refine(([, seconds]) => seconds <= MAX_WINDOW, `must have a window of at most ${MAX_WINDOW} seconds`)
-  .transform(([limit, seconds]) => ({ limit, window: seconds * 1000 }))
-  .optional()
-
-/** The address of a mail server. */
-const smtp = z
-  .string()
-  .trim()
-  .pipe(
-    z.url({
-      protocol: /^smtps?$/,
-      error: 'must be the address of a mail server, such as smtps://user:password@mail.example.com',
-    }),
-  )
-  .optional()
-
-function isAddress(url: string): boolean {
-  try {
-    return url.startsWith('file://') ? fileURLToPath(url) !== '' : splitHosts(url).every((each) => URL.canParse(each))
-  } catch {
-    return false
-  }
-}
-
-/** Tables are in the schema `public`; the drivers ignore any other. */
-const namesNoSchema = (url: string) =>
-  (new URL(splitHosts(url)[0]!).searchParams.get('schema') ?? 'public') === 'public'
-
-/** Whether a URL wants a server that accepts writes, if it wants a certain one. */
-const wantsWritable = (url: string) => ['read-write', 'primary'].includes(targetOf(url) ?? 'read-write')
-
-const database = (beginning: RegExp, names: string) =>
-  z
-    .string()
-    .regex(beginning, { message: `must begin with ${names}`, abort: true })
-    .refine(isAddress, {
-      message:
-        'is no address: a # in a password is written %23, a / %2F, a @ %40, and a socket postgresql:///name?host=/folder',
-      abort: true,
-    })
-    .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
-    .refine(wantsWritable, 'must have target_session_attrs=read-write, or leave it out: Muster writes')
-    .optional()
-
-/** Format of an encryption key. */
-export const Key = z
-  .string()
-  .refine((text) => Buffer.from(text, 'base64').length === 32, 'must be 32 bytes in base64 (openssl rand -base64 32)')
-
-const list = z
-  .string()
-  .default('')
-  .transform((text) => text.split(',').flatMap((item) => item.trim() || []))
-
-/** Returns whether a text has the form of a browser's `Origin`, which is compared literally. */
-function isOrigin(text: string): boolean {
-  if (!URL.canParse(text)) return false
-  const { protocol, host } = new URL(text)
-  return host !== '' && text === `${protocol}//${host}`
-}
 
 /**
  * All settings of the environment (contract.md section 0). Durations are given in seconds and stored in milliseconds.
@@ -237,7 +61,7 @@ export const Settings = z
     ROLE: z.enum(['all', 'api', 'worker']).default('all'),
     PAUSED: flag,
     METRICS_PORT: z.coerce.number().int().min(0).max(65535).optional(),
-    OTEL_EXPORTER_OTLP_ENDPOINT: address,
+    OTEL_EXPORTER_OTLP_ENDPOINT: web.optional(),
     OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag,
 
     DATA_DIR: z.string().default('./data'),
@@ -253,10 +77,10 @@ export const Settings = z
       .regex(/^[a-z][a-z0-9]{0,15}$/, 'must be 1 to 16 lower-case letters or digits, a letter first')
       .default('mst'),
     BOOTSTRAP_TOKEN: z.string().optional(),
-    OIDC_ISSUER: address,
+    OIDC_ISSUER: web.optional(),
     OIDC_AUDIENCE: z.string().optional(),
     OIDC_CLIENT_IDS: list,
-    OIDC_JWKS_URL: address,
+    OIDC_JWKS_URL: web.optional(),
     OIDC_CLIENT_ID: z.string().trim().optional(),
     OIDC_CLIENT_SECRET: z.string().trim().optional(),
     OIDC_NAME: z.string().trim().max(60).default('your identity provider'),
@@ -276,7 +100,7 @@ export const Settings = z
     OIDC_ROLE_CLAIM: z.string().trim().optional(),
     OIDC_ROLE_MAP: json(z.record(z.string(), z.enum(['admin', 'member'])), '{"muster-admins": "admin"}').optional(),
     ALLOW_PRIVATE_NETWORK: flag,
-    MCP_AUTHORIZATION_SERVER: address,
+    MCP_AUTHORIZATION_SERVER: web.optional(),
     MCP_CATALOGUE: file(
       McpCatalogue,
       '{"types": [{"mcpType": "wiki", "name": "Wiki", "url": "https://…", "auth": "none"}]}',
@@ -317,7 +141,7 @@ export const Settings = z
     SEARCH_URL: web.optional(),
     QUEUE_TIMEOUT: seconds(60 * 60, MAX_WAIT),
     LEASE_DURATION: seconds(15),
-    SHUTDOWN_DELAY: duration(MAX_TIMER).min(0).default(0).transform(toMs),
+    SHUTDOWN_DELAY: delay,
     DRAIN_TIMEOUT: seconds(20),
     MAX_RUNNING: count(1).default(5000),
     MAX_RUNNING_PER_ORGANIZATION: count(1).optional(),
@@ -340,7 +164,7 @@ export const Settings = z
     MEDIA_DIR: z.string().optional(),
     S3_BUCKET: z.string().optional(),
     S3_REGION: z.string().default('us-east-1'),
-    S3_ENDPOINT: address,
+    S3_ENDPOINT: web.optional(),
     S3_ACCESS_KEY_ID: z.string().optional(),
     S3_SECRET_ACCESS_KEY: z.string().optional(),
     EVENT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(90),

@@ -12,7 +12,6 @@ import {
   AppError,
   badRequest,
   bodyTooLarge,
-  describeIssue,
   forbidden,
   invalidJson,
   lacksScopes,
@@ -24,6 +23,7 @@ import {
 import type { ExecutionRow } from './executions/engine/events/events.ts'
 import type { IdempotencyKey, Precondition } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
+import { describeIssue } from './lib/input-issues.ts'
 import { find as findSpace } from './spaces/service.ts'
 import type { ErrorShape } from './wire.ts'
 

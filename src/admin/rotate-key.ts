@@ -1,7 +1,7 @@
 import { resolve } from 'node:path'
 import { changeEncryptionKey } from '../crypto/secrets.ts'
 import { databaseFile } from '../db/client.ts'
-import { Key } from '../settings.ts'
+import { Key } from '../lib/setting-fields.ts'
 import type { Admin, Answer } from './commands.ts'
 import { AdminError } from './option-values.ts'
 

@@ -1,5 +1,6 @@
-import { AppError, toPrintable, unknownParameter } from '../errors.ts'
+import { AppError, unknownParameter } from '../errors.ts'
 import { nearest } from '../lib/nearest.ts'
+import { toPrintable } from '../lib/text.ts'
 import type { Context } from '../trpc.ts'
 
 // Reports unknown names in REST requests instead of ignoring them (contract-2.md section 1.3).

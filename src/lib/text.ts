@@ -50,6 +50,10 @@ export function toTitle(text: string, length: number): string | null {
   return SEEN.test(line) ? beginningWhole(line, length).trimEnd() : null
 }
 
+/** Returns a text with `?` for each character that is not printable ASCII, cut to a length. */
+export const toPrintable = (text: string, maxLength = 100): string =>
+  text.replace(/[^\x20-\x7e]/g, '?').slice(0, maxLength)
+
 /** Maximum length of texts that are never flattened (characters). */
 const SHORT = 128
 
