@@ -10,9 +10,11 @@ import type { Settings } from '../settings.ts'
 import type { restMeta } from '../trpc.ts'
 import { DOOR_OPERATIONS, DOOR_PATHS } from './openapi-doors.ts'
 import { exampleOf } from './openapi-examples.ts'
+import { describe, TAGS } from './openapi-introduction.ts'
 import * as parts from './openapi-parts.ts'
 import { PATHS } from './openapi-paths.ts'
 import { STREAM, STREAM_CONTENT } from './openapi-streams.ts'
+import { type Schemas, withoutNoise, withoutTwins } from './openapi-tidy.ts'
 import {
   APPROVAL_CHANGES_PATH,
   AUDIT_EXPORT_PATH,
@@ -29,40 +31,10 @@ import { findRoute, isChange } from './routes.ts'
 
 type Meta = ReturnType<typeof restMeta>
 type Procedure = { _def: { meta?: Meta; inputs: z.ZodType[] } }
-type Schemas = Record<string, oas31.SchemaObject | oas31.ReferenceObject>
 type Operation = oas31.OperationObject & {
   parameters?: oas31.ParameterObject[]
   requestBody?: oas31.RequestBodyObject
   responses: { 200: oas31.ResponseObject }
-}
-
-/** One tag for each router. */
-const TAGS: Record<keyof (typeof appRouter)['_def']['record'] | 'health', string> = {
-  agents: 'Assistants, each with a name, a role, a system prompt and a visibility.',
-  executions: 'Runs of agents: their state, their result, and their events as they happen.',
-  approvals: 'Tool calls that wait for the decision of a person.',
-  models: 'The language models that agents can use.',
-  spaces: 'Workspaces, with instructions for every run in them, agents, chats and files.',
-  files: 'Files of spaces.',
-  chats: 'Conversations with agents.',
-  tasks: 'Work items, for people and for agents.',
-  keys: 'Your personal access tokens.',
-  media: 'Uploaded files, to show to agents.',
-  mcps: 'Remote servers of the Model Context Protocol, whose tools agents can use.',
-  missions: 'Long-running work of agents: by hand, once, by the clock, or again and again.',
-  skills: 'Reusable prompts that agents load when they need them.',
-  organizations: 'Your organization, and what it allows in its runs.',
-  limits: 'Your rate limits.',
-  audit: 'The log of changes in your organization, for its admins.',
-  events: 'Events of your organization: the feed of the events that webhooks announce.',
-  webhooks: 'Addresses that receive the events of your organization, for its admins.',
-  profile: 'Your user, and the organizations that you belong to.',
-  client: 'For client libraries. They take an ID token of your identity provider, too.',
-  providers: 'Model providers with keys of your organization: what runs use in place of those of the server.',
-  sessions: 'Signing in with a browser. A page of this service must send `X-Muster-Request: 1` with each POST.',
-  secrets: 'Encrypted values that the MCP servers and web requests of runs may use. Lists have their names only.',
-  usage: 'Usage of runs, by day, week or month. Takes an ID token of your identity provider, too.',
-  health: 'The state of this server. Needs no token.',
 }
 
 /** Subscriptions with a REST bridge that trpc-to-openapi does not know. */
@@ -108,28 +80,6 @@ const BINARY: Described[] = [
     inputs: [],
   },
 ]
-
-const describe = (prefix: string) => `Runs your organization's AI agents.
-
-**Authentication.** A request carries \`Authorization: Bearer ${prefix}_…\`: a personal access token. It acts as its user, in
-one organization, within its scopes. An ID token, and the cookie of a browser that has signed in, act with all scopes in the organization
-that \`X-Organization: <id or slug>\` names (of a GET, \`?organization=\` too); a user of one organization may leave it out. A \`write\` scope includes its \`read\`; \`*\` is all of them. An agent's tools
-for tasks and files stay within the scopes of the token that started the run or, of a mission, that made or last changed it.
-
-**Answers** are JSON with \`success: true\`. They may have more fields than this document names: ignore unknown ones.
-
-**Errors** are JSON with \`error: true\`. Retry a request that failed with 500 or more after a while. Change any other before you send it again.
-Every answer has an \`X-Request-Id\`, yours if you sent one.
-
-**Unknown names.** An unknown query parameter is a 400 that names the nearest known one; \`_\` and \`utm_*\` are ignored. An
-unknown field of a body is accepted: the answer has \`warnings: ["Unknown field: …"]\`, and \`X-Muster-Warnings\` their number.
-
-Paths with GET also answer HEAD. Any other method that a path does not have is a 405; its \`Allow\` lists the methods.
-
-**Rate limits.** Where the operator has set one, answers carry \`RateLimit\`, \`RateLimit-Policy\` and \`X-RateLimit-*\`. Beyond a
-limit the answer is 429 with \`Retry-After\`.
-
-**Lists** come newest first, in pages of \`limit\`: the \`nextCursor\` of one is the \`cursor\` of the next, and null at the end.`
 
 /**
  * Creates the OpenAPI 3.1 document of the REST API (contract.md section 0) from the procedures. Possible responses
@@ -376,38 +326,4 @@ function moveToComponents(content: oas31.MediaTypeObject | undefined, name: stri
   if (!content?.schema || '$ref' in content.schema) return
   schemas[name] = content.schema
   content.schema = { $ref: `#/components/schemas/${name}` }
-}
-
-/**
- * Leaves one of two schemas that are the same but for their names: zod-openapi has `<name>Output` beside `<name>` where
- * requests allow fewer fields than answers.
- */
-function withoutTwins(document: OpenAPIObject): OpenAPIObject {
-  const schemas: Schemas = document.components?.schemas ?? {}
-  const twins = Object.keys(schemas).filter((name) => {
-    const like = name.endsWith('Output') ? schemas[name.slice(0, -'Output'.length)] : undefined
-    return like && JSON.stringify(like) === JSON.stringify(schemas[name])
-  })
-  for (const name of twins) delete schemas[name]
-  const to = (name: string) => `#/components/schemas/${name}`
-  return JSON.parse(JSON.stringify(document), (_, value) => {
-    const twin = twins.find((name) => value === to(name))
-    return twin ? to(twin.slice(0, -'Output'.length)) : value
-  })
-}
-
-/**
- * Removes misleading details of Zod's output: that responses have no further fields (they may), that integers are safe
- * ones, that constants are their own defaults, and the 300-character pattern of a `date-time`.
- */
-function withoutNoise(document: OpenAPIObject): OpenAPIObject {
-  const text = JSON.stringify(document, function (this: { format?: unknown; const?: unknown }, key, value) {
-    const isNoise =
-      (key === 'additionalProperties' && value === false) ||
-      (key === 'default' && value === this.const) ||
-      (key === 'pattern' && this.format === 'date-time') ||
-      (typeof value === 'number' && Math.abs(value) === Number.MAX_SAFE_INTEGER)
-    return isNoise ? undefined : value
-  })
-  return JSON.parse(text)
 }

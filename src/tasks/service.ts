@@ -1,25 +1,22 @@
 import type { z } from 'zod'
 import { reachable as reachableAgent } from '../agents/visibility.ts'
-import { type Actor, isAdmin } from '../auth/actor.ts'
+import type { Actor } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badReference, badRequest, conflict, forbidden, notFound } from '../errors.ts'
-import type { ExecutionRow } from '../executions/engine/events/events.ts'
-import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
-import { registerRunHooks } from '../executions/engine/queue/run-hooks.ts'
+import { badReference, badRequest, conflict, notFound } from '../errors.ts'
 import { type ExecuteCall, executeAgent } from '../executions/execute.ts'
-import { readableOf as findRuns, readable as readableRun } from '../executions/service.ts'
-import { whenCommitted } from '../idempotency.ts'
+import { readableOf as findRuns } from '../executions/service.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
 import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
 import { findMember } from '../organizations/members.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
+import { cancelRuns, endRuns, runsOf } from './runs.ts'
 import type { ClaimTask, CreateTask, ExecuteTask, ListTasks, Task, TaskStatus, UpdateTask } from './schema.ts'
 
-type TaskRow = Prisma.TaskGetPayload<object> & { truncated?: boolean }
+export type TaskRow = Prisma.TaskGetPayload<object> & { truncated?: boolean }
 
 /** The long texts of a task, which long lists cut. */
 export const LONG_TEXTS = ['description', 'result', 'lastError'] as const
@@ -291,29 +288,6 @@ function moveTo(from: Status, to: Status, now: Date) {
   return { status: to, completedAt: to === 'completed' ? now : null, ...begun }
 }
 
-/** Filters the active runs of a task. */
-const runsOf = ({ organizationId, id: taskId }: TaskRow) => ({ organizationId, taskId, ...LIVE })
-
-/**
- * Marks the active runs of a task for cancellation, in the transaction that cancels or deletes it. Throws 403 unless
- * the caller can reach each run and has started it, owns its agent, or is an admin. A task belongs to all members, but
- * its run may not.
- */
-async function endRuns(tx: Tx, actor: Actor, task: TaskRow, now: Date): Promise<void> {
-  const marked = await markRuns(tx, runsOf(task), actor, now)
-  const ids = marked.map(({ id }) => id)
-  if (!ids.length || isAdmin(actor)) return
-  const { organizationId, userId } = actor
-  const allowed = [readableRun(actor), { userId }, { agentOrganizationId: organizationId, agent: { userId } }]
-  if ((await tx.execution.count({ where: { id: { in: ids }, OR: allowed } })) < ids.length) throw forbidden()
-}
-
-/** Cancels the runs of a task, including those that it was detached from by hand. */
-async function cancelRuns(actor: Actor, deps: Deps, task: TaskRow): Promise<void> {
-  const runs = await deps.db.execution.findMany({ where: runsOf(task) })
-  await whenCommitted(deps, () => Promise.all(runs.map((run) => deps.engine.cancel(run, actor))))
-}
-
 /** DELETE /tasks/{id}. Cancels its active runs. */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const task = await find(actor, deps, id)
@@ -376,47 +350,21 @@ export async function execute(actor: Actor, deps: Deps, input: z.output<typeof E
   return { ...executed, ...(await get(actor, deps, task.id)) }
 }
 
+const alreadyRunning = () =>
+  conflict('Task is already running', { detail: 'Wait until its run has ended, or cancel the task.' })
+
 /** Sets the task to running, in the transaction that accepts its run. Throws if the task is no longer pending. */
 async function moveToInProgress(tx: Tx, actor: Actor, task: TaskRow, executionId: string, now: Date): Promise<void> {
   const moveFrom = (status: Status) => {
-    if (status === 'in_progress')
-      throw conflict('Task is already running', { detail: 'Wait until its run has ended, or cancel the task.' })
+    if (status === 'in_progress') throw alreadyRunning()
     return moveTo(status, 'in_progress', now)
   }
   if (await updateTask(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) {
     // A run that was detached by hand is cancelled, but may not have stopped yet.
     const isRunning = await tx.execution.count({ where: { ...runsOf(task), id: { not: executionId } } })
-    if (isRunning)
-      throw conflict('Task is already running', { detail: 'Wait until its run has ended, or cancel the task.' })
+    if (isRunning) throw alreadyRunning()
     return
   }
   moveFrom((await find(actor, { db: tx }, task.id)).status)
   throw conflict('The task was changed concurrently. Please retry.', { detail: 'Get the task, and decide again.' })
 }
-
-const MAX_LAST_ERROR = 1_000
-
-/** Returns the reason why a run that did not fail has not completed its task. */
-const unfinished = ({ status, stopReason }: ExecutionRow) =>
-  status === 'cancelled' ? 'Execution was cancelled' : `The answer is incomplete: it ended with ${stopReason}`
-
-/** Moves a task on in the final transaction of its run, unless it was moved by hand meanwhile. */
-async function onRunEnded(tx: Tx, run: ExecutionRow, now: Date): Promise<void> {
-  if (!run.taskId) return
-  // Runs of older versions have no stop reason.
-  const completed = run.status === 'completed' && (run.stopReason ?? 'end_turn') === 'end_turn'
-  const lastError = completed ? null : (run.error ?? unfinished(run)).slice(0, MAX_LAST_ERROR)
-  await tx.task.updateMany({
-    where: { id: run.taskId, status: 'in_progress', executionId: run.id },
-    data: {
-      status: completed ? 'completed' : 'pending',
-      result: completed ? run.result : null,
-      lastError,
-      lastExecutionId: run.id,
-      completedAt: completed ? now : null,
-      updatedAt: now,
-    },
-  })
-}
-
-registerRunHooks({ onRunEnded })

@@ -1,20 +1,11 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { type Db, Prisma, type Tx } from '../../../db/client.ts'
-import { expectsOne, locksRows, padToPowerOfTwo } from '../../../db/fast-path/index.ts'
+import type { Db, Prisma } from '../../../db/client.ts'
 import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
-import { isUnexpectedCount } from '../../../lib/database-errors.ts'
 import { createRegistry } from '../../../lib/registry.ts'
-import {
-  type ExecutionEvent,
-  type ExecutionRow,
-  forgetFrom,
-  lengthOf,
-  type MessageData,
-  terminalEvent,
-  toSegments,
-} from './events.ts'
+import { type Batch, inWrites, lengthOfAll, MAX_WRITE, writeOwned } from './event-writes.ts'
+import { type ExecutionEvent, type ExecutionRow, type MessageData, terminalEvent } from './events.ts'
 
 /**
  * Time for which events are collected before a write (ms). It grows with the duration of writes, so that writing takes
@@ -26,8 +17,6 @@ const FLUSH_SHARE = 0.05
 const RETRY_INTERVAL = 500
 /** Maximum number of executions whose events one transaction stores, because streams wait during it. */
 const MAX_IN_TRANSACTION = 500
-/** Maximum length of the events of one transaction (characters), except for a longer single event. */
-const MAX_WRITE = 512 * 1024
 /** Number of event numbers that are reserved at a time. */
 export const SEQ_BLOCK = 256
 /** Maximum size of a subscriber's queue (bytes, estimated). Beyond it the subscriber reads from the database. */
@@ -37,7 +26,7 @@ const MAX_WAITING = 256 * 1024
 const MANY_SEGMENTS = 16
 const SMALL_SEGMENT = 8 * 1024
 
-type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
+export type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
 
 /** A subscriber of an execution in this process. */
 export type Subscriber = {
@@ -351,96 +340,6 @@ export function createEventLog(deps: EventLogDeps): EventLog {
       for (const { subscribers } of streams.values()) for (const subscriber of subscribers) sendToDatabase(subscriber)
     },
   }
-}
-
-/** Unstored events of an execution, and the new limit of its reserved numbers, or null. */
-type Batch = { stream: RunStream; events: readonly MessageEvent[]; reserve: number | null }
-
-const lengthOfAll = (events: readonly MessageEvent[]): number =>
-  events.reduce((sum, { data }) => sum + lengthOf(data), 0)
-
-/** Divides events into transactions of a limited size. Mostly there is one. */
-function inWrites(batches: readonly Batch[]): Batch[][] {
-  const writes: Batch[][] = [[]]
-  let length = 0
-  for (const { stream, events, reserve } of batches) {
-    let from = 0
-    const addUpTo = (end: number) => {
-      writes.at(-1)!.push({ stream, events: events.slice(from, end), reserve: from === 0 ? reserve : null })
-      from = end
-    }
-    for (const [index, { data }] of events.entries()) {
-      const more = lengthOf(data)
-      if (length && length + more > MAX_WRITE) {
-        if (index > from) addUpTo(index)
-        writes.push([])
-        length = 0
-      }
-      length += more
-    }
-    addUpTo(events.length)
-  }
-  return writes
-}
-
-/**
- * Maximum number of batches whose attempts are expected to be owned. More of them take as long as several small
- * transactions, which would wait for them (db/postgresql/group-commit.ts).
- */
-const MAX_EXPECTED = 16
-
-/** Writes the batches of attempts that this process still owns. Returns them. */
-async function writeOwned(deps: EventLogDeps, batches: readonly Batch[], at: Date): Promise<ReadonlySet<Batch>> {
-  const write = (lock: typeof lockOwned) =>
-    deps.db.$transaction(async (tx) => {
-      const mine = await lock(tx, deps, batches)
-      await writeEvents(tx, mine, at)
-      return new Set(mine)
-    })
-  if (deps.rowLock === Prisma.empty || batches.length > MAX_EXPECTED) return write(lockOwned)
-  return write(expectOwned).catch((error) => {
-    if (isUnexpectedCount(error)) return write(lockOwned)
-    throw error
-  })
-}
-
-/**
- * Locks the rows and returns the batches of owned attempts, in one statement: the fence. The heartbeat extends the
- * leases.
- */
-async function lockOwned(tx: Tx, { owner, rowLock }: EventLogDeps, batches: readonly Batch[]): Promise<Batch[]> {
-  const owned = await tx.$queryRaw<{ id: string; attempt: number }[]>(Prisma.sql`
-    SELECT "id", "attempt" FROM "Execution"
-    WHERE "leaseOwner" = ${owner} AND "status" = 'running'
-      AND "id" IN (${Prisma.join(padToPowerOfTwo(batches.map(({ stream }) => stream.row.id)))}) ${rowLock}`)
-  const attempts = new Map(owned.map((row) => [row.id, row.attempt]))
-  return batches.filter(({ stream: { row } }) => attempts.get(row.id) === row.attempt)
-}
-
-/**
- * Locks the rows on PostgreSQL, expecting that all attempts are owned, which they almost always are. It is not awaited:
- * otherwise the transaction fails (`isUnexpectedCount`).
- */
-async function expectOwned(tx: Tx, { owner, rowLock }: EventLogDeps, batches: readonly Batch[]): Promise<Batch[]> {
-  const attempts = batches.map(({ stream: { row } }) => Prisma.sql`(${row.id}, ${row.attempt}::int)`)
-  const fence = Prisma.sql`
-    SELECT "id" FROM "Execution" WHERE "leaseOwner" = ${owner} AND "status" = 'running'
-      AND ("id", "attempt") IN (${Prisma.join(padToPowerOfTwo(attempts))}) ${rowLock}`
-  await tx.$executeRaw(locksRows('Execution', fence, batches.length))
-  return [...batches]
-}
-
-async function writeEvents(tx: Tx, batches: readonly Batch[], at: Date): Promise<void> {
-  for (const { stream, reserve } of batches) {
-    if (reserve === null) continue
-    const call = { where: { id: stream.row.id }, data: { seqReserved: reserve } }
-    await tx.execution.updateMany(expectsOne(call))
-  }
-  for (const { stream, events } of batches) {
-    if (stream.mayBeStored) await forgetFrom(tx, stream.row.id, events[0]!.seq)
-  }
-  const data = batches.flatMap(({ stream, events }) => toSegments(stream.row.id, at, events))
-  await tx.executionEvent.createMany({ data })
 }
 
 /** Whether a subscriber waits for the stream's events to be stored, or the run for numbers. */
