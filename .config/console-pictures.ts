@@ -1,6 +1,6 @@
 /**
- * Makes the pictures of docs/guides/console.md from the running console: a service on a temporary folder with agents, runs and
- * tasks, a scripted model, and Chromium (`CHROMIUM_PATH`). `npx node .config/console-pictures.ts`
+ * Makes the pictures of docs/guides/console.md from the running console: a service on a temporary folder with agents,
+ * runs and tasks, a scripted model, and Chromium (`CHROMIUM_PATH`). `npx node .config/console-pictures.ts`
  *
  * With `--all FOLDER` it makes pictures of every page in three widths and both themes, to look at after a change.
  */

@@ -1,6 +1,6 @@
 /**
- * Vite's configuration of the console: `vite build` for .config/guard.js, and `npm run dev:console` for development, which
- * forwards requests to a server at MUSTER_URL.
+ * Vite's configuration of the console: `vite build` for .config/guard.js, and `npm run dev:console` for development,
+ * which forwards requests to a server at MUSTER_URL.
  */
 import { fileURLToPath } from 'node:url'
 import tailwindcss from '@tailwindcss/vite'

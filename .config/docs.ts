@@ -1,6 +1,6 @@
 /**
- * Writes the reference pages that come from the code, then checks all documents: links, anchors, paths and code samples.
- * With `--check` it writes nothing, and fails when a page differs from the code.
+ * Writes the reference pages that come from the code, then checks all documents: links, anchors, paths and code
+ * samples. With `--check` it writes nothing, and fails when a page differs from the code.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'

@@ -34,8 +34,8 @@ if (!existsSync(found) || readFileSync(found, 'utf8') !== stamp) {
   })
 }
 
-// Builds the console if its sources are newer than the built files. The API also starts without it, and /app then has the
-// instructions.
+// Builds the console if its sources are newer than the built files. The API also starts without it, and /app then has
+// the instructions.
 const built = fromRoot('dist/console/')
 const builtAt = existsSync(new URL('.stamp', built)) ? statSync(new URL('.stamp', built)).mtimeMs : 0
 const consoleSources = fromRoot('src/console/')

@@ -191,8 +191,8 @@ const LANGGRAPH: Peer = {
 }
 
 /**
- * The peers by name, each with the package.json that installs it into its own folder. LangGraph's `dev` server cannot use
- * PostgreSQL.
+ * The peers by name, each with the package.json that installs it into its own folder. LangGraph's `dev` server cannot
+ * use PostgreSQL.
  */
 export const peers = (lab: Lab, onPostgresql: boolean) =>
   [MASTRA, VOLTAGENT, ...(onPostgresql ? [] : [LANGGRAPH])].map((peer) => ({

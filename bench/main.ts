@@ -6,8 +6,8 @@
  * `npm run bench -- growth [--million] [--postgresql]`: measures every list, filter and report at 1,000, 10,000 and
  * 100,000 rows of everything, and at a million.
  *
- * `npm run bench -- --peers [--postgresql]`: measures Mastra, VoltAgent and LangGraph JS, too, which are installed into a
- * temporary folder; on PostgreSQL the first two, with their own stores. bench/README.md has the last tables.
+ * `npm run bench -- --peers [--postgresql]`: measures Mastra, VoltAgent and LangGraph JS, too, which are installed into
+ * a temporary folder; on PostgreSQL the first two, with their own stores. bench/README.md has the last tables.
  */
 import { writeFile } from 'node:fs/promises'
 import { cpus, loadavg } from 'node:os'

@@ -1,5 +1,5 @@
-// REST by a client that is generated from the OpenAPI document. `npm run build:rest-client` makes this one with oazapfts.
-// Other languages have their own generators for the document at /api/openapi.json.
+// REST by a client that is generated from the OpenAPI document. `npm run build:rest-client` makes this one with
+// oazapfts. Other languages have their own generators for the document at /api/openapi.json.
 //
 //   npm run build:rest-client
 //   TOKEN=mst_… npx node examples/rest.ts

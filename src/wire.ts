@@ -106,8 +106,8 @@ export type MessageData =
   /** The model is asked again after a wait (contract-2.md section 2.1). */
   | { messageType: 'retry'; attempt: number; afterMs: number; reason: string }
   /**
-   * The earlier turns up to a message do not fit: first without a text, as the model is asked for a summary, then with it
-   * (contract-2.md section 2.7).
+   * The earlier turns up to a message do not fit: first without a text, as the model is asked for a summary, then with
+   * it (contract-2.md section 2.7).
    */
   | { messageType: 'summary'; messageId: string; text: string | null }
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }

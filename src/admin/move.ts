@@ -27,7 +27,8 @@ const listOf = ({ columns }: Table, form = quote) => columns.map(({ name }) => f
 /**
  * Copies a consistent snapshot of the SQLite database into an empty PostgreSQL database and reads it back to compare,
  * in one transaction, so that a failure leaves the target empty. No server may use the file, because its writes would
- * be lost. A file on which a server would start paused becomes a database on which it does too (contract-2.md section 8.7).
+ * be lost. A file on which a server would start paused becomes a database on which it does too (contract-2.md section
+ * 8.7).
  */
 export async function move(operator: Operator, _: string[], { to = '' }: Options): Promise<Answer> {
   const { settings } = operator

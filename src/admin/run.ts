@@ -11,8 +11,8 @@ import { AdminError } from './option-values.ts'
 export type Outcome = { code: 0 | 1 | 2; out: string; err: string }
 
 /**
- * Runs the operator's command line (contract.md section 0). Returns the output and the exit code. Throws nothing. The lines
- * that a command logs are in `err`.
+ * Runs the operator's command line (contract.md section 0). Returns the output and the exit code. Throws nothing. The
+ * lines that a command logs are in `err`.
  */
 export async function runAdmin(argv: string[], env: Record<string, string | undefined>): Promise<Outcome> {
   let lines = ''

@@ -102,8 +102,8 @@ const EXPORT_ROWS = 500
 
 /**
  * GET /audit/export: records the export as an event, then yields all matching events as lines of JSON, newest first, a
- * page at a time. Reads the next page only when the reader has taken the one before. Without `isRead` nothing is recorded.
- * Throws 403 unless the caller is an admin.
+ * page at a time. Reads the next page only when the reader has taken the one before. Without `isRead` nothing is
+ * recorded. Throws 403 unless the caller is an admin.
  */
 export async function startExport(
   actor: Actor,

@@ -57,8 +57,8 @@ type ActorsDeps = Parameters<typeof authenticate>[0] &
   Pick<Deps, 'idTokens' | 'accessTokens'> & { bus: Bus; sessionKey: KeyObject }
 
 /**
- * Creates a short-lived cache of actors by credential, so that a busy caller is looked up once a second instead of at each
- * request.
+ * Creates a short-lived cache of actors by credential, so that a busy caller is looked up once a second instead of at
+ * each request.
  */
 export function createActors(deps: ActorsDeps): Actors {
   const { accessTokens, bus, clock, db, idTokens } = deps

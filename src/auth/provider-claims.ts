@@ -9,8 +9,8 @@ const withoutSlash = (issuer: string) => issuer.replace(/\/$/, '')
 export const isSameButSlash = (a: string, b: string): boolean => withoutSlash(a) === withoutSlash(b)
 
 /**
- * Fetches the discovery document of an identity provider (OpenID Connect Discovery, 4), with the provider's own spelling
- * of its issuer. Throws if the provider does not answer, or the document is for another issuer.
+ * Fetches the discovery document of an identity provider (OpenID Connect Discovery, 4), with the provider's own
+ * spelling of its issuer. Throws if the provider does not answer, or the document is for another issuer.
  */
 export async function discover(issuer: string, fetch: typeof globalThis.fetch) {
   const address = `${withoutSlash(issuer)}/.well-known/openid-configuration`

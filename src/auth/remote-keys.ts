@@ -2,9 +2,9 @@ import { createRemoteJWKSet, customFetch, errors, type JWTVerifyGetKey } from 'j
 import { unavailable } from '../errors.ts'
 
 /**
- * Creates the search for the key of a token in an issuer's JWKS. `findAddress` is called at the first use, and again after
- * it has failed. The keys are cached, and fetched again for an unknown key, at most every half minute. The search throws
- * 503 if the issuer does not answer.
+ * Creates the search for the key of a token in an issuer's JWKS. `findAddress` is called at the first use, and again
+ * after it has failed. The keys are cached, and fetched again for an unknown key, at most every half minute. The search
+ * throws 503 if the issuer does not answer.
  */
 export function createKeyFinder(findAddress: () => Promise<URL>, fetch: typeof globalThis.fetch): JWTVerifyGetKey {
   const open = async () => createRemoteJWKSet(await findAddress(), { [customFetch]: fetch })

@@ -57,7 +57,9 @@ export class SignInProblem extends Error {
   }
 }
 
-/** Sign-in with the operator's identity provider (contract-2.md section 3.3). Both methods throw {@link SignInProblem}. */
+/**
+ * Sign-in with the operator's identity provider (contract-2.md section 3.3). Both methods throw {@link SignInProblem}.
+ */
 export type SignInProvider = {
   /** Starts the code flow. Returns the provider's URL for the browser. */
   begin(redirectUri: string): Promise<{ address: URL; flow: Flow }>
@@ -66,9 +68,9 @@ export type SignInProvider = {
 }
 
 /**
- * Creates the client of the identity provider: code flow with PKCE, state and nonce. The discovery document is fetched at
- * the first sign-in and cached; the signature of ID tokens is checked although the connection is trusted. Returns null if
- * OIDC_CLIENT_ID is not set.
+ * Creates the client of the identity provider: code flow with PKCE, state and nonce. The discovery document is fetched
+ * at the first sign-in and cached; the signature of ID tokens is checked although the connection is trusted. Returns
+ * null if OIDC_CLIENT_ID is not set.
  */
 export function createSignInProvider(settings: Settings, clock: Clock): SignInProvider | null {
   const { OIDC_ISSUER: issuer, OIDC_CLIENT_ID: clientId, OIDC_CLIENT_SECRET: secret } = settings

@@ -29,8 +29,8 @@ export type PostgresBus = Bus & {
  * dedicated connection to `url`, which must be a session. The bus verifies it with a notification to itself. Until that
  * arrives, and whenever the connection is lost, subscribers must poll.
  *
- * Only these pings are sent while no other server answers. A server that receives a ping of a new one answers with a ping, at
- * which the new one checks everything, because it has missed the notifications before.
+ * Only these pings are sent while no other server answers. A server that receives a ping of a new one answers with a
+ * ping, at which the new one checks everything, because it has missed the notifications before.
  */
 export function createPostgresBus({
   url,

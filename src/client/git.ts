@@ -65,9 +65,9 @@ export type Repository = { url: string; branch: string | null; organizationId: s
 
 /**
  * Reads files of a public repository with a shallow clone of one branch into a temporary folder, without a working
- * tree, so that it writes no file of the repository, and runs no hook, filter or submodule. Calls `offer` with each file
- * as its name is read, then `choose` to select the files to read. Returns their contents, and the number of names in
- * `total`. Throws the errors of both callbacks, 400 with the reason if the repository cannot be read, and 503 if too
+ * tree, so that it writes no file of the repository, and runs no hook, filter or submodule. Calls `offer` with each
+ * file as its name is read, then `choose` to select the files to read. Returns their contents, and the number of names
+ * in `total`. Throws the errors of both callbacks, 400 with the reason if the repository cannot be read, and 503 if too
  * many clones are in progress in the process or for the organization.
  */
 export async function readRepository(

@@ -6,8 +6,8 @@ type Row = { id: string }
 type Page = { where: object; orderBy: object[]; take: number }
 
 /**
- * Yields rows in the order of a time column and the id, oldest first, a page at a time. `findPage` runs the query with the
- * given `where` beside its own; its rows have both columns.
+ * Yields rows in the order of a time column and the id, oldest first, a page at a time. `findPage` runs the query with
+ * the given `where` beside its own; its rows have both columns.
  */
 export async function* eachRow<Column extends string, Found extends Row & Record<Column, Date>>(
   column: Column,

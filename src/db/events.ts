@@ -110,8 +110,9 @@ const SETTLING = 2_000
 const INTERVAL = 20
 
 /**
- * Waits until {@link endOfEvents} stands behind all events that are committed now: on PostgreSQL, until transactions that
- * are older than them have ended. Returns after two seconds in any case; some of these events then stand behind the end.
+ * Waits until {@link endOfEvents} stands behind all events that are committed now: on PostgreSQL, until transactions
+ * that are older than them have ended. Returns after two seconds in any case; some of these events then stand behind
+ * the end.
  */
 export async function settlePresentEvents(db: Tx, settings: Source, organizationId: string): Promise<void> {
   if (databaseFile(settings) !== null) return

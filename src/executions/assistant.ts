@@ -12,7 +12,8 @@ const PATH = '/api/v1/execute'
 
 /**
  * POST /execute (contract-2.md section 1.15): runs the agent that the input names, else that of the continued session
- * or chat, else the newest one that the caller created, else the caller's `Assistant`. Throws like {@link executeAgent}.
+ * or chat, else the newest one that the caller created, else the caller's `Assistant`. Throws like {@link
+ * executeAgent}.
  */
 export async function startAny(actor: Actor, deps: Deps, input: z.output<typeof ExecuteAny>, call: ExecuteCall) {
   const { agentId, characterId, ...rest } = input

@@ -14,8 +14,8 @@ const LISTS_AT_ONCE = 250
 type Read = { ids: string[]; column: string; where: object; take: number; query: object }
 
 /**
- * Reads the first rows of the lists, each in its order. A single list is read only as far as it fits on a page, plus one
- * row.
+ * Reads the first rows of the lists, each in its order. A single list is read only as far as it fits on a page, plus
+ * one row.
  */
 export async function readLists<Row extends object>(
   { deps: { db } }: GraphQLContext,

@@ -8,8 +8,8 @@ import type { Values } from './arguments.ts'
 import type { Answer } from './limits.ts'
 
 /**
- * Request as seen by Yoga's plugins; `params` once it is read. For a subscription, `answer` belongs to the next event. The
- * answer of a mutation may show a secret.
+ * Request as seen by Yoga's plugins; `params` once it is read. For a subscription, `answer` belongs to the next event.
+ * The answer of a mutation may show a secret.
  */
 export type GraphQLRequest = Context & {
   readonly req: IncomingMessage

@@ -23,8 +23,8 @@ export type Procedure = {
 }
 
 /**
- * Returns a caller for a procedure that executes all its middlewares in order, like tRPC's own caller. tRPC's copies the
- * call twice per middleware, and its output check copies the whole result: a tenth of a whole request. Throws a
+ * Returns a caller for a procedure that executes all its middlewares in order, like tRPC's own caller. tRPC's copies
+ * the call twice per middleware, and its output check copies the whole result: a tenth of a whole request. Throws a
  * TRPCError.
  */
 export function callerOf({ _def }: Procedure, path: string) {

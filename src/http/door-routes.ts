@@ -61,7 +61,10 @@ const PATTERNS = DOOR_ROUTES.map((route) => ({ route, pattern: patternOf(route.p
 /** Matches the paths of all doors, for a fast refusal of any other. */
 const ANY = /^\/(?:openai|mcp|a2a)(?:\/|$)|^\/api\/v1\/agents\/[^/]+\/(?:chat|ag-ui)(?:\/|$)/
 
-/** Finds the address of a door, with the values of its parameters, which are still encoded. Returns null for other paths. */
+/**
+ * Finds the address of a door, with the values of its parameters, which are still encoded. Returns null for other
+ * paths.
+ */
 export function findDoorRoute(path: string): { route: DoorRoute; values: readonly string[] } | null {
   if (!ANY.test(path)) return null
   for (const { route, pattern } of PATTERNS) {

@@ -4,8 +4,8 @@ import { rateLimited } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 
 /**
- * Counts the calls of one HTTP request. Its response has the headers of each limit that applied. Throws 429 with the seconds
- * to wait.
+ * Counts the calls of one HTTP request. Its response has the headers of each limit that applied. Throws 429 with the
+ * seconds to wait.
  */
 export function createRequestLimits(rateLimits: RateLimits, clock: Clock, res: ServerResponse) {
   const states = new Map<LimitName, LimitState>()

@@ -283,7 +283,9 @@ const SAMPLES: Readonly<Record<string, unknown>> = {
   'ToolCall.name': 'read_file',
 }
 
-/** Returns the kind of resource of a component, which selects its samples: for operations the first word of their name. */
+/**
+ * Returns the kind of resource of a component, which selects its samples: for operations the first word of their name.
+ */
 function kindOf(component: string): string {
   const [, resource] = /^([A-Z][a-z]+)s[A-Z]\w*(?:Result|Request)$/.exec(component) ?? []
   return KINDS[component] ?? resource ?? component

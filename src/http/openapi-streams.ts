@@ -36,7 +36,9 @@ const EXAMPLE: z.output<typeof ExecutionEvent> = {
   delta: { type: 'text_delta', text: 'Hello' },
 }
 
-/** Describes an event stream. OpenAPI 3.1 has no schema for one: by custom the schema is that of the data of one event. */
+/**
+ * Describes an event stream. OpenAPI 3.1 has no schema for one: by custom the schema is that of the data of one event.
+ */
 export const STREAM = `An event stream: one \`meta\` first, then any number of \`message\`, then one \`result\` or
 \`error\`, and the end. The schema is that of the \`data\` of each event. An event as it is sent:
 

@@ -197,8 +197,8 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
 }
 
 /**
- * Returns the operation that streams what another one answers as JSON (contract-2.md section 1.14). Its body is the same,
- * without the fields that choose between the two.
+ * Returns the operation that streams what another one answers as JSON (contract-2.md section 1.14). Its body is the
+ * same, without the fields that choose between the two.
  */
 function toStream(operation: Operation, schemas: Schemas): Operation {
   const { operationId, requestBody, responses, ...rest } = structuredClone(operation)

@@ -44,8 +44,8 @@ export const warningsOf = (fields: readonly string[]): string[] =>
   fields.slice(0, MAX_WARNINGS).map((name) => toPrintable(`Unknown field: ${name}`))
 
 /**
- * Adds the unknown field of a request to the detail of a 400. For a missing field it is the whole detail, because it may
- * be the misspelt name.
+ * Adds the unknown field of a request to the detail of a 400. For a missing field it is the whole detail, because it
+ * may be the misspelt name.
  */
 export function explainByFields(error: AppError, fields: readonly string[], known: Iterable<string>): AppError {
   const [field] = fields

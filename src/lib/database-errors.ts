@@ -15,8 +15,8 @@ const KINDS = new Set([
 
 /**
  * Codes of the operating system, SQLite and PostgreSQL: class 08 (connections), 25006 (read-only standby, or a
- * provider's full disk), class 53 (out of memory, disk or connections), a refused user or password (class 28), shutdown,
- * startup, conflicts (class 40), and an operator's or our own time limit (25P03, 25P04, 57014, 57P05).
+ * provider's full disk), class 53 (out of memory, disk or connections), a refused user or password (class 28),
+ * shutdown, startup, conflicts (class 40), and an operator's or our own time limit (25P03, 25P04, 57014, 57P05).
  */
 const DRIVER =
   /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/

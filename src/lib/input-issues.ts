@@ -69,8 +69,8 @@ const FORMAT_EXAMPLES: Readonly<Record<string, string>> = {
 }
 
 /**
- * Returns the detail of a failed check: the limit and the actual size, the wanted and the actual type, or the nearest of
- * several words. Values themselves are not repeated, because they may be secrets.
+ * Returns the detail of a failed check: the limit and the actual size, the wanted and the actual type, or the nearest
+ * of several words. Values themselves are not repeated, because they may be secrets.
  */
 export function adviseOn(issue: z.core.$ZodIssue, input: unknown): string {
   const field = issue.path.join('.') || 'body'

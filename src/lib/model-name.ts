@@ -28,8 +28,8 @@ export const isModelId = (provider: string, id: string): boolean => (VALID_IDS[p
 
 /**
  * Parses a model's name (contract.md section 8, contract-2.md section 2.9). The first segment is the provider if
- * `isProvider` accepts it (`compatible:<name>/…` means `<name>/…`); otherwise the shape of a bare id decides. Returns null
- * if the provider is undetermined or the id is invalid for it.
+ * `isProvider` accepts it (`compatible:<name>/…` means `<name>/…`); otherwise the shape of a bare id decides. Returns
+ * null if the provider is undetermined or the id is invalid for it.
  */
 export function readModelName(name: string, isProvider: (provider: string) => boolean): ModelName | null {
   const slash = name.indexOf('/')

@@ -173,8 +173,8 @@ export function parseAnswer({ schema }: Output, answer: string): Parsed {
 }
 
 /**
- * Finds the JSON of an answer that has other text around it: in a code fence, or between the first and the last bracket.
- * Returns null if none fits the schema.
+ * Finds the JSON of an answer that has other text around it: in a code fence, or between the first and the last
+ * bracket. Returns null if none fits the schema.
  */
 export function findAnswer(output: Output, answer: string): string | null {
   const fence = answer.indexOf('\n', answer.indexOf('```'))

@@ -89,8 +89,8 @@ export const truncated = z
 type Cut<T> = T & { truncated?: boolean }
 
 /**
- * Cuts the named texts of a row, and those inside named JSON columns, at 4,000 characters and marks it as truncated. Returns
- * the row itself if none is longer.
+ * Cuts the named texts of a row, and those inside named JSON columns, at 4,000 characters and marks it as truncated.
+ * Returns the row itself if none is longer.
  */
 export function cutTexts<T extends object>(row: T, names: readonly (keyof T)[]): Cut<T> {
   const cut: Partial<T> = {}
@@ -170,8 +170,8 @@ export async function listPage<T extends Row>(
 export const MAX_PAGE_BYTES = 4_000_000
 
 /**
- * Adds a byte limit to a query, which then returns the rows that {@link takeWithinBudget} keeps, and one more. (`byteBudget` is not an
- * argument of Prisma: see db/fast-path/statement.ts.)
+ * Adds a byte limit to a query, which then returns the rows that {@link takeWithinBudget} keeps, and one more.
+ * (`byteBudget` is not an argument of Prisma: see db/fast-path/statement.ts.)
  */
 export const withByteBudget = <Query extends object>(query: Query, budget = MAX_PAGE_BYTES): Query =>
   Object.assign(query, { byteBudget: budget })

@@ -25,8 +25,8 @@ function freeze<T extends object>(value: T): T {
 }
 
 /**
- * Validates an output like its schema. Keeps constants of the schema that are its fields, or items of its lists, without
- * validating them again. Throws a ZodError.
+ * Validates an output like its schema. Keeps constants of the schema that are its fields, or items of its lists,
+ * without validating them again. Throws a ZodError.
  */
 export function parseOutput(schema: z.ZodType, output: unknown): unknown {
   if (!(schema instanceof z.ZodObject) || !isObject(output) || !Object.values(output).some(holdsConstants)) {

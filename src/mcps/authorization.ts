@@ -316,7 +316,9 @@ function authenticate(client: OAuthClient, metadata: OAuthMetadata, form: URLSea
 
 const isToken = (text: string): boolean => text.length <= MAX_TOKEN && /^[\x21-\x7e]+$/.test(text)
 
-/** Checks the answer of a token endpoint. `scope`: the requested one, which is granted unless the answer states another. */
+/**
+ * Checks the answer of a token endpoint. `scope`: the requested one, which is granted unless the answer states another.
+ */
 function toGrant(server: Issuer, client: OAuthClient, tokens: OAuthTokens, scope: string | undefined): Grant {
   const { access_token: accessToken, refresh_token: refreshToken, token_type, expires_in: expiresIn, id_token } = tokens
   if (!/^bearer$/i.test(token_type)) throw new AuthorizationProblem('the tokens are no bearer tokens')
@@ -350,8 +352,8 @@ function accountOf(idToken: string): string | undefined {
 }
 
 /**
- * Errors after which asking again may help. Any other one is final: some servers refuse ended tokens with other codes than
- * `invalid_grant`, and the user can only connect again.
+ * Errors after which asking again may help. Any other one is final: some servers refuse ended tokens with other codes
+ * than `invalid_grant`, and the user can only connect again.
  */
 const TEMPORARY: ReadonlySet<string> = new Set([
   'server_error',

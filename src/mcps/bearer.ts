@@ -4,8 +4,8 @@ import { readChallenge } from './mend-oauth.ts'
 import type { Fetch, Seen } from './reasons.ts'
 
 /**
- * Wraps `fetch` to send the token of a bearer with each request to `origin`. Renews a refused token once, and asks for more
- * scope if a request needs it (RFC 6750, section 3.1). `onToken` is called with each token before it is sent.
+ * Wraps `fetch` to send the token of a bearer with each request to `origin`. Renews a refused token once, and asks for
+ * more scope if a request needs it (RFC 6750, section 3.1). `onToken` is called with each token before it is sent.
  */
 export const authorized =
   (fetch: Fetch, bearer: Bearer, origin: string, seen: Seen, onToken: (token: string) => void): Fetch =>

@@ -7,7 +7,9 @@ import { joinScopes } from './scope.ts'
 const LIFETIME = 5 * 60_000
 const MARGIN = 30_000
 
-/** Tokens of this process, by server and its last change. They belong to no user, and another process asks for its own. */
+/**
+ * Tokens of this process, by server and its last change. They belong to no user, and another process asks for its own.
+ */
 const known = new LRUCache<string, string>({ max: 1000 })
 
 /** Creates the bearer of a server that this service signs in to as itself (RFC 6749, section 4.4). */

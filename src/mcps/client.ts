@@ -21,8 +21,8 @@ const MEBIBYTE = 1024 * 1024
 /** Maximum time to connect and list the tools (ms). A call may take longer. */
 export const CONNECT_TIMEOUT = 20_000
 /**
- * Time that an idle connection is reused (ms), if the server states none: shorter than that of any server in use (gunicorn: 2 s),
- * so that a call rarely meets a connection that is being closed.
+ * Time that an idle connection is reused (ms), if the server states none: shorter than that of any server in use
+ * (gunicorn: 2 s), so that a call rarely meets a connection that is being closed.
  */
 const KEEP_ALIVE = 1500
 /** Maximum silence on a connection (ms). A standing stream may be silent while the model works. */

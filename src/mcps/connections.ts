@@ -95,7 +95,10 @@ export type Bearer = {
   token(): Promise<string>
   /** Makes the next request read the token again, in case the user has disconnected. */
   forget(): void
-  /** Returns another token after a refused one, possibly the same if no other can be had. Throws {@link AuthorizationNeeded}. */
+  /**
+   * Returns another token after a refused one, possibly the same if no other can be had. Throws {@link
+   * AuthorizationNeeded}.
+   */
   renew(refused: string): Promise<string>
   /**
    * Records the scope that a refused request needs and throws {@link AuthorizationNeeded}. Returns if connecting again
@@ -144,9 +147,9 @@ function userBearer(deps: ConnectionDeps, server: OAuthServer, userId: string, s
 }
 
 /**
- * Reads the token of a member, refreshed if it ends soon or is of the `refused` version. One of all servers refreshes and
- * the others wait, because a refresh token can be used once. Throws {@link AuthorizationNeeded} without valid tokens, and
- * an {@link AuthorizationProblem} if the authorization server does not answer.
+ * Reads the token of a member, refreshed if it ends soon or is of the `refused` version. One of all servers refreshes
+ * and the others wait, because a refresh token can be used once. Throws {@link AuthorizationNeeded} without valid
+ * tokens, and an {@link AuthorizationProblem} if the authorization server does not answer.
  */
 async function currentToken(
   deps: ConnectionDeps,
@@ -255,8 +258,8 @@ export const sealClientSecret = (
 ) => seal(dataKey, clientPlace(server, server.url), Buffer.from(secret))
 
 /**
- * Returns the client that was given by hand for a server; null if none was. It is bound to the issuer that it is first used
- * with, so that another one never gets its secret. Throws an {@link AuthorizationProblem} for another issuer.
+ * Returns the client that was given by hand for a server; null if none was. It is bound to the issuer that it is first
+ * used with, so that another one never gets its secret. Throws an {@link AuthorizationProblem} for another issuer.
  */
 export async function givenClient(
   deps: ConnectionDeps,

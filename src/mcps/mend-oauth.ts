@@ -6,9 +6,9 @@ import { AuthorizationProblem } from './unreachable.ts'
 export type Issuers = Map<string, string>
 
 /**
- * Repairs an answer of an authorization server for the SDK: metadata, a registration (a request with JSON), or tokens (one with
- * a form). Servers send null or an empty text for a field that they do not use, forms instead of JSON, and leave fields out.
- * Throws an {@link AuthorizationProblem} for a refusal of tokens that is none of the protocol.
+ * Repairs an answer of an authorization server for the SDK: metadata, a registration (a request with JSON), or tokens
+ * (one with a form). Servers send null or an empty text for a field that they do not use, forms instead of JSON, and
+ * leave fields out. Throws an {@link AuthorizationProblem} for a refusal of tokens that is none of the protocol.
  */
 export async function mendAnswer(
   response: Response,

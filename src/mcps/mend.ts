@@ -20,8 +20,8 @@ export type Asked = {
 }
 
 /**
- * Repairs a response that the SDK would not read, or for whose answer it would wait in vain: derives the content type from the
- * first character, and repairs messages and the framing of an event stream. Throws a {@link BadAnswer} if a
+ * Repairs a response that the SDK would not read, or for whose answer it would wait in vain: derives the content type
+ * from the first character, and repairs messages and the framing of an event stream. Throws a {@link BadAnswer} if a
  * request has no answer.
  */
 export async function mend(response: Response, { id, onError }: Asked): Promise<Response> {
@@ -123,8 +123,8 @@ function repacked(id: Asked['id'], charset: TextReader): TransformStream<Uint8Ar
 }
 
 /**
- * Null in a field of a message that must be absent instead, because servers in many languages send each field that they know.
- * Numbers of Python that JSON does not have. Commas at an end.
+ * Null in a field of a message that must be absent instead, because servers in many languages send each field that they
+ * know. Numbers of Python that JSON does not have. Commas at an end.
  */
 const ODD = /"(?:error|result|params|_meta|id)"\s*:\s*null|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
 /** Beginnings and ends of answers as most servers write them, which need no repair and are not parsed. */
@@ -136,9 +136,9 @@ const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
 const END = 60
 
 /**
- * Repairs a message, or a batch, that the SDK would refuse as a whole: fields that are null or unknown, no `jsonrpc`, an
- * error that is a text or without a code, a result that is not an object, JSON that is nearly valid, texts before it, and
- * messages line by line. An answer without an id gets that of the request. Returns any other text unchanged.
+ * Repairs a message, or a batch, that the SDK would refuse as a whole: fields that are null or unknown, no `jsonrpc`,
+ * an error that is a text or without a code, a result that is not an object, JSON that is nearly valid, texts before
+ * it, and messages line by line. An answer without an id gets that of the request. Returns any other text unchanged.
  */
 export function mendMessage(json: string, id?: number): string {
   const value = repaired(json, id)

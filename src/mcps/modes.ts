@@ -11,8 +11,8 @@ export type Mode = Modes[number]['mode']
 const MODES: readonly Mode[] = ['allow', 'ask', 'deny']
 
 /**
- * Returns the permissions of a server's tools: its own, tightened by those of the operator. A tool without an entry needs
- * no approval (contract.md section 7).
+ * Returns the permissions of a server's tools: its own, tightened by those of the operator. A tool without an entry
+ * needs no approval (contract.md section 7).
  */
 export function permissionsOf(row: { permissions: Prisma.JsonValue; operatorModes: Prisma.JsonValue }): Modes {
   const [own, least] = [row.permissions as Modes, row.operatorModes as Modes]

@@ -9,8 +9,8 @@ const MAX_DEPTH = 64
 
 /**
  * Normalizes an answer for the SDK, which would reject all of it for one invalid tool or part, and report each of many
- * at length. Invalid tools are left out; the parts of a call's answer become texts and pictures. `isList`: the answer is that to
- * a request for tools.
+ * at length. Invalid tools are left out; the parts of a call's answer become texts and pictures. `isList`: the answer
+ * is that to a request for tools.
  */
 export function normalize(result: Fields, isList = false): Fields {
   const { structuredContent, isError, is_error, content, toolResult, tools, nextCursor, ...fields } =
@@ -32,8 +32,8 @@ const isTrue = (value: unknown) => value === true || value === 'true' || value =
 const UNSTATED = '2025-03-26'
 
 /**
- * Returns the parts of a greeting in their form. Servers without a protocol library leave some out, and languages without
- * optional fields send null.
+ * Returns the parts of a greeting in their form. Servers without a protocol library leave some out, and languages
+ * without optional fields send null.
  */
 function toGreeting({ protocolVersion, serverInfo, capabilities, instructions, supportedVersions }: Fields): Fields {
   const { name, version, ...info } = isObject(serverInfo) ? withoutNull(serverInfo) : ({ name: serverInfo } as Fields)
@@ -90,8 +90,8 @@ const BEGINNINGS: readonly (readonly [string, string])[] = [
 ]
 
 /**
- * Returns the data and type of a picture in the fields of the protocol, or in those of Anthropic's or OpenAI's messages.
- * Data may be a data URL, or base64 with the letters of URLs.
+ * Returns the data and type of a picture in the fields of the protocol, or in those of Anthropic's or OpenAI's
+ * messages. Data may be a data URL, or base64 with the letters of URLs.
  */
 function pictureIn({ type, resource, source, image_url: link, ...plain }: Fields): { data: string; mimeType: string } {
   const given: Fields =
@@ -114,8 +114,8 @@ const withoutNull = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
 /**
- * Returns the tools of a list, or of an object by their names. Servers in Go send null or leave the field out for an empty list, and
- * others send the list alone, which arrives as content.
+ * Returns the tools of a list, or of an object by their names. Servers in Go send null or leave the field out for an
+ * empty list, and others send the list alone, which arrives as content.
  */
 function toTools(given: unknown) {
   if (given === undefined) return []
@@ -125,8 +125,8 @@ function toTools(given: unknown) {
 }
 
 /**
- * Converts the description of a tool. One without a schema, or without its type, accepts an object. The schema may be JSON
- * text, or stand in the field of a model's API.
+ * Converts the description of a tool. One without a schema, or without its type, accepts an object. The schema may be
+ * JSON text, or stand in the field of a model's API.
  */
 function toTool(given: unknown) {
   if (!isObject(given)) return []

@@ -17,8 +17,8 @@ import { UnreachableServer } from './unreachable.ts'
 
 export type OperatorServers = {
   /**
-   * Returns the declaration of a server. Throws an {@link UnreachableServer} if this process has none. Runs that resume at
-   * the start wait for {@link OperatorServers.declare}.
+   * Returns the declaration of a server. Throws an {@link UnreachableServer} if this process has none. Runs that resume
+   * at the start wait for {@link OperatorServers.declare}.
    */
   find(mcpId: string): Promise<DeclaredServer>
   /** Connects to a program. Throws like `connect`. */
@@ -148,7 +148,9 @@ async function resolve({
   return [...new Map(found.map((each) => [each.id, each])).values()]
 }
 
-/** Returns the columns of a declared server. Neither its program nor its headers and path are stored: they are secret. */
+/**
+ * Returns the columns of a declared server. Neither its program nor its headers and path are stored: they are secret.
+ */
 const columnsOf = (server: DeclaredServer) => ({
   mcpType: server.name,
   name: server.name,

@@ -7,7 +7,8 @@ import type { Grant } from './authorization.ts'
 import { unsealGrant } from './connections.ts'
 import { AuthorizationProblem } from './unreachable.ts'
 
-// Revocation of members' tokens at authorization servers (RFC 7009). Their deletion never waits for it and never fails by it.
+// Revocation of members' tokens at authorization servers (RFC 7009). Their deletion never waits for it and never fails
+// by it.
 
 /** Maximum number of connections whose tokens are revoked after one deletion. */
 const MAX_REVOKED = 1000
@@ -20,8 +21,8 @@ const PATIENCE = 60_000
 export type DeletedGrant = { mcpId: string; url: string; grant: Grant }
 
 /**
- * Reads the tokens that a transaction is about to delete, for {@link revokeLater}: afterwards nothing has them. Tokens that
- * cannot be decrypted are logged and left out.
+ * Reads the tokens that a transaction is about to delete, for {@link revokeLater}: afterwards nothing has them. Tokens
+ * that cannot be decrypted are logged and left out.
  */
 export async function grantsToRevoke(
   tx: Tx,
@@ -47,8 +48,8 @@ export const revokeLater = (deps: Deps, grants: readonly DeletedGrant[]): Promis
   whenCommitted(deps, () => void revokeAll(deps, grants))
 
 /**
- * Revokes deleted tokens. Returns whether the authorization servers have confirmed it: false in a transaction of the whole
- * request, which waits for no other server.
+ * Revokes deleted tokens. Returns whether the authorization servers have confirmed it: false in a transaction of the
+ * whole request, which waits for no other server.
  */
 export async function revoke(deps: Deps, grants: readonly DeletedGrant[]): Promise<boolean> {
   if (!deps.afterCommit) return grants.length > 0 && (await revokeAll(deps, grants)) === grants.length
@@ -59,8 +60,8 @@ export async function revoke(deps: Deps, grants: readonly DeletedGrant[]): Promi
 type RevocationDeps = Pick<Deps, 'settings' | 'log'> & { pause: Pick<Pause, 'isPaused'> }
 
 /**
- * Revokes tokens, and begins none after `patience` ms. Returns how many of them the authorization servers have confirmed.
- * Logs one line if any of it fails, and throws nothing.
+ * Revokes tokens, and begins none after `patience` ms. Returns how many of them the authorization servers have
+ * confirmed. Logs one line if any of it fails, and throws nothing.
  */
 export async function revokeAll(
   deps: RevocationDeps,
@@ -86,7 +87,9 @@ export async function revokeAll(
   return confirmed
 }
 
-/** Returns false if the authorization server supports no revocation. Throws an {@link AuthorizationProblem} if it fails. */
+/**
+ * Returns false if the authorization server supports no revocation. Throws an {@link AuthorizationProblem} if it fails.
+ */
 async function revokeOne(deps: RevocationDeps, { url, grant }: DeletedGrant, until: number): Promise<boolean> {
   if (deps.pause.isPaused()) throw new AuthorizationProblem('the service is paused')
   if (performance.now() > until) throw new AuthorizationProblem('the revocations before it took too long')

@@ -129,8 +129,8 @@ export async function get(actor: Actor, deps: Deps, id: string) {
 }
 
 /**
- * Returns the address, headers and authentication of a new server. Without an address it must be of a well-known type. The
- * only credential of a type with a token is that token, unless headers are given. Throws 400 for any other type.
+ * Returns the address, headers and authentication of a new server. Without an address it must be of a well-known type.
+ * The only credential of a type with a token is that token, unless headers are given. Throws 400 for any other type.
  */
 function wayTo({ settings }: Pick<Deps, 'settings'>, input: z.output<typeof CreateMcp>) {
   const headers = input.headers ?? {}
@@ -318,8 +318,8 @@ async function setClientSecret(
 const addressOf = (url: string) => URL.parse(url)?.href
 
 /**
- * DELETE /mcps/{id}: with its credentials, and from all spaces. Its users' tokens are revoked afterwards. A server of the
- * operator can be deleted once it is no longer declared.
+ * DELETE /mcps/{id}: with its credentials, and from all spaces. Its users' tokens are revoked afterwards. A server of
+ * the operator can be deleted once it is no longer declared.
  */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const row = authorize(actor, await find(actor, deps, id))

@@ -75,9 +75,9 @@ type Owner = Pick<Prisma.McpSignInGetPayload<object>, 'organizationId' | 'mcpId'
 const placeOf = ({ organizationId, mcpId, userId, url }: Owner) => ['mcp sign-in', organizationId, mcpId, userId, url]
 
 /**
- * POST /mcps/{id}/connect: finds the authorization server and prepares a sign-in of the caller. Returns the address of a
- * page that needs the caller's browser session and leads on. Throws 409 for a server without OAuth, and 502 with the reason
- * if its authorization server cannot be used.
+ * POST /mcps/{id}/connect: finds the authorization server and prepares a sign-in of the caller. Returns the address of
+ * a page that needs the caller's browser session and leads on. Throws 409 for a server without OAuth, and 502 with the
+ * reason if its authorization server cannot be used.
  */
 export async function connect(actor: Actor, deps: Deps, id: string): Promise<{ url: string }> {
   const server = await find(actor, deps, id)
@@ -219,8 +219,8 @@ const openFlow = async (deps: Deps, row: SignInRow): Promise<Flow> =>
   JSON.parse(unseal(await readDataKey(deps, row.organizationId), placeOf(row), row.sealed).toString()) as Flow
 
 /**
- * Finishes a sign-in with the answer in the address of the callback: redeems its code and stores the tokens. Runs that wait
- * for them continue. Throws {@link ConnectFailed}.
+ * Finishes a sign-in with the answer in the address of the callback: redeems its code and stores the tokens. Runs that
+ * wait for them continue. Throws {@link ConnectFailed}.
  */
 export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: Visitor): Promise<ConnectedServer> {
   const { db, clock, sessionKey } = deps

@@ -168,8 +168,8 @@ export const weigh = (message: JSONRPCMessage): number => {
 }
 
 /**
- * Waits until a notification was accepted, for `patience` at most. Its failure is none of the connection: some servers refuse
- * notifications, or never answer them. The next request shows whether the server is there.
+ * Waits until a notification was accepted, for `patience` at most. Its failure is none of the connection: some servers
+ * refuse notifications, or never answer them. The next request shows whether the server is there.
  */
 async function notify(under: Set<Promise<void>>, sent: Promise<void>, patience: number | undefined): Promise<void> {
   let timer: NodeJS.Timeout | undefined

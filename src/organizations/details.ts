@@ -90,7 +90,10 @@ export async function checkCreate(actor: Actor, { db, settings }: Pick<Deps, 'db
   if (service) throw forbidden({ detail: 'A service account belongs to one organization.' })
 }
 
-/** POST /organizations: creates an organization that the caller owns. Throws 403 as {@link checkCreate} does, 409 for a taken slug. */
+/**
+ * POST /organizations: creates an organization that the caller owns. Throws 403 as {@link checkCreate} does, 409 for a
+ * taken slug.
+ */
 export async function create(actor: Actor, deps: Deps, { name, slug }: z.output<typeof CreateOrganization>) {
   await checkCreate(actor, deps)
   const now = deps.clock.now()

@@ -104,8 +104,8 @@ export const tokensOf = async (tx: Tx, organizationId: string, userId: string): 
 }
 
 /**
- * DELETE /organizations/{id}/members/{userId}: ends a membership, also one's own. Its tokens, sessions and streams end, runs
- * are cancelled. Throws 403, 404 and 409 as {@link updateMember} does.
+ * DELETE /organizations/{id}/members/{userId}: ends a membership, also one's own. Its tokens, sessions and streams end,
+ * runs are cancelled. Throws 403, 404 and 409 as {@link updateMember} does.
  */
 export async function endMember(actor: Actor, deps: Deps, input: z.output<typeof MemberId>) {
   const organizationId = ownOrganization(actor, input.id)
@@ -121,8 +121,8 @@ export async function endMember(actor: Actor, deps: Deps, input: z.output<typeof
 
 /**
  * Ends a membership in the caller's organization and notifies all servers: its tokens, sessions and streams end, its
- * runs are cancelled, its tokens for MCP servers are revoked. `before` runs first in the same transaction, and throws if the
- * caller may not do this.
+ * runs are cancelled, its tokens for MCP servers are revoked. `before` runs first in the same transaction, and throws
+ * if the caller may not do this.
  */
 export async function endMembership(actor: Actor, deps: Deps, userId: string, before: (tx: Tx) => Promise<unknown>) {
   const { organizationId } = actor

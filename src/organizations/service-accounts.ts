@@ -109,8 +109,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
 }
 
 /**
- * DELETE /organizations/{id}/service-accounts/{userId}: ends the account. Its keys are revoked, its runs cancelled. Throws
- * 403 and 404.
+ * DELETE /organizations/{id}/service-accounts/{userId}: ends the account. Its keys are revoked, its runs cancelled.
+ * Throws 403 and 404.
  */
 export async function remove(actor: Actor, deps: Deps, input: z.output<typeof ServiceAccountId>) {
   const organizationId = administered(actor, input.id)

@@ -75,8 +75,8 @@ export async function list(actor: Actor, { db, models }: Deps, { orgId }: { orgI
 }
 
 /**
- * Creates the record of PUT /organizations/{orgId}/providers/{name}, and lists the provider's models with it, unless the
- * server is paused. Throws 400 for an invalid or forbidden address, and 409 for a name of the server's providers.
+ * Creates the record of PUT /organizations/{orgId}/providers/{name}, and lists the provider's models with it, unless
+ * the server is paused. Throws 400 for an invalid or forbidden address, and 409 for a name of the server's providers.
  */
 export async function draft({ models, settings, pause }: Deps, input: z.output<typeof SetProvider>) {
   const { name, apiKey, check } = input

@@ -33,10 +33,10 @@ class LastingEventSource extends EventSource {
 }
 
 /**
- * Creates a client of the service at `url` (its address, without `/trpc`) for the holder of `token`. Queries of the same
- * moment travel together, at most ten at a time. Each mutation travels alone, so that none waits for the answer of another.
- * Subscriptions reconnect, continue behind the last event, and keep the process alive until they end. A refused call
- * throws a TRPCClientError with the error body in its `data`.
+ * Creates a client of the service at `url` (its address, without `/trpc`) for the holder of `token`. Queries of the
+ * same moment travel together, at most ten at a time. Each mutation travels alone, so that none waits for the answer of
+ * another. Subscriptions reconnect, continue behind the last event, and keep the process alive until they end. A
+ * refused call throws a TRPCClientError with the error body in its `data`.
  *
  * @param options - `url`: address of the service. `token`: personal access token.
  * @example

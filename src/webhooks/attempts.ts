@@ -28,8 +28,8 @@ const AT_ONCE = 4
 /** Duration of a claim (ms), longer than an attempt. A server that dies leaves the delivery to the others after it. */
 const LEASE = 20 * SECOND
 /**
- * Pause of a webhook whose attempts fail before the next ones (ms), however many deliveries are due: a share of the time
- * for which it has failed.
+ * Pause of a webhook whose attempts fail before the next ones (ms), however many deliveries are due: a share of the
+ * time for which it has failed.
  */
 const COOLDOWN = { least: 5 * SECOND, most: MINUTE, share: 0.1 }
 /** Maximum size of a body with whole texts (characters). Longer ones have cut texts. */

@@ -39,9 +39,9 @@ export type Deliverer = {
 }
 
 /**
- * Delivers events to webhooks, and mails to members. Any number of servers can do so side by side: deliveries are claimed
- * like runs. A webhook has at most four attempts at a time, so that a slow one delays no other. A paused server sends
- * nothing. `pushBody`: writes the push notifications of the protocol that made them.
+ * Delivers events to webhooks, and mails to members. Any number of servers can do so side by side: deliveries are
+ * claimed like runs. A webhook has at most four attempts at a time, so that a slow one delays no other. A paused server
+ * sends nothing. `pushBody`: writes the push notifications of the protocol that made them.
  */
 export function createDeliverer(deps: Deps, pushBody: PushBody): Deliverer {
   const { db, clock, log, pause, settings, bus, mail } = deps

@@ -17,8 +17,8 @@ const LAST: ReadonlySet<string> = new Set(['execution.completed', 'execution.fai
 export const LEFT = 'Its owner is no longer an admin of the organization'
 
 /**
- * Disables an enabled webhook: its pending deliveries fail, with an event and an audit event. Removes push notifications,
- * and returns null for them.
+ * Disables an enabled webhook: its pending deliveries fail, with an event and an audit event. Removes push
+ * notifications, and returns null for them.
  */
 export async function disable(
   db: Db,
@@ -54,8 +54,8 @@ export const findLeft = (db: Db) =>
         AND (m."role" IN ('owner', 'admin') OR w."executionId" IS NOT NULL))`)
 
 /**
- * Returns the owner of a webhook as the actor who sees its events. Returns null if that user has left, or is no admin and
- * not the caller of a run.
+ * Returns the owner of a webhook as the actor who sees its events. Returns null if that user has left, or is no admin
+ * and not the caller of a run.
  */
 export async function ownerOf(
   db: Db,

@@ -45,8 +45,8 @@ const idOf = ({ organizationId, userId }: Actor, executionId: string, id: string
     .digest('base64url')}`
 
 /**
- * Notifies a caller of the events of a run behind a place, or changes how it does. `hasEnded`: no event follows. Throws 400
- * for a private address and beyond {@link MAX_PUSHES}.
+ * Notifies a caller of the events of a run behind a place, or changes how it does. `hasEnded`: no event follows. Throws
+ * 400 for a private address and beyond {@link MAX_PUSHES}.
  */
 export async function setPush(
   actor: Actor,

@@ -27,8 +27,8 @@ export type Reader = {
 }
 
 /**
- * `unseen`: the owner can see none of the events, and the place stays. `ended`: the place has moved, and no event is wanted
- * any more. `stale`: the reader was changed.
+ * `unseen`: the owner can see none of the events, and the place stays. `ended`: the place has moved, and no event is
+ * wanted any more. `stale`: the reader was changed.
  */
 export type Taken = 'moved' | 'unseen' | 'ended' | 'stale'
 
@@ -51,8 +51,8 @@ export type Readers = {
 }
 
 /**
- * Creates the readers of new events, in memory. Events that no reader wants cost a statement for their organization, and
- * no write. A reader is moved only as it was loaded, so that a change of its patterns skips no event.
+ * Creates the readers of new events, in memory. Events that no reader wants cost a statement for their organization,
+ * and no write. A reader is moved only as it was loaded, so that a change of its patterns skips no event.
  */
 export function createReaders(deps: Deps, notify: ((notified: Notified) => Promise<void>) | null): Readers {
   const { db, settings } = deps

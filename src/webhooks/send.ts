@@ -26,9 +26,9 @@ export type Sender = {
 }
 
 /**
- * Creates the sender of webhooks. Each attempt opens a connection of its own: it resolves the name again and connects to
- * exactly the checked addresses. No redirect is followed, and at most 1 KB of an answer is read. `patience`: maximum time until
- * a receiver has answered (ms).
+ * Creates the sender of webhooks. Each attempt opens a connection of its own: it resolves the name again and connects
+ * to exactly the checked addresses. No redirect is followed, and at most 1 KB of an answer is read. `patience`: maximum
+ * time until a receiver has answered (ms).
  */
 export function createSender(settings: Settings, clock: Clock, patience = TIMEOUT): Sender {
   let network: Promise<Network> | undefined

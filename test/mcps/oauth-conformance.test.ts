@@ -12,7 +12,8 @@ import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
-// The official conformance tests of clients, for authorization (contract-2.md section 2.13): a whole service is the client.
+// The official conformance tests of clients, for authorization (contract-2.md section 2.13): a whole service is the
+// client.
 
 const server = await use(startServer({ ALLOW_PRIVATE_NETWORK: 'true' }))
 const ann = await server.member({ organization: 'Acme' })

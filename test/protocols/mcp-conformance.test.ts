@@ -19,8 +19,8 @@ import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
-// The official conformance tests: all scenarios against fixtures behind this service's handler, and the ones without fixtures
-// against /mcp itself.
+// The official conformance tests: all scenarios against fixtures behind this service's handler, and the ones without
+// fixtures against /mcp itself.
 
 const model = await use(startModelServer())
 const mcp = await use(startMcpServer())
@@ -113,8 +113,8 @@ async function addTaskTools(): Promise<void> {
 }
 
 /**
- * Scenarios of the tasks extension, with the checks that do not apply: runs fail as tools do. Scenarios with questions expect
- * other questions than approvals.
+ * Scenarios of the tasks extension, with the checks that do not apply: runs fail as tools do. Scenarios with questions
+ * expect other questions than approvals.
  */
 const OF_TASKS: Record<string, string[]> = {
   'tasks-lifecycle': ['sep-2663-tasks-get-status-failed'],
@@ -137,7 +137,9 @@ const WITHOUT_FIXTURES = [
 /** Scenarios of fixtures that belong to optional parts, which the service does not have. */
 const LEFT_OUT = /^(tasks-|json-schema-2020-12$|http-custom-header-server-validation$)/
 
-/** Scenarios of 2025-11-25 that need a session: requests of the server to the client, and subscriptions to a resource. */
+/**
+ * Scenarios of 2025-11-25 that need a session: requests of the server to the client, and subscriptions to a resource.
+ */
 const OF_SESSIONS = [
   ...['tools-call-sampling', 'tools-call-elicitation', 'elicitation-sep1034-defaults', 'elicitation-sep1330-enums'],
   ...['resources-subscribe', 'resources-unsubscribe'],

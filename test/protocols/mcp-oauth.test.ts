@@ -5,7 +5,8 @@ import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
-// The MCP server with an authorization server (contract-2.md section 6.1). PUBLIC_URL is another name of the same server.
+// The MCP server with an authorization server (contract-2.md section 6.1). PUBLIC_URL is another name of the same
+// server.
 
 const PUBLIC_URL = 'https://muster.example/base'
 

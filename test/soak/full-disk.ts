@@ -13,8 +13,8 @@ import { settled, until } from './service.ts'
 export const canFillDisk = process.platform === 'linux' && process.getuid?.() === 0
 
 /**
- * A server whose PostgreSQL has its tables on a disk of 32 MiB, which is filled while runs are in progress and then grows.
- * No acknowledged task may be missing, no refused one stored, and every accepted run completes.
+ * A server whose PostgreSQL has its tables on a disk of 32 MiB, which is filled while runs are in progress and then
+ * grows. No acknowledged task may be missing, no refused one stored, and every accepted run completes.
  */
 export async function fullDisk(runs: number): Promise<{ stored: number; refused: number; accepted: number }> {
   await using cleanup = new AsyncDisposableStack()

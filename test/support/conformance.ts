@@ -8,7 +8,9 @@ import { fileURLToPath } from 'node:url'
 const PROGRAM = fileURLToPath(import.meta.resolve('@modelcontextprotocol/conformance/dist/index.js'))
 const PATIENCE = new URL('patient-timers.mjs', import.meta.url).href
 
-/** Runs the official conformance tests with some options. Returns the failed checks by scenario, none for a passed one. */
+/**
+ * Runs the official conformance tests with some options. Returns the failed checks by scenario, none for a passed one.
+ */
 export async function runConformance(
   options: readonly string[],
   env: Record<string, string> = {},

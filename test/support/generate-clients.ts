@@ -1,7 +1,7 @@
 /**
  * Generates a client of the OpenAPI document at an address with some of the supported generators, into a folder: `node
- * generate-clients.ts URL FOLDER NAME…`. Runs in its own process, because a module hook gives the generators a TypeScript
- * with a JavaScript API, which the project's own lacks.
+ * generate-clients.ts URL FOLDER NAME…`. Runs in its own process, because a module hook gives the generators a
+ * TypeScript with a JavaScript API, which the project's own lacks.
  */
 import { writeFileSync } from 'node:fs'
 import { createRequire, registerHooks } from 'node:module'

@@ -39,7 +39,9 @@ export type OAuthMcp = AsyncDisposable & {
 
 const sha256 = (value: string) => createHash('sha256').update(value).digest('base64url')
 
-/** Starts an MCP server that wants OAuth, with its authorization server. It checks PKCE, codes, clients and resources. */
+/**
+ * Starts an MCP server that wants OAuth, with its authorization server. It checks PKCE, codes, clients and resources.
+ */
 export async function startOAuthMcp(): Promise<OAuthMcp> {
   const mcp = await startMcpServer('guarded')
   const issuer = new URL(mcp.url).origin

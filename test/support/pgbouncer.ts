@@ -14,7 +14,9 @@ const PATH = `${process.env.PATH}:/usr/sbin`
 export const hasPgbouncer = spawnSync('pgbouncer', ['--version'], { env: { PATH } }).status === 0
 
 export type Pgbouncer = AsyncDisposable & {
-  /** Returns the URL of the database through the pooler, which lends connections by session, transaction or statement. */
+  /**
+   * Returns the URL of the database through the pooler, which lends connections by session, transaction or statement.
+   */
   by: (mode: (typeof MODES)[number]) => string
 }
 

@@ -4,7 +4,9 @@ import type { TestServer } from './server.ts'
 
 type Explained = { database: Sqlite.Database; plans: Map<string, string[]> }
 
-/** A connection for each database with the plans that were asked for, because a new connection reads the whole schema. */
+/**
+ * A connection for each database with the plans that were asked for, because a new connection reads the whole schema.
+ */
 const explained = new WeakMap<Pick<TestServer, 'folder'>, Explained>()
 
 /** Returns how SQLite finds the rows of a statement: its plan, a step each. */

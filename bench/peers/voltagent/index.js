@@ -7,7 +7,8 @@ import { honoServer } from '@voltagent/server-hono'
 
 const { BENCH_FOLDER, DATABASE_URL, OPENAI_BASE_URL, PORT } = process.env
 const compatible = createOpenAICompatible({ name: 'compatible', baseURL: OPENAI_BASE_URL })
-// Storing a message takes a second connection while it holds one: with the usual ten, 16 requests at once wait for ever.
+// Storing a message takes a second connection while it holds one: with the usual ten, 16 requests at once wait for
+// ever.
 const storage = DATABASE_URL
   ? new PostgreSQLMemoryAdapter({ connection: DATABASE_URL, maxConnections: 220 })
   : new LibSQLMemoryAdapter({ url: `file:${BENCH_FOLDER}/voltagent.db` })

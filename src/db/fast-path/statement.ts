@@ -3,7 +3,9 @@ import { type Columns, isFilter, type Relation, type Table, UNSUPPORTED, type Va
 export type Statement = {
   sql: string
   args: unknown[]
-  /** Number of rows that the statement adds, changes or locks: it fails otherwise, so a transaction need not await it. */
+  /**
+   * Number of rows that the statement adds, changes or locks: it fails otherwise, so a transaction need not await it.
+   */
   certain?: number
   /** How a certain statement becomes a part of another one. */
   part?: Part
@@ -20,7 +22,9 @@ export type Statement = {
  */
 export type Part = InsertPart | { table: string; returning: string; rows: number; isLock?: true }
 
-/** `sums`: number of columns at the end whose values are added to those of a row with the same key, see {@link addsTo}. */
+/**
+ * `sums`: number of columns at the end whose values are added to those of a row with the same key, see {@link addsTo}.
+ */
 export type InsertPart = { table: string; into: string; onConflict: string; sums: number }
 
 /** A statement with the shape of its rows, to decode them into Prisma's values. */
@@ -60,8 +64,8 @@ export type Args = Readonly<{
 
 /**
  * Marks an `updateMany` of a unique row that almost always matches. On PostgreSQL, in a transaction, it is not awaited:
- * it returns the count 1, and if it has matched no row, the transaction fails with {@link isUnexpectedCount}. The caller
- * then repeats the transaction with unmarked calls. On SQLite it returns the count as ever.
+ * it returns the count 1, and if it has matched no row, the transaction fails with {@link isUnexpectedCount}. The
+ * caller then repeats the transaction with unmarked calls. On SQLite it returns the count as ever.
  *
  * Its conditions on other rows may see them as they were before the transaction, whose statements may become one.
  */

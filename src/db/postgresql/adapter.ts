@@ -153,8 +153,8 @@ function batchingSocket(): Socket {
 
 /**
  * Returns the statements that set a new session up, whatever its role and database have. PostgreSQL ends a transaction
- * that is idle for longer than the limit, because a hung server would block the rows it has locked. Transactions lock rows
- * and then read them again, which needs `read committed`.
+ * that is idle for longer than the limit, because a hung server would block the rows it has locked. Transactions lock
+ * rows and then read them again, which needs `read committed`.
  *
  * `timeout`: the time after which this process gives a statement up (ms). PostgreSQL gives it up before, unless it does
  * so sooner anyway: a statement that waited longer for a lock would be committed after its caller got an error.

@@ -25,9 +25,9 @@ export function sendTogether(client: PoolClient, statements: readonly Prepared[]
 }
 
 /**
- * Sends the last statements of a transaction and its COMMIT with one Sync. Returns the first error, if there is one, and
- * the number of executed statements. If it is that of all statements, the transaction is committed: the error, such as
- * the end of the session, came after it. After any other error of a statement, the transaction waits for ROLLBACK.
+ * Sends the last statements of a transaction and its COMMIT with one Sync. Returns the first error, if there is one,
+ * and the number of executed statements. If it is that of all statements, the transaction is committed: the error, such
+ * as the end of the session, came after it. After any other error of a statement, the transaction waits for ROLLBACK.
  */
 export function sendLast(
   client: PoolClient,

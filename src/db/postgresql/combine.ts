@@ -1,6 +1,8 @@
 import { failUnlessRows, type InsertPart, type Part, type Statement } from '../fast-path/index.ts'
 
-/** Maximum number of transactions of which a statement is made. Its text stays short enough to be prepared (adapter.ts). */
+/**
+ * Maximum number of transactions of which a statement is made. Its text stays short enough to be prepared (adapter.ts).
+ */
 const MAX_TOGETHER = 8
 
 /** A statement that can be a part of another one. */

@@ -5,7 +5,9 @@ import { BEGIN, COMMIT, type Prepare, sendCommit, sendWhole } from './transactio
 
 /** Maximum number of groups that are executed at once. */
 const MAX_GROUPS = 2
-/** Maximum number of members of a group, and maximum length of its values, beyond which no member joins (characters). */
+/**
+ * Maximum number of members of a group, and maximum length of its values, beyond which no member joins (characters).
+ */
 const MAX_MEMBERS = 16
 const MAX_LENGTH = 256 * 1024
 
@@ -20,8 +22,8 @@ type Member = PromiseWithResolvers<void> & { statements: readonly Statement[]; l
 
 /**
  * Executes transactions whose statements are all known. Those that arrive in one turn of the event loop, or while other
- * groups are executed, become one transaction of PostgreSQL: one COMMIT, and one set of locks on rows that they share. If
- * a statement fails, the group is rolled back and its members are executed one by one, so that only the member whose
+ * groups are executed, become one transaction of PostgreSQL: one COMMIT, and one set of locks on rows that they share.
+ * If a statement fails, the group is rolled back and its members are executed one by one, so that only the member whose
  * statement it is fails. If the outcome of COMMIT is unknown, all members fail.
  */
 export function createGroupCommit({ take, give }: Connections, prepare: Prepare, pooled: boolean) {

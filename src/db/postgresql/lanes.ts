@@ -7,8 +7,8 @@ import { isRead } from './retry.ts'
 const MAX_IN_FLIGHT = 8
 
 /**
- * Maximum mean time of a query that shares a connection (ms), and the weight of its latest execution. Without the limit,
- * one slow query delays short ones from 3 to 180 ms (docs/adr/0016).
+ * Maximum mean time of a query that shares a connection (ms), and the weight of its latest execution. Without the
+ * limit, one slow query delays short ones from 3 to 180 ms (docs/adr/0016).
  */
 const MAX_MEAN = 10
 const WEIGHT = 0.1
@@ -38,8 +38,8 @@ export function createLanes({ take, give }: Connections) {
   }
 
   /**
-   * Takes a place on a shared connection, or on a new one, for which all queries of this moment wait. The place is taken
-   * at once, because a connection without queries is given back.
+   * Takes a place on a shared connection, or on a new one, for which all queries of this moment wait. The place is
+   * taken at once, because a connection without queries is given back.
    */
   async function join(): Promise<Lane> {
     let lane = lanes.find(hasCapacity)

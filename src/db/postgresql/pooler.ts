@@ -38,7 +38,10 @@ export async function sharesSessions(url: string): Promise<boolean> {
   return first.size > 1 || second.size > 1 || !first.isDisjointFrom(second)
 }
 
-/** Returns whether a URL leads through a pooler that lends a connection for each statement, so that no transaction works. */
+/**
+ * Returns whether a URL leads through a pooler that lends a connection for each statement, so that no transaction
+ * works.
+ */
 export async function refusesTransactions(url: string): Promise<boolean> {
   const client = await connect(url)
   try {

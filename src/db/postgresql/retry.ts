@@ -33,8 +33,8 @@ export function passMark(error: unknown, translated: unknown): void {
 }
 
 /**
- * Returns whether an error is PostgreSQL's own answer to a statement: it has rolled back, also if it ends the session. A
- * pooler whose connection broke answers with class 08, and knows no more than that.
+ * Returns whether an error is PostgreSQL's own answer to a statement: it has rolled back, also if it ends the session.
+ * A pooler whose connection broke answers with class 08, and knows no more than that.
  */
 export const isAnswer = (error: unknown): boolean => error instanceof DatabaseError && !error.code?.startsWith('08')
 

@@ -42,8 +42,8 @@ export const COMMIT: Statement = { sql: 'COMMIT', args: [] }
 
 /**
  * Opens a transaction. Its inserts and expected updates wait for the next statement and are sent with it; a failure of
- * theirs appears in it. The first awaited statement takes a connection. A transaction without one is executed as a whole
- * by COMMIT.
+ * theirs appears in it. The first awaited statement takes a connection. A transaction without one is executed as a
+ * whole by COMMIT.
  */
 export function openTransaction({ take, give, commitWhole, prepare, failed, options }: TransactionOptions): {
   transaction: Transaction

@@ -77,8 +77,8 @@ export type Engine = {
   /** Resumes a run whose approvals have been decided, as soon as there is capacity. */
   resume(row: Pick<ExecutionRow, 'id' | 'organizationId'>): void
   /**
-   * Starts maintenance and recovers orphaned runs, unless this process only serves the API. `exclusive`: no other process
-   * uses this database.
+   * Starts maintenance and recovers orphaned runs, unless this process only serves the API. `exclusive`: no other
+   * process uses this database.
    */
   start(exclusive: boolean): Promise<void>
   /**

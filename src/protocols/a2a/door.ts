@@ -27,8 +27,8 @@ const PUSH_CHANGES: ReadonlySet<unknown> = new Set([
 ])
 
 /**
- * Serves an agent by the Agent2Agent protocol (contract-2.md section 6.4): its card, and JSON-RPC for clients of versions 1.0
- * and 0.3. Throws 401, 403, 404 and 405.
+ * Serves an agent by the Agent2Agent protocol (contract-2.md section 6.4): its card, and JSON-RPC for clients of
+ * versions 1.0 and 0.3. Throws 401, 403, 404 and 405.
  */
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   const { deps } = context
@@ -78,8 +78,8 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
 }
 
 /**
- * Returns the version of a request. Clients that send no header mean 0.3, unless the method has a name of 1.0. A patch number is
- * ignored.
+ * Returns the version of a request. Clients that send no header mean 0.3, unless the method has a name of 1.0. A patch
+ * number is ignored.
  */
 function versionOf(req: IncomingMessage, method: unknown): string {
   const header = String(req.headers[A2A_VERSION_HEADER.toLowerCase()] ?? '')

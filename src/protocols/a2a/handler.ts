@@ -128,7 +128,9 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     )
   }
 
-  /** Streams a run: the task, fragments of the answer, and changes of the state, until it ends or waits for a person. */
+  /**
+   * Streams a run: the task, fragments of the answer, and changes of the state, until it ends or waits for a person.
+   */
   async function* stream(row: ExecutionRow): AsyncGenerator<StreamResponse, void, undefined> {
     const task = await show(await find(row.id))
     const place = { taskId: row.id, contextId: task.contextId }

@@ -24,8 +24,8 @@ const Request = ChatRequest.refine(({ messages, message }) => messages?.length |
 })
 
 /**
- * Answers the requests of the AI SDK's `useChat` (contract-2.md section 6.3): `POST /agents/{id}/chat` runs the agent and
- * streams the answer, `GET /agents/{id}/chat/{chatId}/stream` replays an answer that is being given.
+ * Answers the requests of the AI SDK's `useChat` (contract-2.md section 6.3): `POST /agents/{id}/chat` runs the agent
+ * and streams the answer, `GET /agents/{id}/chat/{chatId}/stream` replays an answer that is being given.
  */
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   const actor = await enter(context, req, place)

@@ -13,8 +13,8 @@ const FINISH: Readonly<Record<string, string>> = {
 }
 
 /**
- * Creates a function that converts the parts of a run to chunks. `isOver` of an answer means that the client has the whole
- * message: the run has ended, or waits for the client to call tools.
+ * Creates a function that converts the parts of a run to chunks. `isOver` of an answer means that the client has the
+ * whole message: the run has ended, or waits for the client to call tools.
  */
 export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: boolean } {
   /** Whether a step is open. Results of tools belong to the step that called them. */

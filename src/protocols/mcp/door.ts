@@ -125,7 +125,10 @@ function parse(body: Buffer): unknown {
   }
 }
 
-/** Treats parameters that are null as absent. Clients in many languages send each field that they know; PHP's send `[]` for `{}`. */
+/**
+ * Treats parameters that are null as absent. Clients in many languages send each field that they know; PHP's send `[]`
+ * for `{}`.
+ */
 function withoutNull(message: unknown): unknown {
   if (!isObject(message) || message.params === undefined) return message
   const { params, ...fields } = message

@@ -16,9 +16,9 @@ const LISTS: ReadonlySet<string> = new Set(['anyOf', 'oneOf', 'allOf', 'prefixIt
 export const toInputSchema = (schema: z.ZodType): Schema => convert(schema, 'input')
 
 /**
- * Converts the schema of an output like {@link toInputSchema}. Clients and models read the schemas of all tools, so it has
- * the names and types of the fields down to `depth`, and explains those of the first level alone. An output may have more
- * properties than its schema.
+ * Converts the schema of an output like {@link toInputSchema}. Clients and models read the schemas of all tools, so it
+ * has the names and types of the fields down to `depth`, and explains those of the first level alone. An output may
+ * have more properties than its schema.
  */
 export const toOutputSchema = (schema: z.ZodType, depth: number): Schema => outline(convert(schema, 'output'), depth)
 

@@ -87,8 +87,8 @@ const call = async ({ context, actor }: McpRequest, tool: Tool, args: Record<str
   toResult(await tool.call(context, actor, args))
 
 /**
- * Starts a run, or resumes one that waited for a person, and waits for its end. The client gets its progress. A client of
- * the tasks extension gets a task at once.
+ * Starts a run, or resumes one that waited for a person, and waits for its end. The client gets its progress. A client
+ * of the tasks extension gets a task at once.
  */
 async function callTool(request: McpRequest, tool: Tool, args: Record<string, unknown>, mcpContext: ServerContext) {
   const { actor, context } = request

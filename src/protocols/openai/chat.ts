@@ -27,7 +27,9 @@ import { demandOf, outputOf, readSettings, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/chat/completions'
 
-/** A call in a client's history: of a function, or of a tool with free text. Some clients send arguments as an object. */
+/**
+ * A call in a client's history: of a function, or of a tool with free text. Some clients send arguments as an object.
+ */
 const called = z.object({ name: z.string(), arguments: z.unknown().optional(), input: z.unknown().optional() })
 
 const message = z.object({
@@ -307,8 +309,8 @@ const tokensOf = (usage: { input_tokens: number; output_tokens: number }) => ({
 })
 
 /**
- * Creates a function that converts parts to deltas. The texts of several steps are separated. If a server was restarted in
- * the middle of a step, the client already has its beginning: only what differs is sent.
+ * Creates a function that converts parts to deltas. The texts of several steps are separated. If a server was restarted
+ * in the middle of a step, the client already has its beginning: only what differs is sent.
  */
 function createTextReader(): (part: Part) => Fields | null {
   let step = 0

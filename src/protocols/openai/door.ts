@@ -24,7 +24,9 @@ const HANDLERS: Readonly<Record<string, (asking: Asking) => Promise<void>>> = {
   'GET /openai/v1/responses/{id}/input_items': listInput,
 }
 
-/** Answers the requests of OpenAI's clients under `/openai/v1` (contract-2.md section 6.2), errors in their form too. */
+/**
+ * Answers the requests of OpenAI's clients under `/openai/v1` (contract-2.md section 6.2), errors in their form too.
+ */
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   try {
     const actor = await enter(context, req, place)

@@ -83,9 +83,9 @@ const MAX_AGE = 24 * 60 * 60 * 1000
 const MAX_RUNS = 20
 
 /**
- * Finds the run that a client's calls without ids belong to: the one whose question, names and inputs are the same. `results`
- * are those of its latest step, with ids. `next` is a call of that step without a result, because the client got
- * another one first. Throws 400 if no run of the caller fits.
+ * Finds the run that a client's calls without ids belong to: the one whose question, names and inputs are the same.
+ * `results` are those of its latest step, with ids. `next` is a call of that step without a result, because the client
+ * got another one first. Throws 400 if no run of the caller fits.
  */
 export async function findRun(
   actor: Actor,
@@ -113,8 +113,8 @@ export async function findRun(
 }
 
 /**
- * Returns the calls of the latest step that a client's calls reach, with their results. Null if the run made others, or if
- * one that the client got has no result.
+ * Returns the calls of the latest step that a client's calls reach, with their results. Null if the run made others, or
+ * if one that the client got has no result.
  */
 async function findStep({ db }: Deps, row: ExecutionRow, calls: readonly MadeCall[]): Promise<MadeCall[] | null> {
   const toParts = createPartReader(row)

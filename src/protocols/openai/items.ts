@@ -25,7 +25,9 @@ const summaryText = (text: string) => ({ type: 'summary_text', text })
 /** Number of places in the output that a restart leaves out, more than a step has items. */
 const LOST = 1000
 
-/** Creates a reader of the items of a run. The ids and the order of the items are the same each time that it is read. */
+/**
+ * Creates a reader of the items of a run. The ids and the order of the items are the same each time that it is read.
+ */
 export function createItemReader(executionId: string): ItemReader {
   const items: Open[] = []
   const calls = new Map<string, Open>()

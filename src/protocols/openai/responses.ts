@@ -89,7 +89,9 @@ async function waitFor({ deps, streamTo }: Context, actor: Actor, ref: ResponseR
   for await (const _ of followResponse(actor, deps, ref, streamTo));
 }
 
-/** Returns the run that a request asks for. Throws 400 for settings that no run can have, and 404 for what it continues. */
+/**
+ * Returns the run that a request asks for. Throws 400 for settings that no run can have, and 404 for what it continues.
+ */
 async function askedBy(
   actor: Actor,
   deps: Deps,

@@ -42,8 +42,8 @@ const EFFORTS: Readonly<Record<string, string | undefined>> = {
 }
 
 /**
- * Throws 400 if a field asks for log probabilities, because an answer may have texts of several model steps. `asked` has the
- * value of each field that can ask for them.
+ * Throws 400 if a field asks for log probabilities, because an answer may have texts of several model steps. `asked`
+ * has the value of each field that can ask for them.
  */
 export function refuseLogprobs(asked: Fields): void {
   const [field] = Object.keys(asked).filter((name) => asked[name])

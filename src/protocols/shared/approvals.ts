@@ -14,9 +14,9 @@ export type Decision = {
 }
 
 /**
- * Decides approvals of one run for the caller. Returns the run as it is then, and the number of the event after which it
- * continues. An approval that was decided before stays as it is. Throws 404 for an approval that the caller cannot reach,
- * 403 without the scope `approvals:write`, and 400 for approvals of several runs.
+ * Decides approvals of one run for the caller. Returns the run as it is then, and the number of the event after which
+ * it continues. An approval that was decided before stays as it is. Throws 404 for an approval that the caller cannot
+ * reach, 403 without the scope `approvals:write`, and 400 for approvals of several runs.
  */
 export async function decideAll(
   actor: Actor,

@@ -17,8 +17,8 @@ const MAX_FILES = 20
 const DATA_URL = /^data:([\w.+-]+\/[\w.+-]+)?(?:;[\w=.-]+)*;base64,([A-Za-z0-9+/=\s]*)$/
 
 /**
- * Stores the files of a message as media, and returns their ids. A file that the user has sent before is not stored again.
- * Throws 400 for addresses, which the service does not fetch, and 403 without the scope `media:write`.
+ * Stores the files of a message as media, and returns their ids. A file that the user has sent before is not stored
+ * again. Throws 400 for addresses, which the service does not fetch, and 403 without the scope `media:write`.
  */
 export async function storeFiles(actor: Actor, deps: Deps, files: readonly GivenFile[]): Promise<string[]> {
   if (!files.length) return []

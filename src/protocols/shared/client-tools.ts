@@ -10,9 +10,9 @@ import { readCallId } from './run-parts.ts'
 import type { ClientResult } from './turns.ts'
 
 /**
- * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2). Returns the run, and the
- * number of the event after which it continues. A repeated request finds the run that it has continued. Throws 400 if the
- * results are not those that a run of the caller waits for.
+ * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2). Returns the run, and
+ * the number of the event after which it continues. A repeated request finds the run that it has continued. Throws 400
+ * if the results are not those that a run of the caller waits for.
  */
 export async function giveClientResults(
   actor: Actor,
@@ -53,7 +53,10 @@ function checked(content: string): string {
   throw badRequest('The result of a tool is too long', { detail: `A result has at most ${MAX_RESULT} bytes.` })
 }
 
-/** Returns the number of the event with which a run asked its client to make the calls of a step. Throws 400 if it never did. */
+/**
+ * Returns the number of the event with which a run asked its client to make the calls of a step. Throws 400 if it never
+ * did.
+ */
 async function numberOf({ db }: Deps, { id }: ExecutionRow, step: number): Promise<number> {
   let current = 0
   for await (const events of readEvents(db, id, 0)) {

@@ -20,7 +20,9 @@ export async function enter(context: Context, req: IncomingMessage, place: Place
   return asRequested(context, actor)
 }
 
-/** Returns the scopes of a request. Throws 404 for an unknown path, and 405 for a method that the route does not have. */
+/**
+ * Returns the scopes of a request. Throws 404 for an unknown path, and 405 for a method that the route does not have.
+ */
 export function scopesOf({ method = '' }: IncomingMessage, { path, route: { methods } }: Place): readonly Scope[] {
   const scopes = methods[method === 'HEAD' ? 'GET' : method]
   if (scopes) return scopes

@@ -6,8 +6,8 @@ import { drained } from '../../http/unread.ts'
 const PING_INTERVAL = 15_000
 
 /**
- * Writes texts as an event stream and ends it after the last one. Waits for a slow reader. A source that fails costs the
- * connection, unless `onError` returns a last text for the client.
+ * Writes texts as an event stream and ends it after the last one. Waits for a slow reader. A source that fails costs
+ * the connection, unless `onError` returns a last text for the client.
  */
 export async function writeFrames(
   res: ServerResponse,

@@ -58,8 +58,8 @@ export function compare(given: readonly GivenTurn[], stored: readonly StoredTurn
 const plain = (text: string): string => text.replace(/\s+/g, ' ').trim()
 
 /**
- * Returns whether a turn repeats a stored one. A client that stopped reading has the beginning of an answer, and one that
- * shows all steps of a run has more than its last step.
+ * Returns whether a turn repeats a stored one. A client that stopped reading has the beginning of an answer, and one
+ * that shows all steps of a run has more than its last step.
  */
 function repeats(given: GivenTurn, stored: StoredTurn): boolean {
   if (plain(given.message ?? '') !== plain(stored.message ?? '')) return false

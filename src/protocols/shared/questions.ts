@@ -3,7 +3,9 @@ import { badRequest, invalidField } from '../../errors.ts'
 /** Maximum length of a message, like that of an execute request (characters). */
 const MAX_MESSAGE = 200_000
 
-/** Checks the message that a run answers. `field`: where the client has it. Throws 400 for none, and for a longer one. */
+/**
+ * Checks the message that a run answers. `field`: where the client has it. Throws 400 for none, and for a longer one.
+ */
 export function checkQuestion(question: string | null, field: string): string {
   if (question === null) {
     throw badRequest(`Invalid value for field: ${field}. Expected a message of the user at the end`)

@@ -7,9 +7,9 @@ import { followFrom } from '../../executions/follow.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
 /**
- * A part of a run for the stream writers of other protocols. `seq` and `at` are those of its event: the number grows, and
- * several parts may share it. The parts of a run are the same each time that they are read, apart from fragments that a
- * crash has lost.
+ * A part of a run for the stream writers of other protocols. `seq` and `at` are those of its event: the number grows,
+ * and several parts may share it. The parts of a run are the same each time that they are read, apart from fragments
+ * that a crash has lost.
  */
 export type Part = { seq: number; at: Date } & (
   | { type: 'start'; executionId: string; chatId: string; sessionId: string }

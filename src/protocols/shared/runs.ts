@@ -47,7 +47,10 @@ export type Asked = {
 /** Returns whether a text is the id of a session, as opposed to a client's own name of a conversation. */
 export const isSessionId = (text: string): boolean => /^\w{31}$/.test(text)
 
-/** Returns the conversation that a client means by a text: the session with this id, or its own name; null for a new one. */
+/**
+ * Returns the conversation that a client means by a text: the session with this id, or its own name; null for a new
+ * one.
+ */
 export const conversationOf = (text: string | null): Pick<Asked, 'name' | 'sessionId'> =>
   text !== null && isSessionId(text) ? { name: null, sessionId: text } : { name: text, sessionId: null }
 
@@ -55,9 +58,9 @@ export const conversationOf = (text: string | null): Pick<Asked, 'name' | 'sessi
 const MAX_TRIES = 3
 
 /**
- * Starts a run in the conversation that the client names (contract-2.md section 6). Messages that repeat the session are
- * dropped; a history that differs goes into a branch. A repeated request whose run is still active joins that run. Throws
- * the errors of `accept`.
+ * Starts a run in the conversation that the client names (contract-2.md section 6). Messages that repeat the session
+ * are dropped; a history that differs goes into a branch. A repeated request whose run is still active joins that run.
+ * Throws the errors of `accept`.
  */
 export async function startRun(
   actor: Actor,
@@ -244,7 +247,9 @@ export async function findSessionId(actor: Actor, deps: Deps, agent: CachedAgent
   return (await findSession(actor, deps, { agent } as Asked, id))?.id ?? null
 }
 
-/** Returns the newest run of the conversation that a client names, or null if there is none that the caller can reach. */
+/**
+ * Returns the newest run of the conversation that a client names, or null if there is none that the caller can reach.
+ */
 export async function findLatest(
   actor: Actor,
   deps: Deps,

@@ -15,8 +15,8 @@ const functionTool = z.object({
 })
 
 /**
- * Reads the function tools of a request, in the form of chat completions (`function: {…}`) or of responses. Throws 400 for
- * tools of other types, which the client cannot call, and for too many.
+ * Reads the function tools of a request, in the form of chat completions (`function: {…}`) or of responses. Throws 400
+ * for tools of other types, which the client cannot call, and for too many.
  */
 export function readTools(given: readonly unknown[] | null | undefined): ClientTool[] {
   const tools = (given ?? []).map((one): ClientTool => {

@@ -26,7 +26,9 @@ export function ConnectButton({ mcpId, again = false }: { mcpId: string; again?:
   )
 }
 
-/** The person's own connection to a server with OAuth. `outcome`: of the sign-in from which the browser has returned. */
+/**
+ * The person's own connection to a server with OAuth. `outcome`: of the sign-in from which the browser has returned.
+ */
 export function Connection({ mcp, outcome }: { mcp: Mcp; outcome: string | undefined }) {
   const { connection, connectedAs } = mcp
   const disconnect = useAction(() => callMutation('mcps.disconnect', { id: mcp.id }), {

@@ -44,8 +44,8 @@ export type EventLog = {
    */
   open(row: ExecutionRow, onLost: () => void): RunStream
   /**
-   * Numbers an event, schedules its write and publishes it to subscribers. The caller awaits the returned promise, which
-   * resolves when numbers are reserved.
+   * Numbers an event, schedules its write and publishes it to subscribers. The caller awaits the returned promise,
+   * which resolves when numbers are reserved.
    */
   append(stream: RunStream, data: MessageData): Promise<void> | undefined
   /**
@@ -112,8 +112,8 @@ export type RunStream = {
    */
   stored: boolean
   /**
-   * Whether unpersisted events are hidden from subscribers until they are stored: none is stored yet, or one must survive
-   * a crash once it is visible.
+   * Whether unpersisted events are hidden from subscribers until they are stored: none is stored yet, or one must
+   * survive a crash once it is visible.
    */
   blocked: boolean
   /** The number of the last published event. */

@@ -86,14 +86,17 @@ export async function* followRun(
   if (!signal.aborted) throw unavailable()
 }
 
-/** Returns an execution once it has ended, or as it is when one of the signals aborts. Throws 503 if this process ends. */
+/**
+ * Returns an execution once it has ended, or as it is when one of the signals aborts. Throws 503 if this process ends.
+ */
 export async function whenEnded(
   { db, live, notices, stopped }: Omit<FollowDeps, 'eventLog'> & { live: Live },
   { id }: ExecutionRow,
   signals: readonly AbortSignal[],
 ): Promise<ExecutionRow> {
   for (;;) {
-    // A local run ends with this process. Combined signals would keep the whole request in memory until a full collection.
+    // A local run ends with this process. Combined signals would keep the whole request in memory until a full
+    // collection.
     const here = await raceAbort(live.ended(id), ...signals)
     if (here) return here
     using notice = notices.expect(id, AbortSignal.any([...signals, stopped]))

@@ -226,7 +226,10 @@ export function createMaintenance(deps: MaintenanceDeps) {
     await db.signInLimit.deleteMany({ where: past })
   }
 
-  /** Removes a bounded number of audit events that are older than AUDIT_RETENTION_DAYS, and expired invitations and counts. */
+  /**
+   * Removes a bounded number of audit events that are older than AUDIT_RETENTION_DAYS, and expired invitations and
+   * counts.
+   */
   async function forgetAudit(now: number): Promise<void> {
     const old = new Date(now - settings.AUDIT_RETENTION_DAYS * DAY)
     const expired = new Date(now)

@@ -19,7 +19,10 @@ const usage: LanguageModelV4Usage = {
   outputTokens: { total: undefined, text: undefined, reasoning: undefined },
 }
 
-/** Returns the reply, which depends only on the prompt, `providerOptions.offline.agentName` and the schema of the answer. */
+/**
+ * Returns the reply, which depends only on the prompt, `providerOptions.offline.agentName` and the schema of the
+ * answer.
+ */
 function reply({ prompt, providerOptions, responseFormat }: LanguageModelV4CallOptions): string {
   const questions = prompt.filter((message) => message.role === 'user')
   const question = questions.at(-1)?.content.flatMap((part) => (part.type === 'text' ? part.text : []))

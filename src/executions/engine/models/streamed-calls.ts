@@ -305,7 +305,9 @@ function parse(text: string): unknown {
   }
 }
 
-/** Length up to which an input is compared with empty ones, because each piece of a long input would flatten it again. */
+/**
+ * Length up to which an input is compared with empty ones, because each piece of a long input would flatten it again.
+ */
 const MAX_EMPTY = 100
 
 const isEmpty = (input: string): boolean =>

@@ -73,8 +73,8 @@ const createPlace = (): Place => ({
 })
 
 /**
- * Reduces a fitted schema to the plainest form, for servers that reject some of its keywords or untyped values: one type
- * for each value (text for any), without alternatives and limits.
+ * Reduces a fitted schema to the plainest form, for servers that reject some of its keywords or untyped values: one
+ * type for each value (text for any), without alternatives and limits.
  */
 export const plainSchema = (fitted: JSONSchema7): JSONSchema7 => plainNode(fitted) as JSONSchema7
 

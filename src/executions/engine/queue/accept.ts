@@ -20,8 +20,8 @@ import { holdParent } from './tree.ts'
 // The transaction that accepts a run. Lock order: see claims.ts.
 
 /**
- * Place of a run: an existing session, a new session or branch of an existing chat, or a new chat in a space. `given`: the
- * history of a new session or branch, as its client has it.
+ * Place of a run: an existing session, a new session or branch of an existing chat, or a new chat in a space. `given`:
+ * the history of a new session or branch, as its client has it.
  */
 export type Conversation = {
   spaceId: string

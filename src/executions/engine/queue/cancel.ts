@@ -81,8 +81,9 @@ export function createCancel({ db, bus, claimDeps, live, notifyRunEnded }: Cance
     cancelTree,
 
     /**
-     * Returns the active runs of a session, newest first, so that ending one does not start the next. Throws `IdempotencyConflict`
-     * if an earlier attempt of this request started one of them, and 403 if the user may not cancel one of them.
+     * Returns the active runs of a session, newest first, so that ending one does not start the next. Throws
+     * `IdempotencyConflict` if an earlier attempt of this request started one of them, and 403 if the user may not
+     * cancel one of them.
      */
     async findBusy(sessionId: string, { actor, key }: Request): Promise<ExecutionRow[]> {
       const where = { sessionId, status: { in: ['pending' as const, 'running' as const] } }

@@ -35,8 +35,9 @@ export const toClientTool = ({ name, description, parameters }: ClientTool): Too
 })
 
 /**
- * Suspends a run until its client has given the results of some calls. The run releases its lease and slot and keeps its
- * session. Fenced by the attempt: returns false if another process took the run over or it is marked for cancellation.
+ * Suspends a run until its client has given the results of some calls. The run releases its lease and slot and keeps
+ * its session. Fenced by the attempt: returns false if another process took the run over or it is marked for
+ * cancellation.
  */
 export async function waitForClient(
   deps: ClaimDeps,

@@ -46,8 +46,8 @@ export async function waitForConnection(
 }
 
 /**
- * Lets a run continue whose user has connected while it was being suspended. Returns false if it still waits. To be called
- * after the suspension is committed: a connection is stored before the runs that wait for it are looked for.
+ * Lets a run continue whose user has connected while it was being suspended. Returns false if it still waits. To be
+ * called after the suspension is committed: a connection is stored before the runs that wait for it are looked for.
  */
 export async function resumeIfConnected(
   { db, clock }: ClaimDeps,
@@ -78,7 +78,9 @@ export async function resumeConnected(
   return resumed
 }
 
-/** Ends the wait of a run for a connection: its waiting calls get error results. Returns false if it waits no longer. */
+/**
+ * Ends the wait of a run for a connection: its waiting calls get error results. Returns false if it waits no longer.
+ */
 export async function expireConnection(tx: Tx, row: ExecutionRow, now: Date): Promise<boolean> {
   if (!(await resume(tx, row, now))) return false
   await tx.toolCall.updateMany({

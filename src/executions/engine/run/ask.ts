@@ -61,8 +61,8 @@ export async function ask(
 }
 
 /**
- * Prepares another request after a failure: waits, or makes a history fit that was too long. Returns false if no request
- * may follow.
+ * Prepares another request after a failure: waits, or makes a history fit that was too long. Returns false if no
+ * request may follow.
  */
 async function prepareRetry(
   input: RunInput,

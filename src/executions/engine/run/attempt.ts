@@ -140,8 +140,8 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   }
 
   /**
-   * Writes the final state, or suspends a run that waits for an approval, its client or a connection. Returns null if it was
-   * suspended or taken over.
+   * Writes the final state, or suspends a run that waits for an approval, its client or a connection. Returns null if
+   * it was suspended or taken over.
    */
   async function finalize(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
     const { row, stream, progress, answer: lastAnswer } = state

@@ -16,8 +16,8 @@ const MAX_TOGETHER = 10
 
 /**
  * Makes the open calls of a step: one after the other, delegating calls in parallel. Yields each result once it is
- * stored. Adds calls that a person must decide to `progress.asks`, and those whose user must connect to an MCP server first
- * to `progress.signIns`.
+ * stored. Adds calls that a person must decide to `progress.asks`, and those whose user must connect to an MCP server
+ * first to `progress.signIns`.
  */
 export async function* makeCalls(input: RunInput, step: Step, progress: Progress): AsyncGenerator<MessageData> {
   const open = step.calls.filter(({ result }) => !result)
@@ -63,8 +63,8 @@ const mustAsk = ({ decision }: Call, described: Described): boolean => {
 type Ask = (call: Call, tool: Tool, described?: Described) => void
 
 /**
- * Makes a call, stores its result and returns its event. Returns null if a person must decide first, or if the client has
- * to make it. Throws {@link AuthorizationNeeded} if the user must connect to an MCP server first.
+ * Makes a call, stores its result and returns its event. Returns null if a person must decide first, or if the client
+ * has to make it. Throws {@link AuthorizationNeeded} if the user must connect to an MCP server first.
  */
 async function make(
   input: RunInput,

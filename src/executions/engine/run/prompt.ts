@@ -72,7 +72,9 @@ export async function buildPrompt(
   }
 }
 
-/** Stands for the answer of a run that ended without one, so that its question is not taken for a part of the next one. */
+/**
+ * Stands for the answer of a run that ended without one, so that its question is not taken for a part of the next one.
+ */
 const UNANSWERED: LanguageModelV4Message = { role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] }
 
 /** Returns an earlier message as messages of the prompt. */

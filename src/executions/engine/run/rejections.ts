@@ -190,7 +190,10 @@ const isNotPlain = ({ inputSchema }: LanguageModelV4FunctionTool): boolean =>
 const LIMIT =
   /(?:at most|up to|max(?:imum)?(?: \w+){0,4}?|limit(?: is| of|:)?|only(?: \w+){0,2}?|exceeds(?: the)?|[>≤]|<=) ?(\d{1,4})\b(?! ?(?:[kmg]i?b|bytes?|pixels?|px|tokens?|pages?|char|%))/gi
 
-/** Returns the maximum number that a rejection states for parts of which the request has `count`; null if it states none. */
+/**
+ * Returns the maximum number that a rejection states for parts of which the request has `count`; null if it states
+ * none.
+ */
 function limitIn(detail: string, count: number): number | null {
   const limits = [...detail.matchAll(LIMIT)].map(([, number]) => Number(number))
   return limits.find((limit) => limit > 0 && limit < count) ?? null

@@ -24,14 +24,15 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `parts:<field>`: leave out a field of earlier messages that Google's server does not know.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
  *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
- * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers without any an empty one. `signatures`:
- *   give earlier calls without a signature the one that Google does not check.
+ * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
+ *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check.
  * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
- * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema, or
- *   not this one.
+ * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
+ *   or not this one.
  * - `plain_names`: write underscores for hyphens in the names of tools.
- * - `tools`: offer no tools. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in
- *   the plainest form, `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
+ * - `tools`: offer no tools. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools
+ *   in the plainest form, `older_parameters` in Google's field of before, `empty_inputs` without those that are empty.
+ *   `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
  */
 export type Change = string
 

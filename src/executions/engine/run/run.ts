@@ -89,8 +89,8 @@ export type Emit = (data: MessageData) => Promise<unknown> | undefined
  * Resumes after the last step of `progress` and first makes that step's calls without results. Calls of the last
  * permitted turn are not made: the run ends with its text (contract.md section 3, `maxTurns`).
  *
- * Earlier turns that do not fit the prompt are summarized first, if the agent wants that. An answer that does not fit the
- * output's schema is asked for again once.
+ * Earlier turns that do not fit the prompt are summarized first, if the agent wants that. An answer that does not fit
+ * the output's schema is asked for again once.
  *
  * Returns the reason for the end, or null if the run waits for an approval, its client or a connection. Throws
  * {@link InvalidOutput}.
@@ -159,7 +159,9 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
 const WRITTEN_CALL =
   'The model wrote a call of a tool into its text, so that it was not made: its server has to read the calls of this model (vLLM: --enable-auto-tool-choice and --tool-call-parser)'
 
-/** Leaves out the words around the JSON of a second answer, if the JSON alone fits. Models without a JSON mode add some. */
+/**
+ * Leaves out the words around the JSON of a second answer, if the JSON alone fits. Models without a JSON mode add some.
+ */
 function withJsonOnly(parts: ReplyPart[], output: Output): ReplyPart[] {
   const text = textOf(parts)
   if (parts.some(({ type }) => type === 'tool-call') || parseAnswer(output, text).problem === null) return parts

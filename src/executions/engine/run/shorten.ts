@@ -52,9 +52,10 @@ export const sizeOf = (prompt: readonly LanguageModelV4Message[]): number =>
   prompt.reduce((sum, message) => sum + sizeOfMessage(message), 0)
 
 /**
- * Shortens a prompt to `maxSize` (bytes, as {@link sizeOf} measures). Removes the oldest whole turns before the message at
- * index `question`, so that calls keep their results, and a summary of earlier turns last. If that is not enough, cuts
- * the longest tool results after the question. Returns the prompt itself if it fits, and the shortest possible prompt if none does.
+ * Shortens a prompt to `maxSize` (bytes, as {@link sizeOf} measures). Removes the oldest whole turns before the message
+ * at index `question`, so that calls keep their results, and a summary of earlier turns last. If that is not enough,
+ * cuts the longest tool results after the question. Returns the prompt itself if it fits, and the shortest possible
+ * prompt if none does.
  */
 export function shorten(prompt: LanguageModelV4Prompt, question: number, maxSize: number): LanguageModelV4Prompt {
   let size = sizeOf(prompt)

@@ -59,8 +59,8 @@ export async function readHistory(deps: HistoryDeps, execution: ExecutionRow): P
 }
 
 /**
- * Reads the latest summary on the path of a session, and the turns after it: those that fit in `MAX_HISTORY_TOKENS`, and
- * those before them that can be summarized.
+ * Reads the latest summary on the path of a session, and the turns after it: those that fit in `MAX_HISTORY_TOKENS`,
+ * and those before them that can be summarized.
  */
 export async function readSummarized(
   deps: HistoryDeps,
