@@ -81,6 +81,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
     items: [
       item('Overview', '/architecture/'),
       item("A run's life", '/architecture/run'),
+      item('Failures', '/architecture/failures'),
       item('Databases', '/architecture/databases'),
       item('Many servers', '/architecture/many-servers'),
       item('GraphQL', '/architecture/graphql'),
