@@ -20,7 +20,9 @@ const UpdateInput = inputFromZod(
 const CreatePayload = builder.objectRef<{ id: string; chatUrl: string }>('CreateAgentPayload').implement({
   description: 'A new agent and a chat with it',
   fields: (t) => ({
-    chatUrl: t.exposeString('chatUrl', { description: '/<organization>/spaces/<spaceId>/chats/<chatId>' }),
+    chatUrl: t.exposeString('chatUrl', {
+      description: 'Path of the chat: `/<organization>/spaces/<spaceId>/chats/<chatId>`',
+    }),
     agent: t.field({
       type: Agent,
       description: 'The agent',

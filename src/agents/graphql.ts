@@ -186,7 +186,7 @@ const AgentVersion = builder.prismaObject('AgentVersion', {
   select: { agentId: true, version: true },
   extensions: { scopes: ['agents:read'] },
   fields: (t) => ({
-    version: t.exposeInt('version', { description: 'Counts from 1' }),
+    version: t.exposeInt('version', { description: 'Number of the version, from 1' }),
     createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Time of the change' }),
     userId: t.exposeID('userId', { description: 'Author of the change' }),
     agent: t.field({

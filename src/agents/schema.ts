@@ -29,9 +29,9 @@ const Slug = z
 
 /** Optional fields of an agent besides name and system prompt (contract.md section 3). */
 const optionalFields = {
-  role: text(200).nullable().optional().describe('Default: `Assistant`'),
-  visibility: Visibility.optional().describe('Default: `organization`'),
-  model: requiredText(200).nullable().optional().describe('`<provider>/<id>`; null for the default model'),
+  role: text(200).nullable().optional().describe("Short description of the agent's role. Default: `Assistant`"),
+  visibility: Visibility.optional().describe('Users who can see the agent. Default: `organization`'),
+  model: requiredText(200).nullable().optional().describe('Model as `<provider>/<id>`; null for the default model'),
   description: text(2000).nullable().optional().describe('Purpose of the agent, for people who choose one'),
   tags: textList(50, 50).nullable().optional().describe('Words to find the agent by'),
   category: text(100).nullable().optional().describe('Topic of the agent, to group agents by'),
@@ -107,7 +107,7 @@ export const UpdateAgent = z
     id: agentId,
     name: name.optional().describe('Name of the agent'),
     systemPrompt: systemPrompt.optional().describe('Instructions that the model gets before the conversation'),
-    archived: bool().optional().describe('true archives the agent, as DELETE does'),
+    archived: bool().optional().describe('`true` archives the agent, as DELETE does'),
     version: int(1, 2_147_483_647).optional().describe('The version that you read: 412 if the agent has changed since'),
     ...optionalFields,
     system_message: systemMessage.optional().describe('Alias of `systemPrompt`, which takes precedence'),
@@ -127,7 +127,11 @@ export const ListAgents = z.object({
   visibility: Visibility.optional().describe('Only agents with this visibility'),
   tag: z.string().optional().describe('Only agents with this tag'),
   category: z.string().max(100).optional().describe('Only agents of this category'),
-  search: z.string().max(200).optional().describe('In name, role, description and tags, without regard to case'),
+  search: z
+    .string()
+    .max(200)
+    .optional()
+    .describe('Only agents with this text in name, role, description or tags, without regard to case'),
   ...pageInput,
 })
 
@@ -171,7 +175,7 @@ export const Agent = z
     color: z.string().nullable().describe('Colour of the agent in user interfaces'),
     initialGreeting: z.string().nullable().describe('Text that a chat with the agent begins with'),
     skillIds: z.array(z.string()).describe('Ids of its skills that you can see'),
-    skillRefs: z.array(AgentSkillRef).describe('The same with their versions'),
+    skillRefs: z.array(AgentSkillRef).describe('Its skills that you can see, with their versions'),
     mcpInstanceIds: z.array(z.string()).describe('Ids of its MCP servers that you can see'),
     mcpTypes: z.array(z.string()).describe('Types of MCP servers that the agent is made for'),
     subagentIds: z.array(z.string()).describe('Ids of the agents that it may delegate to and you can see'),
@@ -198,7 +202,7 @@ export const Agent = z
     truncated: z
       .boolean()
       .optional()
-      .describe('In long lists: texts are cut at 4,000 characters. GET the agent by id for its whole texts'),
+      .describe('Whether texts are cut at 4,000 characters, as in long lists. GET the agent by id for its whole texts'),
   })
   .meta({ id: 'Agent', description: 'An AI agent' })
 
@@ -239,7 +243,7 @@ export const AgentCreated = ok({
   name: z.string().describe('Name of the agent'),
   slug: z.string().describe('Name of the agent in addresses'),
   status: z.literal('active').describe('A new agent is active at once'),
-  chatUrl: z.string().describe('/<organization>/spaces/<spaceId>/chats/<chatId>'),
+  chatUrl: z.string().describe('Path of the chat: `/<organization>/spaces/<spaceId>/chats/<chatId>`'),
   agent: Agent,
   character,
 })

@@ -20,7 +20,7 @@ const APPROVAL = rowsOf('Approval', 'Approval', service.reachable, { name: 'Appr
 const computed = computedBy(APPROVAL, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 const Approval = builder.prismaObject('Approval', {
-  description: 'A call of a tool that waits for a person’s word, or did',
+  description: "A tool call that waits for a person's decision, or has waited for one",
   interfaces: nodeOf(APPROVAL),
   select: { id: true },
   extensions: { scopes: ['approvals:read'], like: schema.Approval },
@@ -61,7 +61,7 @@ const Approval = builder.prismaObject('Approval', {
     expiresAt: t.expose('expiresAt', { type: 'DateTime' }),
     decidedBy: t.exposeID('decidedBy', { nullable: true }),
     decidedAt: t.expose('decidedAt', { type: 'DateTime', nullable: true }),
-    execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that waits, or did')),
+    execution: t.field(rowIn(Execution, EXECUTION, 'executionId', 'The run that waits, or has waited')),
     chat: t.field(rowIn(Chat, CHAT, 'chatId', 'The chat that the run is in')),
     decider: t.field(rowIn(User, USER, 'decidedBy', 'The user who decided')),
   }),

@@ -6,8 +6,8 @@ const filters = {
   action: z.string().max(100).optional().describe('Only this action, for example `member.update`'),
   actorId: z.string().optional().describe('Only events that this user caused; `operator` for the command line'),
   target: z.string().max(1000).optional().describe('Only events about the resource with this id'),
-  since: moment.check(inRange).optional().describe('At this time or later; a date begins at midnight UTC'),
-  until: moment.check(inRange).optional().describe('Before this time; a date begins at midnight UTC'),
+  since: moment.check(inRange).optional().describe('Only events at this time or later; a date begins at midnight UTC'),
+  until: moment.check(inRange).optional().describe('Only events before this time; a date begins at midnight UTC'),
 }
 
 /** GET /audit (contract-2.md section 3.7). */

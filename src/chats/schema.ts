@@ -16,9 +16,9 @@ const title = requiredText(200)
 /** POST /chats (contract.md section 6). */
 export const CreateChat = z
   .object({
-    spaceId: z.string().nullish().describe('Default: the default space'),
+    spaceId: z.string().nullish().describe('Space of the chat. Default: the default space'),
     agentId: z.string().nullish().describe('The agent to talk to'),
-    title: title.nullish().describe("Default: the agent's name"),
+    title: title.nullish().describe("Title of the chat. Default: the agent's name"),
   })
   .meta({ examples: [{ title: 'Release notes' }] })
 
@@ -149,7 +149,9 @@ export const Message = z
       .boolean()
       .describe('Whether the message is the partial answer of a run that failed or was cancelled'),
     createdAt: timestamp.describe('Time of the message'),
-    truncated: truncated.describe('In long lists: texts are cut at 4,000 characters; its execution has it whole'),
+    truncated: truncated.describe(
+      'Whether the text is cut at 4,000 characters, as in long lists. The execution has it whole',
+    ),
     stopReason: z
       .enum(STOP_REASONS)
       .nullish()

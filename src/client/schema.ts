@@ -88,7 +88,7 @@ export const TokenRevoked = KeyDeleted
 const path = z
   .string()
   .max(1000)
-  .describe('Such as `docs/plan.md`. Slashes at both ends are ignored; `/` is the root of the space')
+  .describe('Path such as `docs/plan.md`. Slashes at both ends are ignored; `/` is the root of the space')
 
 /** `true` or `false` in a query. */
 const flag = (name: string) =>
@@ -126,7 +126,7 @@ export const FolderResponse = ok({
   path: z.string().describe('The folder, with a slash before it'),
   type: z.literal('directory').describe('The path is a folder'),
   contents: entries.describe('Contents of the folder, folders first'),
-  files: entries.describe('The same'),
+  files: entries.describe('Alias of `contents`'),
 })
 
 /** GET /files/read and POST /files/delete. */
@@ -157,7 +157,7 @@ export const FileUploaded = ok({
           success: z.literal(true).describe('The file was stored'),
           fileName: z.string().describe('Name of the file'),
           filePath: z.string().describe('Its path in the space'),
-          size: z.int().describe('In bytes'),
+          size: z.int().describe('Size of the file (bytes)'),
         })
         .meta({ id: 'UploadedSpaceFile', description: 'An uploaded file of a space' }),
     )

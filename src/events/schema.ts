@@ -80,7 +80,7 @@ export const OrganizationEvent = z
   .meta({ id: 'OrganizationEvent', description: 'An event of the organization' })
 
 export const EventsResponse = ok({
-  events: z.array(OrganizationEvent).describe('Oldest first'),
+  events: z.array(OrganizationEvent).describe('The events, oldest first'),
   cursor: z.string().describe('Where the next request continues, as its `since`'),
   hasMore: z.boolean().describe('Whether more events follow at once'),
 })

@@ -50,7 +50,9 @@ export const EventData = {
       messageType: z.literal('assistant').describe('Kind of message'),
       step: z.int().describe('Number of the model step, from 1'),
       text: z.string().describe('All text of the step'),
-      content: z.array(contentBlock).describe('With `content=rest` without the blocks that were streamed'),
+      content: z
+        .array(contentBlock)
+        .describe('Parts of the step; with `content=rest` without the blocks that were streamed'),
     }).meta({ id: 'AssistantMessage', description: 'A complete step of the model' }),
     message({
       messageType: z.literal('tool_result').describe('Kind of message'),

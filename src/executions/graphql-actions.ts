@@ -43,7 +43,7 @@ const ExecutePayload = builder.objectRef<z.output<typeof schema.Executed>>('Exec
     executionId: t.exposeID('executionId', { description: 'The run' }),
     chatId: t.exposeID('chatId', { description: 'Chat of the run, to continue' }),
     sessionId: t.exposeID('sessionId', { description: 'Session of the run, to continue' }),
-    status: t.expose('status', { type: Status, description: 'Its status' }),
+    status: t.expose('status', { type: Status, description: 'State of the run' }),
     result: t.exposeString('result', { nullable: true, description: 'The answer, unless it is in the background' }),
     resultObject: t.field({
       type: 'JSON',

@@ -264,7 +264,11 @@ builder.objectRef<Of<'error'>>(TYPES.error).implement({
     status: t.field({ type: Status, description: '`failed` or `cancelled`', resolve: ({ data }) => data.status }),
     message: t.string({ description: 'Description of the failure', resolve: ({ data }) => data.message }),
     code: t.string({ description: 'Kind of the error, for programs', resolve: ({ data }) => data.code }),
-    detail: t.string({ nullable: true, description: 'Error message', resolve: ({ data }) => data.detail ?? null }),
+    detail: t.string({
+      nullable: true,
+      description: 'Why the run failed, as far as you may read it',
+      resolve: ({ data }) => data.detail ?? null,
+    }),
     stopReason: t.string({ nullable: true, description: 'Reason for the end', resolve: ({ data }) => data.stopReason }),
   }),
 })

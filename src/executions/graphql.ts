@@ -82,7 +82,7 @@ export const Execution = builder.prismaObject('Execution', {
     truncated: t.boolean({
       nullable: true,
       description:
-        'In long lists: `message` and `result` are cut at 4,000 characters. Get the execution by its id for both',
+        'Whether `message` and `result` are cut at 4,000 characters, as in long lists. Get the execution by its id for both',
       resolve: isTruncated,
     }),
     agentId: t.exposeID('agentId'),
@@ -112,7 +112,7 @@ export const Execution = builder.prismaObject('Execution', {
     userId: t.exposeID('userId'),
     tokenId: t.id({
       nullable: true,
-      description: 'Idempotency-Key of its start; for its owner and admins',
+      description: 'The key that started it; only for its user and admins',
       select: { userId: true, tokenId: true },
       resolve: ({ userId, tokenId }, _, { actor }) => (isAdmin(actor) || userId === actor.userId ? tokenId : null),
     }),

@@ -167,7 +167,7 @@ export const usage = z
 export const Execution = z
   .object({
     id: z.string().describe('Id of the execution'),
-    executionId: z.string().describe('The same as id'),
+    executionId: z.string().describe('The same as `id`'),
     agentId: z.string().describe('Id of the agent'),
     agentVersion: z.int().describe('Version of the agent that ran'),
     organizationId: z.string().describe('Id of the organization that the execution belongs to'),
@@ -222,7 +222,10 @@ export const Execution = z
 export const ListExecutions = z.object({
   agentId: z.string().optional().describe('Only runs of this agent'),
   status: Status.optional().describe('Only runs in this state'),
-  since: moment.check(inRange).optional().describe('Created at this time or later; a date begins at midnight UTC'),
+  since: moment
+    .check(inRange)
+    .optional()
+    .describe('Only runs created at this time or later; a date begins at midnight UTC'),
   spaceId: z.string().optional().describe('Only runs in this space'),
   chatId: z.string().optional().describe('Only runs in this chat'),
   taskId: z.string().optional().describe('Only runs on this task'),

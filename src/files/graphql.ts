@@ -41,7 +41,7 @@ const SpaceFile = builder.prismaObject('SpaceFile', {
   select: { spaceId: true, path: true },
   extensions: { scopes: ['spaces:read'], like: schema.SpaceFile.extend({ content, encoding }) },
   fields: (t) => ({
-    path: t.exposeString('path', { description: 'Such as `docs/plan.md`' }),
+    path: t.exposeString('path', { description: 'Path of the file, such as `docs/plan.md`' }),
     size: t.exposeInt('size'),
     updatedAt: t.expose('updatedAt', { type: 'DateTime' }),
     content: t.string({

@@ -53,13 +53,13 @@ const Path = z
   .normalize('NFC')
   .refine((text) => text.trim() !== '', 'Missing required field: path')
   .refine(isPath, INVALID)
-  .describe('Such as `docs/plan.md`')
+  .describe('Path of the file, such as `docs/plan.md`')
 
 const Prefix = z
   .string()
   .normalize('NFC')
   .refine((text) => text === '' || isPath(text.replace(/\/$/, '')), INVALID)
-  .describe('Only files whose path begins so')
+  .describe('Only files whose path begins with this text')
 
 const spaceId = z.string().describe('The space')
 
@@ -77,7 +77,7 @@ export const WriteFile = z
   .object({
     id: spaceId,
     path: Path.refine(isNewPath, INVALID).meta({ param: { in: 'query' } }),
-    content: z.string().describe('At most 1 MiB'),
+    content: z.string().describe('Content of the file, at most 1 MiB'),
     encoding: Encoding.nullish().describe('Encoding of the content. Default: `utf8`'),
   })
   .meta({ examples: [{ content: '# Plan' }] })

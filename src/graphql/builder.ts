@@ -64,9 +64,9 @@ export const builder = new SchemaBuilder<BuilderTypes>({
   },
 })
 
-builder.queryType({ description: 'Queries. They need the same scopes as the REST paths.' })
-builder.mutationType({ description: 'Mutations, executed by the same procedures as REST.' })
-builder.subscriptionType({ description: 'Subscriptions, as server-sent events.' })
+builder.queryType({ description: 'Queries. They need the same scopes as the REST paths' })
+builder.mutationType({ description: 'Mutations, executed by the same procedures as REST' })
+builder.subscriptionType({ description: 'Subscriptions, as server-sent events' })
 
 builder.scalarType('DateTime', {
   description: 'ISO 8601 in UTC, with milliseconds',

@@ -74,7 +74,7 @@ export function connectionType<Row extends object>(
 ) {
   type Edge = { row: Row; cursorOf: (row: Row) => string }
   const edge = builder.objectRef<Edge>(`${name}Edge`).implement({
-    description: `One of ${what}`,
+    description: `A row, with its cursor, of a list of ${what}`,
     fields: (t) => ({
       cursor: t.string({ description: 'Cursor of the row', resolve: ({ row, cursorOf }) => cursorOf(row) }),
       node: t.field({ type: rows, description: 'The row', resolve: ({ row }) => row as never }),

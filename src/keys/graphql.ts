@@ -65,7 +65,7 @@ const DeletePayload = builder.objectRef<Deleted>('DeleteKeyPayload').implement({
     message: t.exposeString('message', { description: 'Confirmation for people' }),
     derived: t.field({
       type: DerivedOfKey,
-      description: 'Ended too with cascade, else still there',
+      description: 'Ended too with `cascade`; otherwise they still exist',
       resolve: ({ derived }) => derived,
     }),
   }),

@@ -21,7 +21,7 @@ export const onlyTrue = (field: string) =>
 
 /** Query field of unbounded lists, which are counted only on request (contract.md section 1, "Lists"). */
 export const countInput = { count: onlyTrue('count').describe('`true`: count all matches, in `total`') }
-export const total = z.int().optional().describe('With count=true')
+export const total = z.int().optional().describe('Total number of rows, with `count=true`')
 
 /** Cursor field of every list output. */
 export const nextCursor = z.string().nullable().describe('Cursor of the next page; null at the end')
@@ -84,7 +84,7 @@ const MAX_CUT = 4_000
 export const truncated = z
   .boolean()
   .optional()
-  .describe('In long lists: texts are cut at 4,000 characters. Get the row by its id for the whole texts')
+  .describe('Whether texts are cut at 4,000 characters, as in long lists. Get the row by its id for the whole texts')
 
 type Cut<T> = T & { truncated?: boolean }
 

@@ -6,7 +6,7 @@ import { limits } from './router.ts'
 import * as schema from './schema.ts'
 
 enumFromZod('LimitName', schema.Limit.shape.name, 'The kind of calls that a rate limit counts')
-const Limit = objectFromZod('Limit', schema.Limit, 'A rate limit as you have it')
+const Limit = objectFromZod('Limit', schema.Limit, 'A rate limit that applies to you')
 
 builder.queryField('limits', (t) =>
   t.field({

@@ -24,7 +24,9 @@ const Header = z.object({
 const Credential = z.object({
   name: z.string().describe('Name of the credential'),
   value: z.string().nullish().describe('Value of the credential; null removes it'),
-  isSecret: bool().nullish().describe('Default: true. The value is never returned in either case'),
+  isSecret: bool()
+    .nullish()
+    .describe('Whether the value is a secret. Default: true. The value is never returned in either case'),
 })
 const { transport, headers, credentials } = schema.CreateMcp.shape
 const lists = {
@@ -66,7 +68,7 @@ export const McpPermission = objectFromZod(
 const McpHeader = objectFromZod('McpHeader', Header, 'A header that is sent with each request')
 const McpTool = objectFromZod(
   'McpTool',
-  schema.McpTool.extend({ inputSchema: z.unknown().describe('JSON Schema') }),
+  schema.McpTool.extend({ inputSchema: z.unknown().describe('JSON Schema of the input') }),
   'A tool as its server describes it',
 )
 

@@ -35,7 +35,7 @@ export const PermissionMode = requiredEnum(['ask', 'allow', 'deny']).meta({
 export const Permission = z
   .object({
     tool: requiredText(200).describe('The name of a tool, or `*` for tools without an entry'),
-    mode: PermissionMode.describe('ask: a person decides about each call; deny: no agent sees the tool'),
+    mode: PermissionMode.describe('`ask`: a person decides about each call; `deny`: no agent sees the tool'),
   })
   .meta({ id: 'ToolPermission', description: 'Whether a call of a tool needs a decision' })
 
@@ -77,7 +77,9 @@ const BAD_CREDENTIAL =
 const Credential = z
   .object({
     value: Value.min(1).describe('Value of the credential'),
-    isSecret: bool().nullish().describe('Default: true. The value is never shown in either case'),
+    isSecret: bool()
+      .nullish()
+      .describe('Whether the value is a secret. Default: true. The value is never returned in either case'),
   })
   .meta({ id: 'McpCredential', description: 'A credential of an MCP server' })
 
@@ -143,7 +145,7 @@ const oauth = {
     .describe('Client id at the authorization server, if that does not register clients itself'),
   clientSecret: printable(2000)
     .nullish()
-    .describe('Secret of that client. It is stored encrypted, never returned, and ends if `url` changes'),
+    .describe('Secret of that client. It is stored encrypted, never returned, and removed if `url` changes'),
   scope: printable(2000)
     .nullish()
     .describe('Scope to ask for, separated by spaces. Default: the one that the MCP server names'),
@@ -155,12 +157,12 @@ const fields = {
   description: text(2000).nullish().describe('Purpose of the MCP server'),
   isActive: bool().nullish().describe('Whether runs use the MCP server. Default: true'),
   url: Url.describe('Where it is, http or https'),
-  transport: Transport.optional().describe('Default: `streamable-http`'),
+  transport: Transport.optional().describe('Transport of the protocol. Default: `streamable-http`'),
   headers: Headers.nullish().describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
   credentials: Credentials.nullish().describe(
     'Credentials by name, each sent as a header of that name unless `headers` mention it; null removes one',
   ),
-  permissions: Permissions.nullish().describe('Default: no tool needs approval'),
+  permissions: Permissions.nullish().describe('Whether a call of its tools needs a decision. Default: no call does'),
   ...oauth,
 }
 
@@ -170,7 +172,7 @@ export const CreateMcp = z
     ...fields,
     url: fields.url
       .nullish()
-      .describe('Where it is, http or https. Default: the address of its mcpType in the catalogue'),
+      .describe('Address of the server (http or https). Default: that of its `mcpType` in the catalogue'),
   })
   .meta({
     examples: [
@@ -225,14 +227,16 @@ export const Mcp = z
     isActive: z.boolean().describe('Whether runs can use the MCP server'),
     ownerId: z.string().describe('Id of the user who added the MCP server'),
     organizationId: z.string().describe('Id of the organization that the MCP server belongs to'),
-    source: Source.describe('operator: declared in MCP_CONFIG. Only its permissions can be changed, to stricter ones'),
+    source: Source.describe(
+      '`operator`: declared in MCP_CONFIG. Only its permissions can be changed, to stricter ones',
+    ),
     url: z.string().describe('Address of the MCP server; of the operator: its origin only, or `stdio:<name>`'),
     transport: AnyTransport.describe('Transport of the protocol'),
     headers: z
       .record(z.string(), z.string())
       .describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
     truncated: truncated.describe(
-      'In long lists: values of `headers` are cut at 4,000 characters. GET the MCP server by id for whole values',
+      'Whether values of `headers` are cut at 4,000 characters, as in long lists. GET the MCP server by id for whole values',
     ),
     credentialsSet: z.array(z.string()).describe('The names of its credentials'),
     auth: Auth.describe('How requests are authenticated'),
@@ -243,7 +247,7 @@ export const Mcp = z
       .enum(['connected', 'expired', 'none'])
       .meta({ id: 'McpConnectionState', description: 'State of a user’s connection to an MCP server' })
       .describe('Your connection to a server with `auth: oauth`; `expired`: connect again'),
-    connectedAs: z.string().nullable().describe('Name of your account there, if it is known'),
+    connectedAs: z.string().nullable().describe('Name of your account at the server, if it is known'),
     permissions: z.array(Permission).describe('Whether a call of its tools needs a decision'),
     usageCount: z.int().describe('Number of runs that have connected to it'),
     createdAt: timestamp.describe('Time at which the MCP server was created'),
@@ -256,7 +260,7 @@ export const McpTool = z
   .object({
     name: z.string().describe('Name of the tool'),
     description: z.string().describe('Description of the tool'),
-    inputSchema: z.record(z.string(), z.unknown()).describe('JSON Schema'),
+    inputSchema: z.record(z.string(), z.unknown()).describe('JSON Schema of the input'),
   })
   .meta({ id: 'McpTool', description: 'A tool of an MCP server' })
 

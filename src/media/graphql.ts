@@ -26,7 +26,7 @@ const Media = builder.prismaObject('Media', {
     userId: t.exposeID('userId'),
     url: t.string({ resolve: ({ id }) => service.contentUrl(id) }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
-    user: t.field(rowIn(User, USER, 'userId', 'Uploader')),
+    user: t.field(rowIn(User, USER, 'userId', 'User who uploaded the file')),
   }),
 })
 

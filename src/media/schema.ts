@@ -14,7 +14,7 @@ export const Media = z
     id: z.string().describe('Id of the file'),
     name: z.string().describe('Name of the file'),
     mimeType: z.string().describe('Type of the file, found from its content'),
-    size: z.int().describe('In bytes'),
+    size: z.int().describe('Size of the file (bytes)'),
     organizationId: z.string().describe('Id of the organization that the file belongs to'),
     userId: z.string().describe('Id of the user who uploaded it'),
     url: z.string().describe('Path of its content'),

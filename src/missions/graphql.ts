@@ -66,7 +66,7 @@ const Mission = builder.prismaObject('Mission', {
     userId: t.exposeID('userId'),
     tokenId: t.id({
       nullable: true,
-      description: 'Idempotency-Key of its last write; for its owner and admins',
+      description: 'The key of its last write; only for its owner and admins',
       select: { userId: true, tokenId: true },
       resolve: ({ userId, tokenId }, _, { actor }) => (isAdmin(actor) || userId === actor.userId ? tokenId : null),
     }),

@@ -22,8 +22,10 @@ export const Schedule = z
     ),
     value: text(200)
       .nullish()
-      .describe('cron: an expression of five or six fields; once: a date and time; continuous: the pause in seconds'),
-    timezone: text(100).nullish().describe('IANA. Default: UTC'),
+      .describe(
+        '`cron`: an expression of five or six fields; `once`: a date and time; `continuous`: the pause (seconds)',
+      ),
+    timezone: text(100).nullish().describe('IANA time zone. Default: UTC'),
     overlap: z
       .enum(['skip', 'queue'])
       .nullish()
@@ -54,9 +56,9 @@ const agentId = requiredText(100)
 const fields = {
   title: requiredText(200).describe('Short title of the mission'),
   goal: requiredText(100_000).describe('Goal of the agent: the message of each run'),
-  spaceId: z.string().nullish().describe('Default: the default space'),
+  spaceId: z.string().nullish().describe('Space of its runs. Default: the default space'),
   icon: text(200).nullish().describe('Picture of the mission in user interfaces'),
-  visibility: MissionVisibility.optional().describe('Default: `organization`'),
+  visibility: MissionVisibility.optional().describe('Users who can see the mission. Default: `organization`'),
   maxTurns: int(1, 500).nullish().describe('Maximum number of model steps in a run'),
   output: NewOutput.nullish().describe("Form of the results, instead of the agent's: JSON that fits a schema"),
   agentType: text(100).nullish().describe('Description of the agent that the mission needs'),
@@ -106,7 +108,10 @@ export const ListMissions = z.object({
 export const ListRuns = ListExecutions.pick({ count: true, limit: true, cursor: true }).extend({ id: missionId })
 
 /** GET /missions/{id}/next (contract.md section 7). */
-export const NextRuns = z.object({ id: missionId, count: queryInt(1, 100).optional().describe('Default: 10') })
+export const NextRuns = z.object({
+  id: missionId,
+  count: queryInt(1, 100).optional().describe('Number of fire times. Default: 10'),
+})
 
 /** POST /missions/preview (contract-2.md section 1.21). */
 export const PreviewSchedule = z

@@ -11,6 +11,6 @@ export const Model = z
   .meta({ id: 'Model', description: 'A language model' })
 
 export const ModelsResponse = ok({
-  models: z.array(Model).describe('All models'),
+  models: z.array(Model).describe('The models'),
   defaultModel: z.string().nullable().describe('Model of runs that name none; null if it is unknown'),
 })

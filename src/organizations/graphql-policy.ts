@@ -7,8 +7,8 @@ import './graphql.ts'
 import { organizations } from './router.ts'
 import * as schema from './schema.ts'
 
-enumFromZod('ForeignAgents', schema.ForeignAgents, 'Which built-in tools agents of other organizations have')
-enumFromZod('AttachmentsPolicy', schema.Attachments, 'Whether what is attached stays at its version')
+enumFromZod('ForeignAgents', schema.ForeignAgents, 'Built-in tools of agents from other organizations')
+enumFromZod('AttachmentsPolicy', schema.Attachments, 'Whether attachments stay at their version')
 const Policy = objectFromZod('Policy', schema.Policy, 'Rules for the runs of an organization', {
   extensions: { scopes: ['organization:read'] },
 })
@@ -18,7 +18,7 @@ const UpdateInput = inputFromZod(
   'Changes of a policy; absent fields are unchanged',
 )
 
-enumFromZod('MemberKind', schema.MemberKind, 'Whether a member is a person')
+enumFromZod('MemberKind', schema.MemberKind, 'Kind of member')
 export const OrganizationMember = objectFromZod(
   'OrganizationMember',
   schema.OrganizationMember,

@@ -12,12 +12,12 @@ import * as service from './service.ts'
 
 const scopes = ['profile:read'] as const
 
-export const Role = enumFromZod('Role', Profile.shape.organization.shape.role, 'What a member may do')
+export const Role = enumFromZod('Role', Profile.shape.organization.shape.role, 'Role of a member')
 
 export const USER = rowsOf('User', 'User', service.reachableUser)
 
 export const User = builder.prismaObject('User', {
-  description: 'A person, as the others of an organization see them',
+  description: 'A person, as other members of an organization see them',
   interfaces: nodeOf(USER),
   select: { id: true },
   extensions: { scopes },
@@ -43,7 +43,7 @@ const Member = builder.prismaObject('Membership', {
   extensions: { scopes },
   fields: (t) => ({
     role: t.expose('role', { type: Role, description: 'Role of the member' }),
-    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Since when' }),
+    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Time at which the membership began' }),
     user: t.field(rowIn(User, USER, 'userId', 'The person')),
   }),
 })
@@ -58,10 +58,10 @@ export const Organization = builder.prismaObject('Organization', {
   select: { id: true },
   extensions: { scopes },
   fields: (t) => ({
-    id: t.exposeID('id', { description: 'Which, in fields such as `organizationId`' }),
+    id: t.exposeID('id', { description: 'Id, as in fields such as `organizationId`' }),
     name: t.exposeString('name', { description: 'Name of the organization' }),
     slug: t.exposeString('slug', { description: 'Its name in addresses' }),
-    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Since when it is there' }),
+    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'Time at which the organization was created' }),
     members: t.field(
       relationList(Members, MEMBER, {
         column: 'organizationId',

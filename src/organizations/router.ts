@@ -63,7 +63,7 @@ export const organizations = router({
     .mutation(({ ctx, input }) => members.updateMember(ctx.actor, ctx.deps, input)),
 
   removeMember: tokenProcedure('members:write')
-    .meta(restMeta('DELETE', `${MEMBERS}/{userId}`, 'End a membership', NEEDS_OWNER))
+    .meta(restMeta('DELETE', `${MEMBERS}/{userId}`, 'Remove a member from your organization', NEEDS_OWNER))
     .input(schema.MemberId)
     .output(schema.MemberRemoved)
     .mutation(({ ctx, input }) => members.endMember(ctx.actor, ctx.deps, input)),
@@ -156,7 +156,7 @@ export const organizations = router({
     .mutation(({ ctx, input }) => accounts.update(ctx.actor, ctx.deps, input)),
 
   deleteServiceAccount: tokenProcedure('members:write')
-    .meta(restMeta('DELETE', `${SERVICE_ACCOUNTS}/{userId}`, 'End a service account'))
+    .meta(restMeta('DELETE', `${SERVICE_ACCOUNTS}/{userId}`, 'Delete a service account'))
     .input(schema.ServiceAccountId)
     .output(schema.ServiceAccountDeleted)
     .mutation(({ ctx, input }) => accounts.remove(ctx.actor, ctx.deps, input)),

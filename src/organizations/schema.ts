@@ -9,7 +9,7 @@ const id = z.string().describe('Your organization')
 
 export const ForeignAgents = requiredEnum(['off', 'read', 'all']).meta({
   id: 'ForeignAgents',
-  description: 'Which built-in tools agents of other organizations have',
+  description: 'Built-in tools of agents from other organizations',
 })
 export const Attachments = requiredEnum(['pinned', 'latest']).meta({
   id: 'AttachmentsPolicy',
@@ -53,7 +53,7 @@ export const OrganizationMember = z
   .object({
     userId: z.string().describe('The user, as in assignees of tasks'),
     name: z.string().describe('Name of the member'),
-    email: z.string().describe('Their e-mail'),
+    email: z.string().describe('E-mail address of the member'),
     role: Profile.shape.organization.shape.role.describe('Role of the member'),
     kind: MemberKind.describe('`user`: a person; `service`: a service account'),
     joinedAt: timestamp.describe('Time at which the membership began'),
@@ -127,7 +127,7 @@ export const FormerMemberId = z.object({ id, userId: z.string().describe('The fo
 export const ThingCount = z
   .object({
     kind: ThingKind.describe('Kind of resources'),
-    count: z.int().describe('How many'),
+    count: z.int().describe('Number of resources'),
   })
   .meta({ id: 'ThingCount', description: 'Number of resources of one kind' })
 
@@ -136,7 +136,7 @@ export const FormerMember = z
   .object({
     userId: z.string().describe('Id of the former member'),
     name: z.string().describe('Name of the former member'),
-    email: z.string().describe('Their e-mail'),
+    email: z.string().describe('E-mail address of the former member'),
     things: z.array(ThingCount).describe('Number of their resources, by kind'),
   })
   .meta({ id: 'FormerMember', description: 'A former member' })

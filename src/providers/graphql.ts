@@ -7,7 +7,7 @@ import { procedureExtensions } from '../graphql/procedures.ts'
 import { providers } from './router.ts'
 import * as schema from './schema.ts'
 
-enumFromZod('ProviderSource', schema.Provider.shape.source, 'Who set a model provider')
+enumFromZod('ProviderSource', schema.Provider.shape.source, 'Owner of the key of a model provider')
 enumFromZod('ProviderStatus', schema.Provider.shape.status, 'The outcome of the check of a model provider')
 const ProviderObject = objectFromZod('Provider', schema.Provider, 'A model provider of an organization')
 

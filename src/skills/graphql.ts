@@ -28,7 +28,7 @@ const interfaces = nodeBy('Skill', async ({ actor, deps }, _, id) => {
 const fields = schema.Skill.extend({
   category,
   truncated: truncated.describe(
-    'In long lists: `prompt` is cut at 4,000 characters. Get the skill by its id for all of it',
+    'Whether `prompt` is cut at 4,000 characters, as in long lists. Get the skill by its id for all of it',
   ),
 })
 export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package', {
@@ -39,7 +39,7 @@ export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package',
 // REST returns these as `warnings` of a change; GraphQL has them as a field.
 builder.objectField(Skill, 'unknownTools', (t) =>
   t.stringList({
-    description: 'The names in builtInTools that this service has no tool for. Runs ignore them.',
+    description: 'Names in `builtInTools` that this service has no tool for. Runs ignore them',
     resolve: ({ builtInTools }) => schema.unknownTools(builtInTools),
   }),
 )

@@ -7,7 +7,13 @@ const TAKEN = { 409: 'Skill name already exists' }
 
 export const skills = router({
   list: tokenProcedure('skills:read')
-    .meta(restMeta('GET', '/api/v1/skills', 'List the skills that you can use, by where they come from'))
+    .meta(
+      restMeta(
+        'GET',
+        '/api/v1/skills',
+        'List the skills that you can use, your own before those of other organizations',
+      ),
+    )
     .input(schema.ListSkills.prefault({}))
     .output(schema.SkillsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),

@@ -61,10 +61,10 @@ const name = requiredText(64)
   .refine((name) => /^[a-z0-9]+(-[a-z0-9]+)*$/.test(name), 'Invalid value for field: name. Expected kebab-case')
   .describe('Name by which a model loads it: kebab-case, unique in the organization')
 const description = requiredText(1000).describe('Purpose of the skill: a model decides by it when to load the prompt')
-const prompt = requiredText(100_000).describe('Markdown')
+const prompt = requiredText(100_000).describe('Instructions in Markdown')
 
 const optionalFields = {
-  category: SkillCategory.nullish().describe('Default: `other`'),
+  category: SkillCategory.nullish().describe('Subject of the skill. Default: `other`'),
   builtInTools: textList()
     .transform((names) => [...new Set(names.map((name) => COMMON_NAMES.get(name) ?? name))])
     .nullish()
@@ -74,7 +74,7 @@ const optionalFields = {
     ),
   requiredMCPs: textList().nullish().describe('Types of MCP servers that must be attached beside the skill'),
   visibility: SkillVisibility.optional().describe(
-    'Default: `organization`. `public` makes it visible to all organizations',
+    'Users who can see the skill. Default: `organization`. `public` makes it visible to all organizations',
   ),
 }
 
@@ -82,7 +82,7 @@ const optionalFields = {
 export const CreateSkill = z
   .object({
     name,
-    displayName: text(200).nullish().describe('Default: made from the name'),
+    displayName: text(200).nullish().describe('Name for people. Default: made from the name'),
     description,
     prompt,
     ...optionalFields,
@@ -115,7 +115,7 @@ export const AttachedSkill = (of: string) => z.object({ id: z.string().describe(
 export const attachedAt = {
   version: z.int().describe('The version that runs have'),
   latestVersion: z.int().describe('The newest version: an update is available if it differs'),
-  foreign: z.boolean().describe('It is of another organization'),
+  foreign: z.boolean().describe('Whether it belongs to another organization'),
 }
 
 /** GET /skills (contract.md section 7). */
@@ -141,7 +141,7 @@ export const Skill = z
     ),
     organizationId: z.string().describe('`core` for a skill that comes with the service'),
     ownerId: z.string().describe('`core` for a skill that comes with the service'),
-    version: z.int().describe('1 at creation, plus one with each change'),
+    version: z.int().describe('Version of the skill: 1 at creation, plus one with each change'),
     createdAt: timestamp.describe('Time at which the skill was created'),
     updatedAt: timestamp.describe('Time of the last change to the skill'),
   })

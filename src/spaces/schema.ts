@@ -15,7 +15,9 @@ const name = requiredText(200)
 
 const optionalFields = {
   description: text(2000).nullish().describe('Purpose of the space'),
-  visibility: SpaceVisibility.optional().describe('Default: `organization`. `public` behaves the same'),
+  visibility: SpaceVisibility.optional().describe(
+    'Users who can see the space. Default: `organization`; `public` behaves the same',
+  ),
   instructions: text(100_000).nullish().describe('Instructions for all agents that run here'),
   permissions: Permissions.nullish().describe(
     'Approval modes of built-in tools here. The strictest of agent, space and organization applies',

@@ -102,7 +102,7 @@ const CreateInput = inputFromZod('CreateTaskInput', schema.CreateTask.omit(ALIAS
 const UpdateInput = inputFromZod('UpdateTaskInput', schema.UpdateTask.omit(ALIAS), 'Changes of a task')
 
 const ExecutePayload = builder.objectRef<{ executionId: string; taskId: string }>('ExecuteTaskPayload').implement({
-  description: 'A run of the agent of a task on it',
+  description: 'A run of a task by its agent',
   fields: (t) => ({
     executionId: t.exposeID('executionId', { description: 'The run' }),
     task: t.field({

@@ -74,7 +74,7 @@ export const tasks = router({
   execute: tokenProcedure('tasks:write')
     .meta(STARTS_RUN)
     .meta(
-      restMeta('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on it', {
+      restMeta('POST', '/api/v1/tasks/{id}/execute', 'Run the agent of a task on the task', {
         404: 'The task, its agent or its space does not exist or is not accessible',
         409: 'Task is already running, or its execution was cancelled',
         429: TOO_MANY_WAIT,

@@ -37,7 +37,7 @@ const createTask = defineTool(
   z.object({
     title,
     description,
-    priority: priority.optional().describe('Default: medium'),
+    priority: priority.optional().describe('Urgency. Default: medium'),
     assignTo: z.string().nullish().describe('`me` for you, or the id of an agent or a member. Default: unassigned'),
   }),
 )

@@ -7,12 +7,12 @@ import { loadRow } from '../graphql/rows.ts'
 import { usage } from './router.ts'
 import * as schema from './schema.ts'
 
-enumFromZod('UsagePeriod', schema.Period, 'What is added up')
-objectFromZod('UsageTotals', schema.Totals, 'All of it')
+enumFromZod('UsagePeriod', schema.Period, 'Length of a period of usage')
+objectFromZod('UsageTotals', schema.Totals, 'Sums of usage')
 const AgentUsage = objectFromZod('AgentUsage', schema.AgentUsage, 'Usage of the runs of one agent')
 objectFromZod('ModelUsage', schema.ModelUsage, 'Usage of the runs on one model')
-objectFromZod('UserUsage', schema.UserUsage, 'What the runs of one user used')
-objectFromZod('UsageEntry', schema.UsageEntry, 'What the runs of a period used', {
+objectFromZod('UserUsage', schema.UserUsage, 'Usage of the runs of one user')
+objectFromZod('UsageEntry', schema.UsageEntry, 'Usage of the runs of a period', {
   fields: { byAgent: { rows: 20 }, byModel: { rows: 5 }, byUser: { rows: 20 } },
 })
 
@@ -25,10 +25,15 @@ builder.objectField(AgentUsage, 'agent', (t) =>
   }),
 )
 
-const Report = objectFromZod('UsageReport', schema.UsageResponse.omit({ success: true }), 'What the runs used', {
-  // All days by default.
-  fields: { usage: { rows: 30 } },
-})
+const Report = objectFromZod(
+  'UsageReport',
+  schema.UsageResponse.omit({ success: true }),
+  'Usage of the runs of an organization',
+  {
+    // All days by default.
+    fields: { usage: { rows: 30 } },
+  },
+)
 
 builder.queryField('usage', (t) =>
   t.field({

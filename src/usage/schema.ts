@@ -12,9 +12,9 @@ const date = z.iso
 /** GET /usage/organization/{orgId} (service.md, "F"; contract.md section 6). */
 export const GetUsage = z.object({
   orgId: z.string().describe('Your organization'),
-  period: Period.optional().describe('Default: `daily`. Weeks begin on Monday'),
-  start: date.optional().describe('The first day (UTC). Default: 30 days up to `end`'),
-  end: date.optional().describe('The last day (UTC). Default: today. A year at most'),
+  period: Period.optional().describe('Length of one entry. Default: `daily`. Weeks begin on Monday'),
+  start: date.optional().describe('First day of the report (UTC). Default: 30 days up to `end`'),
+  end: date.optional().describe('Last day of the report (UTC). Default: today. The report covers at most a year'),
 })
 
 const tokens = z.int().meta({ format: 'int64' })
@@ -30,11 +30,17 @@ export const AgentUsage = z
   .object({ agentId: z.string().describe('Id of the agent'), ...amounts })
   .meta({ id: 'AgentUsage', description: 'Usage of one agent' })
 export const ModelUsage = z
-  .object({ model: z.string().nullable().describe('null for runs that ended before they asked a model'), ...amounts })
+  .object({
+    model: z.string().nullable().describe('The model; null for runs that ended before they asked one'),
+    ...amounts,
+  })
   .meta({ id: 'ModelUsage', description: 'Usage of one model' })
 
 export const UserUsage = z
-  .object({ userId: z.string().nullable().describe('null for runs from before the service counted users'), ...amounts })
+  .object({
+    userId: z.string().nullable().describe('The user; null for runs from before the service counted users'),
+    ...amounts,
+  })
   .meta({ id: 'UserUsage', description: 'Usage of one user' })
 
 export const UsageEntry = z
