@@ -6,12 +6,16 @@ export type Fields = Readonly<Record<string, unknown>>
 export const isObject = (value: unknown): value is Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
+/** Shared empty values, because the models' readers ask for absent fields many times per token. */
+const NO_FIELDS: Fields = Object.freeze({})
+const NO_ENTRIES: readonly unknown[] = Object.freeze([])
+
 /** Returns an object unchanged, and an empty object for anything else. */
 export const asObject = (value: unknown): Fields =>
-  typeof value === 'object' && value !== null ? (value as Fields) : {}
+  typeof value === 'object' && value !== null ? (value as Fields) : NO_FIELDS
 
 /** Returns a text unchanged, and an empty text for anything else. */
 export const asText = (value: unknown): string => (typeof value === 'string' ? value : '')
 
 /** Returns a list unchanged, and an empty list for anything else. */
-export const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])
+export const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : NO_ENTRIES)

@@ -198,7 +198,10 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       throw new ModelError('The model server sent data that cannot be read', 'unreadable')
     readChoice(choice, parts)
     // GitHub Copilot splits one message over several choices: its text, and its calls.
-    for (const more of listed.slice(1).map(asObject)) if (more.index === choice.index) readChoice(more, parts)
+    for (let at = 1; at < listed.length; at++) {
+      const more = asObject(listed[at])
+      if (more.index === choice.index) readChoice(more, parts)
+    }
     const reported = usageIn(chunk, choice)
     if (!reported) return
     usage = laterUsage(usage, reported)
