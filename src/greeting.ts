@@ -1,4 +1,4 @@
-import { findMisspelt } from './lib/misspelt.ts'
+import { describeMisspelt } from './lib/misspelt.ts'
 import { readModelName } from './lib/model-name.ts'
 import { hostsOf } from './lib/postgres-url.ts'
 import { SETTINGS, type Settings } from './settings.ts'
@@ -32,7 +32,7 @@ export function warningsOf(
   configured: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
 ): string[] {
-  const warnings = findMisspelt(env, SETTINGS).map(([name, meant]) => `${name} is no setting. Did you mean ${meant}?`)
+  const warnings = describeMisspelt(env, SETTINGS)
   const chosen =
     DEFAULT_MODEL && readModelName(DEFAULT_MODEL, (provider) => provider in KEYS || configured.includes(provider))
   if (chosen && !configured.includes(chosen.provider)) {

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { describeIssue } from './lib/input-issues.ts'
 import { McpConfig } from './lib/mcp-config.ts'
+import { describeMisspelt } from './lib/misspelt.ts'
 import { BUILT_IN, isModelId, readModelName } from './lib/model-name.ts'
 import { ProviderKey } from './lib/provider-headers.ts'
 import {
@@ -35,7 +36,11 @@ import { isWellFormed } from './lib/token.ts'
 export const Settings = z
   .object({
     NODE_ENV: z.enum(['development', 'production', 'test']).default('development'),
-    HOST: z.string().default('127.0.0.1'),
+    HOST: z
+      .string()
+      .trim()
+      .transform((host) => host.replace(/^\[(.*)\]$/, '$1'))
+      .default('127.0.0.1'),
     PORT: z.coerce.number().int().min(0).max(65535).default(3000),
     PUBLIC_URL: web.refine((url) => !/[?#]/.test(url), 'must end before any ? or #').optional(),
     CORS_ORIGINS: list.refine(
@@ -279,6 +284,10 @@ export function readSettings(env: Record<string, string | undefined>): Settings 
   }
   const result = Settings.safeParse(given, { error: describeIssue })
   if (result.success) return result.data
-  const problems = result.error.issues.map((issue) => `  ${issue.path.join('.')}: ${issue.message}`)
+  const problems = [
+    ...result.error.issues.map((issue) => `  ${issue.path.join('.')}: ${issue.message}`),
+    // A misspelt name may be the reason why another setting is missing.
+    ...describeMisspelt(given, SETTINGS).map((note) => `  ${note}`),
+  ]
   throw new SettingsError(`Invalid configuration:\n${problems.join('\n')}`)
 }

@@ -24,7 +24,7 @@ const isLoopback = (name: string): boolean =>
  */
 export function createHostCheck({ ALLOWED_HOSTS, PUBLIC_URL, HOST }: Settings): { check: CheckHost; isOpen: boolean } {
   const names = new Set([...ALLOWED_HOSTS, ...(PUBLIC_URL ? [new URL(PUBLIC_URL).hostname] : [])].map(nameOf))
-  const isOpen = ALLOWED_HOSTS.includes('*') || (!names.size && !isLoopback(nameOf(HOST)))
+  const isOpen = ALLOWED_HOSTS.includes('*') || (!names.size && !isLoopback(HOST.toLowerCase()))
   const isDefault = !ALLOWED_HOSTS.length
   // Clients mostly send the same host.
   let latest: string | undefined

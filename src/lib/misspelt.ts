@@ -17,19 +17,16 @@ const isTypo = (name: string, whole: string): boolean =>
   Math.abs(name.length - whole.length) <= MAX_DISTANCE &&
   distanceOf(name, whole) <= MAX_DISTANCE
 
-/**
- * Finds environment variables that are no settings and resemble an unset one. Returns pairs of the given name and the
- * probable one.
- */
-export function findMisspelt(
+/** Returns a sentence for each environment variable that is no setting and resembles an unset one. */
+export function describeMisspelt(
   env: Readonly<Record<string, string | undefined>>,
   known: readonly string[],
-): [name: string, meant: string][] {
+): string[] {
   const free = known.filter((name) => !env[name]?.trim())
   const names = Object.keys(env).filter((name) => /^[A-Z][A-Z0-9_]*$/.test(name) && env[name]?.trim())
-  return names.flatMap((name): [string, string][] => {
+  return names.flatMap((name) => {
     if (known.includes(name)) return []
     const meant = free.find((whole) => isShortened(name, whole)) ?? free.find((whole) => isTypo(name, whole))
-    return meant === undefined ? [] : [[name, meant]]
+    return meant === undefined ? [] : [`${name} is no setting. Did you mean ${meant}?`]
   })
 }
