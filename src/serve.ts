@@ -19,16 +19,33 @@ const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewIn
  * other error itself, which is printed with its stack.
  */
 export function explain(error: unknown, env: Readonly<Record<string, string | undefined>>): unknown {
-  const { message, code, syscall, port } = error as NodeJS.ErrnoException & { port?: number }
-  const setting = port === Number(env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
-  const trouble = troubleIn(error)
-  const wayOut = code === 'EADDRINUSE' ? ` Set ${setting} to another.` : trouble ? ` ${trouble.detail}` : ''
+  const { message, code, syscall } = error as NodeJS.ErrnoException
   if (error instanceof SettingsError) return `Muster cannot start. ${message}`
   // Errors of the operating system: an unusable address or folder, an unreachable database. If several addresses
   // failed, only the code is available.
-  if (syscall || isUnavailable(error)) return `Muster cannot start. ${message || code}.${wayOut}`
+  if (syscall || isUnavailable(error)) {
+    return ['Muster cannot start.', `${message || code}.`, ...wayOutOf(error, env)].join(' ')
+  }
   return EXPECTED.some((kind) => error instanceof kind) ? message : error
 }
+
+/** Returns the setting to change, or the other remedy, for an error of the operating system or of the database. */
+function wayOutOf(error: unknown, env: Readonly<Record<string, string | undefined>>): string[] {
+  const trouble = troubleIn(error)
+  if (trouble) return [trouble.detail]
+  const { code = '', syscall, path, port, hostname } = error as NodeJS.ErrnoException & Listened
+  if (syscall === 'listen' || (syscall === 'getaddrinfo' && hostname === env.HOST)) {
+    const setting = port === Number(env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
+    if (code === 'EADDRINUSE') return [`Set ${setting} to another.`]
+    if (code === 'EACCES') return [`Set ${setting} to one above 1023, which needs no privilege.`]
+    return ['Set HOST to an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all.']
+  }
+  if (path) return ['Correct it, or the setting that names it (DATA_DIR, DATABASE_URL, MEDIA_DIR).']
+  return env.DATABASE_URL ? ['Start the database, or correct DATABASE_URL.'] : []
+}
+
+/** Further fields of the errors of a server that cannot listen, and of a name that cannot be resolved. */
+type Listened = { port?: number; hostname?: string }
 
 /** Runs the service with the settings of the environment until it is asked to stop. */
 export async function serve(): Promise<void> {

@@ -250,7 +250,8 @@ test.concurrent('invalid settings stop the start, which names all of them and sh
     EXECUTION_TIMEOUT: 'sesame-7',
     TOKEN_PREFIX: 'SESAME-8',
   }
-  const message = await refusalOfProcess(folder.path, bad)
+  const message = await refusalOfProcess(folder.path, { ...bad, BOOTSTRAP_TOKN: 'sesame-9' })
+  expect(message).toContain('BOOTSTRAP_TOKN is no setting. Did you mean BOOTSTRAP_TOKEN?')
   expect(message).toMatch(/^Muster cannot start\. Invalid configuration:\n/)
   for (const name of Object.keys(bad)) expect(message).toMatch(new RegExp(`^ +${name}: `, 'm'))
   expect(message).not.toMatch(/sesame/i)
@@ -322,18 +323,19 @@ test.concurrent('a failing start takes over no run of another process', async ()
 })
 
 test.concurrent.each([
-  ['an address that is not of this machine', { HOST: '192.0.2.1' }, /192\.0\.2\.1/],
-  ['a folder that cannot be written', { DATA_DIR: '/sys' }, /EACCES.*\/sys\/muster\.db/],
-  ['a folder that cannot be made', { DATA_DIR: '/dev/null/data' }, /\/dev\/null\/data/],
+  ['an address that is not of this machine', { HOST: '192.0.2.1' }, /192\.0\.2\.1.* Set HOST to/],
+  ['a host that has no address', { HOST: 'nowhere.invalid' }, /nowhere\.invalid.* Set HOST to/],
+  ['a folder that cannot be written', { DATA_DIR: '/sys' }, /EACCES.*\/sys\/muster\.db.*DATA_DIR/],
+  ['a folder that cannot be made', { DATA_DIR: '/dev/null/data' }, /\/dev\/null\/data.*DATA_DIR/],
   [
     'a database that does not answer',
     { DATABASE_URL: 'postgresql://ada:sesame@127.0.0.1:1/muster', ENCRYPTION_KEY: key(1) },
-    /^(?!.*sesame).*ECONNREFUSED/,
+    /^(?!.*sesame).*ECONNREFUSED.* correct DATABASE_URL/,
   ],
   [
     'a database that answers on none of its addresses',
     { DATABASE_URL: 'postgresql://ada:sesame@localhost:1/muster', ENCRYPTION_KEY: key(1) },
-    /^(?!.*sesame).*ECONNREFUSED/,
+    /^(?!.*sesame).*ECONNREFUSED.* correct DATABASE_URL/,
   ],
 ])('%s is reported in one line', async (_, env, message) => {
   await using folder = await createFolder()
