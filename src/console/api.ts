@@ -9,6 +9,7 @@ import {
 import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import type { AppRouter } from '../router.ts'
 import type { ErrorShape } from '../wire.ts'
+import { type Refusal, refusalIn } from './lib/refusals.ts'
 import { texts } from './texts.ts'
 
 /** The path below which the service is mounted: empty, or `/muster`. */
@@ -81,35 +82,28 @@ export const callMutation = <Name extends Path>(name: Name, input: Input<Name>):
 /** Describes a failure: the problem, the remedy, and the status (0 without a connection). */
 export type Failure = { message: string; detail: string | null; status: number; code: string | null }
 
-/** A field that the service refuses, and the reason. */
-export type Refusal = { field: string; reason: string }
-
 const UNREACHABLE: Failure = { message: texts.noConnection, detail: null, status: 0, code: null }
 
 /**
- * Leaves out what an answer says to programs only: how to authorize a request, and which field to send instead, which
- * stands between backticks.
+ * Leaves out what an answer says to programs only: how to authorize a request, and which field to send instead, whose
+ * name stands between backticks.
  */
 function forPeople(failure: Failure): Failure {
   if (failure.status === 401) return { ...failure, message: texts.signedOut, detail: null }
-  return failure.status === 400 && failure.detail?.includes('`') ? { ...failure, detail: null } : failure
+  const isForPrograms = failure.status === 400 && /`[a-z][\w. -]*`/i.test(failure.detail ?? '')
+  return { ...failure, detail: isForPrograms ? null : (failure.detail?.replaceAll('`', '') ?? null) }
 }
-
-/** The field that a message names, and its rule, in the forms of the API (contract.md section 1). */
-const REFUSED =
-  /^(?:(Missing) required field: |Invalid value for field: |Invalid (?:(?!\w+ value)[a-z]+ )?)([a-z][\w.]*?)(?: value)?(?:\. (.+))?$/is
 
 /** Returns the field that a failure names, and the reason in the words of a page. Null if it names none. */
 export function refusalOf(error: unknown): Refusal | null {
   const { message, detail, status } = toFailure(error)
-  const [, missing, field, rule] = (status === 400 && REFUSED.exec(message)) || []
-  if (!field) return null
-  const reasons = missing ? [texts.fields.missing] : [rule ?? texts.fields.invalid, detail]
-  return { field, reason: reasons.flatMap((each) => (each ? each.replace(/[^.?!]$/, '$&.') : [])).join(' ') }
+  return status === 400 ? refusalIn(message, detail) : null
 }
 
 /** Describes a failure in one line. */
 export function describeFailure(error: unknown): string {
+  const refusal = refusalOf(error)
+  if (refusal) return texts.fields.of(refusal.field, refusal.reason)
   const { message, detail } = toFailure(error)
   return detail ? `${message}. ${detail}` : message
 }

@@ -5,6 +5,21 @@ import { texts } from '../texts.ts'
 import { IconButton } from './button.tsx'
 import { toast } from './toast.tsx'
 
+/** Copies a text. Pages without HTTPS have no clipboard, but can answer the event of a copy. */
+async function copy(text: string): Promise<void> {
+  if ('clipboard' in navigator) return navigator.clipboard.writeText(text)
+  let isCopied = false
+  const onCopy = (event: ClipboardEvent) => {
+    event.preventDefault()
+    event.clipboardData?.setData('text/plain', text)
+    isCopied = true
+  }
+  document.addEventListener('copy', onCopy)
+  document.execCommand('copy')
+  document.removeEventListener('copy', onCopy)
+  if (!isCopied) throw new Error('The browser did not copy')
+}
+
 export function CopyButton({ text, label = texts.copy }: { text: string; label?: string }) {
   const [done, setDone] = useState(false)
   return (
@@ -12,7 +27,7 @@ export function CopyButton({ text, label = texts.copy }: { text: string; label?:
       label={done ? texts.copied : label}
       icon={done ? Check : Copy}
       onClick={() =>
-        navigator.clipboard.writeText(text).then(
+        copy(text).then(
           () => {
             setDone(true)
             setTimeout(() => setDone(false), 2_000)

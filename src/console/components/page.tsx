@@ -1,6 +1,6 @@
 import { CircleAlert, type LucideIcon, Plus, WifiOff } from 'lucide-react'
 import { type ReactNode, useEffect, useRef } from 'react'
-import { toFailure } from '../api.ts'
+import { refusalOf, toFailure } from '../api.ts'
 import { useBadge } from '../features/approvals/badge.ts'
 import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
@@ -65,7 +65,10 @@ export function Empty({
 
 /** Shows a failure, with a button to retry. */
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
-  const { message, detail } = toFailure(error)
+  const refusal = refusalOf(error)
+  const { message, detail } = refusal
+    ? { message: texts.fields.of(refusal.field, refusal.reason), detail: null }
+    : toFailure(error)
   const box = useRef<HTMLDivElement>(null)
   // It may stand below the end of a long dialog.
   useEffect(() => {
@@ -133,7 +136,7 @@ export function Loaded<Data>({
 export function Section({ title, actions, children }: { title: string; actions?: ReactNode; children: ReactNode }) {
   return (
     <section className="mb-6">
-      <div className="mb-2 flex min-h-8 items-center justify-between gap-3">
+      <div className="mb-2 flex min-h-8 flex-wrap items-center justify-between gap-x-3 gap-y-1">
         <h2 className="font-semibold text-base">{title}</h2>
         {actions}
       </div>

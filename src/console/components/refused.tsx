@@ -1,5 +1,6 @@
 import { createContext, type ReactNode, useContext, useLayoutEffect, useRef, useState } from 'react'
-import { type Refusal, refusalOf } from '../api.ts'
+import { refusalOf } from '../api.ts'
+import type { Refusal } from '../lib/refusals.ts'
 import { Problem } from './page.tsx'
 
 const Refused = createContext<Refusal | null>(null)

@@ -3,6 +3,7 @@ import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Problem } from '../../components/page.tsx'
+import { newId } from '../../lib/id.ts'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Composer } from '../chat/composer.tsx'
@@ -21,7 +22,7 @@ export function TryIt({ agentId, isChanged }: { agentId: string; isChanged: bool
         message: text,
         mediaIds,
         background: true,
-        idempotencyKey: crypto.randomUUID(),
+        idempotencyKey: newId(),
       }),
     {
       changes: ['chats.list'],

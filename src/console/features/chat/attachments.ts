@@ -2,6 +2,7 @@ import { useCallback, useState } from 'react'
 import { describeFailure, rest } from '../../api.ts'
 import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
+import { newId } from '../../lib/id.ts'
 import { texts } from '../../texts.ts'
 
 /** Maximum size of a file (bytes). */
@@ -33,7 +34,7 @@ export function useAttachments() {
           toast(texts.chat.tooLarge(file.name, size(MAX_BYTES)), 'bad')
           continue
         }
-        const key = crypto.randomUUID()
+        const key = newId()
         const name = file.name || texts.chat.pasted
         setAttachments((before) => [...before, { key, name, size: file.size, mediaId: null, error: null }])
         const form = new FormData()

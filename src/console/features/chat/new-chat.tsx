@@ -8,6 +8,7 @@ import { buttonClass } from '../../components/button.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
 import { Problem, useTitle } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
+import { newId } from '../../lib/id.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -55,7 +56,7 @@ export function NewChat() {
 
   const begin = useAction(
     ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
-      const input = { message: text, background: true, mediaIds, idempotencyKey: crypto.randomUUID() }
+      const input = { message: text, background: true, mediaIds, idempotencyKey: newId() }
       // Without any agent the service creates one for the person.
       return agent
         ? callMutation('agents.execute', { id: agent.id, ...input })

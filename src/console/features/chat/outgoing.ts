@@ -1,5 +1,6 @@
 import { useCallback, useEffect, useSyncExternalStore } from 'react'
 import { describeFailure } from '../../api.ts'
+import { newId } from '../../lib/id.ts'
 
 /** A message that the chat does not list yet. Its key prevents duplicates. */
 export type Outgoing = {
@@ -51,7 +52,7 @@ export function useOutgoing(chatId: string) {
   )
   useEffect(() => change(chatId, (before) => before.filter(({ hasEnded }) => !hasEnded)), [chatId])
   const add = (text: string, send: Outgoing['send']) => {
-    const one = { key: crypto.randomUUID(), text, executionId: null, error: null, send }
+    const one = { key: newId(), text, executionId: null, error: null, send }
     change(chatId, (before) => [...before, one])
     attempt(chatId, one)
   }

@@ -1,7 +1,8 @@
 import { useQuery } from '@tanstack/react-query'
 import { useDeferredValue } from 'react'
-import { callQuery, type Output, toFailure } from '../../api.ts'
+import { callQuery, describeFailure, type Output, refusalOf } from '../../api.ts'
 import { Select, TextField } from '../../components/field.tsx'
+import { cronInWords } from '../../lib/cron.ts'
 import { moment } from '../../lib/format.ts'
 import { texts } from '../../texts.ts'
 
@@ -19,16 +20,7 @@ export type ScheduleDraft = {
   maxRuns: string
 }
 
-const PRESETS = {
-  '0 * * * *': t.presets.hourly,
-  '0 8 * * *': t.presets.daily,
-  '0 8 * * 1-5': t.presets.weekdays,
-  '0 8 * * 1': t.presets.weekly,
-  '0 8 1 * *': t.presets.monthly,
-}
-
-const presetOf = (value: string | null) =>
-  value !== null && Object.hasOwn(PRESETS, value) ? PRESETS[value as keyof typeof PRESETS] : null
+const PRESETS = ['0 * * * *', '0 8 * * *', '0 8 * * 1-5', '0 8 * * 1', '0 8 1 * *']
 
 export const newSchedule = (): ScheduleDraft => ({
   type: 'none',
@@ -60,7 +52,7 @@ export function describeSchedule({ type, value, timezone }: Schedule): string {
   if (type === 'none') return t.types.none
   if (type === 'once') return value ? `${t.types.once} · ${moment(value)}` : t.types.once
   if (type === 'continuous') return `${t.types.continuous} · ${value ?? 0} s`
-  return `${presetOf(value) ?? value} (${timezone})`
+  return `${cronInWords(value ?? '') ?? value} (${timezone})`
 }
 
 /** The fields of a schedule, with its next fire times. */
@@ -73,7 +65,7 @@ export function ScheduleFields({
 }) {
   const set = (changes: Partial<ScheduleDraft>) => onChange({ ...draft, ...changes })
   const zones = Intl.supportedValuesOf('timeZone')
-  const preset = presetOf(draft.value) === null ? 'custom' : draft.value
+  const preset = PRESETS.includes(draft.value) ? draft.value : 'custom'
   return (
     <fieldset className="mb-3 rounded-lg border border-line p-3">
       <legend className="px-1 font-medium">{t.schedule}</legend>
@@ -91,8 +83,8 @@ export function ScheduleFields({
           <Select
             label={t.cron}
             options={[
-              ...Object.entries(PRESETS).map(([value, label]) => ({ value, label })),
-              { value: 'custom', label: t.presets.custom },
+              ...PRESETS.map((value) => ({ value, label: cronInWords(value) ?? value })),
+              { value: 'custom', label: t.custom },
             ]}
             value={preset}
             onChange={({ target }) => set({ value: target.value === 'custom' ? `${draft.value} ` : target.value })}
@@ -123,7 +115,7 @@ export function ScheduleFields({
           <TextField
             label={t.expression}
             field="schedule.value"
-            help={t.expressionHelp}
+            help={cronInWords(draft.value) ?? t.expressionHelp}
             className="font-mono"
             value={draft.value}
             onChange={({ target }) => set({ value: target.value })}
@@ -171,7 +163,7 @@ function Preview({ draft }: { draft: ScheduleDraft }) {
     queryFn: () => callQuery('missions.preview', { schedule: toSchedule(schedule) }),
     retry: false,
   })
-  if (error) return <p className="text-danger">{toFailure(error).message}</p>
+  if (error) return <p className="text-danger">{refusalOf(error)?.reason ?? describeFailure(error)}</p>
   return (
     <p className="text-soft" aria-live="polite">
       {t.next}:{' '}

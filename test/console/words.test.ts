@@ -1,0 +1,52 @@
+import { expect, test } from 'vitest'
+import { cronInWords } from '../../src/console/lib/cron.ts'
+import { newId } from '../../src/console/lib/id.ts'
+import { refusalIn } from '../../src/console/lib/refusals.ts'
+
+test.each<[expression: string, words: string | null]>([
+  ['* * * * *', 'Every minute'],
+  ['*/15 * * * *', 'Every 15 minutes'],
+  ['0 * * * *', 'Every hour'],
+  ['0 */6 * * *', 'Every 6 hours'],
+  ['5 * * * *', 'Every hour at 05 past'],
+  ['0 8 * * *', 'Every day at 08:00'],
+  ['30 8,12,17 * * *', 'Every day at 08:30, 12:30 and 17:30'],
+  ['0 8 * * 1-5', 'Monday to Friday at 08:00'],
+  ['0 16 * * 5', 'Every Friday at 16:00'],
+  ['0 9 * * 0,6', 'Sunday and Saturday at 09:00'],
+  ['0 9 * * 7', 'Every Sunday at 09:00'],
+  ['0 8 1 * *', 'Day 1 of each month at 08:00'],
+  ['0 8 1,15 * *', 'Days 1, 15 of each month at 08:00'],
+  // Forms without words: a step that does not divide the hour, both kinds of days, months, seconds, names.
+  ['*/7 * * * *', null],
+  ['0 8 1 * 1', null],
+  ['0 8 1 6 *', null],
+  ['0 0 8 * * *', null],
+  ['0 8 * * MON', null],
+  ['every day', null],
+])('the schedule %s is %s in words', (expression, words) => {
+  expect(cronInWords(expression)).toBe(words)
+})
+
+test.each([
+  ['Missing required field: name', 'name', 'This field is required.'],
+  ['Invalid value for field: maxTurns. Expected integer', 'maxTurns', 'Enter a whole number.'],
+  ['Invalid value for field: a.topP. Expected at most 1', 'a.topP', 'At most 1.'],
+  ['Invalid value for field: name. Expected at most 200 characters', 'name', 'At most 200 characters.'],
+  ['Invalid value for field: events. Expected at least 1 items', 'events', 'Choose at least one.'],
+  ['Invalid value for field: email. Expected an e-mail address', 'email', 'It must be an e-mail address.'],
+  ['Invalid url. Must be an http or https address', 'url', 'It must be an http or https address.'],
+  ['Invalid secret name. Must be upper case', 'name', 'It must be upper case.'],
+  ['Invalid path', 'path', 'This value is not accepted.'],
+])('a page says in its own words why the API refuses a value: %s', (message, field, reason) => {
+  expect(refusalIn(message, null)).toEqual({ field, reason })
+})
+
+test('a message that names no field is no refusal of one', () => {
+  expect(refusalIn('Skill name already exists', 'Choose another name.')).toBeNull()
+})
+
+test('ids are unique', () => {
+  const ids = Array.from({ length: 100 }, newId)
+  expect(new Set(ids).size).toBe(100)
+})
