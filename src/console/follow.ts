@@ -2,6 +2,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import { client, toFailure } from './api.ts'
 import { reread } from './lib/reread.ts'
+import { signIn } from './session.ts'
 
 /** Delays between attempts to connect (ms), short at first. */
 const WAITS = [250, 500, 1_000, 2_000, 5_000]
@@ -54,10 +55,14 @@ export function follow(path: string, inputOf: () => object, { onData, onState, o
       },
       onError(error: unknown) {
         if (own !== opened) return
-        if ([401, 403, 404].includes(toFailure(error).status)) {
+        const { status } = toFailure(error)
+        if (status === 403 || status === 404) {
           isOver = true
-          onGone?.(error)
-        } else again()
+          return onGone?.(error)
+        }
+        // A page with unsaved changes stays, and connects again after a sign-in in another tab.
+        if (status === 401) signIn()
+        again()
       },
       onComplete: () => own === opened && again(),
     })

@@ -1,5 +1,5 @@
 import { X } from 'lucide-react'
-import { type ReactNode, useEffect, useId, useRef, useState } from 'react'
+import { type MouseEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
 import { useUnsaved } from '../unsaved.ts'
@@ -31,11 +31,19 @@ export function Dialog({ open, ...rest }: Props) {
   return open ? <Opened {...rest} /> : null
 }
 
+/** Whether an event of a dialog happened beside it, on the backdrop. */
+function isBeside({ target, currentTarget, clientX, clientY }: MouseEvent<HTMLElement>): boolean {
+  const { left, right, top, bottom } = currentTarget.getBoundingClientRect()
+  return target === currentTarget && (clientX < left || clientX > right || clientY < top || clientY > bottom)
+}
+
 function Opened({ onClose, title, description, children, as = 'dialog', isFirm }: Omit<Props, 'open'>) {
   const box = useRef<HTMLDialogElement>(null)
   // A click beside the dialog must not lose its input.
   const [isWrittenIn, setIsWrittenIn] = useState(false)
   useUnsaved(isWrittenIn)
+  // A selection that begins in the dialog may end beside it.
+  const beganBeside = useRef(false)
   const id = useId()
   useEffect(() => {
     const before = document.activeElement
@@ -60,10 +68,16 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
         // Ignores the same event of a file input within the dialog.
         if (event.target !== box.current) return
         event.preventDefault()
-        onClose()
+        const isForm = isWrittenIn && box.current?.querySelector('form')
+        if (!isForm || confirm(texts.discard)) onClose()
       }}
+      // A browser may close it by itself after a second Escape.
+      onClose={({ target }) => target === box.current && onClose()}
       onInput={() => setIsWrittenIn(true)}
-      onClick={({ target }) => target === box.current && !isWrittenIn && !isFirm && onClose()}
+      onPointerDown={(event) => {
+        beganBeside.current = isBeside(event)
+      }}
+      onClick={(event) => beganBeside.current && isBeside(event) && !isWrittenIn && !isFirm && onClose()}
     >
       {as === 'side' ? (
         <h2 id={`${id}-title`} className="sr-only">

@@ -1,11 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link, useBlocker, useNavigate, useParams } from '@tanstack/react-router'
+import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { Archive, Ellipsis, MessageSquare } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation, toFailure } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, buttonClass, IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
+import { useGuard } from '../../components/guard.ts'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { Loaded, Page } from '../../components/page.tsx'
 import { Fallible } from '../../components/refused.tsx'
@@ -13,7 +14,6 @@ import { Tabs } from '../../components/tabs.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { useUnsaved } from '../../unsaved.ts'
 import { AsCode } from './as-code.tsx'
 import { Fields } from './fields.tsx'
 import { type Agent, type Draft, emptyDraft, problemOfSchema, toDraft, toInput } from './form.ts'
@@ -21,12 +21,6 @@ import { TryIt } from './try-it.tsx'
 import { Versions } from './versions.tsx'
 
 const t = texts.agents
-
-/** Asks before unsaved changes are lost. */
-function useGuard(isChanged: boolean): void {
-  useUnsaved(isChanged)
-  useBlocker({ shouldBlockFn: () => isChanged && !confirm(texts.leave), enableBeforeUnload: () => isChanged })
-}
 
 export function NewAgent() {
   const navigate = useNavigate()
@@ -158,7 +152,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
           </Button>
         </div>
       )}
-      <div className="grid grid-cols-1 gap-6 xl:grid-cols-[minmax(0,1fr)_26rem]">
+      <div className="grid grid-cols-1 gap-6 xl:grid-cols-[minmax(0,3fr)_minmax(0,2fr)]">
         <div className="min-w-0">
           <Fallible error={isStale ? null : save.error}>
             <Tabs label={t.title} tabs={t.tabs} value={tab} onChange={setTab}>

@@ -22,6 +22,12 @@ type Props = {
   children?: ReactNode
 }
 
+/** Whether the device has a mouse. Keyboards on the screens of the others cannot write a new line with Shift. */
+const hasMouse = () => matchMedia('(hover: hover)').matches
+
+/** Whether the key chooses a word of an input method. Safari reports its Enter after the composition, with this code. */
+const isComposing = (event: KeyboardEvent) => event.isComposing || event.keyCode === 229
+
 /** The input of a message: Enter sends, files come by drop, paste or the button. */
 export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = false, isQuiet, children }: Props) {
   const storageKey = `muster.draft.${draftKey}`
@@ -33,12 +39,16 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
   const picker = useRef<HTMLInputElement>(null)
 
   useEffect(() => {
-    if (text) sessionStorage.setItem(storageKey, text)
-    else sessionStorage.removeItem(storageKey)
+    try {
+      if (text) sessionStorage.setItem(storageKey, text)
+      else sessionStorage.removeItem(storageKey)
+    } catch {
+      // The text is larger than the browser's storage, so it does not survive a reload.
+    }
   }, [text, storageKey])
 
   useEffect(() => {
-    if (!isQuiet && matchMedia('(hover: hover)').matches) input.current?.focus()
+    if (!isQuiet && hasMouse()) input.current?.focus()
   }, [isQuiet])
 
   const isUploading = attachments.some(({ mediaId, error }) => !mediaId && !error)
@@ -132,7 +142,7 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
           add(files)
         }}
         onKeyDown={(event) => {
-          if (event.key !== 'Enter' || event.shiftKey || event.nativeEvent.isComposing) return
+          if (event.key !== 'Enter' || event.shiftKey || isComposing(event.nativeEvent) || !hasMouse()) return
           event.preventDefault()
           send()
         }}

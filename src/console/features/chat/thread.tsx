@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { ArrowDown, Bot } from 'lucide-react'
 import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
-import { callMutation } from '../../api.ts'
+import { callMutation, toFailure } from '../../api.ts'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Empty, Loading, Problem, Reconnecting } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
@@ -108,7 +108,15 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     { changes: ['chats.messages'], onDone: () => setChosen({}) },
   )
 
-  if (gone || (history.error && !messages)) {
+  const problem = gone ?? (messages ? null : history.error)
+  if (problem) {
+    if (![403, 404].includes(toFailure(problem).status)) {
+      return (
+        <div className="flex-1 p-6">
+          <Problem error={problem} retry={() => void history.refetch()} />
+        </div>
+      )
+    }
     return (
       <div className="flex-1 p-6">
         <Empty icon={Bot} title={t.goneTitle} text={t.goneText}>

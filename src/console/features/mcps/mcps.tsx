@@ -77,7 +77,7 @@ function Opened({ id, outcome, onClose }: { id: string; outcome: string | undefi
               {isOperators && <p className="mb-3 text-soft">{found.isActive ? t.operatorHelp : t.operatorGone}</p>}
               {!mayWrite && !isOperators && <p className="mb-3 text-soft">{texts.readOnly}</p>}
               {found.auth === 'oauth' && <Connection mcp={found} outcome={outcome} />}
-              <Tools key={found.updatedAt} mcp={found} mayWrite={mayWrite} />
+              <Tools key={found.url} mcp={found} mayWrite={mayWrite} />
               {mayWrite && !isOperators && <McpForm key={found.id} mcp={found} onClose={onClose} />}
               {mayWrite && isOperators && !found.isActive && <DeleteMcp mcp={found} onClose={onClose} />}
             </>

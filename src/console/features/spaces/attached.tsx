@@ -1,8 +1,8 @@
 import { useQuery } from '@tanstack/react-query'
-import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Ticks } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { useDraft } from '../../components/guard.ts'
 import { Loading, Problem } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -19,7 +19,7 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
   const skills = useQuery(query('skills.list', { limit: 1000 }))
   const mcps = useQuery(query('mcps.list', { limit: 1000 }))
   const before = { agents: space.assignedAgents, skills: space.skillIds, mcps: space.pluginIds }
-  const [chosen, setChosen] = useState(before)
+  const [chosen, setChosen] = useDraft(before)
   const save = useAction(
     () =>
       callMutation('spaces.update', {

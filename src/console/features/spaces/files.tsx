@@ -7,6 +7,7 @@ import { Code } from '../../components/code.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { useDraft } from '../../components/guard.ts'
 import { Markdown } from '../../components/markdown.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded } from '../../components/page.tsx'
@@ -15,7 +16,6 @@ import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
 import { pages, query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { useUnsaved } from '../../unsaved.ts'
 
 const t = texts.spaces
 
@@ -208,14 +208,13 @@ function File({ spaceId, mayChange, path, onDeleted }: FileProps) {
 type TextProps = Pick<FileProps, 'spaceId' | 'mayChange' | 'path'> & { content: Content }
 
 function TextFile({ spaceId, mayChange, path, content }: TextProps) {
-  const [text, setText] = useState(content.content)
+  const [text, setText, isChanged] = useDraft(content.content)
   const [tab, setTab] = useState<'preview' | 'source'>('preview')
   const save = useAction(() => callMutation('files.write', { id: spaceId, path, content: text }), {
     changes: ['files.'],
     done: t.fileSaved,
     quiet: true,
   })
-  useUnsaved(text !== content.content)
   const preview = /\.(md|markdown)$/i.test(path) ? <Markdown text={text} /> : <Code text={text} />
   if (!mayChange) return preview
   return (
@@ -223,7 +222,7 @@ function TextFile({ spaceId, mayChange, path, content }: TextProps) {
       {tab === 'preview' ? (
         preview
       ) : (
-        <Form save={save} isReady={text !== content.content}>
+        <Form save={save} isReady={isChanged}>
           <textarea
             aria-label={t.content}
             dir="auto"

@@ -3,6 +3,7 @@ import { Pencil, Trash2 } from 'lucide-react'
 import { useRef, useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
+import { Confirm } from '../../components/dialog.tsx'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Loaded, Rows } from '../../components/page.tsx'
@@ -35,6 +36,7 @@ export function Secrets({ place }: { place: Place }) {
   const [name, setName] = useState('')
   const [value, setValue] = useState('')
   const [hosts, setHosts] = useState('')
+  const [doomed, setDoomed] = useState<string | null>(null)
   const valueField = useRef<HTMLInputElement>(null)
   const save = useAction<void, unknown>(
     () => {
@@ -85,7 +87,7 @@ export function Secrets({ place }: { place: Place }) {
                       valueField.current?.focus()
                     }}
                   />
-                  <IconButton label={t.deleteSecret(secret)} icon={Trash2} onClick={() => remove.mutate(secret)} />
+                  <IconButton label={t.deleteSecret(secret)} icon={Trash2} onClick={() => setDoomed(secret)} />
                 </li>
               ))}
             </Rows>
@@ -127,6 +129,14 @@ export function Secrets({ place }: { place: Place }) {
           onChange={({ target }) => setHosts(target.value)}
         />
       </Form>
+      <Confirm
+        open={doomed !== null}
+        onClose={() => setDoomed(null)}
+        title={t.deleteSecretTitle(doomed ?? '')}
+        text={t.deleteSecretText}
+        action={texts.delete}
+        onConfirm={() => remove.mutateAsync(doomed ?? '')}
+      />
     </div>
   )
 }

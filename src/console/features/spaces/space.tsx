@@ -7,6 +7,7 @@ import { IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { TextArea } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { useDraft } from '../../components/guard.ts'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Loaded, Page, Rows } from '../../components/page.tsx'
@@ -15,7 +16,6 @@ import { Ago } from '../../components/time.tsx'
 import { pages, query, useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { useUnsaved } from '../../unsaved.ts'
 import { Attached } from './attached.tsx'
 import { Files } from './files.tsx'
 import { Secrets } from './secrets.tsx'
@@ -102,15 +102,14 @@ function Shown({ space }: { space: SpaceShape }) {
 }
 
 function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
-  const [text, setText] = useState(space.instructions ?? '')
+  const [text, setText, isChanged] = useDraft(space.instructions ?? '')
   const save = useAction(() => callMutation('spaces.update', { id: space.id, instructions: text }), {
     changes: ['spaces.'],
     done: texts.saved,
     quiet: true,
   })
-  useUnsaved(text !== (space.instructions ?? ''))
   return (
-    <Form save={save} isReady={text !== (space.instructions ?? '')} isReadOnly={isReadOnly} className="max-w-3xl">
+    <Form save={save} isReady={isChanged} isReadOnly={isReadOnly} className="max-w-3xl">
       <TextArea
         label={t.instructions}
         field="instructions"
