@@ -34,7 +34,7 @@ function Failed({ error, reset }: ErrorComponentProps) {
 
 function NotFound() {
   return (
-    <div className="mx-auto max-w-2xl p-6">
+    <div className="mx-auto w-full max-w-2xl p-6">
       <h1 className="sr-only">{texts.notFound}</h1>
       <Empty title={texts.notFound} text={texts.notFoundText}>
         <Link to="/" className={buttonClass('primary')}>

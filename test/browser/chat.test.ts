@@ -64,6 +64,28 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('works without HTTPS, and offers to read again a chat that it could not read', async () => {
+    const { page, complaints } = await visit(browser, owner)
+    await page.evaluate(() => {
+      Reflect.deleteProperty(Crypto.prototype, 'randomUUID')
+      Reflect.deleteProperty(Navigator.prototype, 'clipboard')
+    })
+    await sendMessage(page, 'Hello')
+    await page.waitForURL('**/app/chats/*')
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    await page.locator('[data-turn=assistant]').getByRole('button', { name: 'Copy' }).click()
+    await page.getByRole('button', { name: 'Copied' }).waitFor()
+    const messages = /\/trpc\/[^?]*chats\.messages/
+    await page.route(messages, (route) => route.abort())
+    await page.reload()
+    await page.getByText('The server cannot be reached').last().waitFor()
+    await page.unroute(messages)
+    await page.getByRole('button', { name: 'Try again' }).last().click()
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    expect(complaints).toEqual([])
+    await leave(page)
+  })
+
   it('begins with the agent in the address, also one of another organization', async () => {
     const { token } = await server.member({ organization: 'Elsewhere' })
     const body = { name: 'Foreigner', systemPrompt: 'x', visibility: 'public' }
@@ -122,7 +144,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const input = card.getByLabel('Input (JSON)')
     await input.and(page.locator(':focus')).fill('{"text": 5}')
     await card.getByRole('button', { name: 'Approve the edited input' }).click()
-    await card.getByText("Expected an input that fits the tool's schema").waitFor()
+    await card.getByText("It must be an input that fits the tool's schema").waitFor()
     await input.and(page.locator('[aria-invalid=true]:focus')).fill('{"text": "Edited"}')
     await expect.poll(() => page.title()).toContain('(1)')
     await card.getByRole('button', { name: 'Approve the edited input' }).click()

@@ -3,8 +3,10 @@ import { join } from 'node:path'
 import axe from 'axe-core'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createMcp } from '../engine/tool-lab.ts'
 import { type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { createFolder } from '../support/folder.ts'
+import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -73,7 +75,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     folder = await createFolder()
     const config = join(folder.path, 'mcp.json')
     await writeFile(config, JSON.stringify({ mcpServers: { declared: { url: 'https://mcp.example.com/mcp' } } }))
-    server = await startServer({ MCP_CONFIG: config })
+    server = await startServer({ MCP_CONFIG: config, ALLOW_PRIVATE_NETWORK: 'true' })
     owner = await ownerOf(server)
     const agent = { name: 'Ada', systemPrompt: 'You help.', description: 'Helps.', tags: ['one'] }
     const { id } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
@@ -132,6 +134,11 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
         const rules = colorScheme === 'light' || path === '/app' ? undefined : ['color-contrast']
         expect([path, await check(rules)]).toEqual([path, []])
         expect([path, await overflow(page)]).toEqual([path, 0])
+        if (width < TABLET) {
+          await page.evaluate(() => document.documentElement.style.setProperty('font-size', '200%'))
+          expect([path, '200 %', await overflow(page)]).toEqual([path, '200 %', 0])
+          await page.evaluate(() => document.documentElement.style.removeProperty('font-size'))
+        }
         if (width > TABLET) {
           await page.setViewportSize({ width: TABLET, height: 800 })
           expect([path, TABLET, await overflow(page)]).toEqual([path, TABLET, 0])
@@ -151,6 +158,50 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByText('The operator declares this server').waitFor()
     await page.getByRole('button', { name: 'Test the connection' }).waitFor()
     for (const name of ['Save', 'Delete the server']) expect(await page.getByRole('button', { name }).count()).toBe(0)
+    await leave(page)
+  })
+
+  it('keep the list of tools open while permissions change', async () => {
+    await using mcp = await startMcpServer()
+    const mcpId = await createMcp(server, mcp.url)
+    const { page } = await visit(browser, owner, `/app/mcps?mcp=${mcpId}`)
+    await page.getByRole('button', { name: 'Test the connection' }).click()
+    await page.getByLabel('Permission: add').selectOption('ask')
+    await expect
+      .poll(async () => (await request(server, 'GET', `/api/v1/mcps/${mcpId}`)).body.mcp.permissions)
+      .toEqual([{ tool: 'add', mode: 'ask' }])
+    await page.getByText('Saved').waitFor()
+    expect(await page.getByLabel('Permission: add').inputValue()).toBe('ask')
+    await leave(page)
+  })
+
+  it('ask before what a person has written is lost, and show files that others change', async () => {
+    const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Shared' } })).body.id
+    const write = (content: string) =>
+      request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, { body: { path: 'a.md', content } })
+    await write('# One')
+    const { page } = await visit(browser, owner, `/app/spaces/${spaceId}?file=a.md`)
+    await page.getByRole('heading', { name: 'One' }).waitFor()
+    await write('# Two')
+    const file = { name: 'b.txt', mimeType: 'text/plain', buffer: Buffer.from('b') }
+    await page.locator('input[type=file]').setInputFiles(file)
+    await page.getByRole('heading', { name: 'Two' }).waitFor()
+    const asked: string[] = []
+    page.on('dialog', (dialog) => {
+      asked.push(dialog.message())
+      void dialog.dismiss()
+    })
+    await page.getByRole('tab', { name: 'Edit' }).click()
+    await page.getByLabel('Content').fill('Mine')
+    await page.getByRole('button', { name: 'b.txt' }).click()
+    expect(await page.getByLabel('Content').inputValue()).toBe('Mine')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByText('File saved').last().waitFor()
+    await page.getByRole('button', { name: 'New file' }).click()
+    await page.getByLabel('Path').fill('c.md')
+    await page.keyboard.press('Escape')
+    await expect.poll(() => asked.length).toBe(2)
+    expect(await page.getByLabel('Path').inputValue()).toBe('c.md')
     await leave(page)
   })
 

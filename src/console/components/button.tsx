@@ -17,7 +17,7 @@ type Props = ComponentProps<'button'> & {
 }
 
 const BASE =
-  'inline-flex items-center justify-center gap-1.5 rounded-md border font-medium whitespace-nowrap disabled:opacity-50 aria-disabled:opacity-50 transition-colors'
+  'inline-flex items-center justify-center gap-1.5 rounded-md border font-medium shrink-0 max-w-full text-center disabled:opacity-50 aria-disabled:opacity-50 transition-colors'
 
 /** A button. While it is busy it ignores clicks, and keeps the focus, which a disabled button loses. */
 export function Button({ kind = 'plain', icon: Icon, busy, small, className, children, onClick, ...rest }: Props) {

@@ -130,7 +130,7 @@ export function Ticks({
   empty: ReactNode
 }) {
   return (
-    <fieldset className="mb-4">
+    <fieldset className="mb-4 min-w-0">
       <legend className="mb-1 font-medium">{label}</legend>
       {help && <p className="mb-1 text-soft text-xs">{help}</p>}
       {options.length === 0 ? (

@@ -1,4 +1,4 @@
-import { type KeyboardEvent, type ReactNode, useId } from 'react'
+import { type KeyboardEvent, type ReactNode, useEffect, useId } from 'react'
 import { cn } from '../lib/class-names.ts'
 
 type Props<Name extends string> = {
@@ -13,6 +13,13 @@ type Props<Name extends string> = {
 export function Tabs<Name extends string>({ label, tabs, value, onChange, children }: Props<Name>) {
   const id = useId()
   const names = Object.keys(tabs) as Name[]
+  useEffect(() => {
+    const tab = document.getElementById(`${id}-${value}`)
+    const list = tab?.parentElement
+    if (!list) return
+    const end = tab.offsetLeft + tab.offsetWidth - list.clientWidth
+    list.scrollLeft = Math.min(Math.max(list.scrollLeft, end), tab.offsetLeft)
+  }, [id, value])
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key]
     if (!step) return
@@ -25,7 +32,7 @@ export function Tabs<Name extends string>({ label, tabs, value, onChange, childr
       <div
         role="tablist"
         aria-label={label}
-        className="mb-4 flex gap-1 overflow-x-auto border-line border-b"
+        className="relative mb-4 flex gap-1 overflow-x-auto border-line border-b"
         onKeyDown={onKeyDown}
       >
         {names.map((name) => (

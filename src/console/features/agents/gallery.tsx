@@ -86,7 +86,7 @@ export function Gallery() {
           value={text}
           onChange={({ target }) => setText(target.value)}
         />
-        <fieldset className="flex rounded-lg border border-line p-0.5">
+        <fieldset className="flex min-w-0 flex-wrap rounded-lg border border-line p-0.5">
           <legend className="sr-only">{t.show}</legend>
           {(Object.keys(SHOWS) as Show[]).map((name) => (
             <button

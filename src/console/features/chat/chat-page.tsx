@@ -39,7 +39,7 @@ function ChatHeader({ chatId, title, ownerId, agentId, agentName, status }: Abou
     onDone: () => void navigate({ to: '/' }),
   })
   return (
-    <header className="flex items-center gap-3 border-line border-b px-4 py-2.5">
+    <header className="flex flex-wrap items-center gap-3 border-line border-b px-4 py-2.5">
       <Link
         to="/chats"
         aria-label={t.chats}
@@ -48,7 +48,7 @@ function ChatHeader({ chatId, title, ownerId, agentId, agentName, status }: Abou
       >
         <MessagesSquare size={16} aria-hidden />
       </Link>
-      <div className="min-w-0 flex-1">
+      <div className="min-w-0 flex-1 basis-20">
         <h1 className="truncate font-semibold text-base" dir="auto">
           {title}
         </h1>

@@ -23,7 +23,7 @@ type Span = keyof typeof SPANS
 
 const ROW_HEIGHT = 44
 const COLUMNS =
-  'grid grid-cols-[8.5rem_minmax(0,1fr)_5rem] items-center gap-3 px-4 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem]'
+  'grid grid-cols-[minmax(0,8.5rem)_minmax(25%,1fr)_minmax(0,5rem)] items-center gap-3 px-4 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem]'
 
 /** All runs that the person may see, newest first. The filters are in the URL. */
 export function Runs() {
@@ -167,7 +167,7 @@ function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: stri
                 className={`${COLUMNS} absolute inset-x-0 border-line border-b hover:bg-panel`}
                 style={{ height: ROW_HEIGHT, transform: `translateY(${start}px)` }}
               >
-                <span role="cell">
+                <span role="cell" className="overflow-hidden">
                   <Badge kind={isWaiting ? 'warn' : kindOf(row.status)}>
                     {isWaiting ? t.waits : t.states[row.status]}
                   </Badge>
@@ -213,10 +213,10 @@ type FilterProps = {
 
 function Filter({ label, any = texts.all, value, options, onChange }: FilterProps) {
   return (
-    <label className="flex flex-col text-soft text-xs">
+    <label className="flex min-w-0 flex-col text-soft text-xs">
       {label}
       <select
-        className="field w-auto min-w-28 max-w-52 text-ink"
+        className="field w-auto min-w-28 max-w-[min(13rem,100%)] text-ink"
         value={value ?? ''}
         onChange={({ target }) => onChange(target.value || undefined)}
       >

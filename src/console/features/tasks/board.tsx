@@ -68,7 +68,7 @@ export function Board() {
         <h1 className="mr-auto font-semibold text-xl">{t.title}</h1>
         <select
           aria-label={t.assignee}
-          className="field w-auto max-w-48"
+          className="field w-auto max-w-[min(12rem,100%)]"
           value={assignedTo ?? ''}
           onChange={({ target }) => set({ assignedTo: target.value })}
         >
