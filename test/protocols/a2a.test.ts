@@ -222,6 +222,12 @@ describe('a list of tasks', () => {
     expect(second.tasks.map(({ id, artifacts }) => [id, artifacts])).toEqual([[ids[2], []]])
     const failed = await client.listTasks({ ...none, status: TaskState.TASK_STATE_FAILED })
     expect(failed.tasks).toEqual([])
+    const unknown = client.listTasks({ ...none, status: TaskState.UNRECOGNIZED })
+    await expect(unknown).rejects.toThrow('Invalid status: send a state of tasks')
+    const list = (includeArtifacts: boolean) =>
+      server.statementsOf(() => client.listTasks({ ...none, includeArtifacts }))
+    // The answers of all tasks are read together.
+    expect((await list(true)).length).toBeLessThanOrEqual((await list(false)).length + 2)
   })
 })
 

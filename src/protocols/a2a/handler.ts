@@ -25,7 +25,7 @@ import { endOfEvents } from '../../db/events.ts'
 import { type AppError, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { Execute } from '../../executions/schema.ts'
-import { find as findRun } from '../../executions/service.ts'
+import { findMany, find as findRun } from '../../executions/service.ts'
 import { MAX_NAME } from '../../http/door-schemas.ts'
 import { report } from '../../http/log.ts'
 import { readKey } from '../../idempotency.ts'
@@ -220,6 +220,9 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
 
   async function listTasks(params: ListTasksRequest): Promise<ListTasksResponse> {
     const { contextId, status, pageToken, historyLength, statusTimestampAfter, includeArtifacts } = params
+    if (status === TaskState.UNRECOGNIZED) {
+      throw new RequestMalformedError('Invalid status: send a state of tasks, such as TASK_STATE_COMPLETED')
+    }
     const pageSize = Math.min(Math.max(params.pageSize ?? PAGE, 1), MAX_PAGE)
     const none = { tasks: [], nextPageToken: '', pageSize, totalSize: 0 }
     const session = contextId ? await findSession(contextId) : null
@@ -239,7 +242,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const runs = (page.executions as Run[]).filter(
       (run) => (!session || run.sessionId === session.id) && (!wanted || stateOf(run) === status),
     )
-    const whole = includeArtifacts ? await Promise.all(runs.map(({ id }) => find(id))) : runs
+    const whole = includeArtifacts ? await wholeOf(runs) : runs
     const names = await namesOf(whole.map(({ sessionId }) => sessionId))
     const tasks = whole.map((run) =>
       toTask(run, {
@@ -249,6 +252,13 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       }),
     )
     return { tasks, nextPageToken: page.nextCursor ?? '', pageSize, totalSize: page.total ?? tasks.length }
+  }
+
+  /** Returns runs with their answers, in the same order. */
+  async function wholeOf(runs: readonly Run[]): Promise<Run[]> {
+    const ids = runs.map(({ id }) => id)
+    const found = new Map((await findMany(actor, deps, ids, { isWhole: true })).map((run) => [run.id, run]))
+    return ids.flatMap((id) => found.get(id) ?? [])
   }
 
   /** Finds the session of a context. */
