@@ -31,19 +31,13 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const { path, parameters } = place
   const agent = await findAgent(actor, deps, parameters[0] ?? '')
   const idempotency = idempotencyOf(req, path)
-  const { row, after } =
-    (await continued(actor, context, agent, input)) ?? (await begun(actor, context, agent, input, path, idempotency))
+  const { row, after } = input.resume?.length
+    ? await decideAll(actor, deps, input.resume.map(toDecision))
+    : await answered(actor, context, agent, input, path, idempotency)
   res.setHeader('X-Execution-Id', row.id)
   if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
   // Without its last event the client knows that the run goes on.
   await writeFrames(res, toFrames(context, actor, input, row, after))
-}
-
-/** Continues the run that the input resumes, or whose tools it has called. Returns null if it does neither. */
-async function continued(actor: Actor, { deps }: Context, agent: CachedAgent, input: Input) {
-  if (input.resume?.length) return decideAll(actor, deps, input.resume.map(toDecision))
-  const { results } = readMessages(input)
-  return results.length ? giveClientResults(actor, deps, agent, results) : null
 }
 
 function toDecision({ interruptId: approvalId, status, payload }: NonNullable<Input['resume']>[number]): Decision {
@@ -59,7 +53,8 @@ function toDecision({ interruptId: approvalId, status, payload }: NonNullable<In
   }
 }
 
-async function begun(
+/** Continues the run whose tools the client has called, or starts one. */
+async function answered(
   actor: Actor,
   { deps, countRun }: Context,
   agent: CachedAgent,
@@ -67,7 +62,8 @@ async function begun(
   path: string,
   idempotency: ReturnType<typeof idempotencyOf>,
 ) {
-  const { instructions, history, question, files } = readMessages(input)
+  const { instructions, history, question, files, results } = readMessages(input)
+  if (results.length) return giveClientResults(actor, deps, agent, results)
   const clientTools = readTools(input.tools?.map((tool) => ({ ...tool, type: 'function' })))
   await countRun?.(actor)
   const row = await startRun(
