@@ -533,4 +533,22 @@ describe('function tools of the client', () => {
     const none = { status: 400, message: expect.stringContaining('No run waits for these results') }
     expect(await failureOf(clientOf(ben).chat.completions.create({ model: agent, messages }))).toMatchObject(none)
   })
+
+  it('without ids, continue a waiting run although 20 newer ones have the same question', async () => {
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather, as always?')]
+    const complete = async () => {
+      const body = { model: agent, functions: [TOOL.function], messages }
+      return (await clientOf().chat.completions.create(body)).choices[0]!.message
+    }
+    model.script({ toolCalls: [{ id: 'call_0', name: 'client__get_weather', input: { city: 'Rome' } }] })
+    messages.push(await complete(), { role: 'function', name: 'get_weather', content: '20 degrees' })
+    for (let count = 0; count < 20; count++) {
+      await request(server, 'POST', `/api/v1/agents/${agent}/execute`, {
+        token: ann.token,
+        body: { message: 'Weather, as always?' },
+      })
+    }
+    model.script({ tokens: 'Sunny.' })
+    expect(await complete()).toMatchObject({ content: 'Sunny.' })
+  })
 })

@@ -78,7 +78,7 @@ export function createCalls() {
   }
 }
 
-/** Runs with the same question that are compared with a client's calls: how old, and how many. */
+/** Runs with the same question that are compared with a client's calls: how old, and how many that wait, and others. */
 const MAX_AGE = 24 * 60 * 60 * 1000
 const MAX_RUNS = 20
 
@@ -94,20 +94,20 @@ export async function findRun(
   { question, calls }: Calls,
 ): Promise<{ row: ExecutionRow; results: ClientResult[]; next: ClientCall | null }> {
   const since = new Date(deps.clock.now().getTime() - MAX_AGE)
-  const rows = await deps.db.execution.findMany({
-    where: {
-      AND: [{ agentId: agent.id, userId: actor.userId, createdAt: { gte: since } }, readable(actor)],
-      message: question,
-    },
-    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
-    take: MAX_RUNS,
-  })
-  const isWaiting = ({ waitingFor }: ExecutionRow) => waitingFor === 'client_tool'
-  for (const row of [...rows.filter(isWaiting), ...rows.filter((one) => !isWaiting(one))]) {
-    const step = await findStep(deps, row, calls)
-    if (!step) continue
-    const results = step.map(({ id, result }) => ({ id, isError: false, content: result ?? '' }))
-    return { row, results, next: step.find(({ result }) => result === null) ?? null }
+  const where = {
+    AND: [{ agentId: agent.id, userId: actor.userId, createdAt: { gte: since } }, readable(actor)],
+    message: question,
+  }
+  const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
+  // Other runs are of use if the client repeats a request.
+  const waitingFor = 'client_tool' as const
+  for (const kind of [{ waitingFor }, { OR: [{ waitingFor: null }, { waitingFor: { not: waitingFor } }] }]) {
+    for (const row of await deps.db.execution.findMany({ where: { ...where, ...kind }, orderBy, take: MAX_RUNS })) {
+      const step = await findStep(deps, row, calls)
+      if (!step) continue
+      const results = step.map(({ id, result }) => ({ id, isError: false, content: result ?? '' }))
+      return { row, results, next: step.find(({ result }) => result === null) ?? null }
+    }
   }
   throw badRequest('No run waits for these results', { detail: 'Send all messages as they came, to the same agent.' })
 }
