@@ -67,12 +67,12 @@ export function checkSchedule(schedule: Schedule, now: Date): void {
 }
 
 function checkCron(schedule: Schedule, now: Date): void {
-  const fields = schedule.scheduleValue?.trim().split(/\s+/).length
+  const fields = schedule.scheduleValue?.match(/\S+/g)?.length
   if (fields !== 5 && fields !== 6)
     throw invalidField(
       'schedule.value',
       'a cron expression of five or six fields',
-      `This one has ${fields}. Send one like \`0 9 * * 1-5\`: nine on weekdays.`,
+      `This one has ${fields ?? 'none'}. Send one like \`0 9 * * 1-5\`: nine on weekdays.`,
     )
   let next: Date | null
   try {
