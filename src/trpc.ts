@@ -274,9 +274,9 @@ async function userAt(deps: Deps, field: PlaceField, input: unknown, who: IdToke
 }
 
 /**
- * Begins a procedure of section F (contract.md section 6): for holders of a token with any of these scopes, and of an
- * ID token, which acts in the organization, or the organization of the space, that this input field names. Throws 403
- * if an `orgId` in the input differs.
+ * Begins a procedure of section F (contract.md section 6). It admits a token with any of these scopes, and an ID token.
+ * An ID token acts in the organization, or the organization of the space, that the input field names. Throws 403 if an
+ * `orgId` in the input differs.
  */
 export const idTokenProcedure = (field: PlaceField, ...scopes: Scope[]) =>
   t.procedure.use(errors).meta({ scopes }).use(identified(field))

@@ -1,5 +1,4 @@
-import { once } from 'node:events'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import { Client } from 'pg'
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
@@ -10,6 +9,7 @@ import { createPostgresBus } from '../src/bus/postgres.ts'
 import { openDatabase } from '../src/db/client.ts'
 import { newTimedId } from '../src/lib/id.ts'
 import { startForwarder } from './support/forwarder.ts'
+import { listen } from './support/listen.ts'
 import { hasPostgres, shareDatabase } from './support/postgres-shared.ts'
 
 const someIds = (count: number) => Array.from({ length: count }, () => newTimedId('exec', new Date()))
@@ -189,10 +189,10 @@ async function startSilentPostgres(): Promise<AsyncDisposable & { url: string; a
         socket.write(Buffer.from([0x52, 0, 0, 0, 8, 0, 0, 0, 0, 0x5a, 0, 0, 0, 5, 0x49]))
         socket.once('data', () => asked.resolve())
       })
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  })
+  const port = await listen(server)
   return {
-    url: `postgresql://ada:sesame@127.0.0.1:${(server.address() as AddressInfo).port}/muster`,
+    url: `postgresql://ada:sesame@127.0.0.1:${port}/muster`,
     asked: asked.promise,
     async [Symbol.asyncDispose]() {
       for (const socket of sockets) socket.destroy()

@@ -1,12 +1,11 @@
-import { once } from 'node:events'
 import { createServer } from 'node:https'
-import type { AddressInfo } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { type Guard, openNetwork } from '../src/lib/network.ts'
 import { createProxyFor, type ProxySettings } from '../src/lib/proxies.ts'
 import { createSafeFetch } from '../src/lib/safe-fetch.ts'
 import { createCertificate } from './support/certificate.ts'
 import { startHttpProxy } from './support/http-proxy.ts'
+import { listen } from './support/listen.ts'
 import { startModelServer } from './support/model-server.ts'
 
 describe('the proxy of an address', () => {
@@ -40,9 +39,7 @@ describe('the proxy of an address', () => {
 /** Starts an HTTPS server with its own certificate for `secure.example`. */
 async function startSecureServer() {
   const server = createServer(createCertificate('secure.example'), (_, response) => response.end('Hello'))
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  const port = await listen(server)
   return {
     port,
     url: `https://127.0.0.1:${port}`,

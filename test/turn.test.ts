@@ -1,7 +1,8 @@
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { nextReadBatch } from '../src/lib/turn.ts'
+import { listen } from './support/listen.ts'
 
 const COUNT = 5
 
@@ -15,9 +16,7 @@ async function withClients(work: (clients: Socket[], order: string[], here: () =
       order.push('continued')
     })
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  const port = await listen(server)
   const clients = Array.from({ length: COUNT }, () => connect(port, '127.0.0.1'))
   const here = () => new Promise<number>((resolve) => server.getConnections((_, count) => resolve(count)))
   try {

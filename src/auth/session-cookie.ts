@@ -33,8 +33,8 @@ export function createCookieReader(settings: Pick<Settings, 'PUBLIC_URL'>) {
 }
 
 /**
- * Throws 403 unless a request comes from a page of this service: with `X-Muster-Request: 1`, which no form can send,
- * and an `Origin` equal to the one of `PUBLIC_URL`, or else to the `Host` of the request.
+ * Throws 403 unless a request comes from a page of this service. Such a request has `X-Muster-Request: 1`, which no
+ * form can send. Its `Origin` equals that of `PUBLIC_URL`, or without one the `Host` of the request.
  */
 export function requireOwnPage({ PUBLIC_URL }: Pick<Settings, 'PUBLIC_URL'>, headers: IncomingHttpHeaders): void {
   const { origin, host = '' } = headers

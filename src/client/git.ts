@@ -64,11 +64,11 @@ const cloning: string[] = []
 export type Repository = { url: string; branch: string | null; organizationId: string }
 
 /**
- * Reads files of a public repository with a shallow clone of one branch into a temporary folder, without a working
- * tree, so that it writes no file of the repository, and runs no hook, filter or submodule. Calls `offer` with each
+ * Reads files of a public repository with a shallow clone of one branch into a temporary folder. The clone has no
+ * working tree, so it writes no file of the repository, and runs no hook, filter or submodule. Calls `offer` with each
  * file as its name is read, then `choose` to select the files to read. Returns their contents, and the number of names
- * in `total`. Throws the errors of both callbacks, 400 with the reason if the repository cannot be read, and 503 if too
- * many clones are in progress in the process or for the organization.
+ * in `total`. Throws the errors of both callbacks, and 400 with the reason if the repository cannot be read. Throws 503
+ * if too many clones are in progress in the process or for the organization.
  */
 export async function readRepository(
   { url: address, branch: name, organizationId }: Repository,

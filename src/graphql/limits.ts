@@ -256,9 +256,8 @@ function weigh(
   }
 
   /**
-   * Finds the list to shorten: the first on the most expensive path from the most expensive root field that passes when
-   * shortened to one row or more, otherwise the same from the next root field. If there is none, names the most
-   * expensive root field.
+   * Finds the list to shorten: the first one on the most expensive path that lets the query pass with one row or more.
+   * Searches the root fields, the most expensive first. If no list is enough, names the most expensive root field.
    */
   function dearest(): Dearest {
     const { cost: whole } = ofAll(operation.selectionSet.selections, root)

@@ -114,9 +114,8 @@ const POLICY = [
  * Answers `/api/docs` (no `asset`) with the reference page, and `/api/docs/<asset>` with its files. The page loads
  * nothing from other origins (contract.md section 0). Throws 404 for an unknown asset.
  *
- * Swagger UI is the maintained page that comes without hundreds of packages, asks no other server for fonts, telemetry
- * or a proxy, and runs under a policy without `unsafe-inline` or `unsafe-eval`. package.json disables its install
- * counter (@scarf/scarf).
+ * Swagger UI comes without hundreds of packages, and asks no other server for fonts, telemetry or a proxy. It runs
+ * under a policy without `unsafe-inline` or `unsafe-eval`. package.json disables its install counter (@scarf/scarf).
  */
 export async function sendDocs(res: ServerResponse, asset?: string): Promise<void> {
   if (asset === undefined) return sendPage(res, PAGE, POLICY)

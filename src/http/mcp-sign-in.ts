@@ -17,9 +17,9 @@ import type { Context } from '../trpc.ts'
 import { sendJson } from './body.ts'
 
 /**
- * Answers the paths of sign-ins at authorization servers of MCP servers (contract-2.md section 2.13): the first page
- * and the callback, which redirect a signed-in browser, and the metadata of this service as a client. Throws 404 for
- * other paths, and 405.
+ * Answers the paths of sign-ins at authorization servers of MCP servers (contract-2.md section 2.13). The first page
+ * and the callback redirect a signed-in browser. A third path has the metadata of this service as a client. Throws 404
+ * for other paths, and 405 for other methods.
  */
 export async function handleMcpSignIn(context: Context, path: string, req: IncomingMessage, res: ServerResponse) {
   const { settings } = context.deps

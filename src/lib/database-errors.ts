@@ -14,9 +14,11 @@ const KINDS = new Set([
 ])
 
 /**
- * Codes of the operating system, SQLite and PostgreSQL: class 08 (connections), 25006 (read-only standby, or a
- * provider's full disk), class 53 (out of memory, disk or connections), a refused user or password (class 28),
- * shutdown, startup, conflicts (class 40), and an operator's or our own time limit (25P03, 25P04, 57014, 57P05).
+ * Codes that mean an unavailable database, of the operating system, SQLite and PostgreSQL. From PostgreSQL these are:
+ * - class 08 (connections), class 53 (out of memory, disk or connections) and class 28 (a refused user or password),
+ * - 25006 (a read-only standby, or a provider's full disk),
+ * - shutdown, startup and conflicts (class 40),
+ * - time limits of the operator or of this service (25P03, 25P04, 57014, 57P05).
  */
 const DRIVER =
   /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/

@@ -99,8 +99,7 @@ async function followRedirects(
 
 /**
  * Returns whether a redirect is followed with the same method and body. For 301 and 302 the sender may choose (RFC
- * 9110, section 15.4): within an origin such redirects mostly add a slash to a path, and turning a POST into a GET
- * would not help.
+ * 9110, section 15.4). Within an origin such redirects mostly add a slash to a path, so the method stays.
  */
 const keepsMethod = (status: number, method: string | undefined, isSameOrigin: boolean) =>
   /^(GET|HEAD)$/i.test(method ?? 'GET') || status === 307 || status === 308 || (isSameOrigin && status !== 303)

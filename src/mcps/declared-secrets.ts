@@ -37,9 +37,9 @@ function inAddress(url: string): string[] {
 }
 
 /**
- * Returns the secrets of a declared server, which are removed from all of its texts: values of its environment that do
- * not look harmless, arguments with the name of a secret, headers, and parts of its address. A secret of several lines
- * is found by each of them.
+ * Returns the secrets of a declared server, which are removed from all of its texts. These are values of its
+ * environment that do not look harmless, arguments with the name of a secret, headers, and parts of its address. A
+ * secret of several lines is found by each of them.
  */
 export function secretsOf(server: DeclaredServer): string[] {
   if (server.kind === 'address') {

@@ -20,7 +20,7 @@ export type Asked = {
 }
 
 /**
- * Repairs a response that the SDK would not read, or for whose answer it would wait in vain: derives the content type
+ * Repairs a response that the SDK would not read, or for whose answer it would wait in vain. Derives the content type
  * from the first character, and repairs messages and the framing of an event stream. Throws a {@link BadAnswer} if a
  * request has no answer.
  */
@@ -136,9 +136,12 @@ const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
 const END = 60
 
 /**
- * Repairs a message, or a batch, that the SDK would refuse as a whole: fields that are null or unknown, no `jsonrpc`,
- * an error that is a text or without a code, a result that is not an object, JSON that is nearly valid, texts before
- * it, and messages line by line. An answer without an id gets that of the request. Returns any other text unchanged.
+ * Repairs a message, or a batch, that the SDK would refuse as a whole:
+ * - fields that are null or unknown, and a missing `jsonrpc`,
+ * - an error that is a text or has no code, and a result that is not an object,
+ * - JSON that is nearly valid, texts before it, and messages line by line.
+ *
+ * An answer without an id gets that of the request. Returns any other text unchanged.
  */
 export function mendMessage(json: string, id?: number): string {
   const value = repaired(json, id)

@@ -50,10 +50,10 @@ function signalGroup(pid: number, signal: NodeJS.Signals): void {
 }
 
 /**
- * Creates a transport over the standard streams of a program, which `start` starts. The transport of the SDK is not
- * used: it inherits variables of this process's environment, and it signals the program alone, so that programs started
- * by it, such as those of `npx`, would stay. `grace`: time that the program has to end after its input has ended, and
- * again after SIGTERM (ms).
+ * Creates a transport over the standard streams of a program, which `start` starts. The SDK's own transport inherits
+ * variables of this process's environment. It also signals the program alone, so that programs started by it, such as
+ * those of `npx`, would stay. `grace`: time that the program has to end after its input has ended, and again after
+ * SIGTERM (ms).
  */
 export function createProgram(program: DeclaredProgram, clean: Clean, grace: number): ProgramTransport {
   let child: ChildProcessWithoutNullStreams | null = null

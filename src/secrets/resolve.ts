@@ -87,9 +87,9 @@ export const formsOf = (values: Iterable<string>): string[] => [
 ]
 
 /**
- * Reads the values of secrets by name: those of the space, then those of the organization. Throws {@link SecretNotSet},
- * and {@link SecretNotAllowed} unless every secret may be sent to the host of the request: the host is in the
- * secret's `hosts`, or the request was last written by a user who may write the secret.
+ * Reads the values of secrets by name: those of the space, then those of the organization. Throws {@link SecretNotSet}.
+ * Throws {@link SecretNotAllowed} unless the host of the request is in the secret's `hosts`, or a user who may write
+ * the secret has last written the request.
  */
 export async function resolveSecrets(deps: ResolveDeps, use: SecretUse, names: readonly string[]) {
   const { db } = deps

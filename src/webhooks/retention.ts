@@ -11,8 +11,8 @@ const BATCH = 500
 const BATCHES = 40
 
 /**
- * Removes deliveries and events of more than 30 days, except the newest event of each organization, and push
- * notifications an hour after their run has ended and all of them are delivered or given up.
+ * Removes deliveries and events of more than 30 days, except the newest event of each organization. Removes push
+ * notifications an hour after their run has ended, if all of them are delivered or given up.
  */
 export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Promise<void> {
   const old = new Date(clock.now().getTime() - LIFETIME)

@@ -1,11 +1,12 @@
 import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
-import { type AddressInfo, connect, type Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { attend, type ServerSentEvent, writeEvents } from '../../src/http/sse.ts'
 import { createUnreadLimit } from '../../src/http/unread.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { readers } from '../soak/readers.ts'
+import { listen } from '../support/listen.ts'
 import { stalled } from '../support/unread.ts'
 
 // The real process, in short. `npm run test:soak` has 20 readers and 20 MiB for each.
@@ -28,10 +29,9 @@ test('a client that reads nothing is disconnected, and one that reads a little a
     attend(res, new AbortController().signal)
     writeEvents(res, endless()).finally(() => ended++)
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const port = await listen(server)
   const open = async () => {
-    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    const socket = connect(port, '127.0.0.1')
     socket.on('error', () => {})
     socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')
     await until(() => responses.length > 0)
@@ -69,9 +69,9 @@ test('a reader that leaves while its next events are read is forgotten', async (
   const server = createServer((_, res) => {
     res.on('close', () => left.resolve())
     void writeEvents(res, late())
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  })
+  const port = await listen(server)
+  const socket = connect(port, '127.0.0.1')
   socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')
   await once(socket, 'data')
   socket.destroy()
@@ -84,9 +84,9 @@ test('an empty batch is not the end of a stream', async () => {
   const batches = async function* () {
     yield* [[event(1)], [], [event(2)]]
   }
-  const server = createServer((_, res) => void writeEvents(res, batches())).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  const server = createServer((_, res) => void writeEvents(res, batches()))
+  const port = await listen(server)
+  const answer = await fetch(`http://127.0.0.1:${port}`)
   expect((await answer.text()).match(/^id: .$/gm)).toEqual(['id: 1', 'id: 2'])
   server.close()
 })

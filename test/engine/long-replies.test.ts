@@ -1,9 +1,10 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
-import { type AddressInfo, connect, Socket } from 'node:net'
+import { connect, Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { afterEach, expect, test, vi } from 'vitest'
 import { type ServerSentEvent, writeEvents } from '../../src/http/sse.ts'
+import { listen } from '../support/listen.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -96,9 +97,9 @@ test('no heartbeat interrupts an event that a slow reader receives', async () =>
   const batches = async function* (): AsyncGenerator<ServerSentEvent[]> {
     yield [{ seq: 2, event: 'message', data }]
   }
-  await using server = createServer((_, res) => void writeEvents(res, batches())).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  await using server = createServer((_, res) => void writeEvents(res, batches()))
+  const port = await listen(server)
+  const socket = connect(port, '127.0.0.1')
   socket.write('GET / HTTP/1.0\r\n\r\n')
   await once(socket, 'readable')
   for (let turn = 0; turn < 50; turn++) await new Promise((resolve) => setImmediate(resolve))
@@ -127,9 +128,9 @@ test('headers and the first events of a stream leave in one write', async () => 
       }
     }
     void writeEvents(res, batches())
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`)
+  })
+  const port = await listen(server)
+  const answer = await fetch(`http://127.0.0.1:${port}/`)
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
   expect((await reader.read()).value).toBe('id: 1\nevent: meta\ndata: {"type":"meta","executionId":"exec-1"}\n\n')
   expect(writes).toBe(1)

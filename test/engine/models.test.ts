@@ -1,6 +1,5 @@
 import { getEventListeners, once } from 'node:events'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import {
   APICallError,
@@ -14,6 +13,7 @@ import { createModels } from '../../src/executions/engine/models/models.ts'
 import { type Part, type TextModel, textModel } from '../../src/executions/engine/models/text-model.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { readSettings } from '../../src/settings.ts'
+import { listen } from '../support/listen.ts'
 import { event, type Reply } from '../support/model-replies.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 
@@ -419,8 +419,7 @@ describe('the stream of an OpenAI-compatible server', () => {
       for (; written < count; written++) if (!res.write(chunk)) await once(res, 'drain')
       res.end(chunks('\n').at(-1))
     })
-    await once(talker.listen(0, '127.0.0.1'), 'listening')
-    const { port } = talker.address() as AddressInfo
+    const port = await listen(talker)
     const { model } = await models({ OPENAI_BASE_URL: `http://127.0.0.1:${port}` }).resolve('m')
     const parts = ask(model)[Symbol.asyncIterator]()
     await parts.next()

@@ -1,6 +1,4 @@
-import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
 import { Agent } from 'undici'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -8,6 +6,7 @@ import { createChatReader } from '../../src/executions/engine/models/chat-stream
 import { describeModelError } from '../../src/executions/engine/models/model-errors.ts'
 import { post } from '../../src/executions/engine/models/post.ts'
 import type { Part } from '../../src/executions/engine/models/text-model.ts'
+import { listen } from '../support/listen.ts'
 
 let answer: (response: ServerResponse) => void
 const server = createServer((request, response) => {
@@ -15,9 +14,9 @@ const server = createServer((request, response) => {
   answer(response)
 })
 const dispatcher = new Agent()
+let port = 0
 beforeAll(async () => {
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  port = await listen(server)
 })
 afterAll(async () => {
   await dispatcher.destroy()
@@ -33,7 +32,7 @@ const WHOLE = `${TEXT}${FINISH}${USAGE}data: [DONE]\n\n`
 
 /** Reads an answer to its end. Returns its text, finish reason and tokens, or the failure. */
 async function read(): Promise<string> {
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1/chat/completions`
+  const url = `http://127.0.0.1:${port}/v1/chat/completions`
   const reader = createChatReader({ metadataKey: 'compatible', tools: new Set(), thinkTags: false })
   try {
     const parts: Part[] = []

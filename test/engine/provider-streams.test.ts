@@ -1,6 +1,4 @@
-import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { createGoogle } from '@ai-sdk/google'
 import { createOpenAI } from '@ai-sdk/openai'
@@ -8,12 +6,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { classifyModelError } from '../../src/executions/engine/models/model-errors.ts'
 import { repairStreams } from '../../src/executions/engine/models/provider-streams.ts'
 import { textModel } from '../../src/executions/engine/models/text-model.ts'
+import { listen } from '../support/listen.ts'
 
 type Kind = 'anthropic' | 'openai' | 'google'
 /** An answer: its bytes, and the end of its connection. */
 type Answer = { status?: number; body: string | Buffer; type?: string; ends?: 'in order' | 'reset' | 'never' }
 
 let server: Server
+let port = 0
 let answer: Answer
 beforeAll(async () => {
   server = createServer((request, response) => {
@@ -22,8 +22,8 @@ beforeAll(async () => {
     response.writeHead(status, { 'content-type': type })
     if (ends === 'in order') response.end(body)
     else response.write(body, () => ends === 'reset' && setImmediate(() => response.socket?.resetAndDestroy()))
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  })
+  port = await listen(server)
 })
 afterAll(() => {
   server.closeAllConnections()
@@ -31,7 +31,6 @@ afterAll(() => {
 })
 
 function modelOf(kind: Kind) {
-  const { port } = server.address() as AddressInfo
   const config = { apiKey: 'test', baseURL: `http://127.0.0.1:${port}/v1`, fetch: repairStreams(kind, fetch) }
   if (kind === 'anthropic') return createAnthropic(config)('claude-x')
   return kind === 'openai' ? createOpenAI(config)('gpt-x') : createGoogle(config)('gemini-x')

@@ -1,10 +1,8 @@
 import { execFile } from 'node:child_process'
 import { channel } from 'node:diagnostics_channel'
-import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -15,6 +13,7 @@ import { systemClock } from '../../src/lib/clock.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createCertificate } from '../support/certificate.ts'
 import { createFolder } from '../support/folder.ts'
+import { listen } from '../support/listen.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 
 const KEY = 'key-5b0e7c41'
@@ -135,9 +134,9 @@ describe('the headers of a request', () => {
     async (name) => {
       const redirecting = createServer((_, response) =>
         response.writeHead(307, { location: `${server.baseUrl}/chat/completions` }).end(),
-      ).listen(0, '127.0.0.1')
-      await once(redirecting, 'listening')
-      const url = `http://127.0.0.1:${(redirecting.address() as AddressInfo).port}`
+      )
+      const port = await listen(redirecting)
+      const url = `http://127.0.0.1:${port}`
       const addresses = {
         OPENAI_BASE_URL: url,
         OPENAI_RESPONSES_BASE_URL: url,
@@ -192,9 +191,9 @@ it('each kind of provider trusts the authorities of NODE_EXTRA_CA_CERTS, and no 
   const secure = createSecureServer({ key, cert }, (request, response) => {
     asked.push(`${request.method} ${request.url}`)
     response.writeHead(400).end('{"error":{"message":"Reached"}}')
-  }).listen(0, '127.0.0.1')
-  await once(secure, 'listening')
-  const address = `https://127.0.0.1:${(secure.address() as AddressInfo).port}`
+  })
+  const port = await listen(secure)
+  const address = `https://127.0.0.1:${port}`
   // Node reads the file when a process starts.
   const ask = async (env: Record<string, string>) => {
     const script = join(import.meta.dirname, '..', 'support', 'ask-models.ts')

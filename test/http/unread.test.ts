@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
-import { type AddressInfo, connect, type Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { expect, test } from 'vitest'
 import type { Actor } from '../../src/auth/actor.ts'
@@ -9,6 +9,7 @@ import { limitConnections } from '../../src/http/connections.ts'
 import { refuseMalformed } from '../../src/http/malformed.ts'
 import { createUnreadLimit, type UnreadLimit } from '../../src/http/unread.ts'
 import { createLog } from '../../src/lib/log.ts'
+import { listen } from '../support/listen.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { stalled, unread } from '../support/unread.ts'
@@ -28,9 +29,8 @@ async function startAnswering(limit: UnreadLimit) {
     answers.push(res)
     res.setHeader('Content-Length', Number(bytes))
     finish(res, 'x'.repeat(Number(bytes)))
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  })
+  const port = await listen(server)
   return {
     port,
     /** A client that asks and reads nothing. */
@@ -122,9 +122,8 @@ test('unread responses of one token end until they are within its limit, and one
 })
 
 test('a connection that got 400 or 408 is closed a second later, whether its client reads or not', async () => {
-  const server = createServer().on('clientError', refuseMalformed).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  const server = createServer().on('clientError', refuseMalformed)
+  const port = await listen(server)
   const opened = once(server, 'connection')
   // Half-open: the client never ends its side.
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {})

@@ -1,12 +1,11 @@
-import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { AuthorizationNeeded } from '../../src/executions/engine/run/abort.ts'
 import { connect } from '../../src/mcps/connect.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { runConformance } from '../support/conformance.ts'
+import { listen } from '../support/listen.ts'
 import { signInTo } from '../support/oauth-mcp.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -74,10 +73,10 @@ const LEFT_OUT = [
 
 describe('the conformance tests of authorization', () => {
   it('pass with the service as their client', async () => {
-    const control = createServer(handle).listen(0, '127.0.0.1')
-    await once(control, 'listening')
+    const control = createServer(handle)
+    const port = await listen(control)
     try {
-      const MUSTER_CONTROL = `http://127.0.0.1:${(control.address() as AddressInfo).port}`
+      const MUSTER_CONTROL = `http://127.0.0.1:${port}`
       const command = `${process.execPath} ${fileURLToPath(import.meta.resolve('../support/conformance-client.mjs'))}`
       const failures = await runConformance(['client', '--suite', 'all', '--command', command], { MUSTER_CONTROL })
       const ours = Object.entries(failures).filter(([name]) => name.startsWith('auth/') && !LEFT_OUT.includes(name))

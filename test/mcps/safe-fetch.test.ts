@@ -1,9 +1,8 @@
-import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createSafeFetch, type SafeFetchOptions } from '../../src/lib/safe-fetch.ts'
+import { listen } from '../support/listen.ts'
 
 const LIMIT = 1_000_000
 
@@ -16,9 +15,8 @@ beforeAll(async () => {
     connections++
     socket.on('close', () => connections--)
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
+  const port = await listen(server)
+  url = `http://127.0.0.1:${port}/`
 })
 afterAll(() => {
   server.closeAllConnections()

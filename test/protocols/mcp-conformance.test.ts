@@ -1,6 +1,4 @@
-import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { afterAll, describe, expect, it } from 'vitest'
 import { createApp } from '../../src/app.ts'
 import { toAppError, toBody } from '../../src/errors.ts'
@@ -12,6 +10,7 @@ import { type Tool, toolsByName } from '../../src/protocols/mcp/tools.ts'
 import type { Context } from '../../src/trpc.ts'
 import { createMcp } from '../engine/tool-lab.ts'
 import { runConformance } from '../support/conformance.ts'
+import { listen } from '../support/listen.ts'
 import { createFixtures } from '../support/mcp-fixtures.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -34,10 +33,10 @@ const ann = await server.member({ organization: 'Acme' })
 
 /** Serves on loopback while the tests of a revision run. Returns the failed checks by scenario, null for none. */
 async function conform(listener: RequestListener, revision: string): Promise<Record<string, string[]>> {
-  const http = createServer(listener).listen(0, '127.0.0.1')
-  await once(http, 'listening')
+  const http = createServer(listener)
+  const port = await listen(http)
   try {
-    const url = `http://localhost:${(http.address() as AddressInfo).port}/mcp`
+    const url = `http://localhost:${port}/mcp`
     return await runConformance(['server', '--url', url, '--requirements', revision])
   } finally {
     http.closeAllConnections()

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { isPublicAddress } from '../../src/lib/addresses.ts'
 import { createSafeFetch, type SafeFetchOptions } from '../../src/lib/safe-fetch.ts'
 import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
+import { listen } from '../support/listen.ts'
 
 /**
  * Stands for the public internet in these tests. It is on loopback too, but no other address of loopback is allowed.
@@ -20,9 +21,8 @@ beforeAll(async () => {
   const watch = createTcpServer((socket) => {
     canary.connections++
     socket.destroy()
-  }).listen(0, '127.0.0.1')
-  await once(watch, 'listening')
-  const { port } = watch.address() as AddressInfo
+  })
+  const port = await listen(watch)
   const watch6 = createTcpServer(() => canary.connections++)
   watch6.on('error', () => {})
   watch6.listen(port, '::1')

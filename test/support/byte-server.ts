@@ -1,6 +1,5 @@
-import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { listen } from './listen.ts'
 
 /** An answer, byte for byte. */
 export type Bytes = {
@@ -33,10 +32,10 @@ export async function startByteServer(): Promise<ByteServer> {
     const text = Buffer.concat(chunks).toString()
     requests.push({ path: request.url ?? '', headers: request.headers, body: JSON.parse(text), text })
     answer(response, scripted.shift() ?? { status: 500, body: '{"error":{"message":"Nothing is scripted"}}' })
-  }).listen(0, '127.0.0.1')
-  await once(http, 'listening')
+  })
+  const port = await listen(http)
   return {
-    origin: `http://127.0.0.1:${(http.address() as AddressInfo).port}`,
+    origin: `http://127.0.0.1:${port}`,
     requests,
     script: (...answers) =>
       void scripted.splice(0, Infinity, ...answers.map((one) => (typeof one === 'string' ? { body: one } : one))),

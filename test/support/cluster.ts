@@ -33,13 +33,14 @@ export async function startCluster(databaseUrl: string, environments: Record<str
     DEFAULT_MODEL: 'compatible/test-model',
     BOOTSTRAP_TOKEN: token,
   }
+  // Also takes the servers that start after `cleanup` has moved.
+  const processes = cleanup.use(new AsyncDisposableStack())
   let count = 0
   const spawn = async (env: Record<string, string>) => {
     // Each server simulates a machine: they share the database and the folder of media.
     const DATA_DIR = join(folder.path, `server-${++count}`)
-    return cleanupOf.use(await spawnServer(folder.path, { ...settings, DATA_DIR, ...env }))
+    return processes.use(await spawnServer(folder.path, { ...settings, DATA_DIR, ...env }))
   }
-  const cleanupOf = cleanup.use(new AsyncDisposableStack())
   const servers = await Promise.all(environments.map(spawn))
   const source = { DATA_DIR: folder.path, DATABASE_URL: databaseUrl, DATABASE_POOL_SIZE: 2 }
   const database = cleanup.adopt(await openDatabase(source), (opened) => opened.close())

@@ -1,5 +1,5 @@
-import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
+import { listen } from './listen.ts'
 
 export type Forwarder = AsyncDisposable & {
   /** The URL through the forwarder. */
@@ -38,9 +38,8 @@ export async function startForwarder(target: string): Promise<Forwarder> {
         })
       if (hangs) one.pause()
     }
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  })
+  const port = await listen(server)
   const breakAll = () => {
     for (const socket of sockets) socket.destroy()
   }

@@ -1,13 +1,12 @@
 import { execFileSync, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { once } from 'node:events'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
 import { createServer } from 'node:https'
-import type { AddressInfo } from 'node:net'
 import { dirname, join } from 'node:path'
 import { createCertificate } from './certificate.ts'
 import { createFolder } from './folder.ts'
+import { listen } from './listen.ts'
 
 /**
  * A file's text; a link's target; a commit of another repository; anything at any path, even one that git itself
@@ -143,9 +142,8 @@ export async function startGitServer(...names: string[]): Promise<GitServer> {
     requests.push(req.url ?? '')
     if (gitServer.instead) gitServer.instead(req, res)
     else void gitServer.hold.then(() => answer(req, res)).catch(() => res.destroy())
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  })
+  const port = await listen(server)
   const gitServer: GitServer = {
     url: `https://localhost:${port}`,
     port,

@@ -1,6 +1,5 @@
-import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { listen } from './listen.ts'
 
 export type Message = { id?: number; method: string }
 export type Answer = (response: ServerResponse, message: Message) => void
@@ -70,10 +69,9 @@ export async function startHostileMcp(): Promise<HostileMcp> {
       server.sent += socket.bytesWritten
     })
   })
-  http.listen(0, '127.0.0.1')
-  await once(http, 'listening')
+  const port = await listen(http)
   const server: HostileMcp = {
-    url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/`,
+    url: `http://127.0.0.1:${port}/`,
     answer: () => {},
     get connections() {
       return connections

@@ -1,6 +1,6 @@
-import { once } from 'node:events'
 import { createServer, request } from 'node:http'
-import { type AddressInfo, connect, type Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
+import { listen } from './listen.ts'
 
 export type HttpProxy = AsyncDisposable & {
   /** Includes the required user and password, if any. */
@@ -52,9 +52,8 @@ export async function startHttpProxy(
     socket.on('error', () => onward.destroy())
     sockets.add(onward)
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = `127.0.0.1:${(server.address() as AddressInfo).port}`
+  const port = await listen(server)
+  const address = `127.0.0.1:${port}`
   return {
     url: `http://${user ? `${user}@` : ''}${address}`,
     requests,

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { type JWTPayload, SignJWT } from 'jose'
 import { type Clock, systemClock } from '../../src/lib/clock.ts'
+import { listen } from './listen.ts'
 import { generateKey, type Key } from './oidc.ts'
 
 export const CLIENT_ID = 'muster'
@@ -84,9 +84,9 @@ export async function startIssuer(clock: Clock = systemClock): Promise<Issuer> {
     const path = (req.url ?? '').split('?', 1)[0] ?? ''
     const handle = issuer.broken[path] ?? handlers[path] ?? respond(404, '{}')
     return handle(req, res)
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  })
+  const port = await listen(server)
+  const address = `http://127.0.0.1:${port}`
   const handlers: Record<string, RequestListener> = {
     '/.well-known/openid-configuration': json({
       issuer: address,

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
-import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { NodeStreamableHTTPServerTransport } from '@modelcontextprotocol/node'
 import { type JSONRPCMessage, McpServer, type Transport } from '@modelcontextprotocol/server'
 import { z } from 'zod'
+import { listen } from './listen.ts'
 
 export type McpTestServer = AsyncDisposable & {
   /** Streamable HTTP, with sessions. */
@@ -126,9 +126,8 @@ export async function startMcpServer(name = 'test'): Promise<McpTestServer> {
     sockets.add(socket)
     socket.on('close', () => sockets.delete(socket))
   })
-  http.listen(0, '127.0.0.1')
-  await once(http, 'listening')
-  const base = `http://127.0.0.1:${(http.address() as AddressInfo).port}`
+  const port = await listen(http)
+  const base = `http://127.0.0.1:${port}`
   const server: McpTestServer = {
     url: `${base}/mcp`,
     sseUrl: `${base}/sse`,

@@ -1,8 +1,8 @@
-import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
+import { listen } from './listen.ts'
 import { encoded, type Reply, whole } from './model-replies.ts'
 
 export type ModelRequest = {
@@ -159,10 +159,9 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
     sockets.add(socket)
     socket.on('close', () => sockets.delete(socket))
   })
-  http.listen(0, '127.0.0.1')
-  await once(http, 'listening')
+  const port = await listen(http)
 
-  const baseUrl = `http://127.0.0.1:${(http.address() as AddressInfo).port}/v1`
+  const baseUrl = `http://127.0.0.1:${port}/v1`
   const server: ModelServer = {
     baseUrl,
     env: { OPENAI_BASE_URL: baseUrl, DEFAULT_MODEL: 'compatible/test' },

@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose'
 // @ts-expect-error It has no types of its own.
 import Provider from 'oidc-provider'
+import { listen } from './listen.ts'
 
 const REDIRECT = 'http://127.0.0.1/callback'
 const SIGN_IN_REDIRECT = 'http://127.0.0.1/api/auth/oidc/callback'
@@ -48,9 +48,9 @@ export async function startOidc(): Promise<Oidc> {
     if (req.url === '/jwks') fetches.jwks++
     if (req.url?.startsWith('/.well-known/')) fetches.discovery++
     return (oidc.broken ?? handle)(req, res)
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  })
+  const port = await listen(server)
+  const issuer = `http://127.0.0.1:${port}`
   let keys: Key[] = []
 
   const rotate = async (...next: Key[]) => {

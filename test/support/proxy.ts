@@ -1,6 +1,5 @@
-import { once } from 'node:events'
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { listen } from './listen.ts'
 
 /** Interval of health checks, and the time limit of each (ms). */
 const HEALTH_INTERVAL = 50
@@ -75,13 +74,13 @@ export async function startProxy(targets: () => string[]): Promise<Proxy> {
     const [url, ...others] = [...found.slice(first), ...found.slice(0, first)]
     if (url) send(url, req, body, res, others)
     else res.writeHead(502).end('No server is ready')
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  })
+  const port = await listen(server)
   look()
   await Promise.all(asking.values())
   const timer = setInterval(look, HEALTH_INTERVAL)
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     allReady: () => targets().every((target) => ready.get(target)),
     async [Symbol.asyncDispose]() {
       clearInterval(timer)

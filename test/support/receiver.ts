@@ -1,6 +1,5 @@
-import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { listen } from './listen.ts'
 
 /** A request that a receiver of webhooks got. */
 export type Received = { path: string; headers: IncomingHttpHeaders; text: string; body: any }
@@ -26,10 +25,10 @@ export async function startReceiver(): Promise<Receiver> {
     received.push(one)
     if (receiver.answer) receiver.answer(response, one)
     else response.writeHead(204).end()
-  }).listen(0, '127.0.0.1')
-  await once(http, 'listening')
+  })
+  const port = await listen(http)
   const receiver: Receiver = {
-    url: `http://127.0.0.1:${(http.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     received,
     answer: null,
     at: (path) => received.filter((one) => one.path === path),

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { type AddressInfo, connect as connectTo, createServer, type Socket } from 'node:net'
+import { connect as connectTo, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import {
@@ -16,6 +16,7 @@ import { describe, expect, it } from 'vitest'
 import type { AppRouter } from '../../src/router.ts'
 import { expectError } from '../support/api.ts'
 import { freePort } from '../support/free-port.ts'
+import { listen } from '../support/listen.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -114,13 +115,12 @@ async function startProxy(target: string): Promise<AsyncDisposable & { url: stri
     for (const end of [socket, upstream]) sockets.add(end.on('error', () => {}))
     socket.pipe(upstream).pipe(socket)
   })
-  proxy.listen(0, '127.0.0.1')
-  await once(proxy, 'listening')
+  const port = await listen(proxy)
   const hangUp = () => {
     for (const socket of sockets) socket.destroy()
   }
   return {
-    url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     hangUp,
     async [Symbol.asyncDispose]() {
       hangUp()

@@ -17,8 +17,8 @@ export type Statement = {
 }
 
 /**
- * A part of a statement that writes to several tables (db/postgresql/combine.ts): an insert of one row by the beginning
- * and the end of its text, or a text that returns as many rows as it has to change or lock.
+ * A part of a statement that writes to several tables (db/postgresql/combine.ts). An insert of one row is given by the
+ * beginning and the end of its text. Any other text returns as many rows as it has to change or lock.
  */
 export type Part = InsertPart | { table: string; returning: string; rows: number; isLock?: true }
 

@@ -36,9 +36,9 @@ export type SqliteOptions = {
 }
 
 /**
- * Creates an SQLite adapter for Prisma that is safe under concurrency. (Prisma's own adapter shares one connection
- * without a lock, so queries of other requests run inside an open transaction, and a rollback discards their
- * acknowledged writes.)
+ * Creates an SQLite adapter for Prisma that is safe under concurrency. Prisma's own adapter shares one connection
+ * without a lock. Queries of other requests then run inside an open transaction, and its rollback discards their
+ * acknowledged writes.
  *
  * Writes and transactions take turns on one connection in order of arrival. Plain reads outside a transaction run on
  * another connection, which sees committed data only. Within a process the file is never locked. While another process

@@ -6,9 +6,9 @@ import { badRequest, notFound } from '../../errors.ts'
 import { findBySlug } from '../../organizations/service.ts'
 
 /**
- * Finds the agent that a client of another protocol names: by id, as `<organization slug>/<agent slug>`, or by a name
- * that only one of the listed or own agents of the organization has (contract-2.md section 6.2). Throws 404 for an
- * agent that the caller cannot run, and 400 for a name of several.
+ * Finds the agent that a client of another protocol names (contract-2.md section 6.2). The name is an id, or
+ * `<organization slug>/<agent slug>`, or a name that only one agent of the organization has. Throws 404 for an agent
+ * that the caller cannot run, and 400 for a name of several.
  */
 export async function findAgent(actor: Actor, deps: Deps, wanted: string): Promise<CachedAgent> {
   const known = await findCached(deps, wanted, executable(actor))

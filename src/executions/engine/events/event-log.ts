@@ -49,9 +49,9 @@ export type EventLog = {
    */
   append(stream: RunStream, data: MessageData): Promise<void> | undefined
   /**
-   * Stops further events. Resolves with the events that are not acknowledged as stored, with `mayBeStored` if a failed
-   * write may have stored them, the number of the terminal event, and whether the stored events lie in many small
-   * segments.
+   * Stops further events. Resolves with the events that are not acknowledged as stored, and with `mayBeStored` if a
+   * failed write may have stored them. Also has the number of the terminal event, and whether the stored events lie in
+   * many small segments.
    */
   seal(
     stream: RunStream,

@@ -32,10 +32,10 @@ type Row = {
 }
 
 /**
- * Reads in one statement what a run may do at this moment (contract-2.md section 8.4): the membership of its user, the
- * token that started the run, its space and, if `mcpId` names one, the MCP server. Throws 403 after the membership has
- * ended, 401 after the token was revoked, and 404 for a space that the user cannot reach any more. A mission's runs
- * outlive the token that wrote the mission, unless it was revoked with what was made with it.
+ * Reads in one statement the current rights of a run (contract-2.md section 8.4). They depend on the membership of its
+ * user, the token that started the run, its space and, if `mcpId` names one, the MCP server. Throws 403 after the
+ * membership has ended, 401 after the token was revoked, and 404 for a space that the user cannot reach any more. A
+ * mission's runs outlive the token that wrote the mission, unless its revocation cascaded.
  */
 export async function readAuthority(db: Db, run: Run, mcpId: string | null): Promise<Authority> {
   const { organizationId, userId, spaceId, tokenId, missionId } = run

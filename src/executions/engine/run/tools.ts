@@ -101,9 +101,9 @@ export type ToolUser = {
   /** Adds a warning about a missing feature, for the person who reads the answer. */
   warn: Warn
   /**
-   * Reads the run's current rights at each call. Throws 403 after the membership ended or if the token that started the
-   * run lacks the needed scope (contract.md section 2), and 404 if the user cannot reach the run's space any more
-   * (contract-2.md section 8.4).
+   * Reads the run's current rights at each call. Throws 403 after the membership has ended, or if the token that
+   * started the run lacks the needed scope (contract.md section 2). Throws 404 if the user cannot reach the run's space
+   * any more (contract-2.md section 8.4).
    */
   actor: (needed?: Scope) => Promise<Actor>
   /** Reads an MCP server by id together with the rights of the run, in one statement. Throws like `actor`. */
