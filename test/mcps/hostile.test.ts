@@ -180,6 +180,15 @@ describe('a server whose list of tools', () => {
     expect(listed).toHaveLength(200)
   })
 
+  it('repeats itself under new cursors is read until a page has nothing new', async () => {
+    let pages = 0
+    const listed = await list((response, message) =>
+      reply(response, message, { tools: [tool('same')], nextCursor: `on ${++pages}` }),
+    )
+    expect(listed).toHaveLength(1)
+    expect(pages).toBe(2)
+  })
+
   it('never ends is read for twenty pages', async () => {
     let pages = 0
     const listed = await list((response, message) =>

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { toolUser } from '../../src/executions/engine/run/prepare.ts'
 import type { Tool, ToolUser } from '../../src/executions/engine/run/tools.ts'
 import { openTools } from '../../src/executions/tools.ts'
+import { withPrefixes } from '../../src/mcps/naming.ts'
 import { openMcpTools } from '../../src/mcps/tools.ts'
 import { ok } from '../support/api.ts'
 import { calling, type HostileMcp, startHostileMcp } from '../support/hostile-mcp.ts'
@@ -181,6 +182,12 @@ describe('tool names', () => {
     ])
     expect(modes.filter((mode) => mode === 'ask')).toHaveLength(1)
   })
+})
+
+it("a server of the space gets a number beside the agent's own server of a like name", () => {
+  const servers = ['Git Hub', 'git_hub'].map((name, index) => ({ id: `${index}`, name, isOwn: index > 0 }))
+  const prefixes = withPrefixes(servers).map(({ id, prefix }) => [id, prefix])
+  expect(Object.fromEntries(prefixes)).toEqual({ 0: 'Git_Hub_2', 1: 'git_hub' })
 })
 
 describe("an agent's lists of tools", () => {

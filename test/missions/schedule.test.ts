@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { toMoment, toWallClock } from '../../src/lib/wall-clock.ts'
-import { checkSchedule, lastDue, nextFire, nextFires, type Schedule } from '../../src/missions/schedule.ts'
+import { checkSchedule, lastDue, nextFire, nextFires, pauseOf, type Schedule } from '../../src/missions/schedule.ts'
 
 const cron = (scheduleValue: string, timezone = 'UTC'): Schedule => ({ scheduleType: 'cron', scheduleValue, timezone })
 const once = (scheduleValue: string, timezone = 'UTC'): Schedule => ({ scheduleType: 'once', scheduleValue, timezone })
@@ -340,5 +340,16 @@ describe('an invalid schedule', () => {
         checkSchedule({ scheduleType: 'continuous', scheduleValue: value, timezone: 'UTC' }, now),
       ).not.toThrow()
     }
+  })
+})
+
+describe('a continuous mission that fails', () => {
+  it('pauses no longer than an hour, or for its own pause if that is longer', () => {
+    const pauses = (scheduleValue: string) =>
+      [0, 1, 9].map((failureCount) =>
+        pauseOf({ scheduleType: 'continuous', scheduleValue, timezone: 'UTC', failureCount }),
+      )
+    expect(pauses('60')).toEqual([60, 120, 3600])
+    expect(pauses('7200')).toEqual([7200, 7200, 7200])
   })
 })

@@ -110,6 +110,37 @@ describe('creating invitations', () => {
     expect(mine()!.text).toContain('From: Muster <muster@example.com>')
   })
 
+  it('mails the name of the organization as one line, whatever it contains', async () => {
+    const { admin, path, email } = await people()
+    const { db } = server.service.deps
+    await db.organization.update({
+      where: { id: admin.organizationId },
+      data: { name: 'Acme\r\nBcc: eve@example.com' },
+    })
+    await invite(path, admin, { email, role: 'member' })
+    const mine = () => mail.mails.find(({ to }) => to.includes(email))
+    await expect.poll(mine).toBeDefined()
+    expect(mine()!.text).toContain('Subject: Invitation to Acme Bcc: eve@example.com')
+    expect(mine()!.text).toContain('join the organization Acme Bcc: eve@example.com on Muster')
+  })
+
+  it('is refused beyond 1,000 open ones', async () => {
+    const { admin, path, email } = await people()
+    const { organizationId, userId: createdBy } = admin
+    const { db } = server.service.deps
+    const createdAt = clock.now()
+    const row = { organizationId, createdBy, createdAt, expiresAt: new Date(+createdAt + 60_000), mailOnly: false }
+    const open = Array.from({ length: 1000 }, (_, index) => {
+      const id = `${organizationId}-${index}`
+      return { ...row, id, email: `${id}@example.com`, role: 'member' as const, digest: id }
+    })
+    await db.invitation.createMany({ data: open })
+    const refused = await invite(path, admin, { email, role: 'member' })
+    expectError(refused, 400, 'Too many open invitations. At most 1000')
+    clock.advance(60_000)
+    expect((await invite(path, admin, { email, role: 'member' })).status).toBe(200)
+  })
+
   it('by mail only hides the link from the answer, and verifies the address', async () => {
     const { admin, path, email } = await people()
     const { body } = await invite(path, admin, { email, role: 'member', mailOnly: true })
@@ -265,7 +296,11 @@ describe('a forgotten password', () => {
     await expect.poll(mine).toHaveLength(1)
     const [, code] = /\/app\/password#([0-9A-Za-z]{43})/.exec(mine()[0]!.text) ?? []
     for (let i = 0; i < 4; i++) await forgot(email)
-    await expect.poll(mine).toHaveLength(3)
+    // Its mail comes after those of the requests before it.
+    await server.member({ organization: 'Forgetful', email: 'next@example.com' })
+    await forgot('next@example.com')
+    await expect.poll(() => mail.mails.some(({ to }) => to.includes('next@example.com'))).toBe(true)
+    expect(mine()).toHaveLength(3)
     const signedIn = await request(server, 'POST', '/api/auth/link', { body: { code }, token: null })
     expect(signedIn.body.user).toMatchObject({ email, hasPassword: false })
     expect(mail.mails.some(({ to }) => to.includes('unknown@example.com'))).toBe(false)

@@ -442,17 +442,27 @@ describe('a one-time link', () => {
 describe('a password', () => {
   const change = (headers: Record<string, string>, body: object) => ask('POST', '/api/auth/password', { headers, body })
 
-  it('is changed with the present one, which ends the other sessions', async () => {
+  it('is changed with the present one, which ends the other sessions and open links', async () => {
     const { userId, email } = await person()
     const [one, two] = [await signedIn(server, userId), await signedIn(server, userId)]
     expectError(await change(one.headers, { new: NEXT }), 400, 'Missing required field: current')
     const wrong = await change(one.headers, { current: 'wrong', new: NEXT })
     expectError(wrong, 400, 'Invalid value for field: current. Expected your present password')
+    const code = await newLink(userId)
     const { status, body } = await change(one.headers, { current: PASSWORD, new: NEXT })
     expect([status, body.ended]).toEqual([200, 1])
+    expect((await ask('POST', '/api/auth/link', { body: { code } })).status).toBe(401)
     expect((await ask('GET', '/api/auth/session', { headers: one.headers })).status).toBe(200)
     expect((await ask('GET', '/api/auth/session', { headers: two.headers })).status).toBe(401)
     expect((await login(email, NEXT)).status).toBe(200)
+  })
+
+  it('is changed by one of several concurrent requests', async () => {
+    const { userId } = await person()
+    const { headers } = await signedIn(server, userId)
+    const next = ['one', 'two', 'three'].map((word) => `${NEXT} ${word}`)
+    const answers = await Promise.all(next.map((password) => change(headers, { current: PASSWORD, new: password })))
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
   })
 
   it('cannot be guessed by changing it: the sixth try is refused', async () => {

@@ -123,6 +123,13 @@ describe('GET /audit/export', () => {
     expect(rest).toEqual(before)
   })
 
+  it('leaves no event for a HEAD, which reads nothing', async () => {
+    const before = (await list()).events
+    const head = await request(server, 'HEAD', path, ann)
+    expect([head.status, head.headers.get('content-type')]).toEqual([200, 'application/x-ndjson; charset=utf-8'])
+    expect((await list()).events).toEqual(before)
+  })
+
   it.each([
     ['a member', () => ben.token],
     [

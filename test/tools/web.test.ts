@@ -253,6 +253,8 @@ describe('web_search', () => {
     expect(requests.some(({ url }) => url === '/taken')).toBe(false)
     pages.set('/html', (response) => response.end('<html>'))
     await expect(searchWeb(searching('tavily', '/html'), 'x', 1, signal)).rejects.toThrow('JSON')
+    pages.set('/large', (response) => response.end(JSON.stringify({ text: 'x'.repeat(3 * 1024 * 1024) })))
+    await expect(searchWeb(searching('tavily', '/large'), 'x', 1, signal)).rejects.toThrow('too large')
     const away = { ...searching('tavily', ''), SEARCH_URL: 'http://127.0.0.1:1/' }
     await expect(searchWeb(away, 'x', 1, signal)).rejects.toThrow('could not be reached')
   })

@@ -173,6 +173,15 @@ describe('A delivery', () => {
     expect(receiver.at(path)[0]!.body.data.description).toBe('All of it')
   })
 
+  it('has the beginnings of texts that are too long together', async () => {
+    const { path } = await hook({ events: ['execution.completed'], includeContent: true })
+    const agent = await call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.' })
+    const message = '"'.repeat(150_000)
+    expect((await call('POST', `/agents/${agent.body.id}/execute`, { message })).status).toBe(200)
+    await expect.poll(() => receiver.at(path).length).toBe(1)
+    expect(receiver.at(path)[0]!.body.data).toMatchObject({ message: message.slice(0, 4000), truncated: true })
+  })
+
   it('omits private resources of other users', async () => {
     const { path } = await hook({ events: ['agent.*', 'task.created'], includeContent: true })
     await call('POST', '/agents', { name: 'Private', systemPrompt: 'x', visibility: 'private' }, bob)
