@@ -1,5 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Client, SdkError, SdkErrorCode, SdkHttpError } from '@modelcontextprotocol/client'
+import {
+  type Client,
+  SdkError,
+  SdkErrorCode,
+  SdkHttpError,
+  SUPPORTED_PROTOCOL_VERSIONS,
+} from '@modelcontextprotocol/client'
 import type { ToolResult } from '../executions/engine/run/tools.ts'
 import { isPublicAddress } from '../lib/addresses.ts'
 import type { ProxyFor } from '../lib/proxies.ts'
@@ -9,10 +15,10 @@ import { authorized } from './bearer.ts'
 import type { Bearer } from './connections.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
-import { mend } from './mend.ts'
+import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
 import { isUnwritten, mayHaveActed, reasonOf, type Seen, statusOf, waitOf, watching } from './reasons.ts'
-import { type Address, asking, createClient, createTransport, isServerError } from './transport.ts'
+import { type Address, asking, createClient, createTransport, type Greeting, isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
 
 const MINUTE = 60_000
@@ -80,8 +86,8 @@ export type Connection = Address & {
   onFailure?: (tool: string, reason: string) => void
 }
 
-/** A protocol variant. `isLatest`: negotiates the latest revision. */
-type Way = { transport: string; isLatest: boolean }
+/** A protocol variant. */
+type Way = Greeting & { transport: string }
 
 const HTTP: Way = { transport: 'streamable-http', isLatest: false }
 const SSE: Way = { transport: 'sse', isLatest: false }
@@ -92,11 +98,25 @@ const SSE: Way = { transport: 'sse', isLatest: false }
  */
 const WAYS: readonly Way[] = [HTTP, { ...HTTP, isLatest: true }, SSE]
 
+/** The oldest revision, which most servers still accept. */
+const OLDEST = '2024-11-05'
+
 /** Answers to a greeting that a server does not understand, after which the next variant is tried. */
 const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([400, 404, 405, 406, 415, 501, -32601, -32602, -32022])
 
 /** Returns whether a server does not understand the greeting of a protocol variant. */
 export const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
+
+/**
+ * Returns the revision to offer to a server that refuses the newest one: the latest that it names, or the oldest. Returns null
+ * for any other error.
+ */
+export function olderVersionIn(error: unknown): string | null {
+  const text = isServerError(error) ? `${error.message} ${JSON.stringify(error.data)}` : bodyOf(error)
+  if (!text || !/protocol.?version/i.test(text)) return null
+  const [, ...older] = SUPPORTED_PROTOCOL_VERSIONS
+  return older.find((version) => text.includes(version)) ?? OLDEST
+}
 
 /** A connection that is being opened. */
 type Opening = Connection & { clean: Clean; onToken: (token: string) => void }
@@ -117,9 +137,9 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
     if (!secrets.has(token)) scrub = cleaner([...secrets.add(token)])
   }
   const opening = { ...connection, clean, onToken }
-  const ways = connection.transport === 'sse' ? [SSE] : WAYS
+  const ways = connection.transport === 'sse' ? [SSE] : [...WAYS]
   let reason = ''
-  for (const way of ways) {
+  for (let way = ways.shift(); way; way = ways.shift()) {
     const seen: Seen = { refusal: null, error: null, needed: null }
     try {
       const tryOpen = () => open(opening, way, seen, until)
@@ -129,7 +149,9 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
       throwNeeded(seen)
       // If the server supports neither transport, the older one's error is less informative.
       if (!reason || way !== SSE) reason = until.aborted ? 'it takes too long' : reasonOf(error, seen, clean)
-      if (until.aborted || !isRefusal(error)) break
+      const version = way.version ? null : olderVersionIn(error)
+      if (version) ways.unshift({ ...way, version })
+      if (until.aborted || !(version || isRefusal(error))) break
     }
   }
   throw new UnreachableServer(reason)
@@ -300,6 +322,8 @@ async function open(opening: Opening, way: Way, seen: Seen, signal: AbortSignal)
     staysOnOrigin: opening.staysOnOrigin,
     ...SILENCE,
   })
+  /** Whether the session has a standing stream. On it, some servers answer requests that they have accepted with 202. */
+  let hasStanding: Promise<boolean> | undefined
   const plain = watching(async (url, init = {}) => {
     const id = way.transport === 'sse' ? undefined : idOf(init)
     // The standing stream of a session says nothing about its requests.
@@ -307,11 +331,16 @@ async function open(opening: Opening, way: Way, seen: Seen, signal: AbortSignal)
     const onError = (error: unknown) => {
       if (!init.signal?.aborted && !isStanding) seen.error = error
     }
-    return mend(await safe.fetch(url, init), { id, onError })
+    const sent = safe.fetch(url, init)
+    if (isStanding) hasStanding = sent.then(isEventStream, () => false)
+    const response = await sent
+    if (id === undefined || response.status !== 202 || !(await hasStanding)) return mend(response, { id, onError })
+    client.expectElsewhere(String(id))
+    return response
   }, seen)
   const fetch = bearer ? authorized(plain, bearer, new URL(opening.url).origin, seen, opening.onToken) : plain
   const transport = createTransport({ ...opening, transport: way.transport }, fetch)
-  const { client, settled } = createClient(transport, way.isLatest, {
+  const { client, settled } = createClient(transport, way, {
     patience: Math.min(MAX_PATIENCE, opening.toolTimeout / 4),
     onFlood: () => {
       seen.error = new BadAnswer('it sent too many messages')

@@ -8,6 +8,10 @@ import { counter } from './message-size.ts'
 const JSON_TYPE = /[/+]json\b/i
 const EVENT_STREAM = /^\s*text\/event-stream\b/i
 
+/** Returns whether a response is a successful event stream. */
+export const isEventStream = ({ ok, headers }: Response): boolean =>
+  ok && EVENT_STREAM.test(headers.get('content-type') ?? '')
+
 /** Reason of a request that got no answer. */
 export const EMPTY = 'its answer is empty'
 

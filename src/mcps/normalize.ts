@@ -19,12 +19,15 @@ export function normalize(result: Fields, isList = false): Fields {
   return {
     ...fields,
     ...(nextCursor !== undefined && { nextCursor: String(nextCursor) }),
-    ...(('protocolVersion' in fields || 'serverInfo' in fields) && toGreeting(fields)),
+    ...(!isOfCall && GREETING.some((field) => field in fields) && toGreeting(fields)),
     ...([isError, is_error].some(isTrue) && { isError: true }),
     ...((isList || tools !== undefined) && { tools: toTools(tools ?? content) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
   }
 }
+
+/** Fields of a greeting, of which servers send at least one. */
+const GREETING = ['protocolVersion', 'serverInfo', 'capabilities']
 
 const isTrue = (value: unknown) => value === true || value === 'true' || value === 1
 

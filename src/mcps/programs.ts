@@ -1,12 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { DeclaredProgram } from '../lib/mcp-config.ts'
-import { CONNECT_TIMEOUT, callTool, isRefusal, MAX_MESSAGE, type McpClient, orAbort, saidBy } from './client.ts'
+import {
+  CONNECT_TIMEOUT,
+  callTool,
+  isRefusal,
+  MAX_MESSAGE,
+  type McpClient,
+  olderVersionIn,
+  orAbort,
+  saidBy,
+} from './client.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools } from './listing.ts'
 import { createProgram, type ProgramTransport } from './program.ts'
 import { reasonOf } from './reasons.ts'
-import { asking, createClient, isServerError } from './transport.ts'
+import { asking, createClient, type Greeting, isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
 
 /** Limits of programs; tests shorten them. */
@@ -136,9 +145,10 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
   /** Starts the program in the protocol's revision that it understands. */
   async function launch(slot: Slot): Promise<Live> {
     const until = AbortSignal.any([stopping.signal, AbortSignal.timeout(limits.startTimeout)])
-    for (const isLatest of [false, true]) {
+    const greetings: Greeting[] = [{ isLatest: false }, { isLatest: true }]
+    for (let greeting = greetings.shift(); greeting; greeting = greetings.shift()) {
       const transport = createProgram(slot.use.program, slot.clean, limits.grace)
-      const { client } = createClient(transport, isLatest, { maxMessages: Number.POSITIVE_INFINITY })
+      const { client } = createClient(transport, greeting, { maxMessages: Number.POSITIVE_INFINITY })
       try {
         await orAbort(
           asking(until, (options) => client.connect(transport, options)),
@@ -147,7 +157,9 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
         return { client, transport }
       } catch (error) {
         const reason = transport.kill(until.aborted ? TOO_SLOW : whyNot(error, slot))
-        if (!isLatest && isRefusal(error)) continue
+        const version = greeting.version ? null : olderVersionIn(error)
+        if (version) greetings.unshift({ ...greeting, version })
+        if (version || (!greeting.isLatest && isRefusal(error))) continue
         stopping.signal.throwIfAborted()
         fail(slot, reason)
         throw new UnreachableServer(reason)

@@ -9,6 +9,7 @@ import {
   SSEClientTransport,
   SseError,
   StreamableHTTPClientTransport,
+  SUPPORTED_PROTOCOL_VERSIONS,
   type Transport,
 } from '@modelcontextprotocol/client'
 import packageJson from '../../package.json' with { type: 'json' }
@@ -47,20 +48,35 @@ const sending = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
 
 /**
  * Accepts an answer only on the response of its own request. With streamable HTTP each request has its own response,
- * and an answer on another one is ignored.
+ * and an answer on another one is ignored, unless that response has announced it.
  */
 class StrictClient extends Client {
   /** Ids of requests for tools that have no answer yet. */
   readonly lists = new Set<string>()
+  /** Ids of requests whose answers come on the session's standing stream, as those of some servers do. */
+  readonly #elsewhere = new Set<string>()
+  /** Answers on the standing stream that came before the response of their request. */
+  readonly #early = new Map<string, JSONRPCResponse | JSONRPCErrorResponse>()
 
   protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
     const asked = sending.getStore()
+    const id = String(response.id)
     const hasOneStream = !(this.transport instanceof StreamableHTTPClientTransport)
-    const isOwn = hasOneStream || String(asked?.id) === String(response.id)
-    if (!isOwn) return
+    if (hasOneStream || String(asked?.id) === id || this.#elsewhere.delete(id)) this.#accept(response)
+    else if (asked?.id === null) this.#early.set(id, response)
+  }
+
+  #accept(response: JSONRPCResponse | JSONRPCErrorResponse): void {
     const isList = this.lists.delete(String(response.id))
     const answer = 'result' in response ? { ...response, result: normalize(response.result, isList) } : response
     super._onresponse(answer as JSONRPCResponse)
+  }
+
+  /** Takes the answer to a request from the session's standing stream. */
+  expectElsewhere(id: string): void {
+    const early = this.#early.get(id)
+    if (early) this.#accept(early)
+    else this.#elsewhere.add(id)
   }
 
   /** Fails a request whose response has ended without an answer. */
@@ -88,11 +104,22 @@ type Limits = {
   onFlood?: () => void
 }
 
-/** Creates an unconnected client. `isLatest`: it negotiates the latest revision. */
-export function createClient(transport: Transport, isLatest: boolean, limits: Limits = {}) {
+/** A variant of the greeting. */
+export type Greeting = {
+  /** Whether the latest revision is negotiated. */
+  isLatest: boolean
+  /** The older revision that is offered; undefined for the newest with this greeting. */
+  version?: string | undefined
+}
+
+/** Creates an unconnected client. */
+export function createClient(transport: Transport, { isLatest, version }: Greeting, limits: Limits = {}) {
   const client = new StrictClient(
     { name: 'muster', version: packageJson.version },
-    isLatest ? { versionNegotiation: { mode: 'auto' } } : {},
+    {
+      ...(isLatest && { versionNegotiation: { mode: 'auto' } }),
+      ...(version && { supportedProtocolVersions: [version, ...SUPPORTED_PROTOCOL_VERSIONS] }),
+    },
   )
   const { settled } = prepare(client, transport, limits)
   return { client, settled }

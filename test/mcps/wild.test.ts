@@ -292,6 +292,7 @@ it.each<[string, unknown, string[]]>([
 
 it.each<[string, object]>([
   ['no name and no capabilities', { protocolVersion: '2025-06-18' }],
+  ['capabilities alone', { capabilities: { tools: {} } }],
   ['no version of the protocol', { serverInfo: { name: 'x', version: 1 }, capabilities: { tools: true } }],
   ['lists for empty objects (PHP)', { ...GREETING, capabilities: { tools: [], logging: null } }],
   ['flags that are texts', { ...GREETING, capabilities: { tools: { listChanged: 'yes' } }, instructions: { a: 1 } }],
@@ -311,6 +312,56 @@ it('a server whose greeting states an unknown version of the protocol is refused
     return true
   }
   await expect(using((client) => client.call('act', {}, never))).rejects.toThrow('1.0')
+})
+
+it.each<[string, (id: unknown, offered: string) => object, number]>([
+  [
+    'names older ones',
+    (id, offered) => ({
+      id,
+      error: {
+        code: -32602,
+        message: 'Unsupported protocol version',
+        data: { supported: ['2025-03-26'], requested: offered },
+      },
+    }),
+    200,
+  ],
+  [
+    'names none',
+    (_, offered) => ({ id: null, error: { code: -32000, message: `Bad protocolVersion ${offered}` } }),
+    400,
+  ],
+])(
+  'a server that refuses the newest version of the protocol and %s is offered an older one',
+  async (_, refusal, status) => {
+    otherwise = ({ message }, response) => {
+      const offered = message?.method === 'initialize' && message.params.protocolVersion
+      if (offered && offered <= '2025-03-26') reply(response, message, { ...GREETING, protocolVersion: offered })
+      else if (offered)
+        response.writeHead(status, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', ...refusal(message.id, offered) }))
+      return Boolean(offered)
+    }
+    expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+    expect(methodsOf().filter((method) => method === 'initialize')).toHaveLength(2)
+  },
+)
+
+it("a server that accepts requests with 202 and answers on the session's standing stream can be used", async () => {
+  let standing: ServerResponse | undefined
+  otherwise = ({ message, method }, response) => {
+    if (method === 'GET') {
+      standing = response.writeHead(200, SSE_TYPE)
+      response.flushHeaders()
+    }
+    if (!message?.id || message.method === 'initialize') return method === 'GET'
+    response.writeHead(202).end()
+    const result = message.method === 'tools/list' ? { tools: [tool('act')] } : textResult('Acted')
+    const answer = () => (standing ? standing.write(`data: ${envelope(message, result)}\n\n`) : setImmediate(answer))
+    answer()
+    return true
+  }
+  expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
 })
 
 it('a server that closes its connection instead of a first answer is asked again', async () => {
