@@ -45,8 +45,16 @@ const isTooLong = ({ data, errors = [] }: ExecutionResult): boolean =>
   errors.some(({ path, extensions }) => path && extensions.code === TOO_MUCH) ||
   sizeOf([data, errors.map(({ path }) => path)]) > LIMITS.answer
 
+/** Details of requests that Yoga refuses, by message. */
+const DETAILS: readonly (readonly [message: RegExp, detail: string])[] = [
+  [/^Could not determine what operation/, 'Send the name of one operation of the document as `operationName`.'],
+  [/^Expected "(?:variables|extensions)" param/, 'Send `variables` and `extensions` as objects, or leave them out.'],
+  [/ from a POST request/, 'Send mutations by POST.'],
+]
 /** Detail of a refused document. */
 const DETAIL = 'Correct the document: GET /graphql in a browser, or an introspection query, shows the schema.'
+
+const detailOf = (message: string): string => DETAILS.find(([of]) => of.test(message))?.[1] ?? DETAIL
 
 type Http = { status: number; spec?: boolean; headers?: Readonly<Record<string, string>> }
 
@@ -56,7 +64,11 @@ type Http = { status: number; spec?: boolean; headers?: Readonly<Record<string, 
  */
 function present(error: GraphQLError, { deps, requestId }: GraphQLRequest): GraphQLError {
   const refusal = isRefusal(error)
-  const { code, http, detail = DETAIL } = error.extensions as { code?: string; http?: Http; detail?: string }
+  const {
+    code,
+    http,
+    detail = detailOf(error.message),
+  } = error.extensions as { code?: string; http?: Http; detail?: string }
   const app = refusal ? new AppError(http?.status ?? 400, error.message, { detail }) : toAppError(error)
   if (app.status >= 500) deps.log.error({ requestId, err: app.cause ?? app }, app.message)
   const { message, ...body } = toBody(app, requestId)

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { finished } from 'node:stream/promises'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { bodyTooLarge, invalidField, invalidJson, unsupportedType } from '../errors.ts'
+import { typeOf } from '../lib/input-issues.ts'
 import { hasLongText, jsonPieces } from '../lib/pieces.ts'
 import { toJson } from '../lib/preserialize.ts'
 import { compress, headersOf, MIN_LENGTH } from './compress.ts'
@@ -51,7 +52,9 @@ export async function readJson(req: IncomingMessage): Promise<Record<string, unk
     // Only the position of the message is used, because the rest repeats the body.
     throw invalidJson(/at position (\d+)/.exec((error as Error).message)?.[1])
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidField('body', 'object')
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw invalidField('body', 'object', `Send one JSON object, not ${typeOf(value)}.`)
+  }
   return value as Record<string, unknown>
 }
 

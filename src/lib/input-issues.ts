@@ -123,9 +123,11 @@ function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
   return value
 }
 
-function typeOf(value: unknown): string {
+/** Returns the type of a value as people call it, with its article. */
+export function typeOf(value: unknown): string {
   if (value === null) return 'null'
   if (Array.isArray(value)) return 'an array'
+  if (value === Infinity || value === -Infinity) return 'one that is too large'
   return Number.isFinite(value) && !Number.isInteger(value) ? 'a fraction' : withArticle(typeof value)
 }
 

@@ -27,18 +27,38 @@ describe('GraphQL over HTTP', () => {
   test.each([
     ['malformed JSON', '{', 400, 'Invalid JSON in request body'],
     ['null', 'null', 400, 'Invalid value for field: body. Expected object'],
-    ['a batch', [{ query: QUERY }], 400, 'Invalid value for field: body. Expected object'],
+    [
+      'a batch',
+      [{ query: QUERY }],
+      400,
+      'Invalid value for field: body. Expected object',
+      'Send one JSON object, not an array.',
+    ],
+    [
+      'two operations without a name',
+      { query: 'query A { __typename } query B { __typename }' },
+      400,
+      'Could not determine what operation to execute.',
+      expect.stringContaining('as `operationName`'),
+    ],
+    [
+      'variables as text',
+      { query: QUERY, variables: '{}' },
+      400,
+      'Expected "variables" param to be empty or an object, but given string.',
+      expect.stringContaining('as objects'),
+    ],
     ['no query', {}, 400, 'Missing required field: query'],
     ['an empty body', '', 400, 'Missing required field: query'],
     ['an unknown parameter', { query: QUERY, more: 1 }, 400, 'Unexpected parameter "more" in the request body.'],
     ['more than 1 MiB', { query: QUERY, variables: { a: 'x'.repeat(1024 * 1024) } }, 413, 'Request body too large'],
-  ])('refuses %s', async (_, body, status, message) => {
+  ])('refuses %s', async (_, body, status, message, detail = expect.any(String)) => {
     const response = await post(server, body)
     const { errors, data } = (await response.json()) as any
     expect({ status: response.status, data, errors }).toEqual({
       status,
       data: undefined,
-      errors: [{ message, extensions: expect.objectContaining({ error: true, statusCode: status }) }],
+      errors: [{ message, extensions: expect.objectContaining({ error: true, statusCode: status, detail }) }],
     })
   })
 
@@ -62,14 +82,16 @@ describe('GraphQL over HTTP', () => {
   test('refuses mutations over GET, and other methods altogether', async () => {
     const query = encodeURIComponent('mutation { deleteAgent(id: "x") { message } }')
     const headers = { Authorization: `Bearer ${server.token}` }
-    for (const [url, method] of [
-      [`${server.url}/graphql?query=${query}`, 'GET'],
-      [`${server.url}/graphql`, 'PUT'],
-      [`${server.url}/graphql`, 'DELETE'],
+    for (const [url, method, detail] of [
+      [`${server.url}/graphql?query=${query}`, 'GET', 'Send mutations by POST.'],
+      [`${server.url}/graphql`, 'PUT', expect.any(String)],
+      [`${server.url}/graphql`, 'DELETE', expect.any(String)],
     ] as const) {
       const response = await fetch(url, { method, headers })
       expect(response.status).toBe(405)
-      expect(await response.json()).toMatchObject({ errors: [{ extensions: { error: true, statusCode: 405 } }] })
+      expect(await response.json()).toMatchObject({
+        errors: [{ extensions: { error: true, statusCode: 405, detail } }],
+      })
     }
   })
 
