@@ -131,7 +131,7 @@ export const ListAgents = z.object({
     .string()
     .max(200)
     .optional()
-    .describe('Only agents with this text in name, role, description or tags, without regard to case'),
+    .describe('Only agents with this text in name, role, description or tags, in any case'),
   ...pageInput,
 })
 

@@ -57,9 +57,7 @@ export const ChatId = z.object({ id: chatId })
 const branch = z
   .string()
   .optional()
-  .describe(
-    'Default: the active branch, which was continued last. `all` for every branch, or the id of a branch (`branch` of a message)',
-  )
+  .describe('Default: the active branch, continued last. `all`, or the id of a branch (`branch` of a message)')
 
 /** Arguments of a message list in GraphQL, besides its page. */
 export const OfBranch = z.object({ branch })

@@ -74,7 +74,7 @@ export const Execute = z
     parentExecutionId: z.string().nullish().describe('The parent execution; at most five levels deep'),
     mediaIds: textList(20)
       .nullish()
-      .describe('Ids of uploaded media to attach: pictures and PDF for models that read them, and text files'),
+      .describe('Ids of media to attach: pictures and PDF for models that read them, and text files'),
     files: z
       .array(FilePath.shape.path)
       .max(20)
@@ -137,9 +137,7 @@ const warnings = z.array(
     .meta({ id: 'Warning', description: 'An omission in a run, with its fix' }),
 )
 
-export const resultObject = z
-  .unknown()
-  .describe('The parsed answer, for a run with an `output` schema that has completed')
+export const resultObject = z.unknown().describe('The parsed answer of a completed run with an `output` schema')
 
 /** `result` and `warnings` are present if the caller waited for the run. */
 export const Executed = ok({
@@ -147,7 +145,7 @@ export const Executed = ok({
   chatId: z.string().describe('Id of the chat that the run belongs to'),
   sessionId: z.string().describe('Id of the session; a next message continues it'),
   status: Status.describe('State of the run'),
-  result: z.string().optional().describe('The text of the last step, if the call awaited the end of the run'),
+  result: z.string().optional().describe('Text of the last step, if the call awaited the end'),
   resultObject: resultObject.optional(),
   warnings: warnings.optional().describe('Omissions in the run, if the call awaited its end'),
   stopReason: stopReason.optional().describe('Reason of the end, if the call awaited it'),

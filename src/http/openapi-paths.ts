@@ -20,7 +20,7 @@ const AUDIT_EXAMPLE: z.output<typeof AuditEvent> = {
 }
 
 const Alive = z.object({
-  success: z.literal(true).describe('The request succeeded'),
+  success: z.literal(true).describe('Always true'),
   status: z.literal('ok').describe('The server answers'),
 })
 

@@ -139,7 +139,7 @@ export function unwrap(schema: z.core.$ZodType): z.ZodType {
 
 /** Creates the output of a procedure: `success: true` beside its fields (service.md, "What the service does"). */
 export const ok = <Shape extends z.ZodRawShape>(shape: Shape) =>
-  z.object({ success: z.literal(true).default(true).describe('The request succeeded'), ...shape })
+  z.object({ success: z.literal(true).default(true).describe('Always true'), ...shape })
 
 /** Format of an Idempotency-Key (contract.md section 1), in the header and in a field. */
 export const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/

@@ -29,14 +29,12 @@ export const Schedule = z
     overlap: z
       .enum(['skip', 'queue'])
       .nullish()
-      .describe(
-        'Handling of a fire time while the last run is active: left out (`skip`, the default), or later (`queue`)',
-      ),
+      .describe('Fire times during a run: left out (`skip`, the default), or later (`queue`)'),
     catchUp: z
       .enum(['last', 'skip'])
       .nullish()
       .describe(
-        'Run for the last of the fire times that were missed by more than a minute (`last`, the default), or for none (`skip`)',
+        'Fire times missed by more than a minute: run for the last (`last`, the default), or for none (`skip`)',
       ),
     maxRuns: int(1, 1_000_000)
       .nullish()

@@ -13,8 +13,8 @@ const date = z.iso
 export const GetUsage = z.object({
   orgId: z.string().describe('Your organization'),
   period: Period.optional().describe('Length of one entry. Default: `daily`. Weeks begin on Monday'),
-  start: date.optional().describe('First day of the report (UTC). Default: 30 days up to `end`'),
-  end: date.optional().describe('Last day of the report (UTC). Default: today. The report covers at most a year'),
+  start: date.optional().describe('First day (UTC). Default: 30 days up to `end`'),
+  end: date.optional().describe('Last day (UTC). Default: today. At most a year is reported'),
 })
 
 const tokens = z.int().meta({ format: 'int64' })

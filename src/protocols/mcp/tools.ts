@@ -61,8 +61,7 @@ const IDEMPOTENCY_KEY_SCHEMA = {
   type: 'string',
   minLength: 1,
   maxLength: 255,
-  description:
-    'Calls with the same key and arguments take effect once: within 24 hours they get the answer of the first',
+  description: 'Calls with this key and the same arguments take effect once in 24 hours',
 }
 
 let tools: ReadonlyMap<string, Tool> | undefined
