@@ -23,7 +23,9 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
       text: 'Origins whose pages may call the APIs, separated by commas (`https://app.example.com`), or `*`.',
       fallback: 'none',
     },
-    TRUST_PROXY: { text: 'Trust `X-Forwarded-For` from a reverse proxy (used for the client address in logs).' },
+    TRUST_PROXY: {
+      text: 'Trust `X-Forwarded-For` from a reverse proxy: the client address in logs, in audit events and in the limits of sign-ins.',
+    },
     PUBLIC_DIRECTORY: {
       text: 'Answer `GET /api/public/agents` without a token. The list has the public agents of all organizations, without their prompts.',
     },
