@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { sourceHash } from '../lib/source-hash.ts'
 
 /** Initial text of GraphiQL's editor. Its default would name Muster, after the page title. */
 const FIRST_QUERY = `# Ctrl-Enter runs the query.
@@ -105,8 +105,6 @@ const BAR_SCRIPT = `{
   }
 }`
 
-const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
-
 type Page = { html: string; policy: string }
 
 let page: Promise<Page> | undefined
@@ -130,7 +128,7 @@ async function makePage(): Promise<Page> {
   const html = renderGraphiQL(OPTIONS)
     .replace('</head>', () => `<style>${BAR_STYLE}</style></head>`)
     .replace(root, () => `${BAR}${root}<script>${BAR_SCRIPT}</script>`)
-  const scripts = Array.from(html.matchAll(/<script>([\s\S]*?)<\/script>/g), ([, script = '']) => hash(script))
+  const scripts = Array.from(html.matchAll(/<script>([\s\S]*?)<\/script>/g), ([, script = '']) => sourceHash(script))
   const policy = [
     "default-src 'none'",
     `script-src ${scripts.join(' ')}`,

@@ -173,3 +173,8 @@ async function drain(req: IncomingMessage): Promise<void> {
   })
   await finished(req.resume(), { signal: AbortSignal.timeout(DRAIN_TIMEOUT) }).catch(() => req.destroy())
 }
+
+/** Sends a browser to another address. */
+export function redirect(res: ServerResponse, { href }: URL): void {
+  res.writeHead(302, { Location: href, 'Content-Length': 0 }).end()
+}

@@ -1,8 +1,8 @@
-import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import swaggerUi from 'swagger-ui-dist/package.json' with { type: 'json' }
 import { noSuchPath } from '../errors.ts'
+import { sourceHash } from '../lib/source-hash.ts'
 
 /** Files of the page, all from this server. */
 const ASSETS: Record<string, string> = {
@@ -96,13 +96,11 @@ const PAGE = `<!doctype html>
 </html>
 `
 
-const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
-
 /** The policy makes the browser refuse requests by Swagger UI or the document to other origins. */
 const POLICY = [
   "default-src 'none'",
-  `script-src 'self' ${hash(SCRIPT)}`,
-  `style-src 'self' ${hash(STYLE)}`,
+  `script-src 'self' ${sourceHash(SCRIPT)}`,
+  `style-src 'self' ${sourceHash(STYLE)}`,
   "img-src 'self' data:",
   "connect-src 'self'",
   "base-uri 'none'",

@@ -14,7 +14,7 @@ import {
 } from '../mcps/sign-in.ts'
 import { basePath, publicAddress } from '../settings.ts'
 import type { Context } from '../trpc.ts'
-import { sendJson } from './body.ts'
+import { redirect, sendJson } from './body.ts'
 
 /**
  * Answers the paths of sign-ins at authorization servers of MCP servers (contract-2.md section 2.13). The first page
@@ -73,8 +73,4 @@ function consolePage(
   const named = server && { mcp: server.mcpId, organization: server.organizationId }
   page.search = `${new URLSearchParams({ ...named, connection: problem ?? 'connected' })}`
   return page
-}
-
-function redirect(res: ServerResponse, { href }: URL): void {
-  res.writeHead(302, { Location: href, 'Content-Length': 0 }).end()
 }

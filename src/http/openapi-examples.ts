@@ -1,4 +1,5 @@
 import type { oas31 } from 'zod-openapi'
+import { nameIn } from './openapi-tidy.ts'
 
 // Examples of the OpenAPI document, built from the schemas and these samples.
 
@@ -342,8 +343,6 @@ const isFitting = (schema: oas31.SchemaObject, sample: unknown): boolean =>
 const isListFor = ({ items }: oas31.SchemaObject, sample: unknown): boolean =>
   Array.isArray(sample) &&
   (sample.length === 0 || (typeof items === 'object' && 'type' in items && items.type === 'string'))
-
-const nameIn = ($ref: string): string => $ref.split('/').at(-1) ?? ''
 
 /** Takes the required fields, and optional ones with a sample for this kind of resource. */
 function objectOf({ properties = {}, required = [] }: oas31.SchemaObject, place: Place): object {

@@ -4,6 +4,9 @@ import type { oas31 } from 'zod-openapi'
 /** The named schemas of a document. */
 export type Schemas = Record<string, oas31.SchemaObject | oas31.ReferenceObject>
 
+/** Returns the name of the component that a reference leads to. */
+export const nameIn = ($ref: string): string => $ref.split('/').at(-1) ?? ''
+
 /**
  * Leaves one of two schemas that are the same but for their names: zod-openapi has `<name>Output` beside `<name>` where
  * requests allow fewer fields than answers.

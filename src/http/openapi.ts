@@ -14,7 +14,7 @@ import { describe, TAGS } from './openapi-introduction.ts'
 import * as parts from './openapi-parts.ts'
 import { PATHS } from './openapi-paths.ts'
 import { STREAM, STREAM_CONTENT } from './openapi-streams.ts'
-import { type Schemas, withoutNoise, withoutTwins } from './openapi-tidy.ts'
+import { nameIn, type Schemas, withoutNoise, withoutTwins } from './openapi-tidy.ts'
 import {
   APPROVAL_CHANGES_PATH,
   AUDIT_EXPORT_PATH,
@@ -220,9 +220,6 @@ function toStream(operation: Operation, schemas: Schemas): Operation {
     },
   }
 }
-
-/** Returns the name of the component that a reference leads to. */
-const nameIn = ($ref: string): string => $ref.split('/').at(-1) ?? ''
 
 /** Gives each property that is nothing but a reference the description of its component. */
 function describeReferences(schemas: Schemas): void {

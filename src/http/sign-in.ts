@@ -12,6 +12,7 @@ import { tokenDigest } from '../lib/token.ts'
 import { signInByProvider } from '../sessions/sign-in-provider.ts'
 import { basePath, type Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
+import { redirect } from './body.ts'
 
 // Sign-in with the identity provider (contract-2.md section 3.3): two paths that a browser visits, beside the API.
 
@@ -115,10 +116,6 @@ function leadToProblem({ context, req, res }: Omit<Visit, 'query'>, error: unkno
 function problemOf(error: unknown): Problem {
   if (error instanceof SignInProblem) return error.problem
   return error instanceof AppError && error.status === 429 ? 'too_many' : 'failed'
-}
-
-function redirect(res: ServerResponse, { href }: URL): void {
-  res.writeHead(302, { Location: href, 'Content-Length': 0 }).end()
 }
 
 /** Data that the browser stores while its person is at the provider. */

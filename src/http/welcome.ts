@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { sourceHash } from '../lib/source-hash.ts'
 import { basePath, type Settings } from '../settings.ts'
 import { isBuilt } from './console.ts'
 import { sendPage } from './docs.ts'
@@ -30,7 +30,7 @@ code { font: 0.875rem/1.5 ui-monospace, monospace; }
 
 const POLICY = [
   "default-src 'none'",
-  `style-src 'sha256-${createHash('sha256').update(STYLE).digest('base64')}'`,
+  `style-src ${sourceHash(STYLE)}`,
   'img-src data:',
   "base-uri 'none'",
   "form-action 'none'",

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 
-const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+/** The digits of base62, in the order of ASCII. */
+export const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
 /** Random bytes are requested in bulk, because a call costs more than the bytes. None is used twice. */
 const POOL_SIZE = 4096

@@ -19,3 +19,7 @@ export const asText = (value: unknown): string => (typeof value === 'string' ? v
 
 /** Returns a list unchanged, and an empty list for anything else. */
 export const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : NO_ENTRIES)
+
+/** Returns an object without its null fields, which then count as absent. */
+export const withoutNull = (fields: Fields): Fields =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))

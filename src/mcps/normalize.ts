@@ -1,4 +1,4 @@
-import { type Fields, isObject } from '../lib/unknown.ts'
+import { type Fields, isObject, withoutNull } from '../lib/unknown.ts'
 import { PICTURES } from '../media/schema.ts'
 
 /** Maximum size of one picture (characters of base64), as providers accept. */
@@ -111,10 +111,6 @@ function pictureIn({ type, resource, source, image_url: link, ...plain }: Fields
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string'
-
-/** Treats null fields as absent. */
-const withoutNull = (fields: Fields): Fields =>
-  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
 /**
  * Returns the tools of a list, or of an object by their names. Servers in Go send null or leave the field out for an

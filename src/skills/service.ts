@@ -38,13 +38,7 @@ const authorize = (actor: Actor, skill: SkillRow): Authorized<SkillRow> =>
 
 const toSkill = ({ organizationId }: Pick<Viewer, 'organizationId'>, row: SkillRow): SkillOutput => ({
   id: row.id,
-  name: row.name,
-  displayName: row.displayName,
-  description: row.description,
-  prompt: row.prompt,
-  category: row.category as SkillOutput['category'],
-  builtInTools: row.builtInTools as string[],
-  requiredMCPs: row.requiredMCPs as string[],
+  ...fieldsOf(row),
   visibility: row.visibility,
   source: row.organizationId === organizationId ? 'organization' : 'marketplace',
   organizationId: row.organizationId,
@@ -106,9 +100,9 @@ export const isListCursor = (cursor: string): boolean =>
   isCursor(cursor.startsWith(MARKETPLACE) ? cursor.slice(MARKETPLACE.length) : cursor)
 
 /**
- * Lists the organization's and the built-in skills, newest first, then other organizations' public ones, newest first,
- * so that these never displace the caller's own from the first page. Reads the prompts only `withPrompts`, and
- * cuts them before a page ends early (contract-2.md section 1.20).
+ * Lists the organization's and the built-in skills, newest first, then other organizations' public ones, newest first.
+ * So these never displace the caller's own from the first page. Reads the prompts only `withPrompts`, and cuts them
+ * before a page ends early (contract-2.md section 1.20).
  */
 export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>, withPrompts: boolean) {
   const { organizationId } = actor
@@ -233,7 +227,8 @@ export async function atPins(
   })
 }
 
-const fieldsOf = (row: Prisma.SkillVersionGetPayload<object>) => ({
+/** Returns the fields that a skill has at each version. */
+const fieldsOf = (row: Omit<Prisma.SkillVersionGetPayload<object>, 'skillId' | 'version' | 'userId'>) => ({
   name: row.name,
   displayName: row.displayName,
   description: row.description,

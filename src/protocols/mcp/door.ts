@@ -3,7 +3,7 @@ import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcont
 import type { Actor } from '../../auth/actor.ts'
 import { AppError, lacksScopes } from '../../errors.ts'
 import { readBody, sendJson } from '../../http/body.ts'
-import { asObject, type Fields, isObject } from '../../lib/unknown.ts'
+import { asObject, isObject, withoutNull } from '../../lib/unknown.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
 import { asRequested, type Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
@@ -119,7 +119,7 @@ function checkParams(message: unknown): object | null {
 function parse(body: Buffer): unknown {
   try {
     const message: unknown = JSON.parse(body.toString())
-    return Array.isArray(message) ? message.map(withoutNull) : withoutNull(message)
+    return Array.isArray(message) ? message.map(withoutNullParams) : withoutNullParams(message)
   } catch {
     return undefined
   }
@@ -129,24 +129,21 @@ function parse(body: Buffer): unknown {
  * Treats parameters that are null as absent. Clients in many languages send each field that they know; PHP's send `[]`
  * for `{}`.
  */
-function withoutNull(message: unknown): unknown {
+function withoutNullParams(message: unknown): unknown {
   if (!isObject(message) || message.params === undefined) return message
   const { params, ...fields } = message
   if (params === null) return fields
   if (!isObject(params)) return message
-  const { _meta: meta, arguments: input, ...given } = withFields(params)
+  const { _meta: meta, arguments: input, ...given } = withoutNull(params)
   return {
     ...fields,
     params: {
       ...given,
-      ...(meta !== undefined && { _meta: isObject(meta) ? withFields(meta) : meta }),
+      ...(meta !== undefined && { _meta: isObject(meta) ? withoutNull(meta) : meta }),
       ...(input !== undefined && { arguments: Array.isArray(input) && !input.length ? {} : input }),
     },
   }
 }
-
-const withFields = (fields: Fields): Fields =>
-  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
 /** Throws 403 for a tool outside the scopes of the token, so that a client can ask its user for them. */
 function checkScope(actor: Actor, tools: McpRequest['tools'], message: unknown): void {

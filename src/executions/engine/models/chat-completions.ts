@@ -16,7 +16,7 @@ type Prepare = (options: LanguageModelV4CallOptions) => Promise<{ body: object }
 
 /**
  * Creates a model of an OpenAI-compatible server (`POST /chat/completions`). The provider package builds the request.
- * Its stream costs three times as much as the rest of a run (four web streams and two schemas per token), so this
+ * Its stream costs three times as much as the rest of a run (four web streams and two schemas per token). So this
  * module reads the chunks itself, and more of the deviations of servers. Errors: see {@link classifyModelError}.
  * `thinkTags`: whether thinking inside the text is read as reasoning (contract-2.md section 2.4).
  */

@@ -122,7 +122,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       think(key, text, parts)
       break
     }
-    for (const key of DETAILS) {
+    for (const key of REASONING_DETAILS) {
       const list = asList(delta[key]).map(asObject)
       if (!list.length) continue
       const text = REASONING.some((key) => wordsOf(delta[key]))
@@ -238,7 +238,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       if (isOver) return
       isOver = true
       inline.end(emitInline(parts))
-      if (details && Object.keys(details).length && open !== 'reasoning') {
+      if (Object.keys(details).length && open !== 'reasoning') {
         field = Object.keys(details)[0] ?? ''
         turnTo('reasoning', parts)
       }
@@ -265,12 +265,12 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
 /** Reasoning fields. If a server sends several, they have the same text. */
 const REASONING = ['reasoning_content', 'reasoning', 'thinking', 'reasoning_text'] as const
 /** Reasoning fields that must be sent back unchanged (OpenRouter, LiteLLM). */
-const DETAILS = ['reasoning_details', 'thinking_blocks'] as const
+export const REASONING_DETAILS = ['reasoning_details', 'thinking_blocks'] as const
 
 /** Stands for a picture of the answer, which is not read. */
 const FILE: Part = { type: 'file', mediaType: 'image/*', data: { type: 'data', data: '' } }
 
-type Details = { [Key in (typeof DETAILS)[number]]?: readonly Fields[] }
+type Details = { [Key in (typeof REASONING_DETAILS)[number]]?: readonly Fields[] }
 
 function hasContentAlone(delta: Fields): boolean {
   for (const key in delta) if (key !== 'content' && key !== 'role') return false

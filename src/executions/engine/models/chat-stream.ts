@@ -6,12 +6,11 @@ import { parseExact } from '../../../lib/exact-json.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import { type ChatReply, createChatReply, type ReplyOptions } from './chat-reply.ts'
 import { isPage, readErrorBody, titleOf } from './error-bodies.ts'
+import { MAX_EVENT, refuseLong } from './event-size.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import type { Reading } from './post.ts'
 import type { Part } from './text-model.ts'
 
-/** Maximum length of an event, or of a body without events (characters). */
-const MAX_EVENT = 16 * 1024 * 1024
 /** Maximum length of the start of an answer without events that is kept to describe the failure (characters). */
 const MAX_HEAD = 4_000
 const LF = 10
@@ -159,10 +158,6 @@ function readOdd(reply: ChatReply, { type, field, value, line }: ParseError, par
   if (field === 'error' && value) fail(reply, readErrorBody(value), parts)
   else if (/^\s*data$/i.test(field ?? '')) readData(reply, value?.trim() ?? '', undefined, parts)
   else if (line?.startsWith('{')) readData(reply, line, undefined, parts)
-}
-
-function refuseLong(): never {
-  throw new ModelError('The model sent more than 16 MiB in one event')
 }
 
 /** Reads a body of one JSON value, or one value per line. */

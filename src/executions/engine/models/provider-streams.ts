@@ -6,6 +6,7 @@ import { parseExact } from '../../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
 import { oddAnswer } from './chat-stream.ts'
+import { MAX_EVENT, refuseLong } from './event-size.ts'
 import { createGoogleEvents } from './google-events.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { type Emit, failureEvent, type ProviderEvents, requestChange, withStatus } from './provider-events.ts'
@@ -21,8 +22,6 @@ const CREATORS: Readonly<Record<Exclude<ProviderKind, 'compatible'>, (emit: Emit
 const MAX_REST = 1_000
 /** Maximum length of the body of an unsuccessful response that is read (characters). */
 const MAX_REFUSAL = 64 * 1024
-/** Maximum length of an event, or of a body without events (characters). */
-const MAX_EVENT = 16 * 1024 * 1024
 /** Maximum length of the start of an answer without events that is kept to describe the failure (characters). */
 const MAX_HEAD = 4_000
 
@@ -267,8 +266,4 @@ function parseOr<T>(text: string, otherwise: T): unknown {
   } catch {
     return otherwise
   }
-}
-
-function refuseLong(): never {
-  throw new ModelError('The model sent more than 16 MiB in one event')
 }

@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto'
 import type { LanguageModelV4Message, LanguageModelV4Prompt, SharedV4ProviderOptions } from '@ai-sdk/provider'
+import { BASE62 } from '../../../lib/id.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import { REASONING_DETAILS } from '../models/chat-reply.ts'
 import type { TextModel } from '../models/text-model.ts'
 
 type Of<Role extends LanguageModelV4Message['role']> = Extract<LanguageModelV4Message, { role: Role }>
@@ -178,7 +180,6 @@ const fitName = (name: string) =>
   /^[a-zA-Z_][\w-]{0,63}$/.test(name) ? name : `_${name.replace(/[^\w-]+/g, '_')}`.slice(0, 64)
 
 const NINE = /^[a-zA-Z0-9]{9}$/
-const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
 /** Gives each call an id that strict servers accept (Mistral), stable across requests, and a valid name. */
 function rename(prompt: LanguageModelV4Prompt): void {
@@ -210,7 +211,7 @@ function nineOf(id: string, taken: Set<string>): string {
   let nine = id
   for (let count = 0; !NINE.test(nine) || taken.has(nine); count++) {
     const digest = createHash('sha256').update(`${id} ${count}`).digest()
-    nine = Array.from(digest.subarray(0, 9), (byte) => DIGITS[byte % DIGITS.length]).join('')
+    nine = Array.from(digest.subarray(0, 9), (byte) => BASE62[byte % BASE62.length]).join('')
   }
   return take(nine, taken)
 }
@@ -231,9 +232,6 @@ function renamed(part: AssistantPart, names: ReadonlyMap<string, string>): Assis
   )
   return { ...part, providerOptions: JSON.parse(text) }
 }
-
-/** Reasoning fields that are sent back beside its text (chat-reply.ts). */
-const DETAILS = ['reasoning_details', 'thinking_blocks'] as const
 
 /**
  * Moves reasoning and call metadata into the body fields they came from. If a server uses `reasoning_content`, every
@@ -257,14 +255,15 @@ function withFields(prompt: LanguageModelV4Prompt, key: string): LanguageModelV4
         const field = asText(mine.field)
         // Reasoning that was part of the text is not sent back.
         if (field && field !== 'content' && part.text) texts.set(field, (texts.get(field) ?? '') + part.text)
-        for (const name of DETAILS) if (mine[name]) fields[name] = [...asRows(fields[name]), ...asRows(mine[name])]
+        for (const name of REASONING_DETAILS)
+          if (mine[name]) fields[name] = [...asRows(fields[name]), ...asRows(mine[name])]
         return []
       }
       if (part.type === 'text' && mine.extraContent) fields.extra_content = mine.extraContent
       return [part.type === 'tool-call' && mine.extraContent ? withExtra(part, key, mine) : part]
     })
     // A field of structured reasoning contains its text.
-    for (const [field, text] of texts) if (!DETAILS.includes(field as never)) fields[field] = text
+    for (const [field, text] of texts) if (!REASONING_DETAILS.includes(field as never)) fields[field] = text
     if (!Object.keys(fields).length) return { ...message, content }
     return { ...message, content, providerOptions: { openaiCompatible: fields as SharedV4ProviderOptions[string] } }
   })
