@@ -25,8 +25,8 @@ const quote = (name: string) => `"${name.replaceAll('"', '""')}"`
 const listOf = ({ columns }: Table, form = quote) => columns.map(({ name }) => form(name)).join(', ')
 
 /**
- * Copies a consistent snapshot of the SQLite database into an empty PostgreSQL database and reads it back to compare,
- * in one transaction, so that a failure leaves the target empty. No server may use the file, because its writes would
+ * Copies a consistent snapshot of the SQLite database into an empty PostgreSQL database and reads it back to compare.
+ * One transaction does both, so a failure leaves the target empty. No server may use the file, because its writes would
  * be lost. A file on which a server would start paused becomes a database on which it does too (contract-2.md section
  * 8.7).
  */

@@ -30,7 +30,7 @@ export type PostgresBus = Bus & {
  * arrives, and whenever the connection is lost, subscribers must poll.
  *
  * Only these pings are sent while no other server answers. A server that receives a ping of a new one answers with a
- * ping, at which the new one checks everything, because it has missed the notifications before.
+ * ping. The new one then checks everything, because it has missed the notifications before.
  */
 export function createPostgresBus({
   url,

@@ -201,8 +201,8 @@ export const removeEventsBefore = (db: Tx, organizationId: string, moment: Date,
           AND (n."position", n."sequence") > ("oldest"."position", "oldest"."sequence")))`)
 
 /**
- * Lets the positions and numbers of new events continue after the stored ones after the database was copied into
- * another PostgreSQL cluster, whose transaction ids may be lower.
+ * Lets the positions and numbers of new events continue after the stored ones. The database may have been copied into
+ * another PostgreSQL cluster, whose transaction ids are lower.
  */
 export async function continueEvents(db: Tx, settings: Source): Promise<void> {
   if (databaseFile(settings) !== null) return

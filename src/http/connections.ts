@@ -8,9 +8,8 @@ const RESERVED = 64
 const LOG_INTERVAL = 60_000
 
 /**
- * Limits the connections of a server to 64 below the process's limit of file descriptors, because a server that
- * runs out of descriptors cannot reach its database or its models. Refused connections are counted and logged once a
- * minute.
+ * Limits the connections of a server to 64 below the process's limit of file descriptors. A server that runs out of
+ * them cannot reach its database or its models. Refused connections are counted and logged once a minute.
  */
 export async function limitConnections(server: Server, log: Logger): Promise<void> {
   const descriptors = await maxDescriptors()

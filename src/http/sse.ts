@@ -72,8 +72,8 @@ export function attend(res: ServerResponse, signal: AbortSignal): AbortSignal {
 }
 
 /**
- * Writes headers and text in one packet, but not as one string, because Node would keep the parts of the headers in
- * memory for the duration of the stream.
+ * Writes headers and text in one packet, but not as one string. Node would keep the parts of such a string in memory
+ * for the duration of the stream.
  */
 function writeFirst(res: ServerResponse, text: string): boolean {
   const { socket } = res

@@ -85,8 +85,8 @@ function vacant(name: string, taken: ReadonlySet<string>): string {
 
 /**
  * Returns the tools that an agent's lists permit. An entry is `<mcpId>/<tool>`, `<server name>__<tool>`, or a tool
- * name. An allowing entry applies to the agent's own servers if one of them matches, otherwise to those of the space,
- * so that a space's server never captures an entry for another server. A disallowing entry applies to every match.
+ * name. An allowing entry applies to the agent's own servers if one of them matches, otherwise to those of the space.
+ * So a space's server never captures an entry for another server. A disallowing entry applies to every match.
  */
 export function offeredTools<Tool extends NamedTool>(
   tools: readonly Tool[],

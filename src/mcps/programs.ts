@@ -91,7 +91,7 @@ type Slot = {
 
 /**
  * Manages the programs of declared MCP servers: one process per server and space. A program starts when a run first
- * needs it, is started again with growing delays after it has ended by itself, and is stopped when no run uses it.
+ * needs it, and is stopped when no run uses it. After it has ended by itself, it is started again with growing delays.
  */
 export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}): Programs {
   const limits = { ...LIMITS, ...given }

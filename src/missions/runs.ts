@@ -114,8 +114,8 @@ export async function beginRun(
 const SKEW = 60_000
 
 /**
- * Moves the fire time of a mission back if it is later than the next one from now, because it was set under a wrong
- * clock or the clock was set back.
+ * Moves the fire time of a mission back if it is later than the next one from now. It then was set under a wrong clock,
+ * or the clock was set back since.
  */
 export async function putBack(deps: Deps, mission: MissionRow, now: Date): Promise<void> {
   const { nextRunAt, lastRunAt } = mission

@@ -178,8 +178,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 }
 
 /**
- * PATCH /webhooks/{id}. An admin who gives another address, or enables it, becomes the owner, because events that one
- * owner can see must not go to an address of another one. While it was disabled, events were not queued for it.
+ * PATCH /webhooks/{id}. An admin who gives another address, or enables it, becomes the owner. Events that one owner can
+ * see must not go to an address of another one. While it was disabled, events were not queued for it.
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateWebhook>) {
   check(actor, input)

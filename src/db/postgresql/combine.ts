@@ -17,7 +17,7 @@ const isSum = ({ part }: Combinable): boolean => isInsert(part) && part.sums > 0
  * has only certain ones, and those of transactions that differ only in their values share it. The sums of all of them
  * come last, because they lock rows that many transactions change.
  *
- * The parts of a statement see the database as it was before, so a transaction stays as it is if it changes rows of a
+ * The parts of a statement see the database as it was before. So a transaction stays as it is if it changes rows of a
  * table to which it has written before. PostgreSQL checks foreign keys and executes triggers at the statement's end.
  */
 export function combine(transactions: readonly (readonly Statement[])[]): Statement[] {

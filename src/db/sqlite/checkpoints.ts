@@ -8,8 +8,8 @@ const IDLE = 5_000
 const LONGEST = 60_000
 
 /**
- * Checkpoints the log of an SQLite file after 5 s without writes, and every 60 s under load, so that a plain copy of
- * the file is nearly complete. A worker thread does this on its own connection, because a log of 32 MiB takes 0.25 to
+ * Checkpoints the log of an SQLite file after 5 s without writes, and every 60 s under load. So a plain copy of the
+ * file is nearly complete. A worker thread does this on its own connection, because a log of 32 MiB takes 0.25 to
  * 0.4 s, which would block the event loop. Calls `onCheckpoint` before each one. Returns a function that stops it.
  */
 export function startCheckpoints(file: string, onCheckpoint: () => void): () => Promise<void> {

@@ -46,8 +46,8 @@ export type EngineDeps = {
   models: Models
   storage: MediaStorage
   /**
-   * Returns the agent of a run that is about to start or resume if its user may still run it (contract.md section 2),
-   * otherwise the reason the run fails.
+   * Returns the agent of a run that is about to start or resume if its user may still run it (contract.md section 2).
+   * Otherwise returns the reason of the failure.
    */
   agentFor: (db: Db, row: ExecutionRow) => Promise<claims.AgentRow | string>
   /** By default those that the resources have registered. */
