@@ -90,6 +90,8 @@ const UNREACHABLE: Failure = { message: texts.noConnection, detail: null, status
  */
 function forPeople(failure: Failure): Failure {
   if (failure.status === 401) return { ...failure, message: texts.signedOut, detail: null }
+  // A page has no token, whose organization a program should check.
+  if (failure.status === 404 && failure.detail?.includes('token')) return { ...failure, detail: texts.gone }
   const isForPrograms = failure.status === 400 && /`[a-z][\w. -]*`/i.test(failure.detail ?? '')
   return { ...failure, detail: isForPrograms ? null : (failure.detail?.replaceAll('`', '') ?? null) }
 }

@@ -43,6 +43,7 @@ export const texts = {
   notFound: 'Page not found',
   notFoundText: 'There is no page at this address. It may be old.',
   toStart: 'Go to the start',
+  gone: 'It was deleted, or you cannot see it in this organization.',
   picture: 'picture',
   table: 'Table',
   skip: 'Skip to the content',

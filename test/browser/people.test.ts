@@ -49,6 +49,51 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
+  it('shows buttons to an admin that it hides from a member, and those of owners to neither', async () => {
+    const create = async (path: string, body: object) =>
+      (await request(server, 'POST', `/api/v1/${path}`, { body })).body.id
+    const agentId = await create('agents', { name: 'Shared', systemPrompt: 'x', visibility: 'organization' })
+    const spaceId = await create('spaces', { name: 'Common', visibility: 'organization' })
+    const missionId = await create('missions', { title: 'Daily', goal: 'x', agentId })
+    const skillId = await create('skills', { name: 'style', description: 'x', prompt: 'x' })
+    const url = 'https://mcp.example.com/mcp'
+    const mcpId = await create('mcps', { name: 'Tracker', mcpType: 'custom', url, transport: 'streamable-http' })
+    const buttons: Record<string, readonly string[]> = {
+      [`agents/${agentId}`]: ['Save', 'More actions'],
+      [`spaces/${spaceId}`]: ['Upload', 'New file', 'More actions'],
+      [`missions/${missionId}`]: ['Run now', 'More actions'],
+      [`skills?skill=${skillId}`]: ['Save', 'Delete the skill'],
+      [`mcps?mcp=${mcpId}`]: ['Save', 'Delete the server'],
+      'settings/organization': ['Save'],
+      'settings/members': ['Invite a person'],
+      'settings/service-accounts': ['New service account'],
+      'settings/providers': ['Add a provider'],
+      'settings/secrets': ['Save'],
+      'settings/webhooks': ['New webhook'],
+    }
+    const { profile } = (await request(server, 'GET', '/api/v1/profile')).body
+    for (const role of ['member', 'admin'] as const) {
+      const { userId } = await server.member({ role })
+      const { secret } = await signedIn(server, userId)
+      const { page, complaints } = await visit(browser, { url: server.url, cookie: secret })
+      for (const [path, names] of Object.entries(buttons)) {
+        await page.evaluate((to) => history.pushState({}, '', to), `/app/${path}`)
+        await page.locator(`main[data-shown="/${path}"] h1`).first().waitFor({ state: 'attached' })
+        await expect.poll(() => page.locator('.animate-pulse').count()).toBe(0)
+        for (const name of names) {
+          const button = page.getByRole('button', { name, exact: true })
+          expect([role, path, name, await button.count()]).toEqual([role, path, name, role === 'admin' ? 1 : 0])
+        }
+        if (path === 'settings/members') {
+          const removing = page.getByRole('button', { name: `Remove ${profile.name}`, exact: true })
+          expect([role, await removing.count()]).toEqual([role, 0])
+        }
+      }
+      expect(complaints).toEqual([])
+      await leave(page)
+    }
+  })
+
   it('lets two tabs show two organizations', async () => {
     const email = 'both@example.com'
     const { userId } = await server.member({ email, organization: 'Left' })

@@ -18,13 +18,19 @@ export function Transcript({ run, events }: { run: Execution; events: readonly N
     [events, run.id],
   )
   const liveRun = live.get(run.id)
+  // The page above shows the failure.
+  const isFailed = liveRun?.status === 'failed'
   return (
     <div className="max-w-3xl">
       <h2 className="mb-1 text-soft text-xs">{texts.runs.question}</h2>
       <div className="mb-5 rounded-xl bg-tint px-4 py-3">
         <Markdown text={run.message} />
       </div>
-      {liveRun ? <RunView run={liveRun} /> : <p className="text-soft">{texts.runs.noSteps}</p>}
+      {liveRun ? (
+        <RunView run={isFailed ? { ...liveRun, error: null } : liveRun} />
+      ) : (
+        <p className="text-soft">{texts.runs.noSteps}</p>
+      )}
     </div>
   )
 }
