@@ -1,5 +1,6 @@
 import { APICallError } from '@ai-sdk/provider'
 import { describe, expect, it } from 'vitest'
+import { adviceFor, withAdvice } from '../../src/executions/engine/models/advice.ts'
 import { classifyModelError, ModelError, ReportedError } from '../../src/executions/engine/models/model-errors.ts'
 
 const NOW = Date.parse('2026-01-01T00:00:00Z')
@@ -103,6 +104,34 @@ describe('the reason in an error body', () => {
     expect(failureOf(new ReportedError(reason))).toMatchObject({ status: null, detail: reason })
     const alibaba = '<400> InternalError.Algo.InvalidParameter: The tool_choice parameter is not supported'
     expect(failureOf(new ReportedError(alibaba))).toMatchObject({ status: 400, retryable: false })
+  })
+})
+
+describe('the advice on a failure', () => {
+  const settings = { key: 'THE_KEY', address: 'THE_ADDRESS' }
+  const refused = (cause: string) =>
+    new APICallError({ message: `Cannot connect to API: ${cause}`, url: 'http://localhost', requestBodyValues: {} })
+  it.each<[unknown, string | null]>([
+    [answered(401, { error: 'Wrong' }), 'Check THE_KEY'],
+    [answered(403, { error: 'No' }), 'Check THE_KEY and the permissions of its account'],
+    [answered(402, { error: 'No' }), 'Top up the account of the provider, or check THE_KEY'],
+    [
+      answered(404, { error: 'The model x does not exist' }),
+      'Choose another model: GET /api/v1/models lists those of each provider',
+    ],
+    [answered(404, { detail: 'Not Found' }), 'Check THE_ADDRESS'],
+    [refused('connect ECONNREFUSED 127.0.0.1:9'), 'Check THE_ADDRESS and the network'],
+    [refused('The proxy 127.0.0.1:9 did not connect'), null],
+    [answered(429, { error: 'Rate limit reached' }), null],
+    [answered(400, { error: 'Bad' }), null],
+  ])('of %o is "%s"', (error, advice) => {
+    expect(adviceFor(failureOf(error), settings)).toBe(advice)
+  })
+
+  it('follows a cause within 500 characters', () => {
+    expect(withAdvice('No.', 'Do it')).toBe('No. Do it')
+    expect(withAdvice('x'.repeat(500), 'Do it')).toMatch(/^x{492}…\. Do it$/)
+    expect(withAdvice('x'.repeat(500), null)).toHaveLength(500)
   })
 })
 

@@ -3,6 +3,7 @@ import { isModelId, type ModelName, readModelName } from '../../../lib/model-nam
 import type { Network } from '../../../lib/network.ts'
 import { createProxyFor } from '../../../lib/proxies.ts'
 import type { Settings } from '../../../settings.ts'
+import { adviceFor } from './advice.ts'
 import { fetchModels } from './compatible.ts'
 import { classifyModelError, describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
 import type { ModelFailure } from './model-failures.ts'
@@ -45,6 +46,8 @@ export type Models = {
    * error does not belong to a model. `model` is the full id of the requested model.
    */
   classifyError(error: unknown, organizationId: string, model?: string | null): ModelFailure | null
+  /** Returns what a person has to do about a failure of a run's last model, or null. `model` is its full id. */
+  adviceOn(error: unknown, organizationId: string, model: string | null): string | null
   /** Returns the names of the providers in the settings. */
   ofServer(): readonly string[]
   /**
@@ -184,6 +187,13 @@ export function createModels(
     classifyError(error, organizationId, model) {
       if (!isModelError(error)) return null
       return classifyModelError(error, { provider: model?.split('/')[0] ?? null, secrets: secretsOf(organizationId) })
+    },
+
+    adviceOn(error, organizationId, model) {
+      // This service's own messages say what to do.
+      if (!isModelError(error) || error instanceof ModelError) return null
+      const provider = model === null ? undefined : own.named(organizationId, model.split('/', 1)[0] ?? '')
+      return provider ? adviceFor(classifyModelError(error), provider.settings) : null
     },
 
     async list(organizationId) {

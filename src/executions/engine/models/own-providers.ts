@@ -1,6 +1,6 @@
 import { LRUCache } from 'lru-cache'
 import type { ProviderKind } from '../../../lib/base-address.ts'
-import { createProvider, type Endpoint, type Provider, type ProviderDeps } from './providers.ts'
+import { createProvider, type Endpoint, type Provider, type ProviderDeps, settingsIn } from './providers.ts'
 
 /** A provider that an organization has configured. */
 export type OwnProvider = Pick<Endpoint, 'apiKey' | 'baseUrl' | 'headers'> & {
@@ -45,7 +45,8 @@ export function createOwnProviders(
       rows.map(({ name, kind, version, ...endpoint }) => {
         const kept = before?.own.get(name)
         if (kept?.version === version) return [name, kept]
-        const definition = { name, kind, hint: '', endpoint: { ...endpoint, isOperators: false } }
+        const settings = settingsIn(name, 'the settings of the organization')
+        const definition = { name, kind, hint: '', settings, endpoint: { ...endpoint, isOperators: false } }
         return [name, { version, provider: createProvider(definition, deps) }]
       }),
     )
@@ -69,6 +70,9 @@ export function createOwnProviders(
       const isFresh = found && Math.abs(deps.clock.now().getTime() - found.readAt) < FRESH
       return (isFresh ? found : await load(organizationId, found)).providers
     },
+    /** Returns a provider of an organization whose providers were loaded before. */
+    named: (organizationId: string, name: string): Provider | undefined =>
+      (known.get(organizationId)?.providers ?? ofServer).get(name),
     /** Returns the secrets of an organization's providers, for redaction. */
     secretsOf: (organizationId: string): Iterable<string> => known.get(organizationId)?.secrets ?? [],
     /** Reloads the providers of these organizations at their next use, or of all organizations for null. */

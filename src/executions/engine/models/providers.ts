@@ -20,11 +20,15 @@ export type Endpoint = {
   readonly isOperators: boolean
 }
 
+export type ProviderSettings = { readonly key: string; readonly address: string }
+
 export type Provider = {
   readonly name: string
   readonly configured: boolean
   /** Advice on how to configure the provider. */
   readonly hint: string
+  /** Where its key and its address are set, as a person would look for them. */
+  readonly settings: ProviderSettings
   /** Set for the provider of OPENAI_BASE_URL under OpenAI's name. */
   readonly isAlias?: boolean
   /** Ids of current models, the default one first. */
@@ -169,10 +173,10 @@ async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: 
 // because callers choose the names.
 const MAX_KEPT = 100
 
-type Definition = { name: string; kind: ProviderKind; hint: string; endpoint: Endpoint | null }
+type Definition = Pick<Provider, 'name' | 'hint' | 'settings'> & { kind: ProviderKind; endpoint: Endpoint | null }
 
 /** Creates a provider. Without an endpoint it is not configured. */
-export function createProvider({ name, kind, hint, endpoint }: Definition, deps: ProviderDeps): Provider {
+export function createProvider({ name, kind, hint, settings, endpoint }: Definition, deps: ProviderDeps): Provider {
   let loading: Promise<Make> | undefined
   const kept = new Map<string, TextModel>()
   const make = () => {
@@ -187,6 +191,7 @@ export function createProvider({ name, kind, hint, endpoint }: Definition, deps:
     name,
     configured: endpoint !== null,
     hint,
+    settings,
     models: CURRENT[kind],
     catalogue: kind === 'compatible' && endpoint ? createCatalogue(listingOf(kind, endpoint), deps) : null,
     secrets: endpoint ? [...(endpoint.apiKey ? [endpoint.apiKey] : []), ...Object.values(endpoint.headers)] : [],
@@ -223,6 +228,7 @@ export function createProviders(settings: Settings, deps: ProviderDeps): Readonl
     name: 'anthropic',
     kind: 'anthropic',
     hint: 'set ANTHROPIC_API_KEY',
+    settings: { key: 'ANTHROPIC_API_KEY', address: 'ANTHROPIC_BASE_URL' },
     endpoint:
       ANTHROPIC_API_KEY || isThere(ANTHROPIC_HEADERS)
         ? {
@@ -238,6 +244,7 @@ export function createProviders(settings: Settings, deps: ProviderDeps): Readonl
     name: 'openai',
     kind: 'openai',
     hint: 'set OPENAI_API_KEY',
+    settings: { key: 'OPENAI_API_KEY', address: 'OPENAI_RESPONSES_BASE_URL' },
     endpoint:
       OPENAI_RESPONSES_BASE_URL || OPENAI_API_KEY || isThere(OPENAI_HEADERS)
         ? { baseUrl: OPENAI_RESPONSES_BASE_URL ?? publicAddress('openai'), ...ofOpenAi }
@@ -247,6 +254,7 @@ export function createProviders(settings: Settings, deps: ProviderDeps): Readonl
     name: 'google',
     kind: 'google',
     hint: 'set GOOGLE_GENERATIVE_AI_API_KEY',
+    settings: { key: 'GOOGLE_GENERATIVE_AI_API_KEY', address: 'GOOGLE_BASE_URL' },
     endpoint: GOOGLE_GENERATIVE_AI_API_KEY
       ? {
           baseUrl: GOOGLE_BASE_URL ?? publicAddress('google'),
@@ -261,6 +269,7 @@ export function createProviders(settings: Settings, deps: ProviderDeps): Readonl
       name: 'compatible',
       kind: 'compatible',
       hint: 'set OPENAI_BASE_URL',
+      settings: { key: 'OPENAI_API_KEY', address: 'OPENAI_BASE_URL' },
       endpoint: OPENAI_BASE_URL ? { baseUrl: OPENAI_BASE_URL, ...ofOpenAi } : null,
     },
     deps,
@@ -268,7 +277,16 @@ export function createProviders(settings: Settings, deps: ProviderDeps): Readonl
   // If only OPENAI_BASE_URL is set, the key belongs to that server and must not be sent to OpenAI.
   const isAlias = compatible.configured && !OPENAI_RESPONSES_BASE_URL
   const further = settings.COMPATIBLE_PROVIDERS.map(({ name, baseUrl, apiKey, headers }) =>
-    createProvider({ name, kind: 'compatible', hint: '', endpoint: { baseUrl, apiKey, headers, isOperators } }, deps),
+    createProvider(
+      {
+        name,
+        kind: 'compatible',
+        hint: '',
+        settings: settingsIn(name, 'COMPATIBLE_PROVIDERS'),
+        endpoint: { baseUrl, apiKey, headers, isOperators },
+      },
+      deps,
+    ),
   )
   const all: Provider[] = [
     createProvider(anthropic, deps),
@@ -281,11 +299,18 @@ export function createProviders(settings: Settings, deps: ProviderDeps): Readonl
   return new Map(all.map((provider) => [provider.name, provider]))
 }
 
+/** Names the settings of a provider among others. */
+export const settingsIn = (name: string, place: string): ProviderSettings => ({
+  key: `the key of ${name} in ${place}`,
+  address: `the address of ${name} in ${place}`,
+})
+
 /** The offline provider is always available by name (contract-2.md section 1.5). */
 const offline: Provider = {
   name: 'offline',
   configured: true,
   hint: '',
+  settings: { key: '', address: '' },
   models: ['echo'],
   catalogue: null,
   secrets: [],

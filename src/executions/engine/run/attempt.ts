@@ -6,6 +6,7 @@ import type { Telemetry } from '../../../telemetry/telemetry.ts'
 import type { StopReason } from '../../../wire.ts'
 import type { EventLog, RunStream } from '../events/event-log.ts'
 import { type ExecutionRow, type MessageData, type TextProgress, textSoFar, type Warning } from '../events/events.ts'
+import { withAdvice } from '../models/advice.ts'
 import { classifyModelError, ModelError, UNEXPECTED, withoutWords } from '../models/model-errors.ts'
 import * as waits from '../queue/approvals.ts'
 import * as claims from '../queue/claims.ts'
@@ -247,10 +248,13 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const cause = statedBy(why) ?? models.describeError(why, row.organizationId)
     const isProviders = !(isOurs || cause === UNEXPECTED)
     const untold = isProviders ? withoutWords(cause) : cause
-    const { status, provider } = classifyModelError(why, { provider: model?.split('/', 1)[0] ?? null })
-    const facts = { provider, model, status, code: failedBy(why, cause).errorCode, detail: untold }
+    const { kind, status, provider } = classifyModelError(why, { provider: model?.split('/', 1)[0] ?? null })
+    const advice = models.adviceOn(why, row.organizationId, model)
+    // Errors of the network have no words of a provider.
+    const detail = withAdvice(kind === 'connection' ? cause : untold, advice)
+    const facts = { provider, model, status, code: failedBy(why, cause).errorCode, detail }
     log.warn({ executionId: row.id, ...facts, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
-    return row.agentOrganizationId === row.organizationId ? cause : untold
+    return withAdvice(row.agentOrganizationId === row.organizationId ? cause : untold, advice)
   }
 
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.

@@ -1,0 +1,34 @@
+import { cut } from '../../../lib/text.ts'
+import type { ModelFailure } from './model-failures.ts'
+import type { ProviderSettings } from './providers.ts'
+
+/** Returns what a person has to do about a failure that no retry mends, or null if its detail says it or nothing is known. */
+export function adviceFor(
+  { kind, status, detail }: Pick<ModelFailure, 'kind' | 'status' | 'detail'>,
+  { key, address }: ProviderSettings,
+): string | null {
+  switch (kind) {
+    case 'auth':
+      return status === 403 ? `Check ${key} and the permissions of its account` : `Check ${key}`
+    case 'quota':
+      return `Top up the account of the provider, or check ${key}`
+    case 'unknown_model':
+      return 'Choose another model: GET /api/v1/models lists those of each provider'
+    case 'refused':
+      return status === 404 || status === 405 ? `Check ${address}` : null
+    case 'connection':
+      return /certificate|proxy|NODE_EXTRA_CA_CERTS/.test(detail) || !/^Cannot connect|^fetch failed/.test(detail)
+        ? null
+        : `Check ${address} and the network`
+    default:
+      return null
+  }
+}
+
+/** Maximum length of a cause with its advice (characters), as of `Execution.error`. */
+const MAX_LENGTH = 500
+
+/** Adds an advice to a cause, which is cut if both are too long. */
+export function withAdvice(cause: string, advice: string | null): string {
+  return advice ? `${cut(cause.replace(/\.$/, ''), MAX_LENGTH - advice.length - 3)}. ${advice}` : cause
+}
