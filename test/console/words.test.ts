@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { cronInWords } from '../../src/console/lib/cron.ts'
 import { newId } from '../../src/console/lib/id.ts'
+import { periodsBetween } from '../../src/console/lib/periods.ts'
 import { refusalIn } from '../../src/console/lib/refusals.ts'
 
 test.each<[expression: string, words: string | null]>([
@@ -44,6 +45,12 @@ test.each([
 
 test('a message that names no field is no refusal of one', () => {
   expect(refusalIn('Skill name already exists', 'Choose another name.')).toBeNull()
+})
+
+test('a chart has each day, each Monday or each first of a month, across years and leap days', () => {
+  expect(periodsBetween('daily', '2028-02-28', '2028-03-01')).toEqual(['2028-02-28', '2028-02-29', '2028-03-01'])
+  expect(periodsBetween('weekly', '2026-12-30', '2027-01-04')).toEqual(['2026-12-28', '2027-01-04'])
+  expect(periodsBetween('monthly', '2026-12-31', '2027-02-01')).toEqual(['2026-12-01', '2027-01-01', '2027-02-01'])
 })
 
 test('ids are unique', () => {

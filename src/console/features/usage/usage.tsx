@@ -7,6 +7,7 @@ import 'uplot/dist/uPlot.min.css'
 import type { Output } from '../../api.ts'
 import { Empty, Loaded, Page, Section } from '../../components/page.tsx'
 import { count, short, utcDay } from '../../lib/format.ts'
+import { periodsBetween, toDate } from '../../lib/periods.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -17,20 +18,22 @@ const t = texts.usage
 
 type Entry = Output<'usage.get'>['usage'][number]
 type Amounts = Pick<Entry, 'executions' | 'failed' | 'input_tokens' | 'output_tokens'>
-type Period = Output<'usage.get'>['period']
 
 const DAY = 86_400_000
-const date = (time: number) => new Date(time).toISOString().slice(0, 10)
+
+/** Returns a name of the URL if it is one of a list. */
+const oneOf = <Name extends string>(names: Readonly<Record<Name, string>>, name: string | undefined, other: Name) =>
+  name !== undefined && Object.hasOwn(names, name) ? (name as Name) : other
 
 /** The usage of the organization's runs. */
 export function Usage() {
   const { organization } = useSession()
   const navigate = useNavigate({ from: '/usage' })
   const search = useSearch({ from: '/usage' })
-  const period = (search.period ?? 'daily') as Period
-  const range = search.start ?? '30'
-  const end = date(Date.now())
-  const start = date(Date.now() - (Number(range) - 1) * DAY)
+  const period = oneOf(t.periods, search.period, 'daily')
+  const range = oneOf(t.ranges, search.start, '30')
+  const end = toDate(Date.now())
+  const start = toDate(Date.now() - (Number(range) - 1) * DAY)
   const usage = useQuery({
     ...query('usage.get', { orgId: organization?.id ?? '', period, start, end }),
     refetchInterval: 30_000,
@@ -78,7 +81,7 @@ export function Usage() {
                   </div>
                 ))}
               </dl>
-              <OverTime entries={entries} from={start} to={end} />
+              <OverTime entries={entries} dates={periodsBetween(period, start, end)} />
               <Parts entries={entries} />
             </>
           )
@@ -165,6 +168,8 @@ const Table = ({ head, rows }: { head: string; rows: readonly Row[] }) => (
   </div>
 )
 
+const NOTHING = { executions: 0, failed: 0, input_tokens: 0, output_tokens: 0, byAgent: [], byModel: [], byUser: [] }
+
 type Line = { name: string; colour: string; values: readonly number[] }
 
 /** Most lines of a chart; the rest is one line. */
@@ -184,15 +189,19 @@ type By = keyof typeof t.splits
 const tokensOf = ({ input_tokens, output_tokens }: Amounts) => input_tokens + output_tokens
 
 /** The tokens of each period as a chart, whole or by agent, model or user, and as a table. */
-function OverTime({ entries, from, to }: { entries: readonly Entry[]; from: string; to: string }) {
+function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readonly string[] }) {
   const [by, setBy] = useState<By>('tokens')
   const nameOf = useAgentNames()
   const people = useMembers()
+  const days = dates.join()
   const lines = useMemo((): Line[] => {
+    const byDate = new Map(entries.map((entry) => [entry.date, entry]))
+    // The report leaves out periods without runs.
+    const all = days.split(',').map((date) => byDate.get(date) ?? { ...NOTHING, date })
     if (by === 'tokens') {
       return [
-        { name: t.input, colour: '--color-accent', values: entries.map(({ input_tokens }) => input_tokens) },
-        { name: t.output, colour: '--color-good', values: entries.map(({ output_tokens }) => output_tokens) },
+        { name: t.input, colour: '--color-accent', values: all.map(({ input_tokens }) => input_tokens) },
+        { name: t.output, colour: '--color-good', values: all.map(({ output_tokens }) => output_tokens) },
       ]
     }
     const partsOf = PARTS[by]
@@ -204,8 +213,8 @@ function OverTime({ entries, from, to }: { entries: readonly Entry[]; from: stri
       user: (id: string) => (id ? user(id) : t.unknownUser),
     }
     const ofKeys = (wanted: readonly string[]) =>
-      entries.map((entry) =>
-        partsOf(entry).reduce((all, part) => all + (wanted.includes(part.key) ? tokensOf(part) : 0), 0),
+      all.map((entry) =>
+        partsOf(entry).reduce((tokens, part) => tokens + (wanted.includes(part.key) ? tokensOf(part) : 0), 0),
       )
     const lines = keys.slice(0, MAX_LINES).map((key, index) => ({
       name: names[by](key),
@@ -215,13 +224,13 @@ function OverTime({ entries, from, to }: { entries: readonly Entry[]; from: stri
     const rest = keys.slice(MAX_LINES)
     if (!rest.length) return lines
     return [...lines, { name: t.others, colour: COLOURS[MAX_LINES] ?? '', values: ofKeys(rest) }]
-  }, [entries, by, nameOf, people.data])
+  }, [entries, days, by, nameOf, people.data])
   return (
     <Section
       title={t.overTime}
       actions={<Picker label={t.split} options={t.splits} value={by} onChange={(value) => setBy(value as By)} />}
     >
-      <Chart dates={entries.map(({ date: day }) => day)} lines={lines} from={from} to={to} />
+      <Chart dates={dates} lines={lines} />
       <ul className="mb-4 flex flex-wrap gap-x-4 gap-y-1 text-xs">
         {lines.map(({ name, colour }) => (
           <li key={name} className="flex min-w-0 items-center gap-1.5">
@@ -238,18 +247,8 @@ function OverTime({ entries, from, to }: { entries: readonly Entry[]; from: stri
   )
 }
 
-/** Lines over time, with a dot for each period. */
-function Chart({
-  dates,
-  lines,
-  from,
-  to,
-}: {
-  dates: readonly string[]
-  lines: readonly Line[]
-  from: string
-  to: string
-}) {
+/** Lines over time, with a dot for each period if there is room for it. */
+function Chart({ dates, lines }: { dates: readonly string[]; lines: readonly Line[] }) {
   const box = useRef<HTMLDivElement>(null)
   const isDark = useIsDark()
   // biome-ignore lint/correctness/useExhaustiveDependencies: the colours change with the theme
@@ -265,7 +264,12 @@ function Chart({
     const [ink, line] = [resolve('--color-soft'), resolve('--color-line')]
     const series = lines.map(({ name, colour }) => {
       const stroke = resolve(colour)
-      return { label: name, stroke, width: 2, points: { show: true, size: 6, fill: stroke } }
+      return {
+        label: name,
+        stroke,
+        width: 2,
+        points: { size: 6, fill: stroke, ...(dates.length === 1 && { show: true }) },
+      }
     })
     probe.remove()
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false } }
@@ -276,7 +280,7 @@ function Chart({
         height: 220,
         legend: { show: false },
         scales: {
-          x: { time: true, range: [Date.parse(from) / 1_000, Date.parse(to) / 1_000] },
+          x: { time: true },
           y: { range: (_, __, most) => [0, Math.max(1, most) * 1.1] },
         },
         // Periods are days of UTC.
@@ -296,7 +300,7 @@ function Chart({
       observer.disconnect()
       plot.destroy()
     }
-  }, [dates.join(), lines, from, to, isDark])
+  }, [dates.join(), lines, isDark])
   return (
     <div ref={box} role="img" aria-label={t.chart} className="mb-2 overflow-hidden rounded-xl border border-line p-3" />
   )
