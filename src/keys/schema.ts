@@ -11,7 +11,9 @@ const scope = z
 export const CreateKey = z
   .object({
     name: requiredText(200).describe('Name of the key'),
-    expiresInDays: int(1, 365).nullish().describe('Number of days until the key expires. Default: it never expires'),
+    expiresInDays: int(1, 365)
+      .nullish()
+      .describe('Number of days until the key expires. Default: never, or with the key that makes it'),
     scopes: z
       .array(scope)
       .min(1)

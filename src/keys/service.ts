@@ -52,14 +52,22 @@ export function scopesOf(actor: Actor, { scopes = null }: Pick<z.output<typeof C
   return wanted
 }
 
-/** POST /keys. A key never outlives the key that created it (contract-2.md section 8.1). */
+/**
+ * Returns the end of a new key: after some days, or never. A key never outlives the key that created it (contract-2.md
+ * section 8.1).
+ */
+export function expiryOf(actor: Actor, days: number | null | undefined, now: Date): Date | null {
+  const wanted = days ? new Date(now.getTime() + days * DAY) : null
+  const latest = (actor.tokenId && actor.expiresAt) || null
+  return wanted && latest ? new Date(Math.min(+wanted, +latest)) : (wanted ?? latest)
+}
+
+/** POST /keys: see {@link scopesOf} and {@link expiryOf}. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateKey>) {
   const scopes = scopesOf(actor, input)
   const { organizationId, userId } = actor
   const now = deps.clock.now()
-  const wanted = input.expiresInDays ? new Date(now.getTime() + input.expiresInDays * DAY) : null
-  const latest = (actor.tokenId && actor.expiresAt) || null
-  const expiresAt = wanted && latest ? new Date(Math.min(+wanted, +latest)) : (wanted ?? latest)
+  const expiresAt = expiryOf(actor, input.expiresInDays, now)
   const tokenId = actor.tokenId || null
   const how = { tokenKey: deps.tokenKey, prefix: deps.settings.TOKEN_PREFIX, now, by: actor }
   const { row, token } = await deps.db.$transaction((tx) =>

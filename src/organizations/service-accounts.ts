@@ -4,7 +4,7 @@ import { audit, changesOf } from '../auth/audit.ts'
 import { Prisma, type Role, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, notFound } from '../errors.ts'
-import { createToken, scopesOf, toKey } from '../keys/service.ts'
+import { createToken, expiryOf, scopesOf, toKey } from '../keys/service.ts'
 import { omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
@@ -147,8 +147,6 @@ export async function checkKey(
   return account
 }
 
-const DAY = 24 * 60 * 60 * 1000
-
 /**
  * POST /organizations/{id}/service-accounts/{userId}/keys. The key never outlives the caller's own, and has none of the
  * scopes that the caller lacks. Throws 403 and 404.
@@ -157,9 +155,7 @@ export async function createKey(actor: Actor, deps: Deps, input: z.output<typeof
   const { userId } = await checkKey(actor, deps, input)
   const { organizationId } = actor
   const now = deps.clock.now()
-  const wanted = input.expiresInDays ? new Date(now.getTime() + input.expiresInDays * DAY) : null
-  const latest = (actor.tokenId && actor.expiresAt) || null
-  const expiresAt = wanted && latest ? new Date(Math.min(+wanted, +latest)) : (wanted ?? latest)
+  const expiresAt = expiryOf(actor, input.expiresInDays, now)
   const how = { tokenKey: deps.tokenKey, prefix: deps.settings.TOKEN_PREFIX, now, by: actor }
   const key = { organizationId, userId, name: input.name, scopes: scopesOf(actor, input), expiresAt }
   const { row, token } = await deps.db.$transaction((tx) =>
