@@ -219,6 +219,14 @@ describe('accepting invitations', () => {
     expectError(await accept({ code, name: 'Guest', password }), 401, INVALID)
   })
 
+  it('leaves a person who is a member by then the present role', async () => {
+    const { admin, organization, path, email } = await people()
+    const code = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
+    const { userId } = await server.member({ organization, email, role: 'admin' })
+    const { headers } = await signedIn(server, userId)
+    expect((await accept({ code }, headers)).body).toMatchObject({ user: { email }, role: 'admin' })
+  })
+
   it('makes one of two concurrent users a member', async () => {
     const { admin, path, email } = await people()
     const code = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
@@ -274,8 +282,14 @@ describe('accepting invitations', () => {
     expect(await userOf(email)).toBeNull()
   })
 
-  it('limits the guessing of codes', async () => {
+  it('limits the guessing of codes, and counts no right one', async () => {
     clock.advance(3_600_000)
+    const { admin, path, email } = await people()
+    const code = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
+    for (let i = 0; i < 6; i++) {
+      const offer = await request(server, 'POST', '/api/auth/invitation', { body: { code }, token: null })
+      expect(offer.status).toBe(200)
+    }
     const answers = []
     for (let i = 0; i < 8; i++) answers.push((await accept({ code: `guess-${i}`, name: 'G' })).status)
     expect(answers).toEqual([401, 401, 401, 401, 401, 429, 429, 429])

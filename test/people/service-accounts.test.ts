@@ -38,6 +38,7 @@ describe('a service account', () => {
     const userId = serviceAccount.id
     const changed = await call('updateServiceAccount', { userId, name: 'CD', role: 'admin' })
     expect(changed.body.serviceAccount).toEqual({ ...serviceAccount, name: 'CD', role: 'admin' })
+    expect((await call('updateServiceAccount', { userId, name: 'CD' })).status).toBe(200)
     expect((await call('deleteServiceAccount', { userId })).status).toBe(200)
     expect((await call('listServiceAccounts')).body.serviceAccounts).toEqual([])
     expectError(await call('updateServiceAccount', { userId, name: 'X' }), 404, 'Service account not found')
@@ -47,6 +48,8 @@ describe('a service account', () => {
     expect(actions).toEqual(
       expect.arrayContaining(['service_account.create', 'service_account.update', 'member.remove']),
     )
+    // The second change changed nothing.
+    expect(actions.filter((action: string) => action === 'service_account.update')).toHaveLength(1)
   })
 
   it('can be created with a key, listed and ended over GraphQL', async () => {
@@ -89,6 +92,24 @@ describe('a service account', () => {
     expectError(await get('/api/v1/audit', body.token), 403, FORBIDDEN)
     const members = (await get(path.replace('service-accounts', 'members'), admin.token)).body.members
     expect(members.find((each: Member) => each.userId === userId)).toMatchObject({ kind: 'service', name: 'CI' })
+  })
+
+  it('is refused beyond 500 of an organization', async () => {
+    const { admin, path } = await people()
+    const { organizationId, userId: createdBy } = admin
+    const { db, clock } = server.service.deps
+    const createdAt = clock.now()
+    const ids = Array.from({ length: 500 }, (_, index) => `${organizationId}-${index}`)
+    const times = { createdAt, updatedAt: createdAt }
+    await db.user.createMany({ data: ids.map((id) => ({ id, email: `${id}@service.invalid`, name: 'CI', ...times })) })
+    await db.serviceAccount.createMany({
+      data: ids.map((userId) => ({ userId, organizationId, createdBy, createdAt })),
+    })
+    await db.membership.createMany({
+      data: ids.map((userId) => ({ organizationId, userId, role: 'member' as const, createdAt })),
+    })
+    const refused = await post(path, admin, { name: 'CI', role: 'member' })
+    expectError(refused, 400, 'Too many service accounts. At most 500')
   })
 
   it('cannot sign in, and is never an owner', async () => {

@@ -154,6 +154,7 @@ test.each(APIS)('%s: only owners list and take over the things of a former membe
   const [agent, space, skill] = [await make.agent(closed), await make.space(closed), await make.skill(closed)]
   const [mcp, media] = [await make.mcp(closed), await make.media(closed)]
   const mission = await make.mission(closed, { agentId: agent })
+  await db.mission.update({ where: { id: mission }, data: { scopes: 'agents:read' } })
   const named = { id: boss.organizationId, userId: gone.userId }
   expect((await on(api, 'organizations.takeOver', named, boss)).status).toBe(409)
   await db.$transaction((tx) => removeMember(tx, settings, gone.organizationId, gone.userId, clock.now()))
@@ -172,6 +173,8 @@ test.each(APIS)('%s: only owners list and take over the things of a former membe
   expect((await on(api, 'agents.get', { id: agent }, boss)).status).toBe(404)
   expect((await on(api, 'organizations.takeOver', named, boss)).status).toBe(200)
   expect((await on(api, 'agents.get', { id: agent }, boss)).body.agent.userId).toBe(boss.userId)
+  // It runs within the scopes of the new owner's token, which has all.
+  expect((await db.mission.findUniqueOrThrow({ where: { id: mission } })).scopes).toBeNull()
   for (const [procedure, id] of [
     ['missions.delete', mission],
     ['agents.delete', agent],
