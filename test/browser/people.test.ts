@@ -209,6 +209,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByText('It must be a JSON Schema').waitFor()
     expect(await schema.getAttribute('aria-invalid')).toBe('true')
     await schema.fill('{"type": "object"}')
+    await expect.poll(() => schema.getAttribute('aria-invalid')).toBeNull()
     await save.click()
     await page.getByText('Agent created').waitFor()
     const { agents } = (await request(server, 'GET', '/api/v1/agents?search=clerk')).body

@@ -11,10 +11,14 @@ export function useRefusal(field: string | undefined): string | null {
   return field && `${refusal?.field}.`.startsWith(`${field}.`) ? (refusal?.reason ?? null) : null
 }
 
-/** The fields of a form with the failure of their last save: beside the refused field, or else at the end. */
+/**
+ * The fields of a form with the failure of their last save: beside the refused field until its value changes, or else at
+ * the end.
+ */
 export function Fallible({ error, children }: { error: unknown; children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null)
   const [isBeside, setIsBeside] = useState(false)
+  const [answered, setAnswered] = useState<unknown>(null)
   useLayoutEffect(() => {
     const field = error ? box.current?.querySelector<HTMLElement>('[aria-invalid]') : null
     field?.closest('details')?.setAttribute('open', '')
@@ -22,8 +26,12 @@ export function Fallible({ error, children }: { error: unknown; children: ReactN
     setIsBeside(!!field)
   }, [error])
   return (
-    <Refused value={error ? refusalOf(error) : null}>
-      <div ref={box} className="contents">
+    <Refused value={error && error !== answered ? refusalOf(error) : null}>
+      <div
+        ref={box}
+        className="contents"
+        onInput={({ target }) => target instanceof Element && target.matches('[aria-invalid]') && setAnswered(error)}
+      >
         {children}
       </div>
       {Boolean(error) && !isBeside && (
