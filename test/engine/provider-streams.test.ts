@@ -67,6 +67,9 @@ async function read(kind: Kind, given: string | Answer): Promise<string> {
 const event = (value: { type: string }) => `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
 const PAGE = '<!doctype html><html><head><title>Sign in</title></head></html>'
 const IS_PAGE = `unreadable -: The model server answered with a web page titled "Sign in" (HTML) instead of a model's answer. Check its base address`
+const CHAT = 'data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"Hi"}}]}\n\n'
+const IS_CHAT = (setting: string) =>
+  `unreadable -: The server answers with chat completions: set OPENAI_BASE_URL to its address, not ${setting}`
 const IS_EMPTY = 'broken_off -: The model server sent an empty answer'
 const IS_GARBAGE = 'unreadable -: The model server sent data that cannot be read'
 
@@ -204,6 +207,7 @@ describe('the stream of Anthropic', () => {
       'Hi echo({"q":"x"}) tool-calls 5/7',
     ],
     ['broken JSON', `${begin()}data: {"type":"cont\n\n${text('Hi')}`, IS_GARBAGE],
+    ['chat completions', CHAT, IS_CHAT('ANTHROPIC_BASE_URL')],
     ['a web page', PAGE, IS_PAGE],
     ['nothing', '', IS_EMPTY],
   ])('is read with %s', async (_, body, expected) => expect(await read('anthropic', body)).toBe(expected))
@@ -241,6 +245,21 @@ describe('the stream of OpenAI', () => {
       'unknown events, keep-alives and empty data',
       `${event({ type: 'response.queued' })}${created}${event({ type: 'keepalive' })}data: {"x":1}\n\ndata: null\n\n${textDelta('Hi')}${done()}data: [DONE]\n\n`,
       'Hi stop 5/7',
+    ],
+    [
+      'the same index for all items',
+      created +
+        ['1', '2']
+          .map((id) => {
+            const item = { ...call, id: `fc_${id}`, call_id: `call_${id}`, arguments: `{"q":"${id}"}` }
+            return at('output_item.added', { item: { ...item, arguments: '' } }) + at('output_item.done', { item })
+          })
+          .join('') +
+        at('output_item.added', { item: { ...message, content: [] } }) +
+        textDelta('Hi') +
+        at('output_item.done', { item: message }) +
+        done({ output: [call, { ...call, id: 'fc_2', call_id: 'call_2', arguments: '{"q":"2"}' }, message] }),
+      'echo({"q":"1"}) echo({"q":"2"}) Hi tool-calls 5/7',
     ],
     [
       'events whose type is only in their name',
@@ -366,11 +385,7 @@ describe('the stream of OpenAI', () => {
       JSON.stringify({ object: 'response', status: 'completed', error: null, output: [message], usage }),
       'Hi stop 5/7',
     ],
-    [
-      'chat completions',
-      'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n',
-      'unreadable -: The server answers with chat completions, not with responses: set OPENAI_BASE_URL to its address, not OPENAI_RESPONSES_BASE_URL',
-    ],
+    ['chat completions', 'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n', IS_CHAT('OPENAI_RESPONSES_BASE_URL')],
     ['an end without response.completed', created + textDelta('Th'), 'Th interrupted ?/?'],
     [
       'a reset in the middle',
@@ -494,6 +509,7 @@ describe('the stream of Google', () => {
       },
       'refused 400: HTTP 400: Wähle',
     ],
+    ['chat completions', CHAT, IS_CHAT('GOOGLE_BASE_URL')],
     ['a web page', PAGE, IS_PAGE],
     ['nothing', '', IS_EMPTY],
   ])('is read with %s', async (_, body, expected) => expect(await read('google', body)).toBe(expected))

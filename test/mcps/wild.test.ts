@@ -347,7 +347,7 @@ it.each<[string, (id: unknown, offered: string) => object, number]>([
   },
 )
 
-it("a server that accepts requests with 202 and answers on the session's standing stream can be used", async () => {
+it("a server that answers on the session's standing stream can be used", async () => {
   let standing: ServerResponse | undefined
   otherwise = ({ message, method }, response) => {
     if (method === 'GET') {

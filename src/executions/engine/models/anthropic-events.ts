@@ -1,5 +1,5 @@
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { type Emit, errorIn, type ProviderEvents, unknownUsage } from './provider-events.ts'
+import { type Emit, errorIn, type ProviderEvents, refuseChat, unknownUsage } from './provider-events.ts'
 
 type Block = {
   type: string
@@ -169,6 +169,7 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   function read(event: Fields): void {
     const error = errorIn(event)
     if (error) throw error
+    refuseChat(event, 'ANTHROPIC_BASE_URL')
     const index = typeof event.index === 'number' ? event.index : 0
     switch (event.type) {
       case 'message':

@@ -1,5 +1,5 @@
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { type Emit, errorIn, type ProviderEvents } from './provider-events.ts'
+import { type Emit, errorIn, type ProviderEvents, refuseChat } from './provider-events.ts'
 
 /** Reads the chunks of Gemini's `streamGenerateContent`. Leaves out parts that are neither text nor calls. */
 export function createGoogleEvents(emit: Emit): ProviderEvents {
@@ -9,6 +9,7 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
   function read(event: Fields): void {
     const error = errorIn(event)
     if (error) throw error
+    refuseChat(event, 'GOOGLE_BASE_URL')
     // Gateways wrap the chunk (Code Assist, Vertex).
     if (isObject(event.response)) {
       read(event.response)

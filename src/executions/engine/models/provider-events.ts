@@ -68,6 +68,15 @@ export function errorIn(event: Fields): ReportedError | null {
   return isError || type === 'error' ? new ReportedError(withStatus(event)) : null
 }
 
+/** Throws an error with advice for a chunk of chat completions, the API of most gateways. */
+export function refuseChat({ choices }: Fields, setting: string): void {
+  if (!Array.isArray(choices)) return
+  throw new ModelError(
+    `The server answers with chat completions: set OPENAI_BASE_URL to its address, not ${setting}`,
+    'unreadable',
+  )
+}
+
 const STATUSES: Readonly<Record<string, number>> = {
   invalid_request_error: 400,
   authentication_error: 401,

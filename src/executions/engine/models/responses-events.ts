@@ -1,13 +1,16 @@
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
-import { type Emit, errorIn, type ProviderEvents, withStatus } from './provider-events.ts'
+import { type Emit, errorIn, type ProviderEvents, refuseChat, withStatus } from './provider-events.ts'
 
 type Item = {
   type: 'message' | 'function_call' | 'reasoning'
   /** First id of the item. Some servers change it between events. */
   id: string
+  /** Index that the server gives it, and the one that only this item has. */
+  place: number | undefined
   index: number
   callId: string
+  hasCallId: boolean
   name: string
   /** Text, arguments or reasoning so far. */
   text: string
@@ -25,35 +28,43 @@ const TYPES: ReadonlySet<unknown> = new Set(['message', 'function_call', 'reason
  * Leaves out items and events that are neither text, reasoning nor calls.
  */
 export function createResponsesEvents(emit: Emit): ProviderEvents {
-  const items = new Map<string, Item>()
+  const items: Item[] = []
   let isBegun = false
   let isWhole = false
 
   /** Finds the item of an event, or adds one of the given type. */
   function itemOf(event: Fields, type: Item['type'], given: Fields = {}): Item {
     const id = asText(given.id) || asText(event.item_id)
-    const byId = id ? items.values().find((item) => item.id === id) : undefined
-    const index = typeof event.output_index === 'number' ? event.output_index : undefined
-    const known = byId ?? (index === undefined ? lastOpen(type) : items.get(`${index}`))
+    const callId = asText(given.call_id)
+    const place = typeof event.output_index === 'number' ? event.output_index : undefined
+    const named = items.find((item) => (id && item.id === id) || (callId && item.hasCallId && item.callId === callId))
+    const there = place === undefined ? lastOpen(type) : items.findLast((item) => item.place === place)
+    // Some servers give all items the same index.
+    const isAnother =
+      Boolean(callId && there?.hasCallId) || (there?.isDone && event.type === 'response.output_item.added')
+    const known = named ?? (isAnother ? undefined : there)
     if (known && known.type === type) return known
-    const place = index ?? items.size
+    const free = Math.max(-1, ...items.map(({ index }) => index)) + 1
+    const index = place === undefined || items.some((item) => item.index === place) ? free : place
     const item: Item = {
       type,
-      id: id || `item_${place}`,
-      index: place,
+      id: id || `item_${index}`,
+      place,
+      index,
       text: '',
       part: -1,
       isRead: false,
       isDone: false,
-      callId: asText(given.call_id) || id || `call_${place}`,
+      callId: callId || id || `call_${index}`,
+      hasCallId: callId !== '',
       name: asText(given.name),
     }
-    items.set(items.has(`${place}`) ? `${place} ${item.id}` : `${place}`, item)
+    items.push(item)
     if (type !== 'function_call' || item.name) begin(item, given)
     return item
   }
 
-  const lastOpen = (type: Item['type']) => [...items.values()].findLast((item) => item.type === type && !item.isDone)
+  const lastOpen = (type: Item['type']) => items.findLast((item) => item.type === type && !item.isDone)
 
   function begin({ type, id, index, callId, name }: Item, given: Fields): void {
     isBegun = true
@@ -138,7 +149,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     for (const [index, given] of asList(response.output).entries()) {
       if (isObject(given) && TYPES.has(given.type)) finish({ output_index: index }, given)
     }
-    for (const item of items.values()) {
+    for (const item of items) {
       if (item.isDone) continue
       if (item.type !== 'function_call') finish({ output_index: item.index, item_id: item.id }, { type: item.type })
       else if (item.name && (item.isRead || (!isIncomplete && isJson(item.text)))) {
@@ -219,12 +230,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
         : errorIn(event)
     // The `error` of a complete response is null or an error of its own.
     if (error) throw error
-    if (Array.isArray(event.choices)) {
-      throw new ModelError(
-        'The server answers with chat completions, not with responses: set OPENAI_BASE_URL to its address, not OPENAI_RESPONSES_BASE_URL',
-        'unreadable',
-      )
-    }
+    refuseChat(event, 'OPENAI_RESPONSES_BASE_URL')
     const response = asObject(event.response)
     switch (event.type) {
       case 'response.created': {
