@@ -273,6 +273,20 @@ test('the last event stays hidden until it is stored, even while earlier events 
   expect(drain(subscriber).map(({ event }) => event)).toEqual(['message', 'result'])
 })
 
+test('a subscriber that does not read holds at most 256 KiB, and then reads from the database', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  run.eventLog.append(run.stream, delta('Done.'))
+  await run.eventLog.flush()
+  const subscriber = run.eventLog.subscribe(run.stream)
+  for (let count = 0; count < 25; count++) run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
+  expect(subscriber.waiting).toHaveLength(25)
+  run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
+  expect(subscriber.waiting).toEqual([])
+  expect(await waitForMore(subscriber)).toBe(false)
+  await run.complete('Done.')
+})
+
 test('a subscriber of an ended run gets all events, even before this process learns of the end', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)

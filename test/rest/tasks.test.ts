@@ -659,6 +659,14 @@ describe('POST /tasks/{id}/execute', () => {
     expect(task.executionId).not.toBe(back.executionId)
   })
 
+  it('returns the task to pending if the answer is incomplete, with the reason', async () => {
+    const { id } = await create({ assignTo: agentId })
+    model.script({ tokens: ['Half'], end: 'cut' })
+    const { task, executionId } = await ok(execute(id))
+    const lastError = 'The answer is incomplete: it ended with max_tokens'
+    expect(task).toMatchObject({ status: 'pending', result: null, lastError, lastExecutionId: executionId })
+  })
+
   it('returns it to pending if the run is cancelled', async () => {
     const { promise } = Promise.withResolvers<void>()
     model.script({ tokens: ['Half', promise] })
