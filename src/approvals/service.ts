@@ -9,7 +9,7 @@ import { badRequest, notFound } from '../errors.ts'
 import { type ApprovalRow, decide as decideCall } from '../executions/engine/queue/approvals.ts'
 import { reachable as reachableExecution, readableOf } from '../executions/service.ts'
 import { type KeyClaim, store, takeClaim } from '../idempotency.ts'
-import { parseExact, restoreDigits } from '../lib/exact-json.ts'
+import { hasLostDigits, parseExact, restoreDigits } from '../lib/exact-json.ts'
 import { misfit } from '../lib/json-schema.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import type { Approval, Approve, ListApprovals } from './schema.ts'
@@ -140,7 +140,7 @@ export async function decide(
 
 /**
  * Returns a person's replacement input as JSON text; undefined if the model's own is used. Throws 400 if it does not
- * fit the tool's schema.
+ * fit the tool's schema, or if it has a new number that the parser has rounded.
  */
 async function edited({ input, inputSchema }: ApprovalRow, given: object): Promise<string | undefined> {
   const original = parseExact(input)
@@ -149,6 +149,12 @@ async function edited({ input, inputSchema }: ApprovalRow, given: object): Promi
   const wrong = inputSchema === null ? null : await misfit(JSON.parse(inputSchema), given)
   if (wrong) {
     throw badRequest("Invalid value for field: input. Expected an input that fits the tool's schema", { detail: wrong })
+  }
+  if (hasLostDigits(restored)) {
+    throw badRequest('Invalid value for field: input. Expected whole numbers up to 2^53', {
+      detail:
+        'A new whole number beyond 2^53 would be rounded: send it as a text, or leave the number of the call unchanged.',
+    })
   }
   return JSON.stringify(restored)
 }

@@ -53,3 +53,13 @@ export function restoreDigits(value: unknown, original: unknown): unknown {
   if (!isObject(value) || !isObject(original)) return value
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, restoreDigits(item, original[name])]))
 }
+
+/** Returns whether a value has a whole number beyond the safe range whose digits are lost. */
+export function hasLostDigits(value: unknown): boolean {
+  // Larger ones have an exponent, and no digits to lose.
+  if (typeof value === 'number')
+    return Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value) < 1e21
+  if (isExactNumber(value)) return false
+  if (Array.isArray(value)) return value.some(hasLostDigits)
+  return isObject(value) && Object.values(value).some(hasLostDigits)
+}

@@ -114,11 +114,13 @@ describe('a run whose tool wants an approval', () => {
     expect(await goesOn(await asking(['w']))).toBe(0)
   })
 
-  test('keeps the digits of numbers beyond 2^53 that a client has rounded in its edited input', async () => {
+  test('keeps the digits of numbers beyond 2^53 that a client has rounded, and refuses new ones', async () => {
     const input = parseExact('{"text":"id","id":1234567890123456789,"ids":[9007199254740993]}')
     lab.model.script({ toolCalls: [call('echo', input)] })
     const row = await waiting(await lab.run({ agent: await toolLab.agent({}, ASK) }))
     const [approval] = await approvalsOf(row)
+    const rounded = await decide(row, 'approve', { input: { ...approval.input, id: Number('1234567890123456999') } })
+    expect(rounded).toMatchObject({ status: 400, body: { detail: expect.stringContaining('send it as a text') } })
     lab.model.script({ tokens: 'Thank you.' })
     expect(await decide(row, 'approve', { input: { ...approval.input, text: 'other' } })).toMatchObject({ status: 200 })
     await ended(lab.engine, row)

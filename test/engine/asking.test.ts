@@ -422,6 +422,7 @@ test.each([
     'schemas',
   ],
   [400, 'invalid message content type: <nil>', 'empty_content'],
+  [422, 'messages.1.content: Input should be a valid string', 'empty_content'],
   [400, 'messages[2].content: invalid type: null, expected a string at line 1 column 300', 'empty_content'],
   [400, "'messages.2' : for 'role:assistant' ['messages.2.content' : value must be a string]", 'empty_content'],
   [400, 'tools[2].function.name: the name of a tool can only contain letters, digits and _', 'plain_names'],

@@ -115,7 +115,7 @@ function ofMessages(detail: string): Change[] {
 
 /** Wordings for calls with `null` beside them, and for results without the name of their tool. */
 const EMPTY_CONTENT =
-  /\bcontent\b.*(?:\b(?:null|nil|none)\b|be a string)|\b(?:null|nil|none)\b.*\bcontent\b|'NoneType' object is not iterable/is
+  /\bcontent\b.*(?:\b(?:null|nil|none)\b|be a (?:valid )?string)|\b(?:null|nil|none)\b.*\bcontent\b|'NoneType' object is not iterable/is
 const TOOL_NAMES = /\bname\W{1,3}(?:is (?:a )?required|cannot be empty)|missing field \W?name\b/i
 
 /** Returns the changes of the messages that provider packages write. */
