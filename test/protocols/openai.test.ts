@@ -241,6 +241,14 @@ describe('chat completions', () => {
     expect((await failureOf(Array.fromAsync(stream))).message).toContain('No such thing')
   })
 
+  it('tells clients that repeat requests not to run the agent again after a failed run', async () => {
+    model.script({ error: { status: 400, message: 'No such thing' } })
+    const before = model.requests.length
+    const client = clientOf().withOptions({ maxRetries: 2 })
+    await failureOf(client.chat.completions.create({ model: agent, messages: [user('Hi')] }))
+    expect(model.requests.length - before).toBe(1)
+  })
+
   it('attaches the pictures of the last message, each stored once', async () => {
     const png = `data:image/png;base64,${Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex').toString('base64')}`
     const picture = { type: 'image_url' as const, image_url: { url: png } }

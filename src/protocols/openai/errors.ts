@@ -26,6 +26,12 @@ export function toOpenAIError({ status, message, detail, code }: AppError) {
   }
 }
 
-/** Sends an error in the form of OpenAI. */
+/**
+ * Sends an error in the form of OpenAI. Its clients repeat requests after 409 and 5xx, so the error of a run that has
+ * ended tells them not to: they would run the agent again, with all of its tools.
+ */
 export const sendOpenAIError = (res: ServerResponse, error: AppError): void =>
-  sendJson(res, error.status, toOpenAIError(error), error.headers)
+  sendJson(res, error.status, toOpenAIError(error), {
+    ...error.headers,
+    ...(error.executionId && { 'X-Should-Retry': 'false' }),
+  })
