@@ -1,3 +1,5 @@
+import { parseJson } from './json.ts'
+
 /**
  * Reads the data of an event in spite of broken framing: a repeated `data:` prefix, or several JSON values, because a
  * proxy has removed the blank lines or line breaks between events. Returns null if anything else is in it.
@@ -21,12 +23,4 @@ const PREFIX = /^\s*(?:data:\s*)+/i
 /** Two objects without a separator. Inside a text of JSON it changes nothing that {@link isPiece} accepts. */
 const SEAM = /\}\s*\{/g
 
-function isPiece(text: string): boolean {
-  if (/^\[done\]$/i.test(text)) return true
-  try {
-    JSON.parse(text)
-    return true
-  } catch {
-    return false
-  }
-}
+const isPiece = (text: string): boolean => /^\[done\]$/i.test(text) || parseJson(text) !== undefined

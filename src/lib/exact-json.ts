@@ -25,6 +25,15 @@ export const hasLargeNumbers = (text: string): boolean => LARGE.test(text)
 export const parseExact = (text: string): unknown =>
   hasLargeNumbers(text) ? exact.parse(text, keepDigits) : (JSON.parse(text) as unknown)
 
+/** Parses JSON like {@link parseExact}. Returns undefined if the text is not valid. */
+export function tryParseExact(text: string): unknown {
+  try {
+    return parseExact(text)
+  } catch {
+    return undefined
+  }
+}
+
 function keepDigits(_: string, value: unknown, { source = '' }: { source?: string }): unknown {
   const isLossy = typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(source)
   return isLossy ? exact.rawJSON(source) : value

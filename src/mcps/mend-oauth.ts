@@ -1,4 +1,5 @@
 import { extractWWWAuthenticateParams } from '@modelcontextprotocol/client'
+import { parseJson } from '../lib/json.ts'
 import { type Fields, isObject } from '../lib/unknown.ts'
 import { AuthorizationProblem } from './unreachable.ts'
 
@@ -18,7 +19,7 @@ export async function mendAnswer(
   if (method === 'GET') return response.ok ? toDocument(await response.text(), issuers) : response
   const text = await response.text()
   if (body instanceof URLSearchParams) return toTokens(response.status, text)
-  const value = response.ok ? parsed(text) : undefined
+  const value = response.ok ? parseJson(text) : undefined
   return isObject(value) ? json(toRegistration(value, String(body))) : new Response(text || null, response)
 }
 
@@ -27,7 +28,7 @@ const json = (value: unknown, status = 200) =>
 
 /** Returns metadata. A page instead of them, as sites answer every address with, counts as none. */
 function toDocument(text: string, issuers: Issuers): Response {
-  const value = parsed(text)
+  const value = parseJson(text)
   if (!isObject(value)) return new Response(null, { status: 404 })
   const { issuer, ...fields } = withoutEmpty(value)
   const types = 'token_endpoint' in fields && { response_types_supported: ['code'] }
@@ -51,7 +52,7 @@ function toRegistration(value: Fields, request: string) {
 }
 
 function toTokens(status: number, text: string): Response {
-  const value = parsed(text) ?? (/^\w+=/.test(text) ? Object.fromEntries(new URLSearchParams(text)) : undefined)
+  const value = parseJson(text) ?? (/^\w+=/.test(text) ? Object.fromEntries(new URLSearchParams(text)) : undefined)
   if (status >= 400 && !(isObject(value) && typeof value.error === 'string')) {
     // An answer of the server itself, rather than of a gateway before it.
     const isFinal = isObject(value) && (status === 400 || status === 401)
@@ -67,14 +68,6 @@ function toTokens(status: number, text: string): Response {
     },
     status,
   )
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }
 
 const withoutEmpty = (fields: Fields): Fields =>

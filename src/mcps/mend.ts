@@ -1,6 +1,7 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser'
 import { createTextReader, type TextReader } from '../lib/charset.ts'
 import { splitData } from '../lib/event-data.ts'
+import { parseJson } from '../lib/json.ts'
 import { BadAnswer } from '../lib/safe-fetch.ts'
 import { type Fields, isObject } from '../lib/unknown.ts'
 import { counter } from './message-size.ts'
@@ -177,21 +178,13 @@ const PARTS = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"|-?\b(?:NaN|Infinity)\b|,(?=\s*[}\]]
 /** Parses a message or batch, valid or nearly so. Returns undefined for anything else. */
 function parsed(text: string): unknown {
   if (!/^[{[]/.test(text)) return undefined
-  try {
-    return JSON.parse(text)
-  } catch {}
-  try {
-    return JSON.parse(
-      text.replace(PARTS, (part) => {
-        if (part === ',') return ''
-        return part.startsWith('"')
-          ? part.replace(CONTROLS, (character) => JSON.stringify(character).slice(1, -1))
-          : 'null'
-      }),
-    )
-  } catch {
-    return undefined
-  }
+  return parseJson(text) ?? parseJson(text.replace(PARTS, correctPart))
+}
+
+/** Escapes the control characters of a text, drops a comma, and replaces a number that JSON does not have. */
+function correctPart(part: string): string {
+  if (part === ',') return ''
+  return part.startsWith('"') ? part.replace(CONTROLS, (found) => JSON.stringify(found).slice(1, -1)) : 'null'
 }
 
 const CONTROLS = new RegExp(CONTROL, 'g')
@@ -253,12 +246,8 @@ function withoutMeta(value: unknown): unknown {
 
 /** Returns whether a text is a message of the protocol. */
 function isMessage(text: string): boolean {
-  try {
-    const value: unknown = JSON.parse(text)
-    return isObject(value) && value.jsonrpc === '2.0'
-  } catch {
-    return false
-  }
+  const value = parseJson(text)
+  return isObject(value) && value.jsonrpc === '2.0'
 }
 
 /** Reads the first piece of a body. Returns it as text, null for an empty body, and the whole body. */

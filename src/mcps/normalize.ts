@@ -1,3 +1,4 @@
+import { parseJson } from '../lib/json.ts'
 import { type Fields, isObject, withoutNull } from '../lib/unknown.ts'
 import { PICTURES } from '../media/schema.ts'
 
@@ -132,7 +133,8 @@ function toTool(given: unknown) {
   // Nested, as models' APIs have it.
   const described = given.type === 'function' && isObject(given.function) ? given.function : given
   const { name, description, inputSchema, input_schema, parameters } = described
-  const stated = parsed(inputSchema ?? input_schema ?? parameters ?? {})
+  const schemaOrText = inputSchema ?? input_schema ?? parameters ?? {}
+  const stated = isText(schemaOrText) ? parseJson(schemaOrText) : schemaOrText
   // PHP sends an empty list for an empty object.
   const schema = stated === true || isEmptyList(stated) ? {} : stated
   if (!isText(name) || !isObject(schema) || isTooDeep(schema)) return []
@@ -153,15 +155,6 @@ function toTool(given: unknown) {
 }
 
 const isEmptyList = (value: unknown) => Array.isArray(value) && value.length === 0
-
-function parsed(schema: unknown): unknown {
-  if (!isText(schema)) return schema
-  try {
-    return JSON.parse(schema)
-  } catch {
-    return schema
-  }
-}
 
 const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
   left === 0 ||

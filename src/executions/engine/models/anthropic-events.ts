@@ -1,3 +1,4 @@
+import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { type Emit, errorIn, type ProviderEvents, refuseChat, unknownUsage } from './provider-events.ts'
 
@@ -224,11 +225,6 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   }
 }
 
-function isComplete({ json, input, hasPieces }: Block): boolean {
-  if (!hasPieces) return input !== null
-  try {
-    return isObject(JSON.parse(json))
-  } catch {
-    return false
-  }
-}
+/** Returns whether the input of a call is complete. */
+const isComplete = ({ json, input, hasPieces }: Block): boolean =>
+  hasPieces ? isObject(parseJson(json)) : input !== null

@@ -1,4 +1,5 @@
 import type { Clock } from '../../../lib/clock.ts'
+import { parseJson } from '../../../lib/json.ts'
 import { isModelId } from '../../../lib/model-name.ts'
 import type { Network } from '../../../lib/network.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
@@ -61,12 +62,7 @@ async function readText(response: Response): Promise<string> {
  * object with `id`, `name` or `model`; others are left out. Returns null for anything else.
  */
 export function readModelList(text: string): ListedModel[] | null {
-  let body: unknown
-  try {
-    body = JSON.parse(text)
-  } catch {
-    return null
-  }
+  const body = parseJson(text)
   const { data, models, result } = asObject(body)
   const lists = [body, data, models, result, asObject(data).models, asObject(result).models].filter(Array.isArray)
   const list: unknown[] | undefined = lists.find(({ length }) => length > 0) ?? lists[0]

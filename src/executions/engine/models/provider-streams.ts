@@ -2,7 +2,7 @@ import { createParser, type ParseError } from 'eventsource-parser'
 import type { ProviderKind } from '../../../lib/base-address.ts'
 import { createTextReader, type TextReader } from '../../../lib/charset.ts'
 import { splitData } from '../../../lib/event-data.ts'
-import { parseExact } from '../../../lib/exact-json.ts'
+import { parseExact, tryParseExact } from '../../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
 import { oddAnswer } from './chat-stream.ts'
@@ -160,7 +160,7 @@ function createReader(events: ProviderEvents, onLife: () => void) {
   })
 
   function fail(error: string): void {
-    if (!events.isSettled) throw new ReportedError(withStatus({ error: parseOr(error, error) }))
+    if (!events.isSettled) throw new ReportedError(withStatus({ error: tryParseExact(error) ?? error }))
   }
 
   function readData(data: string, event: string | undefined): void {
@@ -241,8 +241,8 @@ function createReader(events: ProviderEvents, onLife: () => void) {
       const whole = body?.join('') ?? ''
       if (isStream) closeLast()
       else if (whole && !whole.trimStart().startsWith('<')) {
-        const value = parseOr(whole, null)
-        if (value !== null) readValue(value, undefined)
+        const value = tryParseExact(whole)
+        if (value !== undefined) readValue(value, undefined)
         else for (const line of whole.split('\n')) if (line.trim()) readData(line, undefined)
       }
       if (!events.isBegun && !events.isSettled) throw oddAnswer(head)
@@ -257,13 +257,5 @@ function createReader(events: ProviderEvents, onLife: () => void) {
       const isCutOff = error instanceof ModelError && error.kind === 'unreadable'
       if (!isCutOff) throw error
     }
-  }
-}
-
-function parseOr<T>(text: string, otherwise: T): unknown {
-  try {
-    return parseExact(text)
-  } catch {
-    return otherwise
   }
 }

@@ -1,3 +1,4 @@
+import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { type Emit, errorIn, type ProviderEvents, refuseChat, withStatus } from './provider-events.ts'
@@ -152,7 +153,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     for (const item of items) {
       if (item.isDone) continue
       if (item.type !== 'function_call') finish({ output_index: item.index, item_id: item.id }, { type: item.type })
-      else if (item.name && (item.isRead || (!isIncomplete && isJson(item.text)))) {
+      else if (item.name && (item.isRead || (!isIncomplete && isObject(parseJson(item.text))))) {
         finishCall(item, item.text, item.callId)
       }
     }
@@ -285,14 +286,6 @@ const textOf = (parts: unknown, field: 'text' | 'refusal' = 'text'): string =>
 
 const argumentsOf = (value: unknown): string =>
   typeof value === 'string' ? value : isObject(value) ? JSON.stringify(value) : ''
-
-function isJson(text: string): boolean {
-  try {
-    return isObject(JSON.parse(text))
-  } catch {
-    return false
-  }
-}
 
 /**
  * Returns usage in the package's format, also if a server uses the names of chat completions; undefined if not

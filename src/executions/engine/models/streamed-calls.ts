@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
-import { parseExact } from '../../../lib/exact-json.ts'
+import { tryParseExact } from '../../../lib/exact-json.ts'
 import { newId } from '../../../lib/id.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ModelError } from './model-errors.ts'
@@ -259,11 +259,11 @@ function parseInput(input: string): Fields | undefined {
 
 /** Parses JSON, also in a code fence or with unescaped control characters. Returns undefined if it is invalid. */
 function parseLoosely(text: string): unknown {
-  const strict = parse(text)
+  const strict = tryParseExact(text)
   if (strict !== undefined) return strict
   const trimmed = text.trim()
   const bare = trimmed.startsWith('```') ? trimmed.replace(/^```\w*/, '').replace(/```$/, '') : text
-  return parse(escapeControls(bare)) ?? parseMarked(trimmed) ?? parseEscaped(trimmed)
+  return tryParseExact(escapeControls(bare)) ?? parseMarked(trimmed) ?? parseEscaped(trimmed)
 }
 
 /** Marks at the end of a call that parsers of servers leave behind, and braces that models write too often. */
@@ -274,7 +274,7 @@ function parseMarked(text: string): unknown {
   if (!text.startsWith('{')) return undefined
   const length = scan(newScan(), text)
   return MARKS.test(text.slice(length, length + MAX_MARKS)) && text.length - length <= MAX_MARKS
-    ? parse(escapeControls(text.slice(0, length)))
+    ? tryParseExact(escapeControls(text.slice(0, length)))
     : undefined
 }
 
@@ -283,7 +283,7 @@ const MAX_MARKS = 200
 
 /** Parses an object whose quotes were escaped once too often. */
 const parseEscaped = (text: string): unknown =>
-  text.startsWith('{\\"') ? parse(String(parse(`"${text}"`))) : undefined
+  text.startsWith('{\\"') ? tryParseExact(String(tryParseExact(`"${text}"`))) : undefined
 
 /**
  * Escapes the control characters in the strings of a JSON text. Passes once over it: inputs that were cut off are long,
@@ -297,14 +297,6 @@ function escapeControls(json: string): string {
   })
 }
 
-function parse(text: string): unknown {
-  try {
-    return parseExact(text)
-  } catch {
-    return undefined
-  }
-}
-
 /**
  * Length up to which an input is compared with empty ones, because each piece of a long input would flatten it again.
  */
@@ -316,7 +308,7 @@ const isEmpty = (input: string): boolean =>
 /** Returns the JSON of an input object, or the original text if it is invalid. No tool is called with such a text. */
 export function wholeInput(input: string): string {
   const trimmed = input.trim()
-  if (trimmed.startsWith('{') && parse(trimmed) !== undefined) return trimmed
+  if (trimmed.startsWith('{') && tryParseExact(trimmed) !== undefined) return trimmed
   const value = parseInput(trimmed)
   return value === undefined ? input : JSON.stringify(value)
 }
