@@ -344,3 +344,9 @@ test.each([
   expect(sampleOf(given, 'hello')).toEqual(expected)
   expect(parseAnswer({ schema: given }, JSON.stringify(expected)).problem).toBeNull()
 })
+
+test('a sample of nested lists has a bounded size', () => {
+  const nested = (depth: number): object =>
+    depth ? { type: 'array', minItems: 100, items: nested(depth - 1) } : { type: 'string' }
+  expect(JSON.stringify(sampleOf(nested(3), 'hello')).length).toBeLessThan(1_000_000)
+})

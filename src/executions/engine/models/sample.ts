@@ -1,19 +1,26 @@
+import { percentDecoded } from '../../../lib/text.ts'
 import { asList, asObject, type Fields, isObject } from '../../../lib/unknown.ts'
 
 /** Maximum depth of a sample, which ends recursive schemas. */
 const MAX_DEPTH = 12
+/** Maximum size of a sample (characters and values), because nested lists multiply their lengths. */
+const MAX_SIZE = 256 * 1024
 
 /**
  * Returns a value that fits most JSON Schemas: required properties only, the first alternative, the smallest number.
  * Strings are `text`, as far as their length allows.
  */
-export const sampleOf = (schema: unknown, text: string): unknown => sample(asObject(schema), asObject(schema), text, 0)
+export const sampleOf = (schema: unknown, text: string): unknown =>
+  sample(asObject(schema), { root: asObject(schema), text, left: MAX_SIZE }, 0)
 
-function sample(schema: Fields, root: Fields, text: string, depth: number): unknown {
+/** The whole schema, the text of strings, and the size that is left. */
+type Context = { root: Fields; text: string; left: number }
+
+function sample(schema: Fields, context: Context, depth: number): unknown {
   const { $ref, enum: values, anyOf, oneOf, allOf, properties, required, items, prefixItems } = schema
-  if (depth > MAX_DEPTH) return null
-  const inner = (given: unknown) => sample(asObject(given), root, text, depth + 1)
-  if (typeof $ref === 'string') return inner(find(root, $ref))
+  if (depth > MAX_DEPTH || --context.left < 0) return null
+  const inner = (given: unknown) => sample(asObject(given), context, depth + 1)
+  if (typeof $ref === 'string') return inner(find(context.root, $ref))
   for (const known of ['const', 'default'] as const) if (known in schema) return schema[known]
   if (asList(values).length) return asList(values)[0]
   if (asList(anyOf ?? oneOf).length)
@@ -32,9 +39,13 @@ function sample(schema: Fields, root: Fields, text: string, depth: number): unkn
   if (type === 'boolean') return false
   if (type === 'null') return null
   if (type === 'number' || type === 'integer') return numberOf(schema)
+  return textOf(schema, context)
+}
+
+function textOf({ minLength = 0, maxLength = Number.POSITIVE_INFINITY }: Fields, context: Context): string {
+  const text = context.text.slice(0, Number(maxLength)).padEnd(Math.min(10_000, Number(minLength)), '.')
+  context.left -= text.length
   return text
-    .slice(0, Number(schema.maxLength ?? text.length))
-    .padEnd(Math.min(10_000, Number(schema.minLength ?? 0)), '.')
 }
 
 /** Returns the smallest number that a schema admits, or 0. */
@@ -51,7 +62,4 @@ const find = (root: Fields, ref: string): unknown =>
     .replace(/^#\/?/, '')
     .split('/')
     .filter(Boolean)
-    .reduce<unknown>(
-      (at, name) => asObject(at)[decodeURIComponent(name.replaceAll('~1', '/').replaceAll('~0', '~'))],
-      root,
-    )
+    .reduce<unknown>((at, name) => asObject(at)[percentDecoded(name).replaceAll('~1', '/').replaceAll('~0', '~')], root)
