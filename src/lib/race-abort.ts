@@ -11,3 +11,13 @@ export function raceAbort<T>(
     for (const signal of signals) signal.removeEventListener('abort', abort)
   })
 }
+
+/** Resolves or rejects like the promise, or rejects with the signal's reason if that comes first. */
+export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason)
+    if (signal.aborted) abort()
+    signal.addEventListener('abort', abort)
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+  })
+}

@@ -1,20 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { DeclaredProgram } from '../lib/mcp-config.ts'
-import {
-  CONNECT_TIMEOUT,
-  callTool,
-  isRefusal,
-  MAX_MESSAGE,
-  type McpClient,
-  olderVersionIn,
-  orAbort,
-  saidBy,
-} from './client.ts'
+import { abortable } from '../lib/race-abort.ts'
+import { CONNECT_TIMEOUT, type McpClient } from './client.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools } from './listing.ts'
 import { createProgram, type ProgramTransport } from './program.ts'
 import { reasonOf } from './reasons.ts'
+import { isRefusal, MAX_MESSAGE, olderVersionIn, serverMessage } from './server-errors.ts'
+import { callTool } from './session.ts'
 import { asking, createClient, type Greeting, isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
 
@@ -150,7 +144,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
       const transport = createProgram(slot.use.program, slot.clean, limits.grace)
       const { client } = createClient(transport, greeting, { maxMessages: Number.POSITIVE_INFINITY })
       try {
-        await orAbort(
+        await abortable(
           asking(until, (options) => client.connect(transport, options)),
           until,
         )
@@ -210,7 +204,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
   /** After an aborted call, ends a program that does not answer any more, so that the next call gets a new one. */
   async function checkAnswering({ client, transport }: Live): Promise<void> {
     const until = AbortSignal.timeout(limits.ping)
-    await orAbort(
+    await abortable(
       asking(until, (options) => client.ping(options)),
       until,
     ).catch(() => {
@@ -220,7 +214,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
 
   /** Executes a task with the running program. Throws the reason of its end if it ends meanwhile. */
   async function withProgram<T>(slot: Slot, signal: AbortSignal, task: (live: Live) => Promise<T>): Promise<T> {
-    const live = await orAbort(running(slot), signal)
+    const live = await abortable(running(slot), signal)
     try {
       return await task(live)
     } catch (error) {
@@ -235,7 +229,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
   async function list(slot: Slot, signal: AbortSignal): Promise<Listed> {
     const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
     try {
-      return await withProgram(slot, until, ({ client }) => orAbort(listTools(client, slot.clean, until), until))
+      return await withProgram(slot, until, ({ client }) => abortable(listTools(client, slot.clean, until), until))
     } catch (error) {
       signal.throwIfAborted()
       throw new UnreachableServer(until.aborted ? TOO_SLOW : whyNot(error, slot))
@@ -255,7 +249,10 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
           signal.throwIfAborted()
           const reason = whyNot(error, slot)
           if (!isServerError(error)) slot.use.onFailure(name, reason)
-          return { content: slot.clean(`The call failed: ${saidBy(error) ?? reason}`, MAX_MESSAGE), isError: true }
+          return {
+            content: slot.clean(`The call failed: ${serverMessage(error) ?? reason}`, MAX_MESSAGE),
+            isError: true,
+          }
         }
       },
       list: async (signal) => [...(await list(slot, signal)).tools.values()].map(({ tool }) => tool),

@@ -1,0 +1,82 @@
+import { SdkError, SdkErrorCode, SdkHttpError, SUPPORTED_PROTOCOL_VERSIONS } from '@modelcontextprotocol/client'
+import { parseJson } from '../lib/json.ts'
+import { asObject, asText } from '../lib/unknown.ts'
+import { statusOf } from './reasons.ts'
+import { isServerError } from './transport.ts'
+
+// Reads the errors with which servers answer: a refused greeting, a refused call, a lost session.
+
+/** Maximum length of a server's error message (characters). */
+export const MAX_MESSAGE = 4000
+/** Maximum length of an error that is not of the protocol (characters). */
+const MAX_FOREIGN = 500
+
+/** The oldest revision, which most servers still accept. */
+const OLDEST = '2024-11-05'
+
+/** Answers to a greeting that a server does not understand, after which the next variant is tried. */
+const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([400, 404, 405, 406, 415, 501, -32601, -32602, -32022])
+
+/** Returns whether a server does not understand the greeting of a protocol variant. */
+export const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
+
+/**
+ * Returns the revision to offer to a server that refuses the newest one: the latest that it names, or the oldest.
+ * Returns null for any other error.
+ */
+export function olderVersionIn(error: unknown): string | null {
+  const text = isServerError(error) ? `${error.message} ${JSON.stringify(error.data)}` : bodyOf(error)
+  if (!text || !/protocol.?version/i.test(text)) return null
+  const [, ...older] = SUPPORTED_PROTOCOL_VERSIONS
+  return older.find((version) => text.includes(version)) ?? OLDEST
+}
+
+/** Returns the message and the details of a server's error for a rejected call; undefined if it has no message. */
+export function serverMessage(error: unknown): string | undefined {
+  if (isServerError(error)) return withDetails(error.message, error.data)
+  const body = asObject(parseJson(bodyOf(error) ?? ''))
+  const { message, data } = asObject(body.error)
+  if (typeof message === 'string') return withDetails(message, data)
+  // Gateways and web frameworks have errors of their own.
+  const text = [body.error, body.message, body.detail, body.title].find((field) => field)
+  if (text === undefined) return undefined
+  return `${statusOf(error)}: ${(typeof text === 'string' ? text : JSON.stringify(text)).slice(0, MAX_FOREIGN)}`
+}
+
+/** Returns the body of an HTTP error. Errors of the older transport have it in their message. */
+function bodyOf(error: unknown): string | undefined {
+  if (error instanceof SdkHttpError) return asText(error.data?.text)
+  const [, body] = /^Error POSTing to endpoint \(HTTP \d{3}\): (.*)$/s.exec((error as Error).message) ?? []
+  return body
+}
+
+/** Adds the data of an error, which often names the mistake in the input. */
+function withDetails(message: string, data: unknown): string {
+  const details = typeof data === 'string' ? data : data === null || data === undefined ? '' : JSON.stringify(data)
+  return details && details !== '{}' && !message.includes(details) ? `${message}: ${details}` : message
+}
+
+/**
+ * Wordings for a session that a server no longer knows. Servers that were restarted report instead that the session
+ * was never initialized.
+ */
+const SESSION_GONE =
+  /session.{0,60}(?:not found|expired|invalid|terminated|unknown|missing|closed|required|does not exist|doesn't exist)|(?:no|invalid|unknown|missing|expired|transport|bad)\b.{0,40}session|not initialized|before initialization|expect initialize/is
+/** Codes of the protocol's own errors. A tool reports its errors with others. */
+const isOfProtocol = (code: number) => code === -32600 || code === -32602 || (code <= -32000 && code > -32100)
+
+/**
+ * Returns whether a call certainly did not reach the tool, because its session or stream is gone. `canBeLost`: whether
+ * the server has a session.
+ */
+export function isLost(error: unknown, canBeLost: boolean): boolean {
+  if (error instanceof SdkError && error.code === SdkErrorCode.NotConnected) return true
+  if (error instanceof Error && error.message === 'Not connected') return true
+  if (!canBeLost) return false
+  // Some servers answer 200 with the error.
+  if (isServerError(error)) return isOfProtocol(error.code) && SESSION_GONE.test(error.message)
+  const status = statusOf(error)
+  if (!status) return false
+  const text = error instanceof SdkHttpError ? error.data?.text : (error as Error).message
+  return status === 404 || status === 410 || (status <= 500 && SESSION_GONE.test(String(text).slice(0, MAX_MESSAGE)))
+}

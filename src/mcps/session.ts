@@ -1,0 +1,153 @@
+import type { Client } from '@modelcontextprotocol/client'
+import { isPublicAddress } from '../lib/addresses.ts'
+import type { ProxyFor } from '../lib/proxies.ts'
+import { abortable } from '../lib/race-abort.ts'
+import { BadAnswer, createSafeFetch, type SafeFetch } from '../lib/safe-fetch.ts'
+import { authorized } from './bearer.ts'
+import type { Bearer } from './connections.ts'
+import type { Clean } from './content.ts'
+import { listTools } from './listing.ts'
+import { isEventStream, mend } from './mend.ts'
+import { checkSize } from './message-size.ts'
+import { type Fetch, type Seen, watching } from './reasons.ts'
+import { type Address, asking, createClient, createTransport, type Greeting } from './transport.ts'
+
+// One session with an MCP server over the network: its requests, its greeting and its end.
+
+const MINUTE = 60_000
+const MEBIBYTE = 1024 * 1024
+
+/**
+ * Time that an idle connection is reused (ms), if the server states none: shorter than that of any server in use
+ * (gunicorn: 2 s), so that a call rarely meets a connection that is being closed.
+ */
+const KEEP_ALIVE = 1500
+/** Maximum silence on a connection (ms). A standing stream may be silent while the model works. */
+const SILENCE = { headersTimeout: 10 * MINUTE, idleTimeout: 30 * MINUTE }
+/** Maximum size of an answer (bytes). SSE has one stream for all answers of a run. */
+const MAX_RESPONSE = { one: 8 * MEBIBYTE, all: 32 * MEBIBYTE }
+/** Maximum time to deliver the last messages, and again to end the session (ms). */
+const GOODBYE_TIMEOUT = 1000
+/** Maximum time for a server to accept a notification (ms). */
+const MAX_PATIENCE = 3000
+
+export type Connection = Address & {
+  /** Whether private addresses are allowed. */
+  allowPrivate: boolean
+  /** Selects the proxy; none if absent. */
+  proxyFor?: ProxyFor | undefined
+  /** Maximum duration of a call (ms). */
+  toolTimeout: number
+  /** Secrets sent to the server, which are removed from everything it returns. */
+  secrets: readonly string[]
+  /** Gives each request its token, for a server with OAuth. */
+  bearer?: Bearer | undefined
+  /** Whether redirects are followed. Default: true. */
+  mayRedirect?: boolean
+  /** Whether redirects to another origin are refused. Default: false. */
+  staysOnOrigin?: boolean
+  /** Called with the reason if the server did not answer a tool call. */
+  onFailure?: (tool: string, reason: string) => void
+}
+
+/** A protocol variant: the transport, and how a server is greeted. */
+export type Variant = Greeting & { transport: string }
+
+/** A connection with the functions that keep its secrets out of texts. */
+export type SessionOptions = Connection & { clean: Clean; onToken: (token: string) => void }
+
+/** A session with the tools that the server had at its beginning. */
+export type Session = Awaited<ReturnType<typeof openSession>>
+
+/** Opens a session and lists the tools. `seen` receives what the SDK does not report. */
+export async function openSession(options: SessionOptions, variant: Variant, seen: Seen, signal: AbortSignal) {
+  const { bearer, clean } = options
+  const safe = createSafeFetch({
+    isAllowed: options.allowPrivate ? undefined : isPublicAddress,
+    proxyFor: options.proxyFor,
+    maxResponse: variant.transport === 'sse' ? MAX_RESPONSE.all : MAX_RESPONSE.one,
+    inspect: checkSize,
+    keepAlive: KEEP_ALIVE,
+    ...(options.mayRedirect === false && { maxRedirects: 0 }),
+    staysOnOrigin: options.staysOnOrigin,
+    ...SILENCE,
+  })
+  const onElsewhere = (id: number) => client.expectElsewhere(String(id))
+  const plain = watching(mending(safe, variant, seen, onElsewhere), seen)
+  const fetch = bearer ? authorized(plain, bearer, new URL(options.url).origin, seen, options.onToken) : plain
+  const transport = createTransport({ ...options, transport: variant.transport }, fetch)
+  const { client, settled } = createClient(transport, variant, {
+    patience: Math.min(MAX_PATIENCE, options.toolTimeout / 4),
+    onFlood: () => {
+      seen.error = new BadAnswer('it sent too many messages')
+    },
+  })
+  const close = async () => {
+    await transport.close().catch(() => {})
+    await safe.close()
+  }
+  try {
+    const connected = asking(signal, (given) => client.connect(transport, given))
+    await abortable(connected, signal)
+    const { tools, hasMore } = await listTools(client, clean, signal)
+    return {
+      client,
+      tools,
+      hasMore,
+      seen,
+      close,
+      /** Whether the server has state for this session, which it can lose. */
+      canBeLost: !('sessionId' in transport) || transport.sessionId !== undefined,
+      /** Waits for the last messages and ends the session. */
+      async sayGoodbye() {
+        const until = AbortSignal.timeout(GOODBYE_TIMEOUT)
+        await abortable(settled(), until).catch(() => {})
+        if ('terminateSession' in transport) await abortable(transport.terminateSession(), until).catch(() => {})
+      },
+    }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+/**
+ * Returns the `fetch` of a session, which repairs answers. Calls `onElsewhere` for a request that the server has
+ * accepted with 202: some servers answer it on the standing stream of the session.
+ */
+function mending({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, onElsewhere: (id: number) => void): Fetch {
+  let hasStanding: Promise<boolean> | undefined
+  return async (url, init = {}) => {
+    const id = transport === 'sse' ? undefined : idOf(init)
+    const isStanding = init.method === 'GET' && transport !== 'sse'
+    const onError = (error: unknown) => {
+      // A break of the standing stream is no failure of a request.
+      if (!init.signal?.aborted && !isStanding) seen.error = error
+    }
+    const sent = fetch(url, init)
+    if (isStanding) hasStanding = sent.then(isEventStream, () => false)
+    const response = await sent
+    if (id === undefined || response.status !== 202 || !(await hasStanding)) return mend(response, { id, onError })
+    onElsewhere(id)
+    return response
+  }
+}
+
+/** Returns the id of the request in a message to a server; undefined for a notification or an answer. */
+function idOf({ method, body }: RequestInit): number | undefined {
+  const text = method === 'POST' && typeof body === 'string' ? body : ''
+  // The SDK writes the method first and the id last.
+  const [, id] = /"id":(\d+)\}$/.exec(text.slice(-40)) ?? []
+  return id !== undefined && text.startsWith('{"method":') ? Number(id) : undefined
+}
+
+type Call = { name: string; input: unknown; onProgress: (() => void) | undefined }
+
+/** Calls a tool by its name on the server. */
+export async function callTool(client: Client, { name, input, onProgress }: Call, signal: AbortSignal) {
+  const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
+  const request = { method: 'tools/call', params } as const
+  const onprogress = () => onProgress?.()
+  const calling = asking(signal, (options) => client.request(request, { ...options, onprogress }))
+  return abortable(calling, signal)
+}
