@@ -4,15 +4,13 @@ import { createParser, type EventSourceParser, type ParseError } from 'eventsour
 import { splitData } from '../../../lib/event-data.ts'
 import { parseExact } from '../../../lib/exact-json.ts'
 import { isObject } from '../../../lib/unknown.ts'
+import { MAX_EVENT, MAX_HEAD, refuseLong } from './answer-limits.ts'
 import { type ChatReply, createChatReply, type ReplyOptions } from './chat-reply.ts'
-import { isPage, readErrorBody, titleOf } from './error-bodies.ts'
-import { MAX_EVENT, refuseLong } from './event-size.ts'
-import { ModelError, ReportedError } from './model-errors.ts'
+import { readErrorBody } from './error-bodies.ts'
+import { oddAnswer, readOddLine } from './odd-answers.ts'
 import type { Reading } from './post.ts'
 import type { Part } from './text-model.ts'
 
-/** Maximum length of the start of an answer without events that is kept to describe the failure (characters). */
-const MAX_HEAD = 4_000
 const LF = 10
 
 /**
@@ -101,6 +99,7 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
   }
 }
 
+/** Reads the data of an event. */
 function readData(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): void {
   if (reply.isOver) return
   if (data === '[DONE]') {
@@ -118,10 +117,13 @@ function readData(reply: ChatReply, data: string, event: string | undefined, par
   }
 }
 
+/** Plain texts that gateways and local servers send as an event when they fail; other texts are keep-alives. */
+const COMPLAINT = /error|fail|exceed|denied|invalid|incorrect|not found|too (?:long|many)|limit/i
+
 /** Parses the data of an event. Plain texts instead of JSON are errors or keep-alives; broken JSON is neither. */
 function parse(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): unknown {
   try {
-    // Some servers send an input as an object.
+    // Some servers send an input as an object, whose large numbers keep their digits.
     return data.includes('"arguments"') ? parseExact(data) : JSON.parse(data)
   } catch (cause) {
     if (/^\s*\[done\]\s*$/i.test(data)) reply.end(false, parts)
@@ -132,32 +134,24 @@ function parse(reply: ChatReply, data: string, event: string | undefined, parts:
       return null
     }
     if (reply.isSettled) return null
-    if (event === 'error' || !/^\s*[[{]/.test(data)) {
-      if (
-        event === 'error' ||
-        /error|fail|exceed|denied|invalid|incorrect|not found|too (?:long|many)|limit/i.test(data)
-      )
-        fail(reply, data, parts)
-      return null
-    }
-    throw new JSONParseError({ text: data, cause })
+    if (event === 'error') fail(reply, data, parts)
+    else if (/^\s*[[{]/.test(data)) throw new JSONParseError({ text: data, cause })
+    else if (COMPLAINT.test(data)) fail(reply, data, parts)
+    return null
   }
 }
 
+/** Ends the reply with the error that a server reports. */
 function fail(reply: ChatReply, body: unknown, parts: Part[]): void {
   reply.read({ error: body }, undefined, parts)
 }
 
-/**
- * Reads lines that violate the event stream format: llama.cpp's `error: {…}`, chunks without `data:`, and `data` in
- * another spelling.
- */
-function readOdd(reply: ChatReply, { type, field, value, line }: ParseError, parts: Part[]): void {
-  if (type === 'max-buffer-size-exceeded') refuseLong()
-  if (type !== 'unknown-field' || reply.isOver) return
-  if (field === 'error' && value) fail(reply, readErrorBody(value), parts)
-  else if (/^\s*data$/i.test(field ?? '')) readData(reply, value?.trim() ?? '', undefined, parts)
-  else if (line?.startsWith('{')) readData(reply, line, undefined, parts)
+/** Reads a line that violates the event stream format. */
+function readOdd(reply: ChatReply, parseError: ParseError, parts: Part[]): void {
+  const found = readOddLine(parseError)
+  if (!found || reply.isOver) return
+  if ('error' in found) fail(reply, readErrorBody(found.error), parts)
+  else readData(reply, found.data, undefined, parts)
 }
 
 /** Reads a body of one JSON value, or one value per line. */
@@ -174,25 +168,4 @@ function readBody(reply: ChatReply, body: string, parts: Part[]): void {
   }
   // A complete body is a complete reply.
   if (reply.isBegun && !reply.isOver) reply.end(false, parts)
-}
-
-/** Returns the failure for an answer outside the protocol, from its first characters. */
-export function oddAnswer(head: string): Error {
-  const text = head.trim()
-  if (!text) return new ModelError('The model server sent an empty answer', 'broken_off')
-  if (isPage(text)) {
-    const title = titleOf(text)
-    const page = title ? `a web page titled "${title}"` : 'a web page'
-    return new ModelError(
-      `The model server answered with ${page} (HTML) instead of a model's answer. Check its base address`,
-      'unreadable',
-    )
-  }
-  if (/\ufffd[^\ufffd]*\ufffd|[\x00-\x08]/.test(text))
-    return new ModelError('The model server sent data that is not text', 'unreadable')
-  if (/^[[{]/.test(text))
-    return new ModelError('The model server answered with JSON that is not a chat completion', 'unreadable')
-  if (/^(?:data|event|id|retry)?:/m.test(text))
-    return new ModelError('The model server ended its stream without an answer', 'broken_off')
-  return new ReportedError(text)
 }

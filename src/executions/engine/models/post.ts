@@ -2,21 +2,18 @@ import { STATUS_CODES } from 'node:http'
 import { APICallError } from '@ai-sdk/provider'
 import type { Dispatcher } from 'undici'
 import { createTextReader, decodeText, foreignCharset, isUtf16, type TextReader } from '../../../lib/charset.ts'
+import { MAX_REFUSAL, MAX_REST } from './answer-limits.ts'
 import { createDecoder, type Decoder, decodeWhole, isGzip } from './content-encoding.ts'
 import { isModelError } from './model-errors.ts'
 
-/** Maximum size of an error body that is read (bytes). */
-const MAX_REFUSAL = 64 * 1024
 const NOTHING = Buffer.alloc(0)
 const encoder = new TextEncoder()
 /** Maximum wait for a connection that is still busy although its answer is complete (ms). */
 const MAX_LINGER = 1_000
-/** Maximum wait for the rest of a settled answer, and for more of a refusal that a server leaves open (ms). */
-const MAX_REST = 1_000
 /** Response headers used to classify errors. */
-const TELLING = ['retry-after', 'retry-after-ms', 'location', 'content-type'] as const
+const ERROR_HEADERS = ['retry-after', 'retry-after-ms', 'location', 'content-type'] as const
 /** Number of pending parts at which reading pauses. */
-const MANY = 100
+const MAX_PENDING = 100
 
 /** Address of requests, with the dispatcher and the authentication headers. */
 export type Target = { url: string; headers: Readonly<Record<string, string>>; dispatcher: Dispatcher }
@@ -95,7 +92,7 @@ export function post<Part>(
       lingering = setTimeout(() => takeOrFail(null), MAX_REST)
     }
     give()
-    if (parts.length > MANY) controller?.pause()
+    if (parts.length > MAX_PENDING) controller?.pause()
   }
 
   /** Converts bytes in another charset, which the content type states or their beginning shows. */
@@ -207,7 +204,7 @@ function pick(
 ): Record<string, string> {
   const limits = isLimited ? Object.entries(headers).filter(([name]) => name.includes('ratelimit')) : []
   const picked: Record<string, string> = Object.fromEntries(limits.map(([name, value]) => [name, String(value)]))
-  for (const name of TELLING) if (typeof headers[name] === 'string') picked[name] = headers[name]
+  for (const name of ERROR_HEADERS) if (typeof headers[name] === 'string') picked[name] = headers[name]
   const encoding = headers['content-encoding']
   if (typeof encoding === 'string') picked.encoding = encoding
   return picked

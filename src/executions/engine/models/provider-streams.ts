@@ -1,14 +1,14 @@
-import { createParser, type ParseError } from 'eventsource-parser'
+import { createParser } from 'eventsource-parser'
 import type { ProviderKind } from '../../../lib/base-address.ts'
 import { createTextReader, type TextReader } from '../../../lib/charset.ts'
 import { splitData } from '../../../lib/event-data.ts'
 import { parseExact, tryParseExact } from '../../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { MAX_EVENT, MAX_HEAD, MAX_REFUSAL, MAX_REST, refuseLong } from './answer-limits.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
-import { oddAnswer } from './chat-stream.ts'
-import { MAX_EVENT, refuseLong } from './event-size.ts'
 import { createGoogleEvents } from './google-events.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
+import { oddAnswer, readOddLine } from './odd-answers.ts'
 import { type Emit, failureEvent, type ProviderEvents, requestChange, withStatus } from './provider-events.ts'
 import { createResponsesEvents } from './responses-events.ts'
 
@@ -17,13 +17,6 @@ const CREATORS: Readonly<Record<Exclude<ProviderKind, 'compatible'>, (emit: Emit
   openai: createResponsesEvents,
   google: createGoogleEvents,
 }
-
-/** Maximum wait for the rest of a settled answer, and for more of a refusal (ms). */
-const MAX_REST = 1_000
-/** Maximum length of the body of an unsuccessful response that is read (characters). */
-const MAX_REFUSAL = 64 * 1024
-/** Maximum length of the start of an answer without events that is kept to describe the failure (characters). */
-const MAX_HEAD = 4_000
 
 /**
  * Wraps the `fetch` of a provider package so that deviating answers of servers and gateways are repaired: the package
@@ -150,12 +143,11 @@ function createReader(events: ProviderEvents, onLife: () => void) {
     maxBufferSize: MAX_EVENT,
     onEvent: ({ data, event }) => readData(data, event),
     onComment: onLife,
-    onError: ({ type, field, value, line }: ParseError) => {
-      if (type === 'max-buffer-size-exceeded') refuseLong()
-      if (type !== 'unknown-field') return
-      if (field === 'error' && value) fail(value)
-      else if (/^\s*data$/i.test(field ?? '')) readData(value?.trim() ?? '', undefined)
-      else if (line?.startsWith('{')) readData(line, undefined)
+    onError: (parseError) => {
+      const found = readOddLine(parseError)
+      if (!found) return
+      if ('error' in found) fail(found.error)
+      else readData(found.data, undefined)
     },
   })
 
@@ -179,12 +171,12 @@ function createReader(events: ProviderEvents, onLife: () => void) {
         return
       }
       if (events.isSettled) return
-      if (event === 'error' || !/^\s*[[{"]/.test(data)) {
-        if (event === 'error') fail(data)
-        else onLife()
-        return
-      }
-      throw new ModelError('The model server sent data that cannot be read', 'unreadable')
+      if (event === 'error') fail(data)
+      else if (/^\s*[[{"]/.test(data))
+        throw new ModelError('The model server sent data that cannot be read', 'unreadable')
+      // Plain texts keep the connection alive.
+      else onLife()
+      return
     }
     if (event === 'error' && !isObject(value)) fail(asText(value) || data)
     readValue(value, event)

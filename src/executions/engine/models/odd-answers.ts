@@ -1,0 +1,39 @@
+import type { ParseError } from 'eventsource-parser'
+import { refuseLong } from './answer-limits.ts'
+import { isPage, titleOf } from './error-bodies.ts'
+import { ModelError, ReportedError } from './model-errors.ts'
+
+// Answers of model servers that violate their protocol.
+
+/**
+ * Reads a line that violates the event stream format: llama.cpp's `error: {…}`, chunks without `data:`, and `data` in
+ * another spelling. Returns its error or its data, or null for any other line.
+ */
+export function readOddLine({ type, field, value, line }: ParseError): { error: string } | { data: string } | null {
+  if (type === 'max-buffer-size-exceeded') refuseLong()
+  if (type !== 'unknown-field') return null
+  if (field === 'error' && value) return { error: value }
+  if (/^\s*data$/i.test(field ?? '')) return { data: value?.trim() ?? '' }
+  return line?.startsWith('{') ? { data: line } : null
+}
+
+/** Returns the failure for an answer outside the protocol, from its first characters. */
+export function oddAnswer(head: string): Error {
+  const text = head.trim()
+  if (!text) return new ModelError('The model server sent an empty answer', 'broken_off')
+  if (isPage(text)) {
+    const title = titleOf(text)
+    const page = title ? `a web page titled "${title}"` : 'a web page'
+    return new ModelError(
+      `The model server answered with ${page} (HTML) instead of a model's answer. Check its base address`,
+      'unreadable',
+    )
+  }
+  if (/\ufffd[^\ufffd]*\ufffd|[\x00-\x08]/.test(text))
+    return new ModelError('The model server sent data that is not text', 'unreadable')
+  if (/^[[{]/.test(text))
+    return new ModelError('The model server answered with JSON that is not a chat completion', 'unreadable')
+  if (/^(?:data|event|id|retry)?:/m.test(text))
+    return new ModelError('The model server ended its stream without an answer', 'broken_off')
+  return new ReportedError(text)
+}
