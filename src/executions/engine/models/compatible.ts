@@ -5,15 +5,17 @@ import type { Network } from '../../../lib/network.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { ModelError } from './model-errors.ts'
 
+/** Maximum wait for a list (ms). */
 const TIMEOUT = 2_000
-const FRESH = 60_000
+/** Maximum age of a cached list (ms). */
+const MAX_AGE = 60_000
 /** Maximum size of a model list (bytes, models). OpenRouter's has half a megabyte. */
 const MAX_BYTES = 8 * 1024 * 1024
 const MAX_MODELS = 5_000
 
-// Local servers list these beside chat models.
+/** Ids of models that local servers list beside chat models. */
 const CANNOT_CHAT = /embed|rerank|whisper|tts|dall-e|moderation/i
-/** Names for kinds of models that do not chat. */
+/** Kinds of models that do not chat, as `type` of an entry names them (Together). */
 const OTHER_KINDS = /^(text[-_])?(embedding|rerank|image|audio|video|speech|transcri|moderation|tts|stt)/i
 
 export type ListedModel = { id: string; chats: boolean }
@@ -79,6 +81,7 @@ export function readModelList(text: string): ListedModel[] | null {
 
 function idOf({ id, model, name }: Fields): string {
   const given = typeof id === 'number' ? String(id) : asText(id) || asText(model) || asText(name)
+  // Google's list names models `models/gemini-…`.
   return given.trim().replace(/^models\/(?=gem)/, '')
 }
 
@@ -124,7 +127,7 @@ export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
   }
 
   async function refresh(): Promise<void> {
-    if (asking || clock.now().getTime() - askedAt >= FRESH) await ask().catch(() => undefined)
+    if (asking || clock.now().getTime() - askedAt >= MAX_AGE) await ask().catch(() => undefined)
   }
 
   const firstOf = (some: readonly ListedModel[]) => (some.find(({ chats }) => chats) ?? some[0])?.id

@@ -60,7 +60,8 @@ export type Models = {
   forget(organizationIds: readonly string[] | null): void
 }
 
-const WAY_OUT = 'Name a model, or set DEFAULT_MODEL'
+/** Advice for a server whose list cannot be used to choose a default. */
+const ADVICE = 'Name a model, or set DEFAULT_MODEL'
 /** Maximum size of the headers of an answer (bytes). Gateways add those of the providers behind them. */
 const MAX_HEADERS = 128 * 1024
 /** Maximum duration of a key check (ms). */
@@ -135,10 +136,10 @@ export function createModels(
       try {
         const id = await provider.catalogue.first()
         if (id !== undefined) return { provider, id }
-        problem ??= new ModelError(`The ${name} lists no models. ${WAY_OUT}`)
+        problem ??= new ModelError(`The ${name} lists no models. ${ADVICE}`)
       } catch (error) {
         const cause = describeModelError(error, secretsOf(organizationId))
-        problem ??= new ModelError(`The ${name} does not list its models (${cause}). ${WAY_OUT}`)
+        problem ??= new ModelError(`The ${name} does not list its models (${cause}). ${ADVICE}`)
       }
     }
     if (problem) throw problem

@@ -17,10 +17,12 @@ export type ReadProviders = (organizationId: string) => Promise<readonly OwnProv
  * Maximum age of cached providers (ms). A change is normally published at once; if the notification is lost, it takes
  * effect after this time, within 5 s (contract-2.md section 2.9).
  */
-const FRESH = 4_000
+const MAX_AGE = 4_000
+/** Maximum number of organizations whose providers are cached. */
 const MAX_CACHED = 10_000
 
-type Known = {
+/** The providers of an organization, as read at a time (ms). */
+type CachedProviders = {
   readAt: number
   providers: ReadonlyMap<string, Provider>
   own: ReadonlyMap<string, { version: string; provider: Provider }>
@@ -34,17 +36,17 @@ export function createOwnProviders(
   deps: ProviderDeps,
   read: ReadProviders = async () => [],
 ) {
-  const known = new LRUCache<string, Known>({ max: MAX_CACHED })
+  const cache = new LRUCache<string, CachedProviders>({ max: MAX_CACHED })
   let changes = 0
 
-  async function load(organizationId: string, before: Known | undefined): Promise<Known> {
+  async function load(organizationId: string, before: CachedProviders | undefined): Promise<CachedProviders> {
     const countBefore = changes
     const readAt = deps.clock.now().getTime()
     const rows = await read(organizationId)
     const own = new Map(
       rows.map(({ name, kind, version, ...endpoint }) => {
-        const kept = before?.own.get(name)
-        if (kept?.version === version) return [name, kept]
+        const previous = before?.own.get(name)
+        if (previous?.version === version) return [name, previous]
         const settings = settingsIn(name, 'the settings of the organization')
         const definition = { name, kind, hint: '', settings, endpoint: { ...endpoint, isOperators: false } }
         return [name, { version, provider: createProvider(definition, deps) }]
@@ -59,26 +61,26 @@ export function createOwnProviders(
     ])
     // Providers read before a change must not be cached after it.
     const loaded = { readAt: countBefore === changes ? readAt : Number.NEGATIVE_INFINITY, providers, own, secrets }
-    known.set(organizationId, loaded)
+    cache.set(organizationId, loaded)
     return loaded
   }
 
   return {
     /** Returns the providers of an organization by name, in the order in which a default is chosen. */
     async of(organizationId: string): Promise<ReadonlyMap<string, Provider>> {
-      const found = known.get(organizationId)
-      const isFresh = found && Math.abs(deps.clock.now().getTime() - found.readAt) < FRESH
+      const found = cache.get(organizationId)
+      const isFresh = found && Math.abs(deps.clock.now().getTime() - found.readAt) < MAX_AGE
       return (isFresh ? found : await load(organizationId, found)).providers
     },
     /** Returns a provider of an organization whose providers were loaded before. */
     named: (organizationId: string, name: string): Provider | undefined =>
-      (known.get(organizationId)?.providers ?? ofServer).get(name),
+      (cache.get(organizationId)?.providers ?? ofServer).get(name),
     /** Returns the secrets of an organization's providers, for redaction. */
-    secretsOf: (organizationId: string): Iterable<string> => known.get(organizationId)?.secrets ?? [],
+    secretsOf: (organizationId: string): Iterable<string> => cache.get(organizationId)?.secrets ?? [],
     /** Reloads the providers of these organizations at their next use, or of all organizations for null. */
     forget(organizationIds: readonly string[] | null): void {
       changes++
-      for (const [id, entry] of known.entries()) {
+      for (const [id, entry] of cache.entries()) {
         if (!organizationIds || organizationIds.includes(id)) entry.readAt = Number.NEGATIVE_INFINITY
       }
     },

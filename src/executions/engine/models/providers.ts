@@ -121,19 +121,18 @@ function fetchFor(kind: ProviderKind, endpoint: Endpoint, network: Network): typ
   }
 }
 
-type Make = (id: string) => TextModel
-
-const streams = () => import('./provider-streams.ts')
+type CreateModel = (id: string) => TextModel
 
 /**
  * Creates the model factory of an endpoint. Passes every address and key explicitly, because packages read missing ones
  * from the environment.
  */
-async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: ProviderDeps): Promise<Make> {
+async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: ProviderDeps): Promise<CreateModel> {
   const network = await deps.network(endpoint.isOperators)
   const [baseURL] = splitQuery(endpoint.baseUrl)
   const plainFetch = fetchFor(kind, endpoint, network)
-  const fetch = kind === 'compatible' ? plainFetch : (await streams()).repairStreams(kind, plainFetch)
+  const fetch =
+    kind === 'compatible' ? plainFetch : (await import('./provider-streams.ts')).repairStreams(kind, plainFetch)
   const config = { baseURL, apiKey: endpoint.apiKey ?? '', fetch }
   if (kind === 'anthropic') {
     const create = (await import('@ai-sdk/anthropic')).createAnthropic(config)
@@ -169,17 +168,19 @@ async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: 
   }
 }
 
-// Maximum number of cached models. Creating one builds schemas, which costs more than a short reply; the limit exists
-// because callers choose the names.
-const MAX_KEPT = 100
+/**
+ * Maximum number of cached models. Creating one builds schemas, which costs more than a short reply; the limit exists
+ * because callers choose the names.
+ */
+const MAX_CACHED = 100
 
 type Definition = Pick<Provider, 'name' | 'hint' | 'settings'> & { kind: ProviderKind; endpoint: Endpoint | null }
 
 /** Creates a provider. Without an endpoint it is not configured. */
 export function createProvider({ name, kind, hint, settings, endpoint }: Definition, deps: ProviderDeps): Provider {
-  let loading: Promise<Make> | undefined
-  const kept = new Map<string, TextModel>()
-  const make = () => {
+  let loading: Promise<CreateModel> | undefined
+  const cached = new Map<string, TextModel>()
+  const loadFactory = () => {
     if (!endpoint) throw new Error(`${name} is not configured`)
     loading ??= load(name, kind, endpoint, deps).catch((error) => {
       loading = undefined
@@ -195,11 +196,11 @@ export function createProvider({ name, kind, hint, settings, endpoint }: Definit
     models: CURRENT[kind],
     catalogue: kind === 'compatible' && endpoint ? createCatalogue(listingOf(kind, endpoint), deps) : null,
     secrets: endpoint ? [...(endpoint.apiKey ? [endpoint.apiKey] : []), ...Object.values(endpoint.headers)] : [],
-    load: async () => void (await make()),
+    load: async () => void (await loadFactory()),
     async model(id) {
-      const model = kept.get(id) ?? (await make())(id)
-      if (kept.size >= MAX_KEPT && !kept.has(id)) kept.delete(kept.keys().next().value ?? '')
-      kept.set(id, model)
+      const model = cached.get(id) ?? (await loadFactory())(id)
+      if (cached.size >= MAX_CACHED && !cached.has(id)) cached.delete(cached.keys().next().value ?? '')
+      cached.set(id, model)
       return model
     },
   }
@@ -212,86 +213,77 @@ export const listingOf = (kind: ProviderKind, endpoint: Endpoint) => ({
   isOperators: endpoint.isOperators,
 })
 
-const isThere = (headers: Readonly<Record<string, string>> | undefined) => Object.keys(headers ?? {}).length > 0
+const hasHeaders = (headers: Endpoint['headers']): boolean => Object.keys(headers).length > 0
+
+/** Describes the built-in providers. One without a key or an address in the settings has no endpoint. */
+function builtInDefinitions(settings: Settings): Record<ProviderKind, Definition> {
+  const { ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_HEADERS = {} } = settings
+  const { OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_RESPONSES_BASE_URL, OPENAI_HEADERS = {} } = settings
+  const { GOOGLE_GENERATIVE_AI_API_KEY, GOOGLE_BASE_URL } = settings
+  const endpointOf = (baseUrl: string, apiKey: string | undefined, headers: Endpoint['headers'] = {}): Endpoint => ({
+    baseUrl,
+    apiKey,
+    headers,
+    isOperators: true,
+  })
+  const isAnthropic = ANTHROPIC_API_KEY || hasHeaders(ANTHROPIC_HEADERS)
+  const isOpenAi = OPENAI_RESPONSES_BASE_URL || OPENAI_API_KEY || hasHeaders(OPENAI_HEADERS)
+  return {
+    anthropic: {
+      name: 'anthropic',
+      kind: 'anthropic',
+      hint: 'set ANTHROPIC_API_KEY',
+      settings: { key: 'ANTHROPIC_API_KEY', address: 'ANTHROPIC_BASE_URL' },
+      endpoint: isAnthropic
+        ? endpointOf(ANTHROPIC_BASE_URL ?? publicAddress('anthropic'), ANTHROPIC_API_KEY, ANTHROPIC_HEADERS)
+        : null,
+    },
+    openai: {
+      name: 'openai',
+      kind: 'openai',
+      hint: 'set OPENAI_API_KEY',
+      settings: { key: 'OPENAI_API_KEY', address: 'OPENAI_RESPONSES_BASE_URL' },
+      endpoint: isOpenAi
+        ? endpointOf(OPENAI_RESPONSES_BASE_URL ?? publicAddress('openai'), OPENAI_API_KEY, OPENAI_HEADERS)
+        : null,
+    },
+    google: {
+      name: 'google',
+      kind: 'google',
+      hint: 'set GOOGLE_GENERATIVE_AI_API_KEY',
+      settings: { key: 'GOOGLE_GENERATIVE_AI_API_KEY', address: 'GOOGLE_BASE_URL' },
+      endpoint: GOOGLE_GENERATIVE_AI_API_KEY
+        ? endpointOf(GOOGLE_BASE_URL ?? publicAddress('google'), GOOGLE_GENERATIVE_AI_API_KEY)
+        : null,
+    },
+    compatible: {
+      name: 'compatible',
+      kind: 'compatible',
+      hint: 'set OPENAI_BASE_URL',
+      settings: { key: 'OPENAI_API_KEY', address: 'OPENAI_BASE_URL' },
+      endpoint: OPENAI_BASE_URL ? endpointOf(OPENAI_BASE_URL, OPENAI_API_KEY, OPENAI_HEADERS) : null,
+    },
+  }
+}
 
 /**
  * Creates the providers of the settings by name, in the order in which a default is chosen (contract.md section 8,
  * contract-2.md section 2.9).
  */
 export function createProviders(settings: Settings, deps: ProviderDeps): ReadonlyMap<string, Provider> {
-  const { ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_HEADERS = {} } = settings
-  const { OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_RESPONSES_BASE_URL, OPENAI_HEADERS = {} } = settings
-  const { GOOGLE_GENERATIVE_AI_API_KEY, GOOGLE_BASE_URL } = settings
-  const isOperators = true
-
-  const anthropic: Definition = {
-    name: 'anthropic',
-    kind: 'anthropic',
-    hint: 'set ANTHROPIC_API_KEY',
-    settings: { key: 'ANTHROPIC_API_KEY', address: 'ANTHROPIC_BASE_URL' },
-    endpoint:
-      ANTHROPIC_API_KEY || isThere(ANTHROPIC_HEADERS)
-        ? {
-            baseUrl: ANTHROPIC_BASE_URL ?? publicAddress('anthropic'),
-            apiKey: ANTHROPIC_API_KEY,
-            headers: ANTHROPIC_HEADERS,
-            isOperators,
-          }
-        : null,
-  }
-  const ofOpenAi = { apiKey: OPENAI_API_KEY, headers: OPENAI_HEADERS, isOperators }
-  const openai: Definition = {
-    name: 'openai',
-    kind: 'openai',
-    hint: 'set OPENAI_API_KEY',
-    settings: { key: 'OPENAI_API_KEY', address: 'OPENAI_RESPONSES_BASE_URL' },
-    endpoint:
-      OPENAI_RESPONSES_BASE_URL || OPENAI_API_KEY || isThere(OPENAI_HEADERS)
-        ? { baseUrl: OPENAI_RESPONSES_BASE_URL ?? publicAddress('openai'), ...ofOpenAi }
-        : null,
-  }
-  const google: Definition = {
-    name: 'google',
-    kind: 'google',
-    hint: 'set GOOGLE_GENERATIVE_AI_API_KEY',
-    settings: { key: 'GOOGLE_GENERATIVE_AI_API_KEY', address: 'GOOGLE_BASE_URL' },
-    endpoint: GOOGLE_GENERATIVE_AI_API_KEY
-      ? {
-          baseUrl: GOOGLE_BASE_URL ?? publicAddress('google'),
-          apiKey: GOOGLE_GENERATIVE_AI_API_KEY,
-          headers: {},
-          isOperators,
-        }
-      : null,
-  }
-  const compatible = createProvider(
-    {
-      name: 'compatible',
-      kind: 'compatible',
-      hint: 'set OPENAI_BASE_URL',
-      settings: { key: 'OPENAI_API_KEY', address: 'OPENAI_BASE_URL' },
-      endpoint: OPENAI_BASE_URL ? { baseUrl: OPENAI_BASE_URL, ...ofOpenAi } : null,
-    },
-    deps,
-  )
+  const definitions = builtInDefinitions(settings)
+  const compatible = createProvider(definitions.compatible, deps)
   // If only OPENAI_BASE_URL is set, the key belongs to that server and must not be sent to OpenAI.
-  const isAlias = compatible.configured && !OPENAI_RESPONSES_BASE_URL
-  const further = settings.COMPATIBLE_PROVIDERS.map(({ name, baseUrl, apiKey, headers }) =>
-    createProvider(
-      {
-        name,
-        kind: 'compatible',
-        hint: '',
-        settings: settingsIn(name, 'COMPATIBLE_PROVIDERS'),
-        endpoint: { baseUrl, apiKey, headers, isOperators },
-      },
-      deps,
-    ),
-  )
+  const isAlias = compatible.configured && !settings.OPENAI_RESPONSES_BASE_URL
+  const further = settings.COMPATIBLE_PROVIDERS.map(({ name, baseUrl, apiKey, headers }) => {
+    const endpoint = { baseUrl, apiKey, headers, isOperators: true }
+    const place = settingsIn(name, 'COMPATIBLE_PROVIDERS')
+    return createProvider({ name, kind: 'compatible', hint: '', settings: place, endpoint }, deps)
+  })
   const all: Provider[] = [
-    createProvider(anthropic, deps),
-    isAlias ? { ...compatible, name: 'openai', isAlias, catalogue: null } : createProvider(openai, deps),
-    createProvider(google, deps),
+    createProvider(definitions.anthropic, deps),
+    isAlias ? { ...compatible, name: 'openai', isAlias, catalogue: null } : createProvider(definitions.openai, deps),
+    createProvider(definitions.google, deps),
     compatible,
     ...further,
     offline,
