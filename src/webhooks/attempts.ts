@@ -80,18 +80,20 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
 
   /** Claims due deliveries of a webhook, as many as may be sent at a time, and starts their attempts. */
   async function claim(webhookId: string): Promise<void> {
-    const now = clock.now()
-    const until = new Date(now.getTime() + LEASE)
-    if (isOver() || (cooling.get(webhookId) ?? 0) > now.getTime() || (running.get(webhookId) ?? 0) >= AT_ONCE) return
-    const pending = { webhookId, status: 'pending' as const }
-    const due = { ...pending, nextAttemptAt: { lte: now } }
+    if (isOver() || (cooling.get(webhookId) ?? 0) > clock.now().getTime() || (running.get(webhookId) ?? 0) >= AT_ONCE)
+      return
     const claimed = await db.$transaction(async (tx) => {
       // While the row is locked, no other server counts the attempts under way.
       const [free] = await tx.$queryRaw<{ id: string }[]>(Prisma.sql`
         SELECT "id" FROM "Webhook" WHERE "id" = ${webhookId} AND "enabled" = ${true} ${lock}`)
       if (!free) return []
+      const now = clock.now()
+      const pending = { webhookId, status: 'pending' as const }
+      const due = { ...pending, nextAttemptAt: { lte: now } }
+      // The clock of another server may be ahead, so its claims may end later than those of this one.
+      const latest = new Date(now.getTime() + 2 * LEASE)
       const busy = await tx.webhookDelivery.count({
-        where: { ...pending, nextAttemptAt: { gt: now, lte: until }, leasedUntil: { gt: now } },
+        where: { ...pending, nextAttemptAt: { gt: now, lte: latest }, leasedUntil: { gt: now } },
       })
       const first = await tx.webhookDelivery.findMany({
         where: due,
@@ -100,6 +102,7 @@ export function createAttempts(deps: Deps, { pushBody, isOver, disable }: Option
         select: { id: true },
       })
       if (!first.length) return []
+      const until = new Date(now.getTime() + LEASE)
       return tx.webhookDelivery.updateManyAndReturn({
         where: { id: { in: first.map(({ id }) => id) }, ...due },
         data: { claims: { increment: 1 }, leasedUntil: until, nextAttemptAt: until },

@@ -170,8 +170,11 @@ it('Deliveries are sent once each and four at a time, however many servers claim
   const held: ServerResponse[] = []
   receiver.answer = (response) => void held.push(response)
   const { webhook } = (await call('POST', '/webhooks', { url: receiver.url, events: ['task.created'] })).body
-  // Beside that of the server.
-  const deliverers = [1, 2].map(() => createDeliverer(server.service.deps, bodyOf))
+  // Beside that of the server, with clocks that differ.
+  const deliverers = [2_000, 1_000, 0].map((ahead) => {
+    const now = () => new Date(clock.now().getTime() + ahead)
+    return createDeliverer({ ...server.service.deps, clock: { ...clock, now } }, bodyOf)
+  })
   const tickAll = () => Promise.all(deliverers.map(({ tick }) => tick()))
   // On SQLite the first look takes the claims of a killed server over.
   await tickAll()
