@@ -150,7 +150,7 @@ async function edited({ input, inputSchema }: ApprovalRow, given: object): Promi
   if (wrong) {
     throw badRequest("Invalid value for field: input. Expected an input that fits the tool's schema", { detail: wrong })
   }
-  if (hasLostDigits(restored)) {
+  if (hasLostDigits(restored, original)) {
     throw badRequest('Invalid value for field: input. Expected whole numbers up to 2^53', {
       detail:
         'A new whole number beyond 2^53 would be rounded: send it as a text, or leave the number of the call unchanged.',

@@ -1,4 +1,4 @@
-import { isObject } from './unknown.ts'
+import { asList, isObject } from './unknown.ts'
 
 // JSON whose whole numbers keep their digits beyond 2^53, such as the ids of Discord and X.
 
@@ -53,22 +53,37 @@ export const withPlainNumbers = (value: unknown): unknown => replaceExact(value,
 /** Returns a value with texts of digits, which survive any parser. */
 export const withDigitsAsText = (value: unknown): unknown => replaceExact(value, ({ rawJSON }) => rawJSON)
 
-/** Returns a value that has lost digits on its way through a client, with the digits of the original. */
+/**
+ * Returns a value that has lost digits on its way through a client, with the digits of the original: those at the same
+ * place, or else those of the only number that is rounded to it, because an item may have moved.
+ */
 export function restoreDigits(value: unknown, original: unknown): unknown {
-  if (isExactNumber(original)) return value === Number(original.rawJSON) ? original : value
-  if (Array.isArray(value) && Array.isArray(original)) {
-    return value.map((item, index) => restoreDigits(item, original[index]))
+  const numbers = largeNumbersIn(original).filter(isExactNumber)
+  function restore(item: unknown, before: unknown): unknown {
+    if (typeof item === 'number') {
+      if (isExactNumber(before) && Number(before.rawJSON) === item) return before
+      const same = numbers.filter(({ rawJSON }) => Number(rawJSON) === item)
+      return same[0] && same.every(({ rawJSON }) => rawJSON === same[0]?.rawJSON) ? same[0] : item
+    }
+    if (Array.isArray(item)) return item.map((each, index) => restore(each, asList(before)[index]))
+    if (!isObject(item)) return item
+    const fields = isObject(before) ? before : {}
+    return Object.fromEntries(Object.entries(item).map(([name, each]) => [name, restore(each, fields[name])]))
   }
-  if (!isObject(value) || !isObject(original)) return value
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, restoreDigits(item, original[name])]))
+  return numbers.length ? restore(value, original) : value
 }
 
-/** Returns whether a value has a whole number beyond the safe range whose digits are lost. */
-export function hasLostDigits(value: unknown): boolean {
+/** Returns whether a value has a whole number beyond the safe range whose digits are lost. Those of the original are not. */
+export function hasLostDigits(value: unknown, original: unknown): boolean {
+  const kept = new Set(largeNumbersIn(original))
   // Larger ones have an exponent, and no digits to lose.
-  if (typeof value === 'number')
-    return Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value) < 1e21
-  if (isExactNumber(value)) return false
-  if (Array.isArray(value)) return value.some(hasLostDigits)
-  return isObject(value) && Object.values(value).some(hasLostDigits)
+  return largeNumbersIn(value).some((item) => typeof item === 'number' && !kept.has(item) && Math.abs(item) < 1e21)
+}
+
+/** Lists the whole numbers of a value beyond the safe range. */
+function largeNumbersIn(value: unknown): (number | ExactNumber)[] {
+  if (isExactNumber(value)) return [value]
+  if (typeof value === 'number') return Number.isInteger(value) && !Number.isSafeInteger(value) ? [value] : []
+  if (Array.isArray(value)) return value.flatMap(largeNumbersIn)
+  return isObject(value) ? Object.values(value).flatMap(largeNumbersIn) : []
 }

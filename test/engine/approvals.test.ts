@@ -115,16 +115,20 @@ describe('a run whose tool wants an approval', () => {
   })
 
   test('keeps the digits of numbers beyond 2^53 that a client has rounded, and refuses new ones', async () => {
-    const input = parseExact('{"text":"id","id":1234567890123456789,"ids":[9007199254740993]}')
+    const input = parseExact('{"text":"id","id":1234567890123456789,"ids":[7,9007199254740993],"size":1e20}')
     lab.model.script({ toolCalls: [call('echo', input)] })
     const row = await waiting(await lab.run({ agent: await toolLab.agent({}, ASK) }))
     const [approval] = await approvalsOf(row)
     const rounded = await decide(row, 'approve', { input: { ...approval.input, id: Number('1234567890123456999') } })
     expect(rounded).toMatchObject({ status: 400, body: { detail: expect.stringContaining('send it as a text') } })
     lab.model.script({ tokens: 'Thank you.' })
-    expect(await decide(row, 'approve', { input: { ...approval.input, text: 'other' } })).toMatchObject({ status: 200 })
+    expect(
+      await decide(row, 'approve', { input: { ...approval.input, text: 'other', ids: [9007199254740992] } }),
+    ).toMatchObject({ status: 200 })
     await ended(lab.engine, row)
-    expect(toolLab.mcp.bodies.at(-1)).toContain('{"text":"other","id":1234567890123456789,"ids":[9007199254740993]}')
+    expect(toolLab.mcp.bodies.at(-1)).toContain(
+      '{"text":"other","id":1234567890123456789,"ids":[9007199254740993],"size":100000000000000000000}',
+    )
     const { body } = await request(lab.server, 'GET', `/api/v1/chats/${row.chatId}/messages`)
     expect(body.messages.at(-1).toolCalls[0].input.id).toBe('1234567890123456789')
   })
