@@ -13,9 +13,9 @@ export function foreignCharset(contentType: string | null | undefined): string |
   }
 }
 
-/** Returns whether bytes begin with the byte order mark of UTF-16. */
-export const isUtf16 = ([one, two]: Uint8Array): boolean =>
-  (one === 0xff && two === 0xfe) || (one === 0xfe && two === 0xff)
+/** Returns whether bytes may begin a text in UTF-16: with its byte order mark, or with an ASCII character. */
+export const mayBeUtf16 = ([one, two]: Uint8Array): boolean =>
+  two === undefined || one === 0 || two === 0 || (one === 0xff && two === 0xfe) || (one === 0xfe && two === 0xff)
 
 /**
  * Creates the reader of a body with this content type. Many servers state a charset but send UTF-8, so the stated one
@@ -23,17 +23,17 @@ export const isUtf16 = ([one, two]: Uint8Array): boolean =>
  */
 export function createTextReader(contentType: string | null | undefined): TextReader {
   const charset = foreignCharset(contentType)
-  let reader = charset && !charset.startsWith('utf-16') ? guessing(charset) : null
+  let reader: TextReader | null = null
   let first: Uint8Array = new Uint8Array()
   return {
     read(bytes) {
       if (reader) return reader.read(bytes)
       first = Buffer.concat([first, bytes])
-      if (charset && first.length < 2) return ''
-      reader = of(charsetOfFirst(first, charset))
+      if (first.length < 2) return ''
+      reader = readerFor(first, charset)
       return reader.read(first)
     },
-    end: () => reader?.end() ?? '',
+    end: () => reader?.end() ?? new TextDecoder().decode(first),
   }
 }
 
@@ -43,13 +43,12 @@ export function decodeText(bytes: Uint8Array, contentType: string | null | undef
   return reader.read(bytes) + reader.end()
 }
 
-/** Returns the charset of a text in UTF-8 or UTF-16 by its first bytes: JSON and events begin with ASCII characters. */
-function charsetOfFirst(bytes: Uint8Array, charset: string | null): string {
-  const [one, two] = bytes
-  if (one === 0xfe && two === 0xff) return 'utf-16be'
-  if (one === 0xff && two === 0xfe) return 'utf-16le'
-  if (charset === null || (one !== 0 && two !== 0)) return 'utf-8'
-  return one === 0 ? 'utf-16be' : 'utf-16le'
+/** Creates the reader of a text by its first bytes: JSON and events begin with ASCII characters. */
+function readerFor(bytes: Uint8Array, charset: string | null): TextReader {
+  if (mayBeUtf16(bytes)) return of(bytes[0] === 0 || bytes[0] === 0xfe ? 'utf-16be' : 'utf-16le')
+  if (charset === null || charset.startsWith('utf-16')) return of('utf-8')
+  // Its bytes are ASCII, so they would pass for UTF-8.
+  return charset === 'iso-2022-jp' ? of(charset) : guessing(charset)
 }
 
 function of(charset: string): TextReader {

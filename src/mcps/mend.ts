@@ -1,5 +1,5 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser'
-import { createTextReader, type TextReader } from '../lib/charset.ts'
+import { createTextReader, decodeText, type TextReader } from '../lib/charset.ts'
 import { splitData } from '../lib/event-data.ts'
 import { parseJson } from '../lib/json.ts'
 import { BadAnswer } from '../lib/safe-fetch.ts'
@@ -22,6 +22,8 @@ export type Asked = {
   id: number | undefined
   /** Called with the error of a body that breaks. */
   onError: (error: unknown) => void
+  /** Called once a stream has ended or broken. */
+  onEnd?: () => void
 }
 
 /**
@@ -29,7 +31,7 @@ export type Asked = {
  * from the first character, and repairs messages and the framing of an event stream. Throws a {@link BadAnswer} if a
  * request has no answer.
  */
-export async function mend(response: Response, { id, onError }: Asked): Promise<Response> {
+export async function mend(response: Response, { id, onError, onEnd }: Asked): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
   if (!response.ok) return response
   if (id !== undefined && [202, 204, 205].includes(response.status)) {
@@ -38,7 +40,7 @@ export async function mend(response: Response, { id, onError }: Asked): Promise<
   }
   if (!response.body) return response
   const through = (body: ReadableStream<Uint8Array>, repair: TransformStream<Uint8Array, Uint8Array>, as: string) => {
-    body.pipeTo(repair.writable).catch(onError)
+    body.pipeTo(repair.writable).catch(onError).finally(onEnd)
     return withBody(response, repair.readable, as)
   }
   const charset = createTextReader(type)
@@ -266,6 +268,6 @@ async function peek(body: ReadableStream<Uint8Array>, type: string) {
     },
     cancel: (reason) => reader.cancel(reason),
   })
-  const beginning = first.done ? null : createTextReader(type).read(first.value)
+  const beginning = first.done ? null : decodeText(first.value, type)
   return { body: whole, beginning }
 }

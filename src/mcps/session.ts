@@ -1,4 +1,4 @@
-import type { Client } from '@modelcontextprotocol/client'
+import { type Client, SdkError, SdkErrorCode } from '@modelcontextprotocol/client'
 import { isPublicAddress } from '../lib/addresses.ts'
 import type { ProxyFor } from '../lib/proxies.ts'
 import { abortable } from '../lib/race-abort.ts'
@@ -10,7 +10,7 @@ import { listTools } from './listing.ts'
 import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
 import { type Fetch, type Seen, watching } from './reasons.ts'
-import { type Address, asking, createClient, createTransport, type Greeting } from './transport.ts'
+import { type Address, asking, createClient, createTransport, type Greeting, type StrictClient } from './transport.ts'
 
 // One session with an MCP server over the network: its requests, its greeting and its end.
 
@@ -72,8 +72,10 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     staysOnOrigin: options.staysOnOrigin,
     ...SILENCE,
   })
-  const onElsewhere = (id: number) => client.expectElsewhere(String(id))
-  const plain = watching(mending(safe, variant, seen, onElsewhere), seen)
+  const plain = watching(
+    mending(safe, variant, seen, () => client),
+    seen,
+  )
   const fetch = bearer ? authorized(plain, bearer, new URL(options.url).origin, seen, options.onToken) : plain
   const transport = createTransport({ ...options, transport: variant.transport }, fetch)
   const { client, settled } = createClient(transport, variant, {
@@ -112,10 +114,10 @@ export async function openSession(options: SessionOptions, variant: Variant, see
 }
 
 /**
- * Returns the `fetch` of a session, which repairs answers. Calls `onElsewhere` for a request that the server has
- * accepted with 202: some servers answer it on the standing stream of the session.
+ * Returns the `fetch` of a session, which repairs answers. Some servers accept a request with 202, and answer it on the
+ * standing stream of the session.
  */
-function mending({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, onElsewhere: (id: number) => void): Fetch {
+function mending({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, clientOf: () => StrictClient): Fetch {
   let hasStanding: Promise<boolean> | undefined
   return async (url, init = {}) => {
     const id = transport === 'sse' ? undefined : idOf(init)
@@ -124,11 +126,15 @@ function mending({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, onEls
       // A break of the standing stream is no failure of a request.
       if (!init.signal?.aborted && !isStanding) seen.error = error
     }
+    // Begins a new session.
+    if (id !== undefined && clientOf().isMute) throw new SdkError(SdkErrorCode.NotConnected, 'Not connected')
     const sent = fetch(url, init)
     if (isStanding) hasStanding = sent.then(isEventStream, () => false)
     const response = await sent
-    if (id === undefined || response.status !== 202 || !(await hasStanding)) return mend(response, { id, onError })
-    onElsewhere(id)
+    if (id === undefined || response.status !== 202 || !(await hasStanding)) {
+      return mend(response, { id, onError, ...(isStanding && { onEnd: () => clientOf().endStanding() }) })
+    }
+    clientOf().expectElsewhere(String(id))
     return response
   }
 }

@@ -40,6 +40,8 @@ export type Address = { url: string; transport: string; headers: Headers }
 
 /** Minimum and maximum delay before a broken stream is resumed, whatever the server asks for (ms). */
 const RESUME_AFTER = { least: 50, most: 60_000 }
+/** Time for the last answers of an ended standing stream to be read (ms). */
+const LAST_ANSWERS = 500
 /** Maximum number of consecutive failed resumptions. */
 const MAX_RESUMES = 5
 
@@ -50,37 +52,66 @@ const sending = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
  * Accepts an answer only on the response of its own request. With streamable HTTP each request has its own response,
  * and an answer on another one is ignored, unless that response has announced it.
  */
-class StrictClient extends Client {
-  /** Ids of requests for tools that have no answer yet. */
+export class StrictClient extends Client {
+  /** Ids of requests that have no answer yet. */
+  readonly waiting = new Set<string>()
+  /** Ids of those for tools. */
   readonly lists = new Set<string>()
   /** Ids of requests whose answers come on the session's standing stream, as those of some servers do. */
   readonly #elsewhere = new Set<string>()
   /** Answers on the standing stream that came before the response of their request. */
   readonly #early = new Map<string, JSONRPCResponse | JSONRPCErrorResponse>()
+  #usesStanding = false
+  #hasStandingEnded = false
+
+  /** Whether no request can be answered, because the standing stream with the answers has ended. */
+  get isMute(): boolean {
+    return this.#usesStanding && this.#hasStandingEnded
+  }
 
   protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
     const asked = sending.getStore()
     const id = String(response.id)
     const hasOneStream = !(this.transport instanceof StreamableHTTPClientTransport)
     if (hasOneStream || String(asked?.id) === id || this.#elsewhere.delete(id)) this.#accept(response)
-    else if (asked?.id === null) this.#early.set(id, response)
+    else if (asked?.id === null && this.waiting.has(id)) this.#early.set(id, response)
   }
 
   #accept(response: JSONRPCResponse | JSONRPCErrorResponse): void {
-    const isList = this.lists.delete(String(response.id))
+    const id = String(response.id)
+    this.waiting.delete(id)
+    this.#early.delete(id)
+    const isList = this.lists.delete(id)
     const answer = 'result' in response ? { ...response, result: normalize(response.result, isList) } : response
     super._onresponse(answer as JSONRPCResponse)
   }
 
   /** Takes the answer to a request from the session's standing stream. */
   expectElsewhere(id: string): void {
+    this.#usesStanding = true
     const early = this.#early.get(id)
     if (early) this.#accept(early)
     else this.#elsewhere.add(id)
+    if (this.#hasStandingEnded) this.#giveUpSoon()
+  }
+
+  /** Called when the session's standing stream has ended, whose last answers may not have been read yet. */
+  endStanding(): void {
+    this.#hasStandingEnded = true
+    this.#giveUpSoon()
+  }
+
+  #giveUpSoon(): void {
+    const giveUp = () => {
+      for (const id of this.#elsewhere) this.giveUp(id)
+      this.#elsewhere.clear()
+    }
+    setTimeout(giveUp, LAST_ANSWERS).unref()
   }
 
   /** Fails a request whose response has ended without an answer. */
   giveUp(id: string | number): void {
+    this.waiting.delete(String(id))
     super._onresponse({ jsonrpc: '2.0', id, error: { code: -32000, message: 'Closed', data: GAVE_UP } })
   }
 }
@@ -178,6 +209,7 @@ function prepare(
     if (!('id' in message)) return notify(notifications, send(message, options), patience)
     if (!signal || !('method' in message)) return send(message, options)
     const { id } = message
+    client.waiting.add(String(id))
     if (message.method === 'tools/list') client.lists.add(String(id))
     const requestSignal = options?.requestSignal ? AbortSignal.any([signal, options.requestSignal]) : signal
     return sending.run({ id, signal }, () =>

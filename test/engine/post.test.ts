@@ -76,6 +76,7 @@ describe('the answer to a chat completion', () => {
     ['ISO-8859-1', 'latin1', 'Grüße'],
     ['ISO-8859-1', 'utf8', 'Grüße 你'],
     ['utf-16', 'utf16le', 'Grüße 你'],
+    ['UTF-8', 'utf16le', 'Grüße 你'],
     ['UTF-8', 'utf8', 'Grüße 你'],
     ['later', 'utf8', 'Grüße 你'],
   ])('is read if its content type states the charset %s and its bytes are %s', async (charset, encoding, words) => {
@@ -92,9 +93,21 @@ describe('the answer to a chat completion', () => {
     expect(await read()).toBe(`HTTP 400: ${words}`)
   })
 
-  it('is read in UTF-16 with a byte order mark and without a charset', async () => {
-    answer = (response) => response.writeHead(200).end(Buffer.from(`\ufeff${WHOLE}`, 'utf16le'))
-    expect(await read()).toBe('Hi stop 5/7')
+  it.each([
+    ['with', '\ufeff'],
+    ['without', ''],
+  ])('is read in UTF-16 %s a byte order mark and without a charset', async (_, mark) => {
+    const bytes = Buffer.from(mark + WHOLE, 'utf16le')
+    for (const body of [bytes, Buffer.from(bytes).swap16()]) {
+      answer = (response) => response.writeHead(200).end(body)
+      expect(await read()).toBe('Hi stop 5/7')
+    }
+  })
+
+  it('is read in the charset ISO-2022-JP, whose bytes are ASCII', async () => {
+    const body = WHOLE.replace('Hi', '\x1b$BF|K\\\x1b(B')
+    answer = (response) => response.writeHead(200, { 'content-type': 'x; charset=iso-2022-jp' }).end(body)
+    expect(await read()).toBe('日本 stop 5/7')
   })
 
   it('gives the reason of a refusal that is too long to be read whole, or that is left open', async () => {

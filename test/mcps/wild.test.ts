@@ -364,6 +364,32 @@ it("a server that answers on the session's standing stream can be used", async (
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
 })
 
+it('a call fails if the standing stream ends first, and the next call has a new session', async () => {
+  let standing: ServerResponse | undefined
+  otherwise = ({ message, method }, response) => {
+    if (method === 'GET') {
+      standing = response.writeHead(200, SSE_TYPE)
+      response.flushHeaders()
+    }
+    if (message?.method !== 'tools/call') return method === 'GET'
+    response.writeHead(202).end()
+    const first = sessions === 1
+    const answer = () => {
+      if (!standing) return setImmediate(answer)
+      if (first) standing.end()
+      else standing.write(`data: ${envelope(message, textResult('Acted'))}\n\n`)
+      standing = undefined
+    }
+    answer()
+    return true
+  }
+  await using(async (client) => {
+    const failure = { content: expect.stringContaining('The tool may have acted'), isError: true }
+    expect(await client.call('act', {}, never)).toEqual(failure)
+    expect(await client.call('act', {}, never)).toEqual({ content: 'Acted', isError: false })
+  })
+})
+
 it('a server that closes its connection instead of a first answer is asked again', async () => {
   let isClosed = false
   otherwise = ({ message }, response) => {

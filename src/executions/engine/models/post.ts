@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http'
 import { APICallError } from '@ai-sdk/provider'
 import type { Dispatcher } from 'undici'
-import { createTextReader, decodeText, foreignCharset, isUtf16, type TextReader } from '../../../lib/charset.ts'
+import { createTextReader, decodeText, foreignCharset, mayBeUtf16, type TextReader } from '../../../lib/charset.ts'
 import { MAX_REFUSAL, MAX_REST } from './answer-limits.ts'
 import { createDecoder, type Decoder, decodeWhole, isGzip } from './content-encoding.ts'
 import { isModelError } from './model-errors.ts'
@@ -98,7 +98,7 @@ export function post<Part>(
   /** Converts bytes in another charset, which the content type states or their beginning shows. */
   function toUtf8(bytes: Buffer): Buffer {
     const type = replyHeaders['content-type']
-    if (reader === undefined) reader = foreignCharset(type) || isUtf16(bytes) ? createTextReader(type) : null
+    if (reader === undefined) reader = foreignCharset(type) || mayBeUtf16(bytes) ? createTextReader(type) : null
     return reader ? Buffer.from(reader.read(bytes)) : bytes
   }
   let reader: TextReader | null | undefined
