@@ -11,14 +11,8 @@ import { newSecret } from '../lib/id.ts'
 import { tokenDigest } from '../lib/token.ts'
 import { publicAddress, type Settings } from '../settings.ts'
 import type { Authorization, Discovered, Issuer, OAuthClient } from './authorization.ts'
-import {
-  givenClient,
-  logRevocation,
-  type OAuthServer,
-  registeredClient,
-  storeClient,
-  storeGrant,
-} from './connections.ts'
+import { logRevocation, type OAuthServer, storeGrant } from './connections.ts'
+import { givenClient, registeredClient, storeClient } from './oauth-clients.ts'
 import { grantsToRevoke, revoke } from './revocation.ts'
 import type { McpDisconnected } from './schema.ts'
 import { joinScopes } from './scope.ts'
