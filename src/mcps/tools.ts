@@ -67,9 +67,37 @@ export async function openMcpTools(
     await close()
     throw error
   }
-  const unusable = absent(ofAgent, found)
+  const missing = absent(ofAgent, found)
+  const { unusable, unconnected, instructions } = await reportOutcomes(deps, user, servers, outcomes, missing)
+  const all = listed(opened)
+  const unknown = unknownNames(all, servers, lists)
+  // A resumed run may have asked for a connection that exists by now.
+  const connected = user.row.attempt > 1 ? opened.filter(({ server }) => server.row.auth === 'oauth') : []
+  const connecting = [
+    ...(lists.allowed === null || unknown.length ? unconnected : []).map((server) => connectTool(server, null)),
+    ...connected.map(({ server, client }) => connectTool(server, client)),
+  ]
+  const names = new Set([...taken, ...connecting.map(({ name }) => name)])
+  const tools = nameTools(offeredTools(all, servers, lists), names).map((tool) => toTool(deps, user, tool))
+  // The other names may be those of tools that are not known yet.
+  return { tools: [...tools, ...connecting], instructions, close, unusable, unknown: unconnected.length ? [] : unknown }
+}
+
+type Warning = { text: string; code: 'mcp_unreachable' | 'secret_not_allowed' }
+
+/**
+ * Warns about the servers that cannot be used, or not fully, and returns the instructions for the model. `missing`:
+ * a sentence for each server that was not asked. `unconnected`: the servers that the user must connect to first.
+ */
+async function reportOutcomes(
+  deps: ConnectDeps,
+  user: ToolUser,
+  servers: readonly Server[],
+  outcomes: readonly PromiseSettledResult<McpClient>[],
+  missing: readonly string[],
+) {
   const isService = outcomes.some(needsConnection) && (await isServiceAccount(deps, user))
-  const refused = new Set<string>()
+  const warnings = missing.map((text): Warning => ({ text, code: 'mcp_unreachable' }))
   const unconnected: Server[] = []
   const instructions = servers.flatMap((server, index) => {
     const outcome = outcomes[index]
@@ -85,24 +113,12 @@ export async function openMcpTools(
     }
     const reason = err instanceof AuthorizationNeeded ? NO_PERSON : whyUnreachable(err)
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'failed to reach an MCP server')
-    const text = cannotBeUsed(server, reason)
-    unusable.push(text)
-    if (err instanceof SecretNotAllowed) refused.add(text)
+    const code = err instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable'
+    warnings.push({ text: cannotBeUsed(server, reason), code })
     return isAway(server)
   })
-  for (const text of unusable) user.warn(refused.has(text) ? 'secret_not_allowed' : 'mcp_unreachable', text)
-  const all = listed(opened)
-  const unknown = unknownNames(all, servers, lists)
-  // A resumed run may have asked for a connection that exists by now.
-  const connected = user.row.attempt > 1 ? opened.filter(({ server }) => server.row.auth === 'oauth') : []
-  const connecting = [
-    ...(lists.allowed === null || unknown.length ? unconnected : []).map((server) => connectTool(server, null)),
-    ...connected.map(({ server, client }) => connectTool(server, client)),
-  ]
-  const names = new Set([...taken, ...connecting.map(({ name }) => name)])
-  const tools = nameTools(offeredTools(all, servers, lists), names).map((tool) => toTool(deps, user, tool))
-  // The other names may be those of tools that are not known yet.
-  return { tools: [...tools, ...connecting], instructions, close, unusable, unknown: unconnected.length ? [] : unknown }
+  for (const { code, text } of warnings) user.warn(code, text)
+  return { unusable: warnings.map(({ text }) => text), unconnected, instructions }
 }
 
 const needsConnection = (outcome: PromiseSettledResult<unknown>) =>
