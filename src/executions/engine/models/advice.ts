@@ -2,7 +2,10 @@ import { cut } from '../../../lib/text.ts'
 import type { ModelFailure } from './model-failures.ts'
 import type { ProviderSettings } from './providers.ts'
 
-/** Returns what a person has to do about a failure that no retry mends, or null if its detail says it or nothing is known. */
+/**
+ * Returns what a person has to do about a failure that no retry repairs. Returns null if its detail says it, or
+ * if nothing is known.
+ */
 export function adviceFor(
   { kind, status, detail }: Pick<ModelFailure, 'kind' | 'status' | 'detail'>,
   { key, address }: ProviderSettings,

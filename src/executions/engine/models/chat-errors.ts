@@ -2,7 +2,7 @@ import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts
 import { ModelError, ReportedError } from './model-errors.ts'
 
 /** Keys that report a failure in a chunk without choices. */
-const COMPLAINTS = [
+const ERROR_KEYS = [
   'error_type',
   'error_message',
   'error_msg',
@@ -24,17 +24,17 @@ const HARMLESS =
 
 /** Returns the error that a chunk reports in any of the forms that servers use, or undefined. */
 export function reportedError(chunk: Fields, choice: Fields, event: string | undefined): ReportedError | undefined {
-  if (says(chunk.error)) return new ReportedError(chunk.error === true ? chunk : detailed(chunk))
-  if (says(choice.error)) return new ReportedError({ error: choice.error })
+  if (isErrorValue(chunk.error)) return new ReportedError(chunk.error === true ? chunk : withKind(chunk))
+  if (isErrorValue(choice.error)) return new ReportedError({ error: choice.error })
   const { status_code: code, status_msg: message } = asObject(chunk.base_resp)
   if (typeof code === 'number' && code !== 0) return new ReportedError({ code, message })
   if (Array.isArray(chunk.choices)) return undefined
   const isError = event === 'error' || chunk.object === 'error' || chunk.type === 'error'
-  return isError || complains(chunk, event) ? new ReportedError(chunk) : undefined
+  return isError || hasErrorKey(chunk, event) ? new ReportedError(chunk) : undefined
 }
 
 /** Returns an error with its kind, which some servers state beside it. */
-const detailed = ({ error, error_type, code, status, message }: Fields): Fields => ({
+const withKind = ({ error, error_type, code, status, message }: Fields): Fields => ({
   error,
   error_type,
   code,
@@ -42,18 +42,19 @@ const detailed = ({ error, error_type, code, status, message }: Fields): Fields 
   ...(!isObject(error) && typeof message === 'string' && { message }),
 })
 
-function complains(chunk: Fields, event: string | undefined): boolean {
+/** Returns whether a chunk without choices reports a failure in one of the {@link ERROR_KEYS}. */
+function hasErrorKey(chunk: Fields, event: string | undefined): boolean {
   if (HARMLESS.test(event ?? '') || HARMLESS.test(asText(chunk.type)) || HARMLESS.test(asText(chunk.status)))
     return false
   if (chunk.code === 0 || chunk.code === 200 || chunk.usage !== undefined) return false
   if (chunk.success === false) return true
-  return COMPLAINTS.some((key) => key in chunk && (says(chunk[key]) || typeof chunk[key] === 'number'))
+  return ERROR_KEYS.some((key) => key in chunk && (isErrorValue(chunk[key]) || typeof chunk[key] === 'number'))
 }
 
-/** Returns whether a value is a real error: servers send `error: null`, `""` and `{}` in each chunk of a good reply. */
-function says(value: unknown): boolean {
-  if (Array.isArray(value)) return value.some(says)
-  if (isObject(value)) return Object.values(value).some((inner) => says(inner) || typeof inner === 'number')
+/** Returns whether a value states an error. Servers send `error: null`, `""` and `{}` in each chunk of a good reply. */
+function isErrorValue(value: unknown): boolean {
+  if (Array.isArray(value)) return value.some(isErrorValue)
+  if (isObject(value)) return Object.values(value).some((inner) => isErrorValue(inner) || typeof inner === 'number')
   return value === true || (typeof value === 'string' && value !== '')
 }
 

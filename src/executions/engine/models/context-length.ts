@@ -20,8 +20,8 @@ const TOO_LONG: readonly RegExp[] = [
   /prompt ?超长|(?:输入|上下文|提示词)\S{0,6}(?:长度)?(?:超过|超出|过长)/i,
 ]
 
-/** Wordings that concern the answer's length or a token rate. */
-const NOT_THAT: readonly RegExp[] = [
+/** Wordings that concern the answer's length or a token rate instead. */
+const OTHER_LIMITS: readonly RegExp[] = [
   /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
   /maximum tokens you requested/i,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
@@ -31,10 +31,12 @@ const NOT_THAT: readonly RegExp[] = [
 export function isTooLong(text: string, message: string): boolean {
   // Groq and OpenAI reject a single request that exceeds the limit per minute.
   if (/request too large for/i.test(text)) return true
-  return !NOT_THAT.some((pattern) => pattern.test(message)) && TOO_LONG.some((pattern) => pattern.test(text))
+  return !OTHER_LIMITS.some((pattern) => pattern.test(message)) && TOO_LONG.some((pattern) => pattern.test(text))
 }
 
+/** A number as servers write it: `131,072`, `32_768`, `128k`. */
 const NUMBER = '(\\d[\\d,_.]*)\\s*(k?)'
+/** Creates a pattern in which `N` stands for a number. */
 const numberIn = (source: string) => new RegExp(source.replace('N', NUMBER), 'i')
 
 /** Wordings that state the limit, most reliable first. */
@@ -63,7 +65,7 @@ export function contextWindowIn(message: string): number | null {
 }
 
 /** Tokens of a prompt that a rejection states beside those of its answer. */
-const OF_PROMPT =
+const PROMPT_SIZES =
   /(\d+)(?: tokens?)? (?:(?:in|from|of) (?:(?:the|your|text|tool|image|audio|file) )?(?:input|messages|prompt)\b|`?inputs?`? tokens)|(\d+) \+ \d+ > \d/gi
 /** Smallest limit of an answer that is worth a request (tokens). */
 const MIN_ANSWER = 1_024
@@ -73,7 +75,7 @@ const MIN_ANSWER = 1_024
  * does not state the size of the prompt, or if the prompt leaves too little.
  */
 export function answerLimitIn(message: string, contextWindow: number): number | null {
-  const sizes = [...message.matchAll(OF_PROMPT)].map(([, one, other]) => Number(one ?? other))
+  const sizes = [...message.matchAll(PROMPT_SIZES)].map(([, one, other]) => Number(one ?? other))
   if (!sizes.length || !/output|completion|max_(?:new_)?tokens/i.test(message)) return null
   // Some numbers are estimates.
   const left = contextWindow - Math.ceil(sizes.reduce((sum, size) => sum + size) * 1.02)

@@ -48,11 +48,11 @@ function readText(text: string, depth: number): ErrorBody {
   return !trimmed || /^[[{]\s*["{[]/.test(trimmed) || /\ufffd.*\ufffd/s.test(trimmed) ? {} : { message: trimmed }
 }
 
-/** The message of an error that begins a truncated JSON, behind nothing but its kind. */
+/** Finds the message of an error in truncated JSON. Only the kind of the error precedes it. */
 const CUT_MESSAGE =
   /^\{\s*(?:"error"\s*:\s*\{\s*)?(?:"(?:type|code|status|object)"\s*:\s*(?:"[\w. -]{0,64}"|\d{1,6}|null)\s*,\s*){0,4}"message"\s*:\s*"((?:[^"\\]|\\.){10,2000})/
 
-/** Whether a text is a web page, such as the error page of a proxy or the sign-in of a gateway. */
+/** Returns whether a text is a web page, such as the error page of a proxy or the sign-in of a gateway. */
 export const isPage = (text: string): boolean =>
   /^\ufeff?\s*(?:<!--[\s\S]*?-->\s*)?<(?:!doctype|html|head|body|title|\?xml|h1|center)\b/i.test(text)
 
@@ -80,7 +80,7 @@ function readList(list: readonly unknown[], depth: number): ErrorBody {
 }
 
 /** Keys of a message, most specific first. Problem details may have only a `title`. */
-const SENTENCES = [
+const MESSAGE_KEYS = [
   'message',
   'Message',
   'msg',
@@ -92,7 +92,7 @@ const SENTENCES = [
   'error_description',
 ] as const
 /** Keys of an error inside an error. */
-const INNER = [
+const INNER_KEYS = [
   'error',
   'Error',
   'errors',
@@ -106,10 +106,10 @@ const INNER = [
 ] as const
 
 function readFields(fields: Fields, depth: number): ErrorBody {
-  const own = ownFacts(fields)
+  const own = readOwn(fields)
   const reason = isSentence(fields.param) ? [{ message: fields.param }] : []
-  const inner = [...INNER.map((key) => readInner(fields[key], depth)), readUpstream(fields, depth), ...reason]
-  const sentence = SENTENCES.map((key) => readInner(fields[key], depth)).find(({ message }) => message) ?? {}
+  const inner = [...INNER_KEYS.map((key) => readInner(fields[key], depth)), readUpstream(fields, depth), ...reason]
+  const sentence = MESSAGE_KEYS.map((key) => readInner(fields[key], depth)).find(({ message }) => message) ?? {}
   const message = pickMessage(sentence.message, inner, fields)
   const facts: ErrorBody = Object.assign({}, ...inner.toReversed(), sentence, own)
   // FastAPI states the location separately; without it the message is only "Extra inputs are not permitted".
@@ -137,22 +137,24 @@ function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
 }
 
 /** Generic messages of gateways, for which the upstream message is used. */
-const SAYS_NOTHING =
+const GENERIC =
   /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request|param(?:eter)? incorrect)\.?$/i
 
+/** Returns the most specific message: that of the object, otherwise that of an inner error. */
 function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], { title, reason, error_type }: Fields) {
   const messages = inner.flatMap(({ message }) => message ?? [])
-  const first = sentence && !SAYS_NOTHING.test(sentence) ? sentence : messages.find((text) => !SAYS_NOTHING.test(text))
+  const first = sentence && !GENERIC.test(sentence) ? sentence : messages.find((text) => !GENERIC.test(text))
   return first ?? sentence ?? messages[0] ?? (asText(title) || asText(reason) || asText(error_type) || undefined)
 }
 
-function ownFacts(fields: Fields): ErrorBody {
+/** Reads the facts that an object states itself, rather than an object inside it. */
+function readOwn(fields: Fields): ErrorBody {
   const { param, loc } = fields
   const field =
     (isSentence(param) ? '' : asText(param)) ||
     (Array.isArray(loc) ? loc.filter((step) => step !== 'body').join('.') : '')
   const code = ['code', 'error_code', 'status', 'type', 'error_type', '__type', 'name']
-    .map((key) => wordOf(fields[key]))
+    .map((key) => codeOf(fields[key]))
     .find(Boolean)
   const status = ['status', 'code', 'status_code', 'statusCode', 'http_code', 'error_code']
     .map((key) => statusOf(fields[key]))
@@ -167,17 +169,18 @@ function ownFacts(fields: Fields): ErrorBody {
 }
 
 /** Returns a machine-readable code. `error`, a key in many bodies, carries no information. */
-function wordOf(value: unknown): string | undefined {
-  const word = asText(value)
-  return /^[A-Za-z][\w.:-]{1,63}$/.test(word) && !/^(?:error|object|none|null)$/i.test(word) ? word : undefined
+function codeOf(value: unknown): string | undefined {
+  const text = asText(value)
+  return /^[A-Za-z][\w.:-]{1,63}$/.test(text) && !/^(?:error|object|none|null)$/i.test(text) ? text : undefined
 }
 
+/** Returns an HTTP status of an error; undefined for any other value. */
 function statusOf(value: unknown): number | undefined {
   const status = typeof value === 'number' ? value : /^\d{3}$/.test(asText(value)) ? Number(value) : 0
   return Number.isInteger(status) && status >= 400 && status < 600 ? status : undefined
 }
 
-/** Seconds as a number, or as Google writes them (`"23.5s"`). */
+/** Returns seconds that are a number, or written as Google does (`"23.5s"`). */
 function secondsOf(value: unknown): number | undefined {
   if (typeof value === 'number' && value >= 0) return value
   const text = /^(\d+(?:\.\d+)?)s?$/.exec(asText(value))

@@ -19,6 +19,9 @@ const TAGS: readonly (readonly [open: string, close: string])[] = [
   ['<|channel>thought\n', '<channel|>'],
 ]
 
+/** Number of the first {@link TAGS} that chat templates may put into the prompt. */
+const UNOPENED = 8
+
 /** Markers between reasoning and answer that belong to neither. */
 const HEADERS: readonly string[] = [
   '<|start|>assistant<|channel|>final<|message|>',
@@ -118,9 +121,10 @@ function overlap(text: string, mark: string): number {
  * without an opening tag before it. Returns null for any other text.
  */
 export function splitUnopened(text: string): { reasoning: string; text: string } | null {
+  // gpt-oss on servers that drop the marks of its channels but leave their names.
   const unread = /^analysis(?=[A-Z"'])([\s\S]*?)assistantfinal/.exec(text)
   if (unread) return { reasoning: unread[1] ?? '', text: text.slice(unread[0].length).trimStart() }
-  for (const [open, close] of TAGS.slice(0, 8)) {
+  for (const [open, close] of TAGS.slice(0, UNOPENED)) {
     const at = text.indexOf(close)
     if (at === -1) continue
     const before = text.slice(0, at)

@@ -38,17 +38,18 @@ export const UNEXPECTED = 'An unexpected error occurred'
 export const isModelError = (error: unknown): boolean =>
   !(error instanceof Error) || error instanceof ModelError || error.name.startsWith('AI_')
 
+/** Maximum length of a public message (characters). */
 const MAX_LENGTH = 500
-
-// Maximum number of characters of a message that are scanned. Configured keys are removed first, so that none is split.
+/** Maximum scanned length of a message (characters). Configured keys are removed first, so that none is split. */
 const MAX_SCANNED = 20_000
-
-// Minimum length of a key to redact. Shorter "keys" (none, EMPTY, ollama) are placeholders and ordinary words.
+/** Minimum length of a key to redact (characters). Shorter "keys" (none, EMPTY, ollama) are ordinary words. */
 const MIN_SECRET_LENGTH = 8
 
+/** Names of errors whose messages quote the received data. */
 const UNREADABLE = new Set(['AI_JSONParseError', 'AI_TypeValidationError'])
 
-const PATTERNS: readonly (readonly [RegExp, string])[] = [
+/** Texts that look like keys, with their replacements: as providers repeat them in messages about a wrong key. */
+const KEYS: readonly (readonly [RegExp, string])[] = [
   [/\/\/[^\s/]*@/g, '//[redacted]@'],
   [/\b(bearer|basic)\s+[^\s"',;]+/gi, '$1 [redacted]'],
   [/\bsk-[\w*-]+/g, '[redacted]'],
@@ -73,7 +74,6 @@ function causeOf(error: unknown): Cause {
   if (error instanceof ReportedError || !(error instanceof Error)) return reportedCause(error)
   const fields = asObject(error)
   const { message, name } = error
-  // These errors quote the received data in their messages.
   if (UNREADABLE.has(name)) return { message: 'The model server sent data that cannot be read', kind: 'unreadable' }
   if (typeof fields.statusCode === 'number' && fields.statusCode >= 300) return responseCause(fields, fields.statusCode)
   const reason = rootCause(fields) || 'no reason given'
@@ -120,7 +120,7 @@ function redact(message: string, secrets: readonly string[]): string {
   let text = message
   for (const secret of secrets) if (secret.length >= MIN_SECRET_LENGTH) text = text.replaceAll(secret, '[redacted]')
   text = text.slice(0, MAX_SCANNED)
-  for (const [pattern, replacement] of PATTERNS) text = text.replace(pattern, replacement)
+  for (const [pattern, replacement] of KEYS) text = text.replace(pattern, replacement)
   // PostgreSQL can store neither NUL nor unpaired surrogates.
   text = text.replace(/[\s\x00-\x1f\x7f]+/g, ' ').trim()
   return cut(text, MAX_LENGTH - 1).toWellFormed()

@@ -73,7 +73,10 @@ export const isRetryable = (kind: FailureKind, status: number | null): boolean =
     ? ['connection', 'overloaded', 'rate_limit', 'timeout'].includes(kind)
     : RETRYABLE.has(status)
 
-/** Patterns for the provider's code and message. The first match determines the kind. */
+/**
+ * Patterns for the provider's code and message, in the wordings of all providers and gateways. The first match
+ * determines the kind.
+ */
 const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'quota',
@@ -101,10 +104,13 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
 
 /** Patterns that name a rejected part of the request. The group is the field. */
 const FIELDS: readonly RegExp[] = [
+  // Servers that check with Pydantic, such as Anthropic's and vLLM's: the field follows or precedes.
   /extra inputs are not permitted, field: '([\w.[\]-]+)'/i,
   /([\w.[\]-]+): extra inputs are not permitted/i,
+  // OpenAI: "Unsupported parameter: 'x'", and "Unrecognized request argument supplied: x".
   /unsupported (?:parameter|value|field|argument|option)s?(?: \(s\))?:? ['"`]?([\w.[\]-]+)/i,
   /(?:unknown|unrecognized|unexpected|unsupported|invalid|extra|additional|not permitted)(?: request)? (?:parameter|field|argument|name|key|property|option|input)s?(?: supplied)?:? ?\(?['"`]?([\w.[\]-]+)/i,
+  // Groq: "property 'x' is unsupported".
   /(?:property|parameter|field|argument|option|feature) ['"`]([\w.[\]-]+)['"`] (?:is |are )?(?:not |un)/i,
   /['"`]([\w.[\]-]+)['"`](?: \w+){0,3} (?:is|are|was) (?:not (?:supported|allowed|permitted|a valid|recognized|available)|unsupported|deprecated|no longer)/i,
   /does(?: not|n't) support (?:the )?(?:parameter |field )?['"`]([\w.[\]-]+)['"`]/i,
@@ -133,7 +139,7 @@ const REFUSALS: ReadonlySet<number> = new Set([400, 404, 405, 415, 422, 501])
 
 /** Returns the kind of a failure from its status, code and message, and the field that a rejection names. */
 export function kindOf({ message, code = '', status, field }: Facts): Pick<ModelFailure, 'kind' | 'field'> {
-  // The words of an address name pages, not the failure.
+  // Addresses name pages of the documentation, not the failure.
   const text = `${code} ${message}`.replace(/https?:\/\/\S+/g, '')
   const none = { field: null }
   if (status === 413) return { kind: 'context_too_long', ...none }
@@ -164,13 +170,14 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
   return { kind: status !== undefined && status >= 300 ? 'refused' : 'unknown', ...none }
 }
 
-/** Words in the position of a field name, in sentences without one. */
-const WORDS = /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles)$/i
+/** Words that stand in the position of a field name in sentences without one. */
+const NO_FIELD = /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles)$/i
 
+/** Returns the field, or else the part of the request, that a rejection names. */
 function namedField(message: string): string | null {
   for (const pattern of FIELDS) {
     const field = pattern.exec(message)?.[1]
-    if (field && !WORDS.test(field)) return field.slice(0, 200)
+    if (field && !NO_FIELD.test(field)) return field.slice(0, 200)
   }
   return PARTS.find(([, pattern]) => pattern.test(message))?.[0] ?? null
 }

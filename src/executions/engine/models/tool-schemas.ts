@@ -32,7 +32,7 @@ type Context = { root: Fields; unrolled: number; depth: number; refs: readonly s
 
 class TooLarge extends Error {}
 
-const known = new WeakMap<object, FittedSchema | null>()
+const cache = new WeakMap<object, FittedSchema | null>()
 
 /**
  * Converts the input schema of a tool into one that the APIs of OpenAI, Anthropic and Gemini and compatible servers
@@ -41,10 +41,10 @@ const known = new WeakMap<object, FittedSchema | null>()
  * result is cached with the schema.
  */
 export function fitSchema(schema: object): FittedSchema | null {
-  const found = known.get(schema)
+  const found = cache.get(schema)
   if (found !== undefined) return found
   const fitted = fitOnce(schema as Fields)
-  known.set(schema, fitted)
+  cache.set(schema, fitted)
   return fitted
 }
 
@@ -359,8 +359,10 @@ function isPattern(value: string): boolean {
 /** Returns the description of a node, with a format that cannot be sent as such. */
 function described({ description, title, format }: Fields): Fields {
   const text = typeof description === 'string' ? description : typeof title === 'string' ? title : ''
-  const isTold = typeof format === 'string' && format !== 'date-time' && /^[\w-]{1,30}$/.test(format)
-  const whole = [text, ...(isTold && !text.includes(format) ? [`(format: ${format})`] : [])].filter(Boolean).join(' ')
+  const isOtherFormat = typeof format === 'string' && format !== 'date-time' && /^[\w-]{1,30}$/.test(format)
+  const whole = [text, ...(isOtherFormat && !text.includes(format) ? [`(format: ${format})`] : [])]
+    .filter(Boolean)
+    .join(' ')
   return whole ? { description: cut(whole, MAX_DESCRIPTION) } : {}
 }
 
