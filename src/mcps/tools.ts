@@ -60,15 +60,15 @@ export async function openMcpTools(
     return outcome?.status === 'fulfilled' ? { server, client: outcome.value } : []
   })
   const close = () => closeAll(deps.db, opened)
-  try {
+  const reportOpened = async () => {
     user.signal.throwIfAborted()
     await countUse(deps, user, opened)
-  } catch (error) {
+    return reportOutcomes(deps, user, servers, outcomes, absent(ofAgent, found))
+  }
+  const { unusable, unconnected, instructions } = await reportOpened().catch(async (error: unknown) => {
     await close()
     throw error
-  }
-  const missing = absent(ofAgent, found)
-  const { unusable, unconnected, instructions } = await reportOutcomes(deps, user, servers, outcomes, missing)
+  })
   const all = listed(opened)
   const unknown = unknownNames(all, servers, lists)
   // A resumed run may have asked for a connection that exists by now.

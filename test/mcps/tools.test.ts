@@ -95,6 +95,17 @@ describe('the tools of a run', () => {
     await expect.poll(() => [one.sessions, one.connections]).toEqual([0, 0])
   })
 
+  it('leave no connection open if the database fails while they open', async () => {
+    const ids = [await createMcp(), await createMcp({ url: two.url, auth: 'oauth' })]
+    const { deps } = server.service
+    const serviceAccount = { findUnique: () => Promise.reject(new Error('gone')) }
+    const db = new Proxy(deps.db, {
+      get: (target, name) => (name === 'serviceAccount' ? serviceAccount : Reflect.get(target, name)),
+    })
+    await expect(openMcpTools({ ...deps, db }, await user(ids), ALL_LISTS, new Set())).rejects.toThrow('gone')
+    await expect.poll(() => [one.sessions, one.connections]).toEqual([0, 0])
+  })
+
   it('exclude servers that are inactive, disabled, deleted or of another organization', async () => {
     const inactive = await createMcp({ isActive: false })
     const disabled = await createMcp()
