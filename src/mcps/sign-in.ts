@@ -10,7 +10,7 @@ import { resumeConnected } from '../executions/engine/queue/connections.ts'
 import { newSecret } from '../lib/id.ts'
 import { tokenDigest } from '../lib/token.ts'
 import { publicAddress, type Settings } from '../settings.ts'
-import type { Authorization, Discovered, Issuer, OAuthClient } from './authorization.ts'
+import type { Authorization, Discovered, Grant, Issuer, OAuthClient } from './authorization.ts'
 import { logRevocation, type OAuthServer, storeGrant } from './connections.ts'
 import { givenClient, registeredClient, storeClient } from './oauth-clients.ts'
 import { grantsToRevoke, revoke } from './revocation.ts'
@@ -221,7 +221,7 @@ export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: 
   const stateDigest = tokenDigest(sessionKey, query.get('state') ?? '')
   const row = await db.mcpSignIn.findUnique({ where: { stateDigest } })
   if (!row || row.expiresAt <= clock.now()) throw new ConnectFailed('expired', 'an unknown or expired state')
-  const { organizationId, mcpId, userId, url } = row
+  const { organizationId, mcpId, userId } = row
   if (userId !== visitor.userId || row.sessionId !== visitor.sessionId) {
     throw new ConnectFailed('other_user', 'the session is not the one that has begun', row)
   }
@@ -239,18 +239,8 @@ export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: 
       if (error.isFinal) await db.mcpClient.deleteMany({ where: { mcpId, issuer: flow.server.issuer, isGiven: false } })
       throw new ConnectFailed('refused', error.message, row)
     })
-  const owner = { organizationId, mcpId, userId, url }
   const now = clock.now()
-  const isStored = await db.$transaction(async (tx) => {
-    // The membership may have ended, or the server moved, while the code was redeemed.
-    const member = await tx.membership.findUnique({ where: { organizationId_userId: { organizationId, userId } } })
-    const current = await tx.mcpServer.findFirst({ where: { organizationId, id: mcpId, url, auth: 'oauth' } })
-    if (!member || !current) return false
-    await storeGrant(tx, await dataKeyOf(tx, deps, organizationId, now), owner, grant, now)
-    await audit(tx, { organizationId, userId, tokenId: '' }, 'mcp.connect', mcpId, now)
-    return true
-  })
-  if (!isStored) {
+  if (!(await storeTokens(deps, row, grant, now))) {
     await authorization.revoke(grant).catch(logRevocation(deps, mcpId))
     throw new ConnectFailed('moved', 'the membership or the server has ended meanwhile', row)
   }
@@ -261,6 +251,19 @@ export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: 
     deps.engine.resume(run)
   }
   return { mcpId, organizationId }
+}
+
+/** Stores the tokens of a sign-in. Returns false if the membership or the server has ended while its code was redeemed. */
+function storeTokens(deps: Deps, { organizationId, mcpId, userId, url }: SignInRow, grant: Grant, now: Date) {
+  return deps.db.$transaction(async (tx) => {
+    const member = await tx.membership.findUnique({ where: { organizationId_userId: { organizationId, userId } } })
+    const current = await tx.mcpServer.findFirst({ where: { organizationId, id: mcpId, url, auth: 'oauth' } })
+    if (!member || !current) return false
+    const dataKey = await dataKeyOf(tx, deps, organizationId, now)
+    await storeGrant(tx, dataKey, { organizationId, mcpId, userId, url }, grant, now)
+    await audit(tx, { organizationId, userId, tokenId: '' }, 'mcp.connect', mcpId, now)
+    return true
+  })
 }
 
 /**
