@@ -34,7 +34,7 @@ function wayOutOf(error: unknown, env: Readonly<Record<string, string | undefine
   const trouble = troubleIn(error)
   if (trouble) return [trouble.detail]
   const { code = '', syscall, path, port, hostname } = error as NodeJS.ErrnoException & Listened
-  if (syscall === 'listen' || (syscall === 'getaddrinfo' && hostname === env.HOST)) {
+  if (syscall === 'listen' || (syscall === 'getaddrinfo' && hostname && env.HOST?.includes(hostname))) {
     const setting = port === Number(env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
     if (code === 'EADDRINUSE') return [`Set ${setting} to another.`]
     if (code === 'EACCES') return [`Set ${setting} to one above 1023, which needs no privilege.`]

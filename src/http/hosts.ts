@@ -14,8 +14,16 @@ const nameOf = (host: string): string =>
     .replace(/\.$/, '')
     .toLowerCase()
 
+/** Returns an address to listen on in its shortest form: ::1 for 0:0:0:0:0:0:0:1, and 127.0.0.1 for 127.1. */
+const canonicalOf = (host: string): string =>
+  nameOf(URL.parse(`http://${host.includes(':') ? `[${host}]` : host}`)?.hostname ?? host)
+
 const isLoopback = (name: string): boolean =>
-  name === 'localhost' || name.endsWith('.localhost') || name === '::1' || (isIP(name) === 4 && name.startsWith('127.'))
+  name === 'localhost' ||
+  name.endsWith('.localhost') ||
+  name === '::1' ||
+  name.startsWith('::ffff:7f') ||
+  (isIP(name) === 4 && name.startsWith('127.'))
 
 /**
  * Creates the check that prevents DNS rebinding (contract-2.md section 8.8). `ALLOWED_HOSTS` lists the hosts; its
@@ -24,7 +32,7 @@ const isLoopback = (name: string): boolean =>
  */
 export function createHostCheck({ ALLOWED_HOSTS, PUBLIC_URL, HOST }: Settings): { check: CheckHost; isOpen: boolean } {
   const names = new Set([...ALLOWED_HOSTS, ...(PUBLIC_URL ? [new URL(PUBLIC_URL).hostname] : [])].map(nameOf))
-  const isOpen = ALLOWED_HOSTS.includes('*') || (!names.size && !isLoopback(HOST.toLowerCase()))
+  const isOpen = ALLOWED_HOSTS.includes('*') || (!names.size && !isLoopback(canonicalOf(HOST)))
   const isDefault = !ALLOWED_HOSTS.length
   // Clients mostly send the same host.
   let latest: string | undefined

@@ -49,11 +49,14 @@ describe('a host in a request', () => {
     expect(createHostCheck(readSettings({ HOST: '0.0.0.0', PUBLIC_URL: 'https://a.example' })).isOpen).toBe(false)
   })
 
-  it.each(['127.0.0.1', 'localhost', '::1', '[::1]'])('is checked on loopback: %s', (HOST) => {
-    expect(createHostCheck(readSettings({ HOST })).isOpen).toBe(false)
-    expect(isAllowed({ HOST }, 'evil.example')).toBe(false)
-    expect(isAllowed({ HOST }, '[::1]:3000')).toBe(true)
-  })
+  it.each(['127.0.0.1', 'localhost', '::1', '[::1]', '0:0:0:0:0:0:0:1', '::ffff:127.0.0.1', '127.1'])(
+    'is checked on loopback: %s',
+    (HOST) => {
+      expect(createHostCheck(readSettings({ HOST })).isOpen).toBe(false)
+      expect(isAllowed({ HOST }, 'evil.example')).toBe(false)
+      expect(isAllowed({ HOST }, '[::1]:3000')).toBe(true)
+    },
+  )
 
   it('has no scheme: an URL in ALLOWED_HOSTS stops the start', () => {
     expect(() => readSettings({ ALLOWED_HOSTS: 'https://a.example' })).toThrow(
