@@ -25,6 +25,10 @@ test.each<[expression: string, words: string | null]>([
   ['0 0 8 * * *', null],
   ['0 8 * * MON', null],
   ['every day', null],
+  // Values that no schedule may have.
+  ['0 8 * * 5-1', null],
+  ['0 22-2 * * *', null],
+  ['99 8 * * *', null],
 ])('the schedule %s is %s in words', (expression, words) => {
   expect(cronInWords(expression)).toBe(words)
 })
@@ -38,6 +42,8 @@ test.each([
   ['Invalid value for field: email. Expected an e-mail address', 'email', 'It must be an e-mail address.'],
   ['Invalid url. Must be an http or https address', 'url', 'It must be an http or https address.'],
   ['Invalid secret name. Must be upper case', 'name', 'It must be upper case.'],
+  ['Missing required field: headers.X-Größe', 'headers.X-Größe', 'This field is required.'],
+  ['Invalid value for field: 0._id. Expected integer', '0._id', 'Enter a whole number.'],
   ['Invalid path', 'path', 'This value is not accepted.'],
 ])('a page says in its own words why the API refuses a value: %s', (message, field, reason) => {
   expect(refusalIn(message, null)).toEqual({ field, reason })

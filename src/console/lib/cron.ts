@@ -2,14 +2,15 @@ import { texts } from '../texts.ts'
 
 const t = texts.missions.words
 
-/** Reads a field with one number, or several, or a range of them. Null for anything else. */
-function numbers(field: string): number[] | null {
+/** Reads a field with one number up to `most`, or several, or a range of them. Null for anything else. */
+function numbers(field: string, most: number): number[] | null {
   const range = /^(\d{1,2})-(\d{1,2})$/.exec(field)
   if (range) {
     const [from, to] = [Number(range[1]), Number(range[2])]
-    return Array.from({ length: Math.max(0, to - from + 1) }, (_, index) => from + index)
+    return from <= to && to <= most ? Array.from({ length: to - from + 1 }, (_, index) => from + index) : null
   }
-  return /^\d{1,2}(,\d{1,2})*$/.test(field) ? field.split(',').map(Number) : null
+  const list = /^\d{1,2}(,\d{1,2})*$/.test(field) ? field.split(',').map(Number) : []
+  return list.length && list.every((each) => each <= most) ? list : null
 }
 
 /** Reads a step that divides its unit evenly, such as the 15 of "*" + "/15" in an hour. */
@@ -34,18 +35,18 @@ export function cronInWords(expression: string): string | null {
   const isDaily = day === '*' && weekday === '*'
   const minutes = step(minute, 60)
   if (minutes) return isDaily && hour === '*' ? t.minutes(minutes) : null
-  const [at, ...more] = numbers(minute) ?? []
+  const [at, ...more] = numbers(minute, 59) ?? []
   if (at === undefined || more.length) return null
   const hours = step(hour, 24)
   if (hours) return !isDaily ? null : at === 0 ? t.hours(hours) : hours === 1 ? t.pastHour(padded(at)) : null
-  const times = numbers(hour)
+  const times = numbers(hour, 23)
   if (!times) return null
   const when = t.list(times.map((each) => `${padded(each)}:${padded(at)}`))
   if (isDaily) return t.daily(when)
   if (day === '*') {
-    const days = numbers(weekday)
+    const days = numbers(weekday, 7)
     return days && t.at(weekdays(days), when)
   }
-  const days = weekday === '*' ? numbers(day) : null
+  const days = weekday === '*' ? numbers(day, 31) : null
   return days && t.at(t.monthly(days), when)
 }

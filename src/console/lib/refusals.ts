@@ -7,7 +7,7 @@ const t = texts.fields
 
 /** The field that a message names, and its rule, in the forms of the API (contract.md section 1). */
 const REFUSED =
-  /^(?:(Missing) required field: |Invalid value for field: |Invalid (?:(?!\w+ value)[a-z]+ )?)([a-z][\w.]*?)(?: value)?(?:\. (.+))?$/is
+  /^(?:(Missing) required field: |Invalid value for field: |Invalid (?:(?!\w+ value)[a-z]+ )?)([\p{L}\d_][\p{L}\d_.-]*?)(?: value)?(?:\. (.+))?$/isu
 
 /** The rules of the API, and their words on a page. The last one is that of every other rule. */
 const RULES: readonly (readonly [RegExp, (...found: string[]) => string])[] = [
