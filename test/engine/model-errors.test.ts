@@ -130,6 +130,8 @@ describe('the advice on a failure', () => {
 
   it('follows a cause within 500 characters', () => {
     expect(withAdvice('No.', 'Do it')).toBe('No. Do it')
+    expect(withAdvice('No', 'Do it')).toBe('No. Do it')
+    expect(withAdvice('Is it?', 'Do it')).toBe('Is it? Do it')
     expect(withAdvice('x'.repeat(500), 'Do it')).toMatch(/^x{492}…\. Do it$/)
     expect(withAdvice('x'.repeat(500), null)).toHaveLength(500)
   })

@@ -69,7 +69,7 @@ const PAGE = '<!doctype html><html><head><title>Sign in</title></head></html>'
 const IS_PAGE = `unreadable -: The model server answered with a web page titled "Sign in" (HTML) instead of a model's answer. Check its base address`
 const CHAT = 'data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"Hi"}}]}\n\n'
 const IS_CHAT = (setting: string) =>
-  `unreadable -: The server answers with chat completions: set OPENAI_BASE_URL to its address, not ${setting}`
+  `unreadable -: The server answers with chat completions: give its address to the provider compatible (OPENAI_BASE_URL), not ${setting}`
 const IS_EMPTY = 'broken_off -: The model server sent an empty answer'
 const IS_GARBAGE = 'unreadable -: The model server sent data that cannot be read'
 

@@ -33,5 +33,7 @@ const MAX_LENGTH = 500
 
 /** Adds an advice to a cause, which is cut if both are too long. */
 export function withAdvice(cause: string, advice: string | null): string {
-  return advice ? `${cut(cause.replace(/\.$/, ''), MAX_LENGTH - advice.length - 3)}. ${advice}` : cause
+  if (!advice) return cause
+  const said = cut(cause, MAX_LENGTH - advice.length - 3)
+  return `${said}${/[.!?]$/.test(said) ? '' : '.'} ${advice}`
 }

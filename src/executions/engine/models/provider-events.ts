@@ -68,11 +68,14 @@ export function errorIn(event: Fields): ReportedError | null {
   return isError || type === 'error' ? new ReportedError(withStatus(event)) : null
 }
 
-/** Throws an error with advice for a chunk of chat completions, the API of most gateways. */
+/**
+ * Throws an error with advice for a chunk of chat completions, the API of most gateways. Organizations give their own
+ * providers the same names as the server.
+ */
 export function refuseChat({ choices }: Fields, setting: string): void {
   if (!Array.isArray(choices)) return
   throw new ModelError(
-    `The server answers with chat completions: set OPENAI_BASE_URL to its address, not ${setting}`,
+    `The server answers with chat completions: give its address to the provider compatible (OPENAI_BASE_URL), not ${setting}`,
     'unreadable',
   )
 }
