@@ -303,6 +303,14 @@ describe('the stream of OpenAI', () => {
         done(),
       'echo({"q":"x"}) tool-calls 5/7',
     ],
+    [
+      'a call with other ids in each event',
+      created +
+        at('output_item.added', { item: { ...call, arguments: '' } }) +
+        at('output_item.done', { item: { ...call, id: 'fc_2', call_id: 'call_2' } }) +
+        done({ output: [{ ...call, id: 'fc_3', call_id: 'call_3' }] }),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
     ['a call only at the end', created + done({ output: [call] }), 'echo({"q":"x"}) tool-calls 5/7'],
     [
       'arguments as an object',

@@ -40,9 +40,12 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     const place = typeof event.output_index === 'number' ? event.output_index : undefined
     const named = items.find((item) => (id && item.id === id) || (callId && item.hasCallId && item.callId === callId))
     const there = place === undefined ? lastOpen(type) : items.findLast((item) => item.place === place)
-    // Some servers give all items the same index.
+    // Some servers give all items the same index, and others make up new ids for each event and for the whole answer.
+    const hasBoth = Boolean(callId && there?.hasCallId)
     const isAnother =
-      Boolean(callId && there?.hasCallId) || (there?.isDone && event.type === 'response.output_item.added')
+      event.type === 'response.output_item.added'
+        ? hasBoth || there?.isDone
+        : hasBoth && there?.isDone && event.type === 'response.output_item.done'
     const known = named ?? (isAnother ? undefined : there)
     if (known && known.type === type) return known
     const free = Math.max(-1, ...items.map(({ index }) => index)) + 1
