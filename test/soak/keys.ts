@@ -59,10 +59,14 @@ export async function killedKeys(subject: Subject, rounds: number): Promise<Keys
     const known = seen.get()!.count
     const headers = { 'Idempotency-Key': `killed ${round}` }
     const post = () => request(subject, 'POST', path, { body, headers })
+    // Until then the model is silent: a run that is killed in its answer fails, and a failed run may be repeated.
+    const { fallback } = subject.model
+    subject.model.fallback = { end: 'hang' }
     // The client is gone, so a late answer is ignored.
     const lost = post().catch(() => {})
     while (seen.get()!.count === known) await new Promise((resolve) => setImmediate(resolve))
     await subject.kill()
+    subject.model.fallback = fallback
     await lost
     await subject.start()
     const retries = [await post(), await post()]
