@@ -78,8 +78,9 @@ export function createCalls() {
   }
 }
 
-/** Runs with the same question that are compared with a client's calls: how old, and how many that wait, and others. */
+/** Maximum age of a run that is compared with a client's calls (ms). */
 const MAX_AGE = 24 * 60 * 60 * 1000
+/** Maximum number of compared runs that wait for a client, and again of the others. */
 const MAX_RUNS = 20
 
 /**
