@@ -120,7 +120,8 @@ export async function openSession(options: SessionOptions, variant: Variant, see
 function mending({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, clientOf: () => StrictClient): Fetch {
   let hasStanding: Promise<boolean> | undefined
   return async (url, init = {}) => {
-    const id = transport === 'sse' ? undefined : idOf(init)
+    const asked = idOf(init)
+    const id = transport === 'sse' ? undefined : asked
     const isStanding = init.method === 'GET' && transport !== 'sse'
     const onError = (error: unknown) => {
       // A break of the standing stream is no failure of a request.
@@ -131,6 +132,12 @@ function mending({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, clien
     const sent = fetch(url, init)
     if (isStanding) hasStanding = sent.then(isEventStream, () => false)
     const response = await sent
+    if (transport === 'sse' && asked !== undefined && response.ok) {
+      void mend(response, { id, onError })
+        .then((mended) => mended.text())
+        .then((body) => clientOf().takeAnswer(asked, body), onError)
+      return new Response(null, { status: 202 })
+    }
     if (id === undefined || response.status !== 202 || !(await hasStanding)) {
       return mend(response, { id, onError, ...(isStanding && { onEnd: () => clientOf().endStanding() }) })
     }

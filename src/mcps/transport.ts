@@ -13,6 +13,8 @@ import {
   type Transport,
 } from '@modelcontextprotocol/client'
 import packageJson from '../../package.json' with { type: 'json' }
+import { parseJson } from '../lib/json.ts'
+import { isObject } from '../lib/unknown.ts'
 import { normalize } from './normalize.ts'
 
 /** Maximum number of messages in one connection, against flooding. */
@@ -84,6 +86,15 @@ export class StrictClient extends Client {
     const isList = this.lists.delete(id)
     const answer = 'result' in response ? { ...response, result: normalize(response.result, isList) } : response
     super._onresponse(answer as JSONRPCResponse)
+  }
+
+  /** Takes the answer to a request from the body of its response, where some servers of the older transport send it. */
+  takeAnswer(id: number, body: string): void {
+    const lines = body.split('\n').map((line) => parseJson(line.replace(/^data: /, '')))
+    const answer = [parseJson(body), ...lines]
+      .flat()
+      .find((one) => isObject(one) && one.id === id && !('method' in one))
+    if (answer) this.transport?.onmessage?.(answer as JSONRPCResponse)
   }
 
   /** Takes the answer to a request from the session's standing stream. */

@@ -444,21 +444,26 @@ it('a stream that breaks after an event with an id resumes there and brings the 
   expect(requests.filter(isCall)).toHaveLength(1)
 })
 
-it('a server that speaks only the older transport is found', async () => {
+it.each<[string, object, (message: Message, result: object) => string]>([
+  ['in its stream', {}, () => ''],
+  ['in the body of each response', JSON_TYPE, envelope],
+  ['in an event as the body', SSE_TYPE, (message, result) => `data: ${envelope(message, result)}\n\n`],
+])('a server that speaks only the older transport is found, which answers %s', async (_, type, inBody) => {
   let stream: ServerResponse
   otherwise = ({ message, method, path }, response) => {
     if (method === 'GET') stream = response.writeHead(200, SSE_TYPE)
     if (method === 'GET') stream.write('event: endpoint\ndata: /messages\n\n')
     else if (path !== '/messages' || !message) response.writeHead(404).end()
     else {
-      response.writeHead(202).end()
       const results: Record<string, object> = {
         initialize: { ...GREETING, protocolVersion: '2024-11-05' },
         'tools/list': { tools: [tool('act')] },
         'tools/call': textResult('Old'),
       }
       const result = results[message.method]
-      if (result) stream.write(`event: message\ndata: ${envelope(message, result)}\n\n`)
+      const body = result ? inBody(message, result) : ''
+      response.writeHead(body ? 200 : 202, type as never).end(body)
+      if (result && !body) stream.write(`event: message\ndata: ${envelope(message, result)}\n\n`)
     }
     return true
   }
