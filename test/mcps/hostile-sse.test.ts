@@ -87,7 +87,7 @@ it.each<[string, typeof begin, string]>([
 ])('a stream that %s is no server, and the client stops reconnecting', async (_, beginning, reason) => {
   begin = beginning
   receive = () => {}
-  await expect(connect(reason.includes('long') ? 300 : 20_000)).rejects.toThrow(reason)
+  await expect(connect(reason.includes('long') ? 1_500 : 20_000)).rejects.toThrow(reason)
   expect([streams, elsewhere.requests]).toEqual([1, 0])
 })
 
