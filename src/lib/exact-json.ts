@@ -76,9 +76,12 @@ export function restoreDigits(value: unknown, original: unknown): unknown {
 /** Returns whether a value has a whole number beyond the safe range whose digits are lost. Those of the original are not. */
 export function hasLostDigits(value: unknown, original: unknown): boolean {
   const kept = new Set(largeNumbersIn(original))
-  // Larger ones have an exponent, and no digits to lose.
-  return largeNumbersIn(value).some((item) => typeof item === 'number' && !kept.has(item) && Math.abs(item) < 1e21)
+  return largeNumbersIn(value).some((item) => typeof item === 'number' && !kept.has(item) && mayBeRounded(item))
 }
+
+/** Returns whether a large number was written with all its digits: one with an exponent has few. */
+const mayBeRounded = (number: number): boolean =>
+  Math.abs(number) < 1e21 || number.toExponential().replace(/e.*|\D/g, '').length > 15
 
 /** Lists the whole numbers of a value beyond the safe range. */
 function largeNumbersIn(value: unknown): (number | ExactNumber)[] {

@@ -119,8 +119,10 @@ describe('a run whose tool wants an approval', () => {
     lab.model.script({ toolCalls: [call('echo', input)] })
     const row = await waiting(await lab.run({ agent: await toolLab.agent({}, ASK) }))
     const [approval] = await approvalsOf(row)
-    const rounded = await decide(row, 'approve', { input: { ...approval.input, id: Number('1234567890123456999') } })
-    expect(rounded).toMatchObject({ status: 400, body: { detail: expect.stringContaining('send it as a text') } })
+    for (const id of [Number('1234567890123456999'), Number('1234567890123456999000')]) {
+      const rounded = await decide(row, 'approve', { input: { ...approval.input, id } })
+      expect(rounded).toMatchObject({ status: 400, body: { detail: expect.stringContaining('send it as a text') } })
+    }
     lab.model.script({ tokens: 'Thank you.' })
     expect(
       await decide(row, 'approve', { input: { ...approval.input, text: 'other', ids: [9007199254740992] } }),
