@@ -2,6 +2,7 @@ import { APICallError } from '@ai-sdk/provider'
 import { describe, expect, it } from 'vitest'
 import { adviceFor, withAdvice } from '../../src/executions/engine/models/advice.ts'
 import { classifyModelError, ModelError, ReportedError } from '../../src/executions/engine/models/model-errors.ts'
+import { oddAnswer } from '../../src/executions/engine/models/odd-answers.ts'
 
 const NOW = Date.parse('2026-01-01T00:00:00Z')
 
@@ -121,6 +122,7 @@ describe('the advice on a failure', () => {
     ],
     [answered(404, { detail: 'Not Found' }), 'Check THE_ADDRESS'],
     [refused('connect ECONNREFUSED 127.0.0.1:9'), 'Check THE_ADDRESS and the network'],
+    [oddAnswer('<html><title>Sign in</title></html>'), 'Check THE_ADDRESS'],
     [refused('The proxy 127.0.0.1:9 did not connect'), null],
     [answered(429, { error: 'Rate limit reached' }), null],
     [answered(400, { error: 'Bad' }), null],

@@ -586,7 +586,7 @@ describe('the cause of a failed run', () => {
     [
       'a page',
       { tokens: [Buffer.from('<html><title>Sign in</title></html>')], end: 'cut' },
-      'The model server answered with a web page titled "Sign in" (HTML) instead of a model\'s answer. Check its base address',
+      'The model server answered with a web page titled "Sign in" (HTML) instead of a model\'s answer',
     ],
     [
       'garbage',

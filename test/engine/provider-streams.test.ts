@@ -66,7 +66,7 @@ async function read(kind: Kind, given: string | Answer): Promise<string> {
 
 const event = (value: { type: string }) => `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
 const PAGE = '<!doctype html><html><head><title>Sign in</title></head></html>'
-const IS_PAGE = `unreadable -: The model server answered with a web page titled "Sign in" (HTML) instead of a model's answer. Check its base address`
+const IS_PAGE = `unreadable -: The model server answered with a web page titled "Sign in" (HTML) instead of a model's answer`
 const CHAT = 'data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"Hi"}}]}\n\n'
 const IS_CHAT = (setting: string) =>
   `unreadable -: The server answers with chat completions: give its address to the provider compatible (OPENAI_BASE_URL), not ${setting}`

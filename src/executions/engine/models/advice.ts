@@ -19,6 +19,8 @@ export function adviceFor(
       return 'Choose another model: GET /api/v1/models lists those of each provider'
     case 'refused':
       return status === 404 || status === 405 ? `Check ${address}` : null
+    case 'unreadable':
+      return /\(HTML\)/.test(detail) ? `Check ${address}` : null
     case 'connection':
       return /certificate|proxy|NODE_EXTRA_CA_CERTS/.test(detail) || !/^Cannot connect|^fetch failed/.test(detail)
         ? null

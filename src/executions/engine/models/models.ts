@@ -191,8 +191,9 @@ export function createModels(
     },
 
     adviceOn(error, organizationId, model) {
-      // This service's own messages say what to do.
-      if (!isModelError(error) || error instanceof ModelError) return null
+      // This service's own messages say what to do, except those about an answer outside the protocol.
+      const isOwn = error instanceof ModelError && error.kind !== 'unreadable'
+      if (!isModelError(error) || isOwn) return null
       const provider = model === null ? undefined : own.named(organizationId, model.split('/', 1)[0] ?? '')
       return provider ? adviceFor(classifyModelError(error), provider.settings) : null
     },

@@ -24,10 +24,7 @@ export function oddAnswer(head: string): Error {
   if (isPage(text)) {
     const title = titleOf(text)
     const page = title ? `a web page titled "${title}"` : 'a web page'
-    return new ModelError(
-      `The model server answered with ${page} (HTML) instead of a model's answer. Check its base address`,
-      'unreadable',
-    )
+    return new ModelError(`The model server answered with ${page} (HTML) instead of a model's answer`, 'unreadable')
   }
   if (/\ufffd[^\ufffd]*\ufffd|[\x00-\x08]/.test(text))
     return new ModelError('The model server sent data that is not text', 'unreadable')
