@@ -11,7 +11,7 @@ const MARGIN = 30_000
 /**
  * Tokens of this process, by server and its last change. They belong to no user, and another process asks for its own.
  */
-const known = new LRUCache<string, string>({ max: 1000 })
+const cachedTokens = new LRUCache<string, string>({ max: 1000 })
 
 /** Creates the bearer of a server that this service signs in to as itself (RFC 6749, section 4.4). */
 export function clientBearer(deps: ConnectionDeps, server: OAuthServer): Bearer {
@@ -19,13 +19,13 @@ export function clientBearer(deps: ConnectionDeps, server: OAuthServer): Bearer 
   const request = async () => {
     const { accessToken, expiresIn } = await requestToken(deps, server)
     const lifetime = expiresIn === undefined ? LIFETIME : expiresIn * 1000
-    known.set(key, accessToken, { ttl: Math.max(lifetime - MARGIN, 1000) })
+    cachedTokens.set(key, accessToken, { ttl: Math.max(lifetime - MARGIN, 1000) })
     return accessToken
   }
   return {
-    token: async () => known.get(key) ?? request(),
+    token: async () => cachedTokens.get(key) ?? request(),
     renew: async (refused) => {
-      const other = known.get(key)
+      const other = cachedTokens.get(key)
       return other !== undefined && other !== refused ? other : request()
     },
     forget() {},

@@ -4,7 +4,7 @@ import { abortable } from '../lib/race-abort.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { isUnwritten, mayHaveActed, reasonOf, type Seen, statusOf, waitOf } from './reasons.ts'
-import { isLost, isRefusal, MAX_MESSAGE, olderVersionIn, serverMessage } from './server-errors.ts'
+import { isLost, isRefusal, MAX_ERROR_TEXT, olderVersionIn, serverMessage } from './server-errors.ts'
 import { type Connection, callTool, openSession, type Session, type SessionOptions, type Variant } from './session.ts'
 import { isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
@@ -30,9 +30,10 @@ export type McpClient = {
   /** Lists the current tools. Throws an {@link UnreachableServer} or the signal's reason. */
   list(signal: AbortSignal): Promise<readonly McpTool[]>
   /**
-   * Closes the connection. Without `goodbye` nothing is sent to the server, including the credentials in its headers.
+   * Closes the connection. With `terminate` (the default) first asks the server to end the session. Without it, sends
+   * nothing more, so that the server receives no credentials.
    */
-  close(goodbye?: boolean): Promise<void>
+  close(terminate?: boolean): Promise<void>
 }
 
 const HTTP: Variant = { transport: 'streamable-http', isLatest: false }
@@ -131,7 +132,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
     const reason = reasonOf(error, session.seen, clean)
     if (!isServerError(error)) options.onFailure?.(name, reason)
     const doubt = mayHaveActed(error, reason) ? '. The tool may have acted: check before you call it again' : ''
-    return { content: clean(`The call failed: ${message ?? reason}`, MAX_MESSAGE) + doubt, isError: true }
+    return { content: clean(`The call failed: ${message ?? reason}`, MAX_ERROR_TEXT) + doubt, isError: true }
   }
 
   return {
@@ -165,10 +166,10 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
         throw new UnreachableServer(until.aborted ? 'it takes too long' : reasonOf(error, session.seen, clean))
       }
     },
-    async close(goodbye = true) {
+    async close(terminate = true) {
       closing.abort()
       await reopening?.catch(() => {})
-      if (goodbye) await session.sayGoodbye()
+      if (terminate) await session.terminate()
       await session.close()
     },
   }

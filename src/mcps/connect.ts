@@ -18,7 +18,7 @@ import type { McpClient } from './client.ts'
 import { bearerFor, type ConnectionDeps } from './connections.ts'
 import { readCredentials } from './credentials.ts'
 import { secretsOf } from './declared-secrets.ts'
-import { find, headersOf, isOperators } from './service.ts'
+import { find, headersOf, isDeclared } from './service.ts'
 import { UnreachableServer } from './unreachable.ts'
 
 /**
@@ -36,7 +36,7 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
     const client = await connect(deps, row, signal, { ...NO_RUN, userId: actor.userId }).catch((error: unknown) => {
       signal.throwIfAborted()
       if (error instanceof AuthorizationNeeded) throw notConnected(row)
-      const reason = whyUnreachable(error)
+      const reason = unreachableReason(error)
       deps.log.warn({ mcpId: row.id, reason, err: error }, 'failed to use an MCP server')
       throw new AppError(502, 'MCP server unreachable', {
         code: error instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable',
@@ -54,7 +54,7 @@ const notConnected = ({ name }: { name: string }) =>
   })
 
 /** Returns the public reason why a server cannot be used. Other errors are only logged. */
-export const whyUnreachable = (error: unknown): string =>
+export const unreachableReason = (error: unknown): string =>
   isNotSent(error) || error instanceof UnreachableServer ? error.message : 'the connection failed'
 
 export type ConnectDeps = ConnectionDeps & Pick<Deps, 'operatorServers'>
@@ -76,7 +76,7 @@ export async function connect(
   signal: AbortSignal,
   { userId, ...run }: ConnectFor,
 ): Promise<McpClient> {
-  const declared = isOperators(row) ? await deps.operatorServers.find(row.id) : null
+  const declared = isDeclared(row) ? await deps.operatorServers.find(row.id) : null
   if (declared?.kind === 'program') return deps.operatorServers.connect(row.id, declared, run.spaceId, signal)
   const {
     url: stored,

@@ -29,7 +29,7 @@ const Credential = z.object({
     .describe('Whether the value is a secret. Default: true. The value is never returned in either case'),
 })
 const { transport, headers, credentials } = schema.CreateMcp.shape
-const lists = {
+const pairFields = {
   transport: z
     .string()
     .optional()
@@ -43,8 +43,8 @@ const lists = {
     .nullish()
     .describe(credentials.description ?? ''),
 }
-const CreateFields = schema.CreateMcp.extend(lists)
-const UpdateFields = schema.UpdateMcp.extend(lists)
+const CreateFields = schema.CreateMcp.extend(pairFields)
+const UpdateFields = schema.UpdateMcp.extend(pairFields)
 
 const AuthKind = enumFromZod('McpAuthKind', schema.CreateMcp.shape.auth, 'How requests to a server are authenticated')
 enumFromZod('McpPermissionMode', schema.PermissionMode, 'Permission to call a tool')
@@ -123,7 +123,11 @@ export const Mcp = builder.prismaObject('McpServer', {
       select: { credentials: { select: { name: true }, orderBy: { name: 'asc' } } },
       resolve: (row) => row.credentials.map(({ name }) => name),
     }),
-    auth: t.field({ type: AuthKind, select: { auth: true }, resolve: ({ auth }) => auth as 'none' }),
+    auth: t.field({
+      type: AuthKind,
+      select: { auth: true },
+      resolve: ({ auth }) => auth as z.infer<typeof schema.Mcp.shape.auth>,
+    }),
     clientId: t.exposeString('clientId', { nullable: true }),
     clientSecretSet: t.boolean({
       select: { clientSecret: true },
@@ -196,7 +200,7 @@ builder.queryFields((t) => ({
 type Lists = Pick<z.input<typeof UpdateFields>, 'headers' | 'credentials'>
 
 /** Converts the lists of pairs into the objects of the procedures. */
-const byName = <Input extends Lists>({ headers, credentials, ...rest }: Input) => ({
+const toProcedureInput = <Input extends Lists>({ headers, credentials, ...rest }: Input) => ({
   ...(rest as Omit<Input, keyof Lists | 'transport'> & { transport?: never }),
   ...(headers !== undefined && {
     headers: headers && Object.fromEntries(headers.map(({ name, value }) => [name, value])),
@@ -216,7 +220,7 @@ builder.mutationFields((t) => ({
     type: Mcp,
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
-      const { id } = await context.caller.mcps.create(byName(input))
+      const { id } = await context.caller.mcps.create(toProcedureInput(input))
       return reload(context, info, MCP, id)
     },
   }),
@@ -225,7 +229,7 @@ builder.mutationFields((t) => ({
     type: Mcp,
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, context, info) => {
-      await context.caller.mcps.update(byName(input))
+      await context.caller.mcps.update(toProcedureInput(input))
       return reload(context, info, MCP, input.id)
     },
   }),

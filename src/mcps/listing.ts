@@ -1,6 +1,6 @@
 import { type Client, type ListToolsResult, ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/client'
 import { type Clean, toName } from './content.ts'
-import { asking } from './transport.ts'
+import { requestWithSignal } from './transport.ts'
 
 const MAX_TOOLS = 200
 const MAX_PAGES = 20
@@ -50,7 +50,7 @@ async function readPage(client: Client, cursor: string | undefined, signal: Abor
   const params = cursor === undefined ? {} : { cursor }
   const request = { method: 'tools/list', params } as const
   try {
-    return await asking(signal, (options) => client.request(request, options))
+    return await requestWithSignal(signal, (options) => client.request(request, options))
   } catch (error) {
     const isUnknown = error instanceof ProtocolError && error.code === ProtocolErrorCode.MethodNotFound
     if (isUnknown && !client.getServerCapabilities()?.tools) return { tools: [] }

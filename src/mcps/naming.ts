@@ -68,14 +68,14 @@ export function nameTools<Tool extends NamedTool>(
   }
   const names = new Set(taken)
   return tools.map((tool) => {
-    const modelName = isAlone(tool) ? tool.plain : vacant(`${tool.server.prefix}${SEPARATOR}${tool.plain}`, names)
+    const modelName = isAlone(tool) ? tool.plain : firstFree(`${tool.server.prefix}${SEPARATOR}${tool.plain}`, names)
     names.add(modelName)
     return { ...tool, modelName }
   })
 }
 
 /** Returns the name, or the first similar one that is free. */
-function vacant(name: string, taken: ReadonlySet<string>): string {
+function firstFree(name: string, taken: ReadonlySet<string>): string {
   for (let count = 1; ; count++) {
     const ending = count === 1 ? '' : `_${count}`
     const candidate = name.slice(0, MAX_TOOL_NAME - ending.length) + ending
@@ -94,7 +94,7 @@ export function offeredTools<Tool extends NamedTool>(
   { allowed, disallowed }: ToolLists,
 ): Tool[] {
   const permitted = allowed && new Set(Array.from(allowed, (entry) => allowedBy(entry, tools, servers)).flat())
-  return tools.filter((tool) => !isBanned(tool, disallowed) && (!permitted || permitted.has(tool)))
+  return tools.filter((tool) => !isDisallowed(tool, disallowed) && (!permitted || permitted.has(tool)))
 }
 
 /** Returns the allowed names that match no tool. */
@@ -109,7 +109,7 @@ const formsOf = ({ name, plain }: NamedTool, before = '') => [before + name, bef
 
 const prefixesOf = ({ name, prefix }: Prefixed) => [...new Set([name, prefix, formerPrefix(name)])]
 
-const isBanned = (tool: NamedTool, disallowed: ReadonlySet<string>) =>
+const isDisallowed = (tool: NamedTool, disallowed: ReadonlySet<string>) =>
   [
     ...formsOf(tool),
     ...formsOf(tool, `${tool.server.id}/`),
@@ -130,7 +130,7 @@ function allowedBy<Tool extends NamedTool>(
     return own.length ? own : found
   }
   // The server of an entry depends only on the servers, not on the tools that they currently list.
-  const meant = [...ranks(entry, servers)].find((rank) => rank.size) ?? new Map<string, string>()
+  const meant = [...serversByTrust(entry, servers)].find((matches) => matches.size) ?? new Map<string, string>()
   return tools.filter((tool) => {
     const before = meant.get(tool.server.id)
     return before !== undefined && formsOf(tool, before).includes(entry)
@@ -138,7 +138,7 @@ function allowedBy<Tool extends NamedTool>(
 }
 
 /** Yields the servers whose name the entry begins with, most trusted first. */
-function* ranks(entry: string, servers: readonly Prefixed[]): Generator<ReadonlyMap<string, string>> {
+function* serversByTrust(entry: string, servers: readonly Prefixed[]): Generator<ReadonlyMap<string, string>> {
   const beginningOf = (isOwn: boolean, namesOf: (server: Prefixed) => readonly string[]) =>
     new Map(
       servers

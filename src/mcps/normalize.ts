@@ -20,15 +20,15 @@ export function normalize(result: Fields, isList = false): Fields {
   return {
     ...fields,
     ...(nextCursor !== undefined && { nextCursor: String(nextCursor) }),
-    ...(!isOfCall && GREETING.some((field) => field in fields) && toGreeting(fields)),
+    ...(!isOfCall && HANDSHAKE.some((field) => field in fields) && toHandshake(fields)),
     ...([isError, is_error].some(isTrue) && { isError: true }),
     ...((isList || tools !== undefined) && { tools: toTools(tools ?? content) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
   }
 }
 
-/** Fields of a greeting, of which servers send at least one. */
-const GREETING = ['protocolVersion', 'serverInfo', 'capabilities']
+/** Fields of the answer to `initialize`, of which servers send at least one. */
+const HANDSHAKE = ['protocolVersion', 'serverInfo', 'capabilities']
 
 const isTrue = (value: unknown) => value === true || value === 'true' || value === 1
 
@@ -36,10 +36,10 @@ const isTrue = (value: unknown) => value === true || value === 'true' || value =
 const UNSTATED = '2025-03-26'
 
 /**
- * Returns the parts of a greeting in their form. Servers without a protocol library leave some out, and languages
+ * Completes the answer to `initialize`. Servers without a protocol library leave some out, and languages
  * without optional fields send null.
  */
-function toGreeting({ protocolVersion, serverInfo, capabilities, instructions, supportedVersions }: Fields): Fields {
+function toHandshake({ protocolVersion, serverInfo, capabilities, instructions, supportedVersions }: Fields): Fields {
   const { name, version, ...info } = isObject(serverInfo) ? withoutNull(serverInfo) : ({ name: serverInfo } as Fields)
   return {
     ...(supportedVersions === undefined && { protocolVersion: isText(protocolVersion) ? protocolVersion : UNSTATED }),

@@ -10,16 +10,16 @@ import { MAX_MESSAGES, weigh } from './transport.ts'
 
 const MEBIBYTE = 1024 * 1024
 
-/** Maximum size of one message (bytes). */
-const MAX_MESSAGE = 8 * MEBIBYTE
+/** Maximum length of a line of output, which is one message (bytes). */
+const MAX_LINE = 8 * MEBIBYTE
 /** Maximum size of all output since the last request (bytes). */
 const MAX_OUTPUT = 32 * MEBIBYTE
 /** Maximum size of requests that the program has not read (bytes). */
 const MAX_UNREAD = 16 * MEBIBYTE
 /** Number of last lines that explain a failure, and the maximum length of each and of all (characters). */
-const LAST_WORDS = { lines: 20, line: 500, all: 2000 }
+const TAIL = { lines: 20, line: 500, all: 2000 }
 /** Maximum wait for the rest of the output of an ended program (ms). */
-const REST = 500
+const REST_TIMEOUT = 500
 
 const LINE_FEED = 0x0a
 
@@ -61,16 +61,14 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   let cause: string | null = null
   let output = 0
   let messages = 0
-  let unfinished: Buffer[] = []
-  let length = 0
-  const words = createTail(clean)
+  const tail = createTail(clean)
   const exited = Promise.withResolvers<void>()
   const end = Promise.withResolvers<string>()
 
   /** Marks the transport as closed. Returns the reason of the first time. */
   function finish(why: string): string {
     if (reason !== null) return reason
-    const output = words.read()
+    const output = tail.read()
     reason = output ? `${cause ?? why}. Its last output:\n${output}` : (cause ?? why)
     end.resolve(reason)
     transport.onclose?.()
@@ -88,7 +86,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     if (!text) return
     const message = toMessage(line, text)
     // Many programs also print texts for people.
-    if (!message) words.add(`${text}\n`)
+    if (!message) tail.add(`${text}\n`)
     messages += message ? weigh(message) : 1
     if (messages > MAX_MESSAGES) kill('its program sent too many messages')
     else if (message) transport.onmessage?.(message)
@@ -104,31 +102,22 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     }
   }
 
-  /** Counts output. Returns whether the program may go on. */
+  /** Counts output, and ends the program if it is too much. Returns whether the program still runs. */
   function count(bytes: number): boolean {
     output += bytes
     if (output > MAX_OUTPUT) kill(`its program sent more than ${MAX_OUTPUT / MEBIBYTE} MB at once`)
     return reason === null
   }
 
+  const lines = createLines(onLine, () => reason === null)
+
   function onOutput(chunk: Buffer): void {
     if (!count(chunk.length)) return
-    let from = 0
-    for (let at = chunk.indexOf(LINE_FEED); at >= 0; at = chunk.indexOf(LINE_FEED, from)) {
-      const line = [...unfinished, chunk.subarray(from, at)]
-      unfinished = []
-      length = 0
-      from = at + 1
-      onLine(Buffer.concat(line))
-      if (reason !== null) return
-    }
-    length += chunk.length - from
-    unfinished.push(chunk.subarray(from))
-    if (length > MAX_MESSAGE) kill(`its program sent a message of more than ${MAX_MESSAGE / MEBIBYTE} MB`)
+    if (lines.add(chunk) > MAX_LINE) kill(`its program sent a message of more than ${MAX_LINE / MEBIBYTE} MB`)
   }
 
   function onError(text: string): void {
-    if (count(text.length)) words.add(text)
+    if (count(text.length)) tail.add(text)
   }
 
   /** After the end of a program, all that it has started ends too. */
@@ -138,7 +127,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     exited.resolve()
     await Promise.race([
       new Promise((resolve) => child?.once('close', resolve)),
-      sleep(REST, undefined, { ref: false }),
+      sleep(REST_TIMEOUT, undefined, { ref: false }),
     ])
     for (const stream of child?.stdio ?? []) stream?.destroy()
     finish(why)
@@ -209,12 +198,35 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   return transport
 }
 
+/** Divides output into lines, and passes each to `onLine` while `isOpen` returns true. */
+function createLines(onLine: (line: Buffer) => void, isOpen: () => boolean) {
+  let unfinished: Buffer[] = []
+  let length = 0
+  return {
+    /** Adds a piece of output. Returns the length of the unfinished line (bytes). */
+    add(chunk: Buffer): number {
+      let from = 0
+      for (let at = chunk.indexOf(LINE_FEED); at >= 0; at = chunk.indexOf(LINE_FEED, from)) {
+        const line = Buffer.concat([...unfinished, chunk.subarray(from, at)])
+        unfinished = []
+        length = 0
+        from = at + 1
+        onLine(line)
+        if (!isOpen()) return 0
+      }
+      length += chunk.length - from
+      unfinished.push(chunk.subarray(from))
+      return length
+    },
+  }
+}
+
 /** Keeps the beginnings of the last lines of a text that arrives in pieces. */
 function createTail(clean: Clean) {
   const lines: string[] = []
   let last = ''
   // Twice the shown length, so that `clean` finds a secret at the end.
-  const begin = (line: string) => line.slice(0, 2 * LAST_WORDS.line + 1)
+  const begin = (line: string) => line.slice(0, 2 * TAIL.line + 1)
   return {
     add(text: string) {
       const [first = '', ...others] = text.split('\n')
@@ -223,11 +235,11 @@ function createTail(clean: Clean) {
         if (last.trim()) lines.push(last)
         last = begin(line)
       }
-      lines.splice(0, lines.length - LAST_WORDS.lines)
+      lines.splice(0, lines.length - TAIL.lines)
     },
     read(): string {
-      const cleaned = [...lines, last].map((line) => clean(line, LAST_WORDS.line).trim())
-      return cleaned.filter(Boolean).join('\n').slice(-LAST_WORDS.all)
+      const cleaned = [...lines, last].map((line) => clean(line, TAIL.line).trim())
+      return cleaned.filter(Boolean).join('\n').slice(-TAIL.all)
     },
   }
 }

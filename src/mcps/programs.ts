@@ -7,9 +7,9 @@ import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools } from './listing.ts'
 import { createProgram, type ProgramTransport } from './program.ts'
 import { reasonOf } from './reasons.ts'
-import { isRefusal, MAX_MESSAGE, olderVersionIn, serverMessage } from './server-errors.ts'
+import { isRefusal, MAX_ERROR_TEXT, olderVersionIn, serverMessage } from './server-errors.ts'
 import { callTool } from './session.ts'
-import { asking, createClient, type Greeting, isServerError } from './transport.ts'
+import { createClient, type Handshake, isServerError, requestWithSignal } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
 
 /** Limits of programs; tests shorten them. */
@@ -124,7 +124,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
     }
     if (wait > 0) await sleep(wait, undefined, { signal: stopping.signal })
     stopping.signal.throwIfAborted()
-    makeRoom(slot)
+    ensureCapacity(slot)
     const live = await launch(slot)
     const since = Date.now()
     void live.transport.whenEnded.then((reason) => {
@@ -139,21 +139,21 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
   /** Starts the program in the protocol's revision that it understands. */
   async function launch(slot: Slot): Promise<Live> {
     const until = AbortSignal.any([stopping.signal, AbortSignal.timeout(limits.startTimeout)])
-    const greetings: Greeting[] = [{ isLatest: false }, { isLatest: true }]
-    for (let greeting = greetings.shift(); greeting; greeting = greetings.shift()) {
+    const handshakes: Handshake[] = [{ isLatest: false }, { isLatest: true }]
+    for (let handshake = handshakes.shift(); handshake; handshake = handshakes.shift()) {
       const transport = createProgram(slot.use.program, slot.clean, limits.grace)
-      const { client } = createClient(transport, greeting, { maxMessages: Number.POSITIVE_INFINITY })
+      const { client } = createClient(transport, handshake, { maxMessages: Number.POSITIVE_INFINITY })
       try {
         await abortable(
-          asking(until, (options) => client.connect(transport, options)),
+          requestWithSignal(until, (options) => client.connect(transport, options)),
           until,
         )
         return { client, transport }
       } catch (error) {
-        const reason = transport.kill(until.aborted ? TOO_SLOW : whyNot(error, slot))
-        const version = greeting.version ? null : olderVersionIn(error)
-        if (version) greetings.unshift({ ...greeting, version })
-        if (version || (!greeting.isLatest && isRefusal(error))) continue
+        const reason = transport.kill(until.aborted ? TOO_SLOW : failureReason(error, slot))
+        const version = handshake.version ? null : olderVersionIn(error)
+        if (version) handshakes.unshift({ ...handshake, version })
+        if (version || (!handshake.isLatest && isRefusal(error))) continue
         stopping.signal.throwIfAborted()
         fail(slot, reason)
         throw new UnreachableServer(reason)
@@ -173,7 +173,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
   }
 
   /** Stops a program that no run uses if there are too many. Throws if all are used. */
-  function makeRoom(slot: Slot): void {
+  function ensureCapacity(slot: Slot): void {
     const others = [...slots.values()].filter((other) => other !== slot && other.live)
     if (others.length < limits.most) return
     const unused = others.find(({ users }) => !users)
@@ -189,7 +189,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
     await live?.transport.close()
   }
 
-  function take(slot: Slot): void {
+  function acquire(slot: Slot): void {
     clearTimeout(slot.idle)
     slot.users++
   }
@@ -205,7 +205,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
   async function checkAnswering({ client, transport }: Live): Promise<void> {
     const until = AbortSignal.timeout(limits.ping)
     await abortable(
-      asking(until, (options) => client.ping(options)),
+      requestWithSignal(until, (options) => client.ping(options)),
       until,
     ).catch(() => {
       if (until.aborted) transport.kill('its program did not answer any more, and was ended')
@@ -232,7 +232,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
       return await withProgram(slot, until, ({ client }) => abortable(listTools(client, slot.clean, until), until))
     } catch (error) {
       signal.throwIfAborted()
-      throw new UnreachableServer(until.aborted ? TOO_SLOW : whyNot(error, slot))
+      throw new UnreachableServer(until.aborted ? TOO_SLOW : failureReason(error, slot))
     }
   }
 
@@ -247,10 +247,10 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
           return toToolResult(result, slot.clean)
         } catch (error) {
           signal.throwIfAborted()
-          const reason = whyNot(error, slot)
+          const reason = failureReason(error, slot)
           if (!isServerError(error)) slot.use.onFailure(name, reason)
           return {
-            content: slot.clean(`The call failed: ${serverMessage(error) ?? reason}`, MAX_MESSAGE),
+            content: slot.clean(`The call failed: ${serverMessage(error) ?? reason}`, MAX_ERROR_TEXT),
             isError: true,
           }
         }
@@ -265,7 +265,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
   return {
     async connect(use, signal) {
       const slot = slotOf(use)
-      take(slot)
+      acquire(slot)
       try {
         return toClient(slot, await list(slot, signal))
       } catch (error) {
@@ -280,7 +280,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
   }
 }
 
-const whyNot = (error: unknown, { clean }: Slot) =>
+const failureReason = (error: unknown, { clean }: Slot) =>
   error instanceof UnreachableServer
     ? error.message
     : reasonOf(error, { refusal: null, error: null, needed: null }, clean)

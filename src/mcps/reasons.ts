@@ -4,7 +4,7 @@ import { ForbiddenAddress } from '../lib/network.ts'
 import { BadAnswer } from '../lib/safe-fetch.ts'
 import type { Clean } from './content.ts'
 import { EMPTY } from './mend.ts'
-import { isGivenUp, isServerError } from './transport.ts'
+import { isServerError, isUnanswered } from './transport.ts'
 import { AuthorizationProblem } from './unreachable.ts'
 
 /** Observations on the wire that the SDK does not report. */
@@ -103,7 +103,7 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
     return ofContent(typeof contentType === 'string' ? clean(contentType, 100) : '')
   }
   if (error instanceof SdkError && error.code === SdkErrorCode.InvalidResult) return NO_MESSAGE
-  const hasEnded = isGivenUp(error) || (error instanceof SdkError && error.code === SdkErrorCode.ConnectionClosed)
+  const hasEnded = isUnanswered(error) || (error instanceof SdkError && error.code === SdkErrorCode.ConnectionClosed)
   return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? (hasEnded ? ENDED : 'the connection failed')
 }
 

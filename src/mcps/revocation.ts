@@ -13,7 +13,7 @@ import { AuthorizationProblem } from './unreachable.ts'
 /** Maximum number of connections whose tokens are revoked after one deletion. */
 const MAX_REVOKED = 1000
 /** Maximum number of concurrent revocations of one deletion. */
-const AT_ONCE = 4
+const CONCURRENCY = 4
 /** Time after which a server begins no further revocation of a deletion (ms). */
 const PATIENCE = 60_000
 
@@ -81,7 +81,7 @@ export async function revokeAll(
       if (isRevoked) confirmed++
     }
   }
-  await Promise.all(Array.from({ length: AT_ONCE }, work))
+  await Promise.all(Array.from({ length: CONCURRENCY }, work))
   const [first] = failures
   if (first) deps.log.warn({ ...first, failed: failures.length }, 'failed to revoke deleted tokens of users')
   return confirmed

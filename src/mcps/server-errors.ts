@@ -4,20 +4,20 @@ import { asObject, asText } from '../lib/unknown.ts'
 import { statusOf } from './reasons.ts'
 import { isServerError } from './transport.ts'
 
-// Reads the errors with which servers answer: a refused greeting, a refused call, a lost session.
+// Reads the errors with which servers answer: a refused handshake, a refused call, a lost session.
 
 /** Maximum length of a server's error message (characters). */
-export const MAX_MESSAGE = 4000
+export const MAX_ERROR_TEXT = 4000
 /** Maximum length of an error that is not of the protocol (characters). */
 const MAX_FOREIGN = 500
 
 /** The oldest revision, which most servers still accept. */
 const OLDEST = '2024-11-05'
 
-/** Answers to a greeting that a server does not understand, after which the next variant is tried. */
+/** Answers to a handshake that a server does not understand, after which the next variant is tried. */
 const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([400, 404, 405, 406, 415, 501, -32601, -32602, -32022])
 
-/** Returns whether a server does not understand the greeting of a protocol variant. */
+/** Returns whether a server does not understand the handshake of a protocol variant. */
 export const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
 
 /**
@@ -78,5 +78,5 @@ export function isLost(error: unknown, canBeLost: boolean): boolean {
   const status = statusOf(error)
   if (!status) return false
   const text = error instanceof SdkHttpError ? error.data?.text : (error as Error).message
-  return status === 404 || status === 410 || (status <= 500 && SESSION_GONE.test(String(text).slice(0, MAX_MESSAGE)))
+  return status === 404 || status === 410 || (status <= 500 && SESSION_GONE.test(String(text).slice(0, MAX_ERROR_TEXT)))
 }

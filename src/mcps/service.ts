@@ -31,14 +31,14 @@ export const LONG_TEXTS = ['headers'] as const
 export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
 
 /** Returns whether the operator declares the server (MCP_CONFIG). */
-export const isOperators = ({ source }: { source: string }) => source === 'operator'
+export const isDeclared = ({ source }: { source: string }) => source === 'operator'
 
 /**
  * Permits the owner and admins to change a server. One of the operator is formally owned by an owner of the
  * organization, whose role counts alone.
  */
 const authorize = <Row extends { ownerId: string; source: string }>(actor: Actor, row: Row): Authorized<Row> =>
-  permit(row, (row.ownerId === actor.userId && !isOperators(row)) || isAdmin(actor))
+  permit(row, (row.ownerId === actor.userId && !isDeclared(row)) || isAdmin(actor))
 
 /** Returns the headers of a server as stored: with `${NAME}` for credentials, never their values. */
 export const headersOf = ({ headers }: { headers: Prisma.JsonValue }) => headers as Record<string, string>
@@ -133,7 +133,7 @@ export async function get(actor: Actor, deps: Deps, id: string) {
  * Returns the address, headers and authentication of a new server. Without an address it must be of a well-known type.
  * The only credential of a type with a token is that token, unless headers are given. Throws 400 for any other type.
  */
-function wayTo({ settings }: Pick<Deps, 'settings'>, input: z.output<typeof CreateMcp>) {
+function resolveEndpoint({ settings }: Pick<Deps, 'settings'>, input: z.output<typeof CreateMcp>) {
   const headers = input.headers ?? {}
   const type = input.mcpType ? findType(settings, input.mcpType) : null
   const isPlain = !Object.keys(headers).length && !Object.keys(input.credentials ?? {}).length
@@ -156,7 +156,7 @@ function noAddress(settings: Deps['settings'], mcpType: string | null | undefine
 /** POST /mcps. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateMcp>) {
   const { mcpType, name, description, isActive, transport, permissions } = input
-  const { url, headers, auth } = wayTo(deps, input)
+  const { url, headers, auth } = resolveEndpoint(deps, input)
   const { clientId = null, clientSecret = null, scope = null } = input
   checkClient({ auth, clientId, hasSecret: clientSecret !== null })
   const { organizationId, userId: ownerId } = actor
@@ -199,7 +199,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
  */
 export async function update(actor: Actor, deps: Deps, input: z.output<typeof UpdateMcp>) {
   const mcp = authorize(actor, await find(actor, deps, input.id))
-  if (isOperators(mcp)) checkTightening(mcp, input)
+  if (isDeclared(mcp)) checkTightening(mcp, input)
   const { id: mcpId } = mcp
   const { name, description, url, transport, credentials, clientId, clientSecret, scope } = input
   const mcpType = input.mcpType === null ? 'custom' : input.mcpType
@@ -324,7 +324,7 @@ const addressOf = (url: string) => URL.parse(url)?.href
  */
 export async function remove(actor: Actor, deps: Deps, id: string) {
   const row = authorize(actor, await find(actor, deps, id))
-  if (isOperators(row) && row.isActive) {
+  if (isDeclared(row) && row.isActive) {
     throw forbidden({ detail: 'The operator declares this server (MCP_CONFIG), and can remove it there.' })
   }
   const deleted = await deps.db.$transaction(async (tx) => {

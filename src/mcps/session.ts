@@ -10,9 +10,16 @@ import { listTools } from './listing.ts'
 import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
 import { type Fetch, type Seen, watching } from './reasons.ts'
-import { type Address, asking, createClient, createTransport, type Greeting, type StrictClient } from './transport.ts'
+import {
+  type Address,
+  createClient,
+  createTransport,
+  type Handshake,
+  requestWithSignal,
+  type StrictClient,
+} from './transport.ts'
 
-// One session with an MCP server over the network: its requests, its greeting and its end.
+// One session with an MCP server over the network: its requests, its handshake and its end.
 
 const MINUTE = 60_000
 const MEBIBYTE = 1024 * 1024
@@ -22,14 +29,14 @@ const MEBIBYTE = 1024 * 1024
  * (gunicorn: 2 s), so that a call rarely meets a connection that is being closed.
  */
 const KEEP_ALIVE = 1500
-/** Maximum silence on a connection (ms). A standing stream may be silent while the model works. */
+/** Maximum silence on a connection (ms). A standalone stream may be silent while the model works. */
 const SILENCE = { headersTimeout: 10 * MINUTE, idleTimeout: 30 * MINUTE }
 /** Maximum size of an answer (bytes). SSE has one stream for all answers of a run. */
 const MAX_RESPONSE = { one: 8 * MEBIBYTE, all: 32 * MEBIBYTE }
 /** Maximum time to deliver the last messages, and again to end the session (ms). */
-const GOODBYE_TIMEOUT = 1000
+const TERMINATE_TIMEOUT = 1000
 /** Maximum time for a server to accept a notification (ms). */
-const MAX_PATIENCE = 3000
+const MAX_NOTIFICATION_TIMEOUT = 3000
 
 export type Connection = Address & {
   /** Whether private addresses are allowed. */
@@ -50,8 +57,8 @@ export type Connection = Address & {
   onFailure?: (tool: string, reason: string) => void
 }
 
-/** A protocol variant: the transport, and how a server is greeted. */
-export type Variant = Greeting & { transport: string }
+/** A protocol variant: the transport and the handshake. */
+export type Variant = Handshake & { transport: string }
 
 /** A connection with the functions that keep its secrets out of texts. */
 export type SessionOptions = Connection & { clean: Clean; onToken: (token: string) => void }
@@ -73,13 +80,13 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     ...SILENCE,
   })
   const plain = watching(
-    mending(safe, variant, seen, () => client),
+    repairing(safe, variant, seen, () => client),
     seen,
   )
   const fetch = bearer ? authorized(plain, bearer, new URL(options.url).origin, seen, options.onToken) : plain
   const transport = createTransport({ ...options, transport: variant.transport }, fetch)
   const { client, settled } = createClient(transport, variant, {
-    patience: Math.min(MAX_PATIENCE, options.toolTimeout / 4),
+    notificationTimeout: Math.min(MAX_NOTIFICATION_TIMEOUT, options.toolTimeout / 4),
     onFlood: () => {
       seen.error = new BadAnswer('it sent too many messages')
     },
@@ -89,7 +96,7 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     await safe.close()
   }
   try {
-    const connected = asking(signal, (given) => client.connect(transport, given))
+    const connected = requestWithSignal(signal, (given) => client.connect(transport, given))
     await abortable(connected, signal)
     const { tools, hasMore } = await listTools(client, clean, signal)
     return {
@@ -101,8 +108,8 @@ export async function openSession(options: SessionOptions, variant: Variant, see
       /** Whether the server has state for this session, which it can lose. */
       canBeLost: !('sessionId' in transport) || transport.sessionId !== undefined,
       /** Waits for the last messages and ends the session. */
-      async sayGoodbye() {
-        const until = AbortSignal.timeout(GOODBYE_TIMEOUT)
+      async terminate() {
+        const until = AbortSignal.timeout(TERMINATE_TIMEOUT)
         await abortable(settled(), until).catch(() => {})
         if ('terminateSession' in transport) await abortable(transport.terminateSession(), until).catch(() => {})
       },
@@ -115,22 +122,22 @@ export async function openSession(options: SessionOptions, variant: Variant, see
 
 /**
  * Returns the `fetch` of a session, which repairs answers. Some servers accept a request with 202, and answer it on the
- * standing stream of the session.
+ * standalone stream of the session.
  */
-function mending({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, clientOf: () => StrictClient): Fetch {
-  let hasStanding: Promise<boolean> | undefined
+function repairing({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, clientOf: () => StrictClient): Fetch {
+  let hasStandalone: Promise<boolean> | undefined
   return async (url, init = {}) => {
     const asked = idOf(init)
     const id = transport === 'sse' ? undefined : asked
-    const isStanding = init.method === 'GET' && transport !== 'sse'
+    const isStandalone = init.method === 'GET' && transport !== 'sse'
     const onError = (error: unknown) => {
-      // A break of the standing stream is no failure of a request.
-      if (!init.signal?.aborted && !isStanding) seen.error = error
+      // A break of the standalone stream is no failure of a request.
+      if (!init.signal?.aborted && !isStandalone) seen.error = error
     }
     // Begins a new session.
-    if (id !== undefined && clientOf().isMute) throw new SdkError(SdkErrorCode.NotConnected, 'Not connected')
+    if (id !== undefined && clientOf().isUnanswerable) throw new SdkError(SdkErrorCode.NotConnected, 'Not connected')
     const sent = fetch(url, init)
-    if (isStanding) hasStanding = sent.then(isEventStream, () => false)
+    if (isStandalone) hasStandalone = sent.then(isEventStream, () => false)
     const response = await sent
     if (transport === 'sse' && asked !== undefined && response.ok) {
       void mend(response, { id, onError })
@@ -138,10 +145,10 @@ function mending({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, clien
         .then((body) => clientOf().takeAnswer(asked, body), onError)
       return new Response(null, { status: 202 })
     }
-    if (id === undefined || response.status !== 202 || !(await hasStanding)) {
-      return mend(response, { id, onError, ...(isStanding && { onEnd: () => clientOf().endStanding() }) })
+    if (id === undefined || response.status !== 202 || !(await hasStandalone)) {
+      return mend(response, { id, onError, ...(isStandalone && { onEnd: () => clientOf().endStandalone() }) })
     }
-    clientOf().expectElsewhere(String(id))
+    clientOf().expectOnStandalone(String(id))
     return response
   }
 }
@@ -161,6 +168,6 @@ export async function callTool(client: Client, { name, input, onProgress }: Call
   const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
   const request = { method: 'tools/call', params } as const
   const onprogress = () => onProgress?.()
-  const calling = asking(signal, (options) => client.request(request, { ...options, onprogress }))
+  const calling = requestWithSignal(signal, (options) => client.request(request, { ...options, onprogress }))
   return abortable(calling, signal)
 }

@@ -6,7 +6,7 @@ import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
 import { SecretNotAllowed } from '../secrets/resolve.ts'
 import type { McpClient } from './client.ts'
-import { type ConnectDeps, connect, whyUnreachable } from './connect.ts'
+import { type ConnectDeps, connect, unreachableReason } from './connect.ts'
 import { modeIn, permissionsOf } from './modes.ts'
 import {
   type NamedServer,
@@ -63,7 +63,7 @@ export async function openMcpTools(
   const reportOpened = async () => {
     user.signal.throwIfAborted()
     await countUse(deps, user, opened)
-    return reportOutcomes(deps, user, servers, outcomes, absent(ofAgent, found))
+    return reportOutcomes(deps, user, servers, outcomes, describeMissing(ofAgent, found))
   }
   const { unusable, unconnected, instructions } = await reportOpened().catch(async (error: unknown) => {
     await close()
@@ -103,19 +103,19 @@ async function reportOutcomes(
     const outcome = outcomes[index]
     if (outcome?.status === 'fulfilled') {
       if (!outcome.value.hasMore) return []
-      user.warn('tool_missing', hasMore(server))
-      return hasMore(server)
+      user.warn('tool_missing', incompleteText(server))
+      return incompleteText(server)
     }
     const err: unknown = outcome?.reason
     if (err instanceof AuthorizationNeeded && !isService) {
       unconnected.push(server)
-      return mustConnect(server)
+      return mustConnectText(server)
     }
-    const reason = err instanceof AuthorizationNeeded ? NO_PERSON : whyUnreachable(err)
+    const reason = err instanceof AuthorizationNeeded ? NO_PERSON : unreachableReason(err)
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'failed to reach an MCP server')
     const code = err instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable'
-    warnings.push({ text: cannotBeUsed(server, reason), code })
-    return isAway(server)
+    warnings.push({ text: unusableText(server, reason), code })
+    return unreachableText(server)
   })
   for (const { code, text } of warnings) user.warn(code, text)
   return { unusable: warnings.map(({ text }) => text), unconnected, instructions }
@@ -153,24 +153,24 @@ const runOf = ({ row, agent }: ToolUser) => ({
   isForeign: agent.organizationId !== row.organizationId,
 })
 
-const cannotBeUsed = ({ name }: { name: string }, reason: string) =>
+const unusableText = ({ name }: { name: string }, reason: string) =>
   `The MCP server "${name}" cannot be used: ${reason}`
 
 /** Describes the servers of a run that are disabled or were deleted while the agent still refers to them. */
-function absent(ofAgent: readonly string[], found: readonly ServerRow[]): string[] {
+function describeMissing(ofAgent: readonly string[], found: readonly ServerRow[]): string[] {
   const known = new Set(found.map(({ id }) => id))
   const deleted = found.length < MAX_SERVERS ? ofAgent.filter((id) => !known.has(id)) : []
   return [
-    ...found.filter(({ isActive }) => !isActive).map((row) => cannotBeUsed(row, 'it is disabled')),
+    ...found.filter(({ isActive }) => !isActive).map((row) => unusableText(row, 'it is disabled')),
     ...(deleted.length ? ['An MCP server of this agent was deleted: set mcpInstanceIds of the agent again'] : []),
   ]
 }
 
-const mustConnect = ({ name, prefix }: Server) =>
+const mustConnectText = ({ name, prefix }: Server) =>
   `The tools of the MCP server "${name}" can be used once the user has connected to it. If you need them, call ${connectName(prefix)}.`
-const isAway = ({ name }: NamedServer) =>
+const unreachableText = ({ name }: NamedServer) =>
   `The tools of the MCP server "${name}" cannot be used now: it cannot be reached.`
-const hasMore = ({ name }: NamedServer) =>
+const incompleteText = ({ name }: NamedServer) =>
   `The MCP server "${name}" has more tools than can be used: these are its first ones.`
 
 /**
@@ -246,7 +246,7 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
     async describe(signal) {
       const tools = await opened.client.list(signal).catch((error: unknown) => {
         signal.throwIfAborted()
-        throw away(server, error)
+        throw toUnreachable(server, error)
       })
       const found = tools.find((one) => one.name === tool.name)
       return found ? { description: found.description, inputSchema: found.inputSchema as JSONSchema7 } : null
@@ -256,18 +256,20 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
 }
 
 /** Returns the error of a server that cannot be reached, or an {@link AuthorizationNeeded}. */
-const away = (server: Server, error: unknown) =>
-  error instanceof AuthorizationNeeded ? error : conflict(isAway(server), { code: 'mcp_unreachable', cause: error })
+const toUnreachable = (server: Server, error: unknown) =>
+  error instanceof AuthorizationNeeded
+    ? error
+    : conflict(unreachableText(server), { code: 'mcp_unreachable', cause: error })
 
 /** Reconnects to a changed server, because the open connection has its previous headers and credentials. */
 async function reconnect(deps: ConnectDeps, user: ToolUser, opened: Opened): Promise<void> {
   const { signal } = user
   const { server, client } = opened
   const row = await deps.db.mcpServer.findUnique({ where: { id: server.id } })
-  if (row?.url !== server.row.url) throw conflict(isAway(server))
+  if (row?.url !== server.row.url) throw conflict(unreachableText(server))
   opened.client = await connect(deps, row, signal, runOf(user)).catch((error: unknown) => {
     signal.throwIfAborted()
-    throw away(server, error)
+    throw toUnreachable(server, error)
   })
   server.row = row
   client.close(false).catch(() => {})

@@ -22,33 +22,33 @@ export const MAX_MESSAGES = 10_000
 /** Weight of a request by the server, such as a ping, because this service must answer it. */
 const REQUEST_WEIGHT = 50
 /** Weight of a notification of progress or of a log, which a long call may send often. */
-const NOTE_WEIGHT = 0.1
-const NOTES: ReadonlySet<string> = new Set(['notifications/progress', 'notifications/message'])
+const LIGHT_WEIGHT = 0.1
+const LIGHT_NOTIFICATIONS: ReadonlySet<string> = new Set(['notifications/progress', 'notifications/message'])
 
-/** Timeout passed to the SDK (ms). The service's own signals limit requests. */
-const LONGEST = 24 * 60 * 60 * 1000
+/** Timeout for the SDK (ms), which never applies: the service's own signals limit requests. */
+const SDK_TIMEOUT = 24 * 60 * 60 * 1000
 
 /** Marks the error for a missing answer, to distinguish it from errors of the server. */
-const GAVE_UP = Symbol('gave up')
+const NO_ANSWER = Symbol('no answer')
 
 /** Returns whether an error is the server's answer rather than a missing one. */
 export const isServerError = (error: unknown): error is ProtocolError =>
-  error instanceof ProtocolError && error.data !== GAVE_UP
+  error instanceof ProtocolError && error.data !== NO_ANSWER
 
 /** Returns whether an error stands for a response that ended without an answer. */
-export const isGivenUp = (error: unknown): boolean => error instanceof ProtocolError && error.data === GAVE_UP
+export const isUnanswered = (error: unknown): boolean => error instanceof ProtocolError && error.data === NO_ANSWER
 
 export type Address = { url: string; transport: string; headers: Headers }
 
 /** Minimum and maximum delay before a broken stream is resumed, whatever the server asks for (ms). */
 const RESUME_AFTER = { least: 50, most: 60_000 }
-/** Time for the last answers of an ended standing stream to be read (ms). */
-const LAST_ANSWERS = 500
+/** Time for the last answers of an ended standalone stream to be read (ms). */
+const DRAIN_TIME = 500
 /** Maximum number of consecutive failed resumptions. */
 const MAX_RESUMES = 5
 
 /** Context of an outgoing message: the id of its request, and the signal that aborts it. */
-const sending = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
+const outgoing = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
 
 /**
  * Accepts an answer only on the response of its own request. With streamable HTTP each request has its own response,
@@ -57,25 +57,25 @@ const sending = new AsyncLocalStorage<{ id: unknown; signal: AbortSignal }>()
 export class StrictClient extends Client {
   /** Ids of requests that have no answer yet. */
   readonly waiting = new Set<string>()
-  /** Ids of those for tools. */
+  /** Ids of requests for tool lists that have no answer yet. */
   readonly lists = new Set<string>()
-  /** Ids of requests whose answers come on the session's standing stream, as those of some servers do. */
-  readonly #elsewhere = new Set<string>()
-  /** Answers on the standing stream that came before the response of their request. */
+  /** Ids of requests whose answers come on the session's standalone stream, as those of some servers do. */
+  readonly #onStandalone = new Set<string>()
+  /** Answers on the standalone stream that came before the response of their request. */
   readonly #early = new Map<string, JSONRPCResponse | JSONRPCErrorResponse>()
-  #usesStanding = false
-  #hasStandingEnded = false
+  #usesStandalone = false
+  #hasStandaloneEnded = false
 
-  /** Whether no request can be answered, because the standing stream with the answers has ended. */
-  get isMute(): boolean {
-    return this.#usesStanding && this.#hasStandingEnded
+  /** Whether no request can be answered, because the standalone stream with the answers has ended. */
+  get isUnanswerable(): boolean {
+    return this.#usesStandalone && this.#hasStandaloneEnded
   }
 
   protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
-    const asked = sending.getStore()
+    const asked = outgoing.getStore()
     const id = String(response.id)
     const hasOneStream = !(this.transport instanceof StreamableHTTPClientTransport)
-    if (hasOneStream || String(asked?.id) === id || this.#elsewhere.delete(id)) this.#accept(response)
+    if (hasOneStream || String(asked?.id) === id || this.#onStandalone.delete(id)) this.#accept(response)
     else if (asked?.id === null && this.waiting.has(id)) this.#early.set(id, response)
   }
 
@@ -97,65 +97,65 @@ export class StrictClient extends Client {
     if (answer) this.transport?.onmessage?.(answer as JSONRPCResponse)
   }
 
-  /** Takes the answer to a request from the session's standing stream. */
-  expectElsewhere(id: string): void {
-    this.#usesStanding = true
+  /** Takes the answer to a request from the session's standalone stream. */
+  expectOnStandalone(id: string): void {
+    this.#usesStandalone = true
     const early = this.#early.get(id)
     if (early) this.#accept(early)
-    else this.#elsewhere.add(id)
-    if (this.#hasStandingEnded) this.#giveUpSoon()
+    else this.#onStandalone.add(id)
+    if (this.#hasStandaloneEnded) this.#failRestSoon()
   }
 
-  /** Called when the session's standing stream has ended, whose last answers may not have been read yet. */
-  endStanding(): void {
-    this.#hasStandingEnded = true
-    this.#giveUpSoon()
+  /** Fails the requests that the session's standalone stream was to answer, once its last answers are read. */
+  endStandalone(): void {
+    this.#hasStandaloneEnded = true
+    this.#failRestSoon()
   }
 
-  #giveUpSoon(): void {
-    const giveUp = () => {
-      for (const id of this.#elsewhere) this.giveUp(id)
-      this.#elsewhere.clear()
+  #failRestSoon(): void {
+    const failRest = () => {
+      for (const id of this.#onStandalone) this.failUnanswered(id)
+      this.#onStandalone.clear()
     }
-    setTimeout(giveUp, LAST_ANSWERS).unref()
+    setTimeout(failRest, DRAIN_TIME).unref()
   }
 
   /** Fails a request whose response has ended without an answer. */
-  giveUp(id: string | number): void {
+  failUnanswered(id: string | number): void {
     this.waiting.delete(String(id))
-    super._onresponse({ jsonrpc: '2.0', id, error: { code: -32000, message: 'Closed', data: GAVE_UP } })
+    super._onresponse({ jsonrpc: '2.0', id, error: { code: -32000, message: 'Closed', data: NO_ANSWER } })
   }
 }
 
 /** Sends a request to a server and applies the signal. `options` are for the SDK. */
-export const asking = <T>(
+export const requestWithSignal = <T>(
   signal: AbortSignal,
   ask: (options: { signal: AbortSignal; timeout: number }) => Promise<T>,
-): Promise<T> => sending.run({ id: null, signal }, () => ask({ signal, timeout: LONGEST }))
+): Promise<T> => outgoing.run({ id: null, signal }, () => ask({ signal, timeout: SDK_TIMEOUT }))
 
-/** Returns whether a stream belongs to a request; a session's standing stream does not. */
-const isOfRequest = () => (sending.getStore()?.id ?? null) !== null
+/** Returns whether a stream belongs to a request; a session's standalone stream does not. */
+const isOfRequest = () => (outgoing.getStore()?.id ?? null) !== null
 
 /** Limits of a client. */
 type Limits = {
   /** Maximum weight of all messages, after which the transport is closed. Default: {@link MAX_MESSAGES}. */
   maxMessages?: number
-  /** Maximum time for a notification to be accepted (ms). Default: unlimited. */
-  patience?: number
+  /** Maximum time that a server has to accept a notification (ms). Default: unlimited. */
+  notificationTimeout?: number
   /** Called before the transport is closed for too many messages. */
   onFlood?: () => void
 }
 
-/** A variant of the greeting. */
-export type Greeting = {
+/** A variant of the `initialize` handshake. */
+export type Handshake = {
   /** Whether the latest revision is negotiated. */
   isLatest: boolean
-  /** The older revision that is offered; undefined for the newest with this greeting. */
+  /** The older revision that is offered; undefined for the newest with this handshake. */
   version?: string | undefined
 }
 
 /** Creates an unconnected client. */
-export function createClient(transport: Transport, { isLatest, version }: Greeting, limits: Limits = {}) {
+export function createClient(transport: Transport, { isLatest, version }: Handshake, limits: Limits = {}) {
   const client = new StrictClient(
     { name: 'muster', version: packageJson.version },
     {
@@ -198,7 +198,7 @@ export function createTransport({ url, transport, headers }: Address, fetch: Fet
 function prepare(
   client: StrictClient,
   transport: Transport,
-  { maxMessages = MAX_MESSAGES, patience, onFlood }: Limits,
+  { maxMessages = MAX_MESSAGES, notificationTimeout, onFlood }: Limits,
 ): { settled: () => Promise<unknown> } {
   let messages = 0
   const notifications = new Set<Promise<void>>()
@@ -216,15 +216,15 @@ function prepare(
   }
   const send = transport.send.bind(transport)
   transport.send = (message, options) => {
-    const { signal } = sending.getStore() ?? {}
-    if (!('id' in message)) return notify(notifications, send(message, options), patience)
+    const { signal } = outgoing.getStore() ?? {}
+    if (!('id' in message)) return notify(notifications, send(message, options), notificationTimeout)
     if (!signal || !('method' in message)) return send(message, options)
     const { id } = message
     client.waiting.add(String(id))
     if (message.method === 'tools/list') client.lists.add(String(id))
     const requestSignal = options?.requestSignal ? AbortSignal.any([signal, options.requestSignal]) : signal
-    return sending.run({ id, signal }, () =>
-      send(message, { onRequestStreamEnd: () => client.giveUp(id), ...options, requestSignal }),
+    return outgoing.run({ id, signal }, () =>
+      send(message, { onRequestStreamEnd: () => client.failUnanswered(id), ...options, requestSignal }),
     )
   }
   return { settled: () => Promise.allSettled(notifications) }
@@ -234,21 +234,22 @@ function prepare(
 export const weigh = (message: JSONRPCMessage): number => {
   if (!('method' in message)) return 1
   if ('id' in message) return REQUEST_WEIGHT
-  return NOTES.has(message.method) ? NOTE_WEIGHT : 1
+  return LIGHT_NOTIFICATIONS.has(message.method) ? LIGHT_WEIGHT : 1
 }
 
 /**
- * Waits until a notification was accepted, for `patience` at most. Its failure is none of the connection: some servers
- * refuse notifications, or never answer them. The next request shows whether the server is there.
+ * Waits until a server has accepted a notification, for at most `timeout` (ms). Adds it to `pending` meanwhile. Ignores
+ * a failure, because some servers refuse notifications or never answer them. The next request shows whether the server
+ * is there.
  */
-async function notify(under: Set<Promise<void>>, sent: Promise<void>, patience: number | undefined): Promise<void> {
+async function notify(pending: Set<Promise<void>>, sent: Promise<void>, timeout: number | undefined): Promise<void> {
   let timer: NodeJS.Timeout | undefined
-  const enough = new Promise<void>((resolve) => {
-    if (patience !== undefined) timer = setTimeout(resolve, patience)
+  const expired = new Promise<void>((resolve) => {
+    if (timeout !== undefined) timer = setTimeout(resolve, timeout)
   })
-  const way = Promise.race([sent.catch(() => {}), enough])
-  under.add(way)
-  await way
-  under.delete(way)
+  const notified = Promise.race([sent.catch(() => {}), expired])
+  pending.add(notified)
+  await notified
+  pending.delete(notified)
   clearTimeout(timer)
 }
