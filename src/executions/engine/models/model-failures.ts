@@ -73,6 +73,10 @@ export const isRetryable = (kind: FailureKind, status: number | null): boolean =
     ? ['connection', 'overloaded', 'rate_limit', 'timeout'].includes(kind)
     : RETRYABLE.has(status)
 
+/** Joins wordings into one pattern. */
+const anyOf = (...wordings: readonly RegExp[]): RegExp =>
+  new RegExp(wordings.map(({ source }) => source).join('|'), 'i')
+
 /**
  * Patterns for the provider's code and message, in the wordings of all providers and gateways. The first match
  * determines the kind.
@@ -80,24 +84,70 @@ export const isRetryable = (kind: FailureKind, status: number | null): boolean =
 const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'quota',
-    /insufficient[_ ](?:\w+_)?(?:quota|balance|credits?|funds)|credit balance is too low|billing|payment required|out of credits|(?:requires more|any|all available|included) credits|arrear|overdue|good standing|spending limit|free tier .{0,30}exhausted|usage limits|exceededbudget|budget (?:has been )?exceeded|over budget|余额不足|欠费|额度(?:不足|已用尽)/i,
+    anyOf(
+      // OpenAI, DeepSeek.
+      /insufficient[_ ](?:\w+_)?(?:quota|balance|credits?|funds)|billing|payment required/,
+      // Anthropic.
+      /credit balance is too low|usage limits/,
+      // OpenRouter, xAI, Hugging Face.
+      /out of credits|(?:requires more|any|all available|included) credits|spending limit/,
+      // Alibaba.
+      /arrear|overdue|good standing|free tier .{0,30}exhausted/,
+      // LiteLLM.
+      /exceededbudget|budget (?:has been )?exceeded|over budget/,
+      // Zhipu and Chinese gateways: no balance, in arrears, the quota is used up.
+      /余额不足|欠费|额度(?:不足|已用尽)/,
+    ),
   ],
   ['rate_limit', /rate[_ -]?limit|too many requests|resource_exhausted|throttl|tokens per min|requests per/i],
   [
     'overloaded',
-    /overloaded|unavailable|upstream connect|connection (?:error|refused|reset|closed|terminat)|server_error|internal_?(?:server_?)?error|at capacity|try again later|is loading|insufficient_system_resource|network_error|no (?:healthy upstream|available channel)|server is busy|engine_overloaded/i,
+    anyOf(
+      /overloaded|unavailable|server_error|internal_?(?:server_?)?error|at capacity|try again later|server is busy/,
+      // Proxies such as Envoy, before the server.
+      /upstream connect|connection (?:error|refused|reset|closed|terminat)|no healthy upstream/,
+      // DeepSeek, Moonshot, Zhipu.
+      /insufficient_system_resource|engine_overloaded|network_error/,
+      // Hugging Face, One API.
+      /is loading|no available channel/,
+    ),
   ],
   [
     'content_filter',
-    /content[_ ](?:filter|policy|management)|contentfilter|responsibleai|data_?inspection_?failed|moderation|inappropriate content|prohibited_content|safety|flagged|sensitive|敏感内容/i,
+    anyOf(
+      /content[_ ](?:filter|policy|management)|moderation|inappropriate content|safety|flagged|sensitive|敏感内容/,
+      // Azure, Alibaba, Gemini.
+      /contentfilter|responsibleai|data_?inspection_?failed|prohibited_content/,
+    ),
   ],
   [
     'unknown_model',
-    /model_not_found|invalid_model|unknown_model|models?\b.{0,120}?(?:not found|does not exist|doesn't exist|not exist|is not a valid model|not available|no longer|deprecated|decommissioned|not loaded|unknown)|(?:no such|unknown|invalid|unrecognized|non-existing) model|not a valid model|no endpoints found for|no allowed providers|not a chat model|does(?: not|n't) work with the specified model|model_?not_?open|deployment\b.{0,40}does not exist|deploymentnotfound|failed to load model|model (?:unloaded|has crashed|has been sunset)|no models? loaded|marked by provider as legacy|inference profile that contains|function '[\w-]+': not found for account|\bmodel: input should be/i,
+    anyOf(
+      /model_not_found|invalid_model|unknown_model|(?:no such|unknown|invalid|unrecognized|non-existing) model/,
+      /models?\b.{0,120}?(?:not found|does not exist|doesn't exist|not exist|is not a valid model|not available|no longer|deprecated|decommissioned|not loaded|unknown)/,
+      /not a valid model|not a chat model|no models? loaded|failed to load model/,
+      // OpenRouter.
+      /no endpoints found for|no allowed providers/,
+      // Azure.
+      /does(?: not|n't) work with the specified model|deployment\b.{0,40}does not exist|deploymentnotfound/,
+      // LM Studio, Volcengine, NVIDIA.
+      /model (?:unloaded|has crashed|has been sunset)|model_?not_?open|function '[\w-]+': not found for account/,
+      // Bedrock: models of an old version, and models that need an inference profile.
+      /marked by provider as legacy|inference profile that contains/,
+      // Anthropic.
+      /\bmodel: input should be/,
+    ),
   ],
   [
     'auth',
-    /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:api )?(?:key|token|credential)|api key not valid|api_key_invalid|unauthenticated|unauthorized|authentication|permission|not allowed to access|无效的令牌/i,
+    anyOf(
+      /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:api )?(?:key|token|credential)/,
+      /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
+      // Gemini.
+      /api key not valid|api_key_invalid/,
+      // One API: an invalid token.
+      /无效的令牌/,
+    ),
   ],
   ['timeout', /timed? ?out|deadline_exceeded/i],
 ]
@@ -132,8 +182,11 @@ const PARTS: readonly (readonly [string, RegExp])[] = [
 ]
 
 /** Rejections for which local servers (llama.cpp, Ollama, LocalAI) answer 500. */
-const REFUSED_BY_500 =
-  /\b(?:is|are|was|role) (?:not supported|unsupported)|(?:does not|doesn't) support|requires --|mmproj|missing data required|roles must alternate|fail\w* to (?:parse|convert|initialize)\b.{0,80}(?:grammar|schema)|grammar.{0,40}(?:fail|invalid)/i
+const REFUSED_BY_500 = anyOf(
+  /\b(?:is|are|was|role) (?:not supported|unsupported)|(?:does not|doesn't) support|requires --|mmproj/,
+  /missing data required|roles must alternate/,
+  /fail\w* to (?:parse|convert|initialize)\b.{0,80}(?:grammar|schema)|grammar.{0,40}(?:fail|invalid)/,
+)
 
 const REFUSALS: ReadonlySet<number> = new Set([400, 404, 405, 415, 422, 501])
 
@@ -142,15 +195,16 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
   // Addresses name pages of the documentation, not the failure.
   const text = `${code} ${message}`.replace(/https?:\/\/\S+/g, '')
   const none = { field: null }
+  // Statuses and wordings whose meaning is certain come first. Servers use the others loosely.
   if (status === 413) return { kind: 'context_too_long', ...none }
   if (status === 402) return { kind: 'quota', ...none }
   const isRefusal = status !== undefined && REFUSALS.has(status)
   const kind = isTooLong(text, message) ? 'context_too_long' : KINDS.find(([, pattern]) => pattern.test(text))?.[0]
-  const isServers = status === 429 || (status !== undefined && status >= 500 && status !== 501)
+  const isServerFault = status === 429 || (status !== undefined && status >= 500 && status !== 501)
   if (
     kind &&
     ['context_too_long', 'quota', 'content_filter'].includes(kind) &&
-    !(isServers && kind === 'content_filter')
+    !(isServerFault && kind === 'content_filter')
   ) {
     return { kind, ...none }
   }
@@ -160,7 +214,7 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
   if (status === 401 || status === 403) return { kind: 'auth', ...none }
   if (status === 408 || status === 504) return { kind: 'timeout', ...none }
   if (status === 500 && REFUSED_BY_500.test(message)) return { kind: 'unsupported', field: namedField(message) }
-  if (isServers) return { kind: kind === 'unknown_model' || kind === 'rate_limit' ? kind : 'overloaded', ...none }
+  if (isServerFault) return { kind: kind === 'unknown_model' || kind === 'rate_limit' ? kind : 'overloaded', ...none }
   if (kind === 'unknown_model' || (kind === 'auth' && status === 400)) return { kind, ...none }
   if (isRefusal || status === undefined) {
     const named = field ?? namedField(message)
