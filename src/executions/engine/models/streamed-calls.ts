@@ -26,6 +26,12 @@ export type WholeCall = { id: string; name: string; input: string; extra: Fields
 /** Maximum number of calls in a reply. */
 const MAX_CALLS = 1_000
 
+/**
+ * What a piece does to the call that it may continue: `continues` its input, `replaces` an empty input, `repeats` what
+ * the call has, or `begins` another call.
+ */
+type Relation = 'continues' | 'replaces' | 'repeats' | 'begins'
+
 type Piece = { id: string; index: number | undefined; name: string; input: string; extra: unknown; signature: string }
 
 /**
@@ -89,44 +95,38 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
     return isSame && !tools.has(name) ? joined : null
   }
 
-  /**
-   * Returns the relation of a piece to the current call: a continuation, a repetition, the start of another call, or a
-   * replacement.
-   */
-  function relate(call: StreamedCall, piece: Piece): 'more' | 'nothing' | 'another' | 'instead' {
+  /** Returns what a piece does to the call that it may continue. */
+  function relate(call: StreamedCall, piece: Piece): Relation {
     const { id, index, name, input } = piece
-    const isOthers = id !== '' && call.hasId && id !== call.id
-    const begins = /^\s*[{"]/.test(input)
-    if (name && nameOf(call, name, !isOthers && (id !== '' || index !== undefined)) === null) return 'another'
-    if (isOthers && !name && begins && call.input && isEmpty(call.input)) return 'instead'
-    if (isOthers && (call.scan.isDone || (name && (!call.input || !input || begins)))) return 'another'
-    const isElsewhere = index !== undefined && call.index !== undefined && index !== call.index
-    if (name && isElsewhere && call.scan.isDone) return 'another'
-    if (!call.scan.isDone) return begins && isEmpty(call.input) && call.input.trim() ? 'instead' : 'more'
-    if (!input.trim()) return name && !id && index === undefined ? 'another' : 'nothing'
-    if (isEmpty(call.input)) return begins && !isEmpty(input) ? 'instead' : 'nothing'
-    if (!name && !id) return isOtherObject(input, call.input) ? 'more' : 'nothing'
-    if (isEmpty(input) || isDeepStrictEqual(parseInput(input), parseInput(call.input))) return 'nothing'
-    return begins && name ? 'another' : 'nothing'
+    const hasOtherId = id !== '' && call.hasId && id !== call.id
+    const hasOtherIndex = index !== undefined && call.index !== undefined && index !== call.index
+    const begins = beginsValue(input)
+    if (name && nameOf(call, name, !hasOtherId && (id !== '' || index !== undefined)) === null) return 'begins'
+    // Servers that send `{}` before the input, under an id of its own.
+    if (hasOtherId && !name && begins && call.input && isEmpty(call.input)) return 'replaces'
+    if (hasOtherId && (call.scan.isDone || (name && (!call.input || !input || begins)))) return 'begins'
+    if (name && hasOtherIndex && call.scan.isDone) return 'begins'
+    if (call.scan.isDone) return relateToComplete(call, piece)
+    return begins && isEmpty(call.input) && call.input.trim() ? 'replaces' : 'continues'
   }
 
   return {
     add(delta) {
       const piece = readPiece(delta)
       const found = find(piece)
-      const relation = found ? relate(found, piece) : 'another'
-      const call = found && relation !== 'another' ? found : open(piece)
-      if (relation === 'instead') {
+      const relation = found ? relate(found, piece) : 'begins'
+      const call = found && relation !== 'begins' ? found : open(piece)
+      if (relation === 'replaces') {
         call.input = ''
         call.scan = newScan()
       }
-      if (relation !== 'another' && piece.name && !(call.input && call.name))
+      if (relation !== 'begins' && piece.name && !(call.input && call.name))
         call.name = nameOf(call, piece.name, true) ?? call.name
       if (piece.id && !call.hasId) Object.assign(call, { id: piece.id, hasId: true })
       call.index ??= piece.index
       call.extra ??= isObject(piece.extra) ? piece.extra : null
       call.signature ||= piece.signature
-      if (relation === 'nothing') return { id: call.id, input: '' }
+      if (relation === 'repeats') return { id: call.id, input: '' }
       call.input += piece.input
       if (piece.input) {
         call.grows &&= piece.input.startsWith(call.last)
@@ -140,7 +140,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
     },
     end: () =>
       calls.filter(isCall).flatMap(({ id, name, extra, signature, ...call }) =>
-        inputsOf(settled(call)).map((one, place) => ({
+        inputsOf(settledInput(call)).map((one, place) => ({
           id: place ? newId() : id,
           name,
           input: one,
@@ -151,8 +151,22 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
   }
 }
 
+/** Returns what a piece of the same id or name does to a call whose input is a complete value. */
+function relateToComplete(call: StreamedCall, { id, index, name, input }: Piece): Relation {
+  const begins = beginsValue(input)
+  if (!input.trim()) return name && !id && index === undefined ? 'begins' : 'repeats'
+  if (isEmpty(call.input)) return begins && !isEmpty(input) ? 'replaces' : 'repeats'
+  // Several objects in one input are separate calls of the same tool, see `inputsOf`.
+  if (!name && !id) return isOtherObject(input, call.input) ? 'continues' : 'repeats'
+  if (isEmpty(input) || isDeepStrictEqual(parseInput(input), parseInput(call.input))) return 'repeats'
+  return begins && name ? 'begins' : 'repeats'
+}
+
+/** Returns whether a piece is the beginning of an object or of a string. */
+const beginsValue = (input: string) => /^\s*[{"]/.test(input)
+
 /** Returns the input of a call, of which some servers (Baidu) send all that they have with each piece. */
-const settled = ({ input, last, grows }: Pick<StreamedCall, 'input' | 'last' | 'grows'>): string =>
+const settledInput = ({ input, last, grows }: Pick<StreamedCall, 'input' | 'last' | 'grows'>): string =>
   grows && last !== input && parseInput(input) === undefined && parseInput(last) !== undefined ? last : input
 
 /** Returns whether a call is more than a nameless repetition of the previous one with an id of its own. */
