@@ -39,104 +39,78 @@ export function post<Part>(
   { url, dispatcher, headers, body, signal }: Request,
   read: (bytes: Buffer | null, parts: Part[]) => Reading,
 ): Promise<AsyncIterable<readonly Part[]>> {
-  let begun: PromiseWithResolvers<AsyncIterable<readonly Part[]>> | null = Promise.withResolvers()
-  const { promise } = begun
-  const parts: Part[] = []
+  let opened: PromiseWithResolvers<AsyncIterable<readonly Part[]>> | null = Promise.withResolvers()
+  const { promise } = opened
   let controller: Dispatcher.DispatchController | null = null
   let statusCode = 0
   let replyHeaders: Record<string, string> = {}
   let decoder: Decoder | null = null
+  let text: TextReader | null | undefined
   let refusal = NOTHING
+  let hasData = false
   let isSettled = false
-  let over: { error?: unknown } | null = null
+  let isEnded = false
   let lingering: NodeJS.Timeout | undefined
-  let taker: PromiseWithResolvers<IteratorResult<readonly Part[]>> | null = null
+  const batches = createBatches<Part>(() => controller?.resume())
 
-  function give(): void {
-    if (!taker) return
-    if (!parts.length && !over) {
-      controller?.resume()
-      return
-    }
-    if (parts.length) taker.resolve({ done: false, value: parts.splice(0) })
-    else if (over && 'error' in over) taker.reject(over.error)
-    else taker.resolve({ done: true, value: undefined })
-    taker = null
-  }
-
-  function finish(how: { error?: unknown }): void {
-    over ??= how
+  function finish(outcome: Outcome): void {
+    batches.finish(outcome)
     signal?.removeEventListener('abort', abort)
-    begun?.reject(over.error)
-    begun = null
-    give()
+    opened?.reject(outcome.error)
+    opened = null
   }
 
   function abort(): void {
-    parts.length = 0
-    over = null
+    batches.discard()
     finish({ error: signal?.reason })
     controller?.abort(signal?.reason)
   }
 
   /** Reads bytes, or the end. An error of `read` ends the answer. */
-  function take(bytes: Buffer | null): void {
-    if (over) return
-    const reading = read(bytes && toUtf8(bytes), parts)
+  function consume(bytes: Buffer | null): void {
+    if (batches.isFinished()) return
+    const reading = read(bytes && toUtf8(bytes), batches.parts)
     if (reading === 'whole' || !bytes) {
-      end()
+      complete()
       return
     }
     if (reading === 'settled' && !isSettled) {
       isSettled = true
-      lingering = setTimeout(() => takeOrFail(null), MAX_REST)
+      lingering = setTimeout(() => consumeOrFail(null), MAX_REST)
     }
-    give()
-    if (parts.length > MAX_PENDING) controller?.pause()
+    batches.deliver()
+    if (batches.parts.length > MAX_PENDING) controller?.pause()
   }
 
-  /** Converts bytes in another charset, which the content type states or their beginning shows. */
-  function toUtf8(bytes: Buffer): Buffer {
-    const type = replyHeaders['content-type']
-    if (reader === undefined) reader = foreignCharset(type) || mayBeUtf16(bytes) ? createTextReader(type) : null
-    return reader ? Buffer.from(reader.read(bytes)) : bytes
-  }
-  let reader: TextReader | null | undefined
-
-  /** Like `take`, for callers that cannot handle a thrown error. */
-  function takeOrFail(bytes: Buffer | null): void {
+  /** Like `consume`, for callers that cannot handle a thrown error. */
+  function consumeOrFail(bytes: Buffer | null): void {
     try {
-      take(bytes)
+      consume(bytes)
     } catch (error) {
       finish({ error })
       controller?.abort(error as Error)
     }
   }
 
+  /** Converts bytes in another charset, which the content type states or their beginning shows. */
+  function toUtf8(bytes: Buffer): Buffer {
+    const type = replyHeaders['content-type']
+    if (text === undefined) text = foreignCharset(type) || mayBeUtf16(bytes) ? createTextReader(type) : null
+    return text ? Buffer.from(text.read(bytes)) : bytes
+  }
+
   /** Completes the answer. Most connections are free at once for the next request. */
-  function end(): void {
+  function complete(): void {
     clearTimeout(lingering)
     if (!isEnded) lingering = setTimeout(() => controller?.abort(new Error('The request was aborted')), MAX_LINGER)
     finish({})
   }
-  let isEnded = false
-  let hasData = false
 
   function fail(cause?: Error): void {
     const whole = replyHeaders.encoding ? decodeWhole(replyHeaders.encoding, refusal) : refusal
     const body = decodeText(whole, replyHeaders['content-type'])
     const isOurs = cause && isModelError(cause)
     finish({ error: isOurs ? cause : failureOf({ url, statusCode, headers: replyHeaders, body, cause }) })
-  }
-
-  const answer = {
-    next(): Promise<IteratorResult<readonly Part[]>> {
-      taker = Promise.withResolvers()
-      const { promise } = taker
-      give()
-      return promise
-    },
-    [Symbol.asyncIterator]: itself,
   }
 
   signal?.addEventListener('abort', abort)
@@ -150,7 +124,7 @@ export function post<Part>(
     {
       onRequestStart(started) {
         controller = started
-        if (over) started.abort(signal?.reason)
+        if (batches.isFinished()) started.abort(signal?.reason)
       },
       onResponseStart(_, status, responseHeaders) {
         if (status < 200) return
@@ -160,15 +134,15 @@ export function post<Part>(
           lingering = setTimeout(() => controller?.abort(new Error('The reader stopped')), MAX_REST)
           return
         }
-        decoder = createDecoder(responseHeaders['content-encoding'], takeOrFail, (error) => fail(error))
-        begun?.resolve(answer)
-        begun = null
+        decoder = createDecoder(responseHeaders['content-encoding'], consumeOrFail, fail)
+        opened?.resolve(batches)
+        opened = null
       },
       onResponseData(started, bytes) {
         if (statusCode < 300) {
-          if (!hasData && !decoder && isGzip(bytes)) decoder = createDecoder('gzip', takeOrFail, (error) => fail(error))
+          if (!hasData && !decoder && isGzip(bytes)) decoder = createDecoder('gzip', consumeOrFail, fail)
           hasData = true
-          return decoder ? decoder.write(bytes) : take(bytes)
+          return decoder ? decoder.write(bytes) : consume(bytes)
         }
         lingering?.refresh()
         refusal = Buffer.concat([refusal, bytes])
@@ -177,20 +151,68 @@ export function post<Part>(
       onResponseEnd() {
         isEnded = true
         clearTimeout(lingering)
-        if (over) return
+        if (batches.isFinished()) return
         if (statusCode >= 300) return fail()
         if (decoder) decoder.end()
-        else take(null)
+        else consume(null)
       },
       onResponseError(_, cause) {
         isEnded = true
         clearTimeout(lingering)
-        if (isSettled) return takeOrFail(null)
+        if (isSettled) return consumeOrFail(null)
         fail(cause)
       },
     },
   )
   return promise
+}
+
+/** How an answer ended: with an error, or else complete. */
+type Outcome = { error?: unknown }
+
+/**
+ * Creates an iterable that hands parts to one reader in batches: all that have come since the one before. Calls
+ * `resume` while the reader waits for more.
+ */
+function createBatches<Part>(resume: () => void) {
+  const parts: Part[] = []
+  let outcome: Outcome | null = null
+  let reader: PromiseWithResolvers<IteratorResult<readonly Part[]>> | null = null
+  const batches = {
+    /** Parts that the reader has not taken yet. */
+    parts,
+    isFinished: () => outcome !== null,
+    /** Hands over the parts, or else the outcome, if the reader waits. */
+    deliver(): void {
+      if (!reader) return
+      if (!parts.length && !outcome) {
+        resume()
+        return
+      }
+      if (parts.length) reader.resolve({ done: false, value: parts.splice(0) })
+      else if (outcome && 'error' in outcome) reader.reject(outcome.error)
+      else reader.resolve({ done: true, value: undefined })
+      reader = null
+    },
+    /** Sets the outcome, unless there is one. */
+    finish(how: Outcome): void {
+      outcome ??= how
+      batches.deliver()
+    },
+    /** Drops the parts and the outcome. */
+    discard(): void {
+      parts.length = 0
+      outcome = null
+    },
+    next(): Promise<IteratorResult<readonly Part[]>> {
+      reader = Promise.withResolvers()
+      const { promise } = reader
+      batches.deliver()
+      return promise
+    },
+    [Symbol.asyncIterator]: itself,
+  }
+  return batches
 }
 
 function itself<T>(this: T): T {
