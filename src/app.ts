@@ -123,6 +123,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     })
     try {
       toOriginForm(req)
+      dropFinalSlash(req)
       checkProtocol(req)
       if (!PROBES.has(pathOf(req))) hosts.check(req)
       await nextReadBatch()
@@ -144,6 +145,14 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
 /** Removes scheme and host from an absolute request target (RFC 9112, 3.2.2). */
 function toOriginForm(req: IncomingMessage): void {
   if (!req.url?.startsWith('/')) req.url = req.url?.replace(/^https?:\/\/[^/?]*\/?/i, '/')
+}
+
+/**
+ * Removes a slash at the end of the path, which base addresses of clients often have. Addresses in the console's pages
+ * and in the reference page are relative, so these paths keep it.
+ */
+function dropFinalSlash(req: IncomingMessage): void {
+  if (!/^\/(?:app|api\/docs)\//.test(req.url ?? '')) req.url = req.url?.replace(/^([^?]*[^/?])\/(?=\?|$)/, '$1')
 }
 
 const requestIdOf = (req: IncomingMessage): string => {

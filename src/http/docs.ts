@@ -109,14 +109,16 @@ const POLICY = [
 ].join('; ')
 
 /**
- * Answers `/api/docs` (no `asset`) with the reference page, and `/api/docs/<asset>` with its files. The page loads
- * nothing from other origins (contract.md section 0). Throws 404 for an unknown asset.
+ * Answers `/api/docs` (no `asset`) with the reference page, and `/api/docs/<asset>` with its files. Redirects
+ * `/api/docs/` to the page. The page loads nothing from other origins (contract.md section 0). Throws 404 for an
+ * unknown asset.
  *
  * Swagger UI comes without hundreds of packages, and asks no other server for fonts, telemetry or a proxy. It runs
  * under a policy without `unsafe-inline` or `unsafe-eval`. package.json disables its install counter (@scarf/scarf).
  */
 export async function sendDocs(res: ServerResponse, asset?: string): Promise<void> {
   if (asset === undefined) return sendPage(res, PAGE, POLICY)
+  if (asset === '') return void res.writeHead(302, { Location: '../docs', 'Cache-Control': 'no-cache' }).end()
   const type = Object.hasOwn(ASSETS, asset) && ASSETS[asset]
   if (!type) throw noSuchPath()
   const bytes = await readFile(new URL(asset, import.meta.resolve('swagger-ui-dist/package.json')))

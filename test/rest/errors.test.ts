@@ -506,6 +506,22 @@ it.each([
   expect(head.body).toBeNull()
 })
 
+it.each(['/api/v1/agents/', '/trpc/agents.list/', '/graphql/?query={__typename}', '/api/openapi.json/', '/healthz/'])(
+  'GET %s is answered as without the slash',
+  async (path) => {
+    const [answer, plain] = [
+      await request(server, 'GET', path),
+      await request(server, 'GET', path.replace(/\/(?=\?|$)/, '')),
+    ]
+    expect([answer.status, answer.body]).toEqual([200, plain.body])
+  },
+)
+
+it('GET /api/docs/ is redirected to the page, whose addresses are relative', async () => {
+  const { status, headers } = await request(server, 'GET', '/api/docs/')
+  expect([status, headers.get('location')]).toEqual([302, '../docs'])
+})
+
 it('HEAD for the events of an active run is answered, and leaves the run alone', async () => {
   const { body } = await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message: 'Hi' } })
   const { status, headers } = await request(server, 'HEAD', `/api/v1/executions/${body.executionId}/events`)
