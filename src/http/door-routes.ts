@@ -24,6 +24,9 @@ const ADDRESSES: Readonly<Record<DoorName, Readonly<Record<string, DoorRoute['me
     '/openai/v1/models/{model}': { GET: MODELS },
     '/openai/v1/chat/completions': { POST: RUN },
     '/openai/v1/responses': { POST: RUN },
+    // No ids of responses: operations of OpenAI that this service does not have.
+    '/openai/v1/responses/compact': {},
+    '/openai/v1/responses/input_tokens': {},
     '/openai/v1/responses/{id}': { GET: READ_RUN, DELETE: END_RUN },
     '/openai/v1/responses/{id}/cancel': { POST: END_RUN },
     '/openai/v1/responses/{id}/input_items': { GET: READ_RUN },

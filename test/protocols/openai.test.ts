@@ -96,6 +96,7 @@ describe('models', () => {
     for (const path of ['/v1/chat/completions', '/openai/chat/completions', '/openai/v1/v1/responses', '/openai/x'])
       expect(await detailOf(path)).toContain('/openai/v1')
     expect(await detailOf('/openai/v1//chat/completions')).toContain('two slashes')
+    expect(await detailOf('/openai/v1/responses/compact')).toMatch(/^Not found\. Clients of OpenAI find/)
     expect(await detailOf('/api/v1//agents')).toContain('two slashes')
   })
 
