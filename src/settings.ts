@@ -273,6 +273,13 @@ export class SettingsError extends Error {
 /** Variables that programs also read in lower case. */
 const EITHER_CASE = ['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY']
 
+/** Describes a bad variable. Its name is at the beginning only. */
+function describe({ path, message }: z.core.$ZodIssue): string {
+  const name = path.join('.')
+  const problem = message.replace(`Invalid value for field: ${name}. `, '')
+  return `${name}: ${problem === 'Expected url' ? 'must be an address that begins with https:// or http://' : problem}`
+}
+
 /**
  * Reads and validates the environment. Throws a {@link SettingsError} that names every bad variable, never its value.
  */
@@ -285,9 +292,9 @@ export function readSettings(env: Record<string, string | undefined>): Settings 
   const result = Settings.safeParse(given, { error: describeIssue })
   if (result.success) return result.data
   const problems = [
-    ...result.error.issues.map((issue) => `  ${issue.path.join('.')}: ${issue.message}`),
+    ...result.error.issues.map(describe),
     // A misspelt name may be the reason why another setting is missing.
-    ...describeMisspelt(given, SETTINGS).map((note) => `  ${note}`),
+    ...describeMisspelt(given, SETTINGS),
   ]
-  throw new SettingsError(`Invalid configuration:\n${problems.join('\n')}`)
+  throw new SettingsError(`Invalid configuration:\n${problems.map((problem) => `  ${problem}`).join('\n')}`)
 }

@@ -30,8 +30,14 @@ describe('a setting', () => {
   })
 
   it('with a value below its limit is refused with that limit', () => {
-    const message = 'Invalid value for field: DRAIN_TIMEOUT. Expected more than 0'
-    expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(`Invalid configuration:\n  DRAIN_TIMEOUT: ${message}`)
+    const message = 'Invalid configuration:\n  DRAIN_TIMEOUT: Expected more than 0'
+    expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(message)
+  })
+
+  it('of an address without its scheme is refused with what is missing', () => {
+    const message = 'OPENAI_BASE_URL: must be an address that begins with https:// or http://'
+    expect(() => readSettings({ OPENAI_BASE_URL: 'localhost:11434/v1' })).toThrow(message)
+    expect(() => readSettings({ OPENAI_BASE_URL: 'models.example.com/v1' })).toThrow(message)
   })
 
   it('of a duration is in whole milliseconds', () => {
@@ -49,7 +55,7 @@ describe('a setting', () => {
     [{ OIDC_ALLOWED_DOMAINS: '@a.b' }, 'OIDC_ALLOWED_DOMAINS: must be domains'],
     [{ OIDC_ALLOWED_DOMAINS: '*.a.b' }, 'OIDC_ALLOWED_DOMAINS: must be domains'],
     [{ OIDC_ROLE_CLAIM: 'groups' }, 'OIDC_ROLE_CLAIM: and OIDC_ROLE_MAP belong together'],
-    [{ OIDC_ROLE_MAP: '{"a": "owner"}' }, 'OIDC_ROLE_MAP.a: Invalid value'],
+    [{ OIDC_ROLE_MAP: '{"a": "owner"}' }, 'OIDC_ROLE_MAP.a: Expected one of: admin, member'],
     [{ OIDC_ROLE_MAP: 'admins=admin' }, 'OIDC_ROLE_MAP: must be JSON, such as {"muster-admins": "admin"}'],
     [{ OIDC_SCOPES: 'email' }, 'OIDC_SCOPES: must include openid'],
   ])('sign-in with a provider that cannot work is refused at the start: %j', (env, message) => {

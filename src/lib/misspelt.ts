@@ -5,6 +5,12 @@ const MIN_LENGTH = 8
 /** Maximum edit distance of a misspelt name (letters). */
 const MAX_DISTANCE = 2
 
+/** Names that other programs have for a setting, and that resemble none. */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  OPENAI_API_BASE: 'OPENAI_BASE_URL',
+  GEMINI_API_KEY: 'GOOGLE_GENERATIVE_AI_API_KEY',
+}
+
 /** Returns whether a name is another one without some of its inner words: `OPENAI_KEY`. */
 function isShortened(name: string, whole: string): boolean {
   const [words, all] = [name.split('_'), whole.split('_')]
@@ -26,7 +32,10 @@ export function describeMisspelt(
   const names = Object.keys(env).filter((name) => /^[A-Z][A-Z0-9_]*$/.test(name) && env[name]?.trim())
   return names.flatMap((name) => {
     if (known.includes(name)) return []
-    const meant = free.find((whole) => isShortened(name, whole)) ?? free.find((whole) => isTypo(name, whole))
+    const meant =
+      free.find((whole) => whole === ELSEWHERE[name]) ??
+      free.find((whole) => isShortened(name, whole)) ??
+      free.find((whole) => isTypo(name, whole))
     return meant === undefined ? [] : [`${name} is no setting. Did you mean ${meant}?`]
   })
 }
