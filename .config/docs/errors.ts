@@ -11,12 +11,12 @@ export const REQUEST_ERRORS = {
   },
   invalid_value: {
     status: '400',
-    when: 'A field has a value that is not allowed.',
-    action: 'Change the field that `message` names.',
+    when: 'A field or query parameter has a value that is not allowed.',
+    action: 'Change the field or parameter that `message` names.',
   },
   invalid_parameter: {
     status: '400',
-    when: 'A query parameter is unknown or has a wrong value.',
+    when: 'A query parameter is unknown.',
     action: 'Correct it. `detail` names the nearest known parameter.',
   },
   unauthorized: {
