@@ -12,6 +12,9 @@ import { startService } from './start.ts'
 /** Delay before compiled modules are cached for the next start (ms), so that the first requests come first. */
 const FLUSH_DELAY = 5_000
 
+/** Interval of the checks for npm's shell (ms). */
+const SHELL_INTERVAL = 500
+
 const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewInstallationError]
 
 /**
@@ -71,6 +74,7 @@ export async function serve(): Promise<void> {
       )
     }
     process.on('SIGTERM', stop).on('SIGINT', stop)
+    if (process.env.npm_lifecycle_event === 'start') onOrphaned(() => stopping || stop())
     // A supervisor may stop the server as soon as it reports readiness.
     await greet(service, settings)
     // Saved early, because the process may be killed.
@@ -79,4 +83,17 @@ export async function serve(): Promise<void> {
     console.error(explain(error, process.env))
     process.exit(1)
   }
+}
+
+/**
+ * Calls back when the parent process has ended. A SIGTERM to npm ends npm and its shell, which do not pass it on: the
+ * server would stay behind, with its port and its database.
+ */
+function onOrphaned(callback: () => void): void {
+  const parent = process.ppid
+  const timer = setInterval(() => {
+    if (process.ppid === parent) return
+    clearInterval(timer)
+    callback()
+  }, SHELL_INTERVAL).unref()
 }

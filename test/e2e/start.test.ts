@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
@@ -236,6 +236,24 @@ describe('a server with the most detailed log', () => {
     const { out, err } = await server.stop()
     expect(out + err).not.toContain(token.slice(4, 34))
   })
+})
+
+test.concurrent('a SIGTERM that npm does not pass on stops a server of `npm start`', async () => {
+  await using folder = await createFolder()
+  // npm ends with its shell, which starts the server as a process of its own.
+  const shell = spawn('sh', ['-c', `'${process.execPath}' '${join(import.meta.dirname, '../../src/main.js')}'; exit`], {
+    cwd: folder.path,
+    env: { PATH: process.env.PATH, PORT: '0', npm_lifecycle_event: 'start' },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  let out = ''
+  shell.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+    out += chunk
+    if (chunk.includes('Muster is ready')) shell.kill()
+  })
+  // The server has the other end of the pipe.
+  await once(shell, 'close')
+  expect(out).toContain('"msg":"stopping"')
 })
 
 test.concurrent('invalid settings stop the start, which names all of them and shows no value', async () => {
