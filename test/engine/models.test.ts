@@ -154,8 +154,8 @@ describe('the offline model', () => {
     const prompt = [{ role: 'system' as const, content: 'secret' }, user('one'), assistant('1'), user('Say  it\ntwice')]
     const { deltas, text } = await collect(await offline(), asAgent(prompt))
     expect(text).toBe(
-      'This is the offline model, speaking for Ada: no model provider is configured. Set ANTHROPIC_API_KEY, ' +
-        'OPENAI_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENAI_BASE_URL for real answers. ' +
+      'This is the offline model, speaking for Ada: it asks no provider. For real answers, name the model of a ' +
+        'provider, or set ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENAI_BASE_URL. ' +
         'Turn 2. You said: Say  it\ntwice',
     )
     expect(deltas.slice(-3)).toEqual(['Say  ', 'it\n', 'twice'])

@@ -29,8 +29,8 @@ function reply({ prompt, providerOptions, responseFormat }: LanguageModelV4CallO
   const agentName = providerOptions?.offline?.agentName
   const answer = [
     `This is the offline model, speaking for ${typeof agentName === 'string' ? agentName : 'the agent'}: `,
-    'no model provider is configured. Set ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or ',
-    `OPENAI_BASE_URL for real answers. Turn ${questions.length}. You said: ${question?.join('\n') ?? ''}`,
+    'it asks no provider. For real answers, name the model of a provider, or set ANTHROPIC_API_KEY, OPENAI_API_KEY, ',
+    `GOOGLE_GENERATIVE_AI_API_KEY or OPENAI_BASE_URL. Turn ${questions.length}. You said: ${question?.join('\n') ?? ''}`,
   ].join('')
   return responseFormat?.type === 'json' ? JSON.stringify(sampleOf(responseFormat.schema, answer)) : answer
 }
