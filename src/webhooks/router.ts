@@ -26,7 +26,7 @@ export const webhooks = router({
   create: tokenProcedure('webhooks:write')
     .meta(restMeta('POST', '/api/v1/webhooks', 'Create a webhook. Only this answer has its secret'))
     .input(schema.CreateWebhook)
-    .output(schema.WebhookSecret)
+    .output(schema.CreateWebhookResponse)
     .mutation(({ ctx, input }) =>
       idempotent(
         ctx,

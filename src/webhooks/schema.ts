@@ -108,6 +108,7 @@ export const WebhookSecret = ok({
     .nullable()
     .describe('The signing secret, returned only once: `whsec_` and base64. Null in the answer to a repeated request'),
 })
+export const CreateWebhookResponse = WebhookSecret.extend({ id: z.string().describe('Id of the new webhook') })
 
 export const DeliveryStatus = z
   .enum(['pending', 'delivered', 'failed'], { error: 'Invalid status. Must be: pending, delivered, failed' })

@@ -174,7 +174,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     return created
   })
   deps.bus.publish('webhook', [organizationId])
-  return { webhook: toWebhook(row), secret }
+  return { id: row.id, webhook: toWebhook(row), secret }
 }
 
 /**

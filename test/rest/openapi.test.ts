@@ -54,6 +54,18 @@ const STREAMS = [
 ]
 
 describe('the document', () => {
+  it('has the id of the new resource at the top level of each answer to a creation', () => {
+    const creations = operations.filter(({ summary }) => summary?.startsWith('Create '))
+    expect(creations.length).toBeGreaterThan(10)
+    for (const { path, responses } of creations) {
+      const { content } = (responses as Record<string, oas31.ResponseObject>)['200'] ?? {}
+      expect([path, content?.['application/json']?.example]).toEqual([
+        path,
+        expect.objectContaining({ id: expect.any(String) }),
+      ])
+    }
+  })
+
   it('is valid OpenAPI 3.1, and the validator would report errors', async () => {
     expect(document.openapi).toBe('3.1.0')
     expect(await new Validator().validate({ ...structuredClone(document) })).toMatchObject({ valid: true })
@@ -372,7 +384,7 @@ describe('the document over HTTP', () => {
   })
 
   it('comes with no other file beside the page', async () => {
-    for (const name of ['', 'package.json', '..%2fpackage.json', 'constructor', 'swagger-ui.js']) {
+    for (const name of ['package.json', '..%2fpackage.json', 'constructor', 'swagger-ui.js']) {
       expect((await fetch(`${server.url}/api/docs/${name}`)).status).toBe(404)
     }
   })
