@@ -104,7 +104,6 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
 }
 
 type ConfirmProps = {
-  open: boolean
   onClose: () => void
   title: string
   text: string
@@ -114,10 +113,10 @@ type ConfirmProps = {
 }
 
 /** Asks for confirmation of an irreversible action. */
-export function Confirm({ open, onClose, title, text, action, onConfirm, children }: ConfirmProps) {
+export function Confirm({ onClose, title, text, action, onConfirm, children }: ConfirmProps) {
   const [busy, setBusy] = useState(false)
   return (
-    <Dialog open={open} onClose={onClose} title={title} description={text}>
+    <Dialog open onClose={onClose} title={title} description={text}>
       {children}
       <div className="flex justify-end gap-2">
         <Button onClick={onClose}>{texts.cancel}</Button>
@@ -138,3 +137,20 @@ export function Confirm({ open, onClose, title, text, action, onConfirm, childre
     </Dialog>
   )
 }
+
+type ConfirmDeleteProps = {
+  t: { deleteTitle: string; deleteText: string; delete: string }
+  remove: { mutateAsync: (given: undefined) => Promise<unknown> }
+  onClose: () => void
+}
+
+/** Asks for confirmation before an object is deleted, with the texts of its kind. */
+export const ConfirmDelete = ({ t, remove, onClose }: ConfirmDeleteProps) => (
+  <Confirm
+    onClose={onClose}
+    title={t.deleteTitle}
+    text={t.deleteText}
+    action={t.delete}
+    onConfirm={() => remove.mutateAsync(undefined)}
+  />
+)

@@ -1,5 +1,6 @@
 import { type ComponentProps, type ReactNode, useId } from 'react'
 import { cn } from '../lib/class-names.ts'
+import { texts } from '../texts.ts'
 import { useRefusal } from './refused.tsx'
 
 /** A label, its control, and a help text, or in its place the reason why the value is refused. */
@@ -89,6 +90,27 @@ export function Select({
     </Field>
   )
 }
+
+const VISIBILITIES = ['private', 'organization', 'public'] as const
+
+type Visibility = (typeof VISIBILITIES)[number]
+
+/** A choice of the users who can see an object. */
+export const VisibilitySelect = ({
+  value,
+  onChange,
+}: {
+  value: Visibility
+  onChange: (visibility: Visibility) => void
+}) => (
+  <Select
+    label={texts.visibility}
+    field="visibility"
+    options={VISIBILITIES.map((visibility) => ({ value: visibility, label: texts.visibilities[visibility] }))}
+    value={value}
+    onChange={({ target }) => onChange(target.value as Visibility)}
+  />
+)
 
 /** A checkbox with its label. */
 export const Check = ({

@@ -166,14 +166,15 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
         </div>
         <TryIt agentId={agent.id} isChanged={isChanged} />
       </div>
-      <Confirm
-        open={isArchiving}
-        onClose={() => setIsArchiving(false)}
-        title={t.archiveTitle}
-        text={t.archiveText}
-        action={t.archive}
-        onConfirm={() => archive.mutateAsync(undefined)}
-      />
+      {isArchiving && (
+        <Confirm
+          onClose={() => setIsArchiving(false)}
+          title={t.archiveTitle}
+          text={t.archiveText}
+          action={t.archive}
+          onConfirm={() => archive.mutateAsync(undefined)}
+        />
+      )}
     </Page>
   )
 }

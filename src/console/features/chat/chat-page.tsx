@@ -4,7 +4,7 @@ import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { IconButton } from '../../components/button.tsx'
-import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { ConfirmDelete, Dialog } from '../../components/dialog.tsx'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Menu, MenuItem } from '../../components/menu.tsx'
@@ -74,14 +74,7 @@ function ChatHeader({ chatId, title, ownerId, agentId, agentName, status }: Abou
         </Menu>
       )}
       {open === 'rename' && <Rename chatId={chatId} title={title} onClose={() => setOpen(null)} />}
-      <Confirm
-        open={open === 'delete'}
-        onClose={() => setOpen(null)}
-        title={t.deleteTitle}
-        text={t.deleteText}
-        action={t.delete}
-        onConfirm={() => remove.mutateAsync(undefined)}
-      />
+      {open === 'delete' && <ConfirmDelete t={t} remove={remove} onClose={() => setOpen(null)} />}
     </header>
   )
 }

@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
-import { Confirm } from '../../components/dialog.tsx'
+import { ConfirmDelete } from '../../components/dialog.tsx'
 import { Check, Field, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { query, useAction } from '../../queries.ts'
@@ -208,14 +208,7 @@ export function DeleteMcp({ mcp, onClose }: { mcp: Mcp; onClose: () => void }) {
       <Button kind="danger" className="mr-auto" onClick={() => setIsOpen(true)}>
         {t.delete}
       </Button>
-      <Confirm
-        open={isOpen}
-        onClose={() => setIsOpen(false)}
-        title={t.deleteTitle}
-        text={t.deleteText}
-        action={t.delete}
-        onConfirm={() => remove.mutateAsync(undefined)}
-      />
+      {isOpen && <ConfirmDelete t={t} remove={remove} onClose={() => setIsOpen(false)} />}
     </>
   )
 }

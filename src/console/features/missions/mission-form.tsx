@@ -1,7 +1,7 @@
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Dialog } from '../../components/dialog.tsx'
-import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
+import { Field, TextArea, TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -9,8 +9,6 @@ import { useAgents } from '../agents/names.ts'
 import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
 
 const t = texts.missions
-
-const VISIBILITIES = ['private', 'organization', 'public'] as const
 
 /** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
@@ -72,13 +70,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
               </select>
             )}
           </Field>
-          <Select
-            label={texts.visibility}
-            field="visibility"
-            options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
-            value={draft.visibility}
-            onChange={({ target }) => set({ visibility: target.value as Mission['visibility'] })}
-          />
+          <VisibilitySelect value={draft.visibility} onChange={(visibility) => set({ visibility })} />
         </div>
         <ScheduleFields draft={draft.schedule} onChange={(schedule) => set({ schedule })} />
       </Form>

@@ -5,7 +5,7 @@ import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
-import { Confirm } from '../../components/dialog.tsx'
+import { ConfirmDelete } from '../../components/dialog.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
@@ -106,14 +106,7 @@ function Shown({ mission }: { mission: MissionShape }) {
       {mission.schedule.type === 'cron' && <Next id={id} timezone={mission.schedule.timezone} />}
       <Runs id={id} />
       {open === 'edit' && <MissionForm mission={mission} onClose={() => setOpen(null)} />}
-      <Confirm
-        open={open === 'delete'}
-        onClose={() => setOpen(null)}
-        title={t.deleteTitle}
-        text={t.deleteText}
-        action={t.delete}
-        onConfirm={() => remove.mutateAsync(undefined)}
-      />
+      {open === 'delete' && <ConfirmDelete t={t} remove={remove} onClose={() => setOpen(null)} />}
     </Page>
   )
 }

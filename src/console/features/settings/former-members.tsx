@@ -48,16 +48,17 @@ export function FormerMembers() {
           </Rows>
         )}
       </Loaded>
-      <Confirm
-        open={chosen !== null}
-        onClose={() => setChosen(null)}
-        title={t.takeOverTitle(chosen?.name ?? '')}
-        text={t.takeOverText}
-        action={t.takeOver}
-        onConfirm={() => takeOver.mutateAsync(chosen?.userId ?? '')}
-      >
-        {chosen && <Things organizationId={id} userId={chosen.userId} />}
-      </Confirm>
+      {chosen !== null && (
+        <Confirm
+          onClose={() => setChosen(null)}
+          title={t.takeOverTitle(chosen.name)}
+          text={t.takeOverText}
+          action={t.takeOver}
+          onConfirm={() => takeOver.mutateAsync(chosen.userId)}
+        >
+          <Things organizationId={id} userId={chosen.userId} />
+        </Confirm>
+      )}
     </Section>
   )
 }

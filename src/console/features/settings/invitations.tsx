@@ -68,14 +68,15 @@ export function Invitations() {
       </Loaded>
       <More query={list} />
       {isNew && <Invite onClose={() => setIsNew(false)} />}
-      <Confirm
-        open={doomed !== null}
-        onClose={() => setDoomed(null)}
-        title={t.withdrawTitle(doomed?.email ?? '')}
-        text={t.withdrawText}
-        action={t.withdraw}
-        onConfirm={() => withdraw.mutateAsync(doomed?.id ?? '')}
-      />
+      {doomed !== null && (
+        <Confirm
+          onClose={() => setDoomed(null)}
+          title={t.withdrawTitle(doomed.email)}
+          text={t.withdrawText}
+          action={t.withdraw}
+          onConfirm={() => withdraw.mutateAsync(doomed.id)}
+        />
+      )}
     </Section>
   )
 }

@@ -76,16 +76,17 @@ export function Keys() {
           create={(input) => callMutation('keys.create', input)}
         />
       )}
-      <Confirm
-        open={doomed !== null}
-        onClose={() => setDoomed(null)}
-        title={t.revokeTitle(doomed?.name ?? '')}
-        text={t.revokeText}
-        action={t.revoke}
-        onConfirm={() => revoke.mutateAsync(doomed?.id ?? '')}
-      >
-        <Check label={t.cascade} checked={cascade} onChange={setCascade} className="mb-4" />
-      </Confirm>
+      {doomed !== null && (
+        <Confirm
+          onClose={() => setDoomed(null)}
+          title={t.revokeTitle(doomed.name)}
+          text={t.revokeText}
+          action={t.revoke}
+          onConfirm={() => revoke.mutateAsync(doomed.id)}
+        >
+          <Check label={t.cascade} checked={cascade} onChange={setCascade} className="mb-4" />
+        </Confirm>
+      )}
     </>
   )
 }

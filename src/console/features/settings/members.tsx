@@ -88,14 +88,15 @@ export function Members() {
           <FormerMembers />
         </div>
       )}
-      <Confirm
-        open={doomed !== null}
-        onClose={() => setDoomed(null)}
-        title={t.removeTitle(doomed?.name ?? '')}
-        text={t.removeText}
-        action={t.remove}
-        onConfirm={() => remove.mutateAsync(doomed?.userId ?? '')}
-      />
+      {doomed !== null && (
+        <Confirm
+          onClose={() => setDoomed(null)}
+          title={t.removeTitle(doomed.name)}
+          text={t.removeText}
+          action={t.remove}
+          onConfirm={() => remove.mutateAsync(doomed.userId)}
+        />
+      )}
     </>
   )
 }

@@ -32,14 +32,15 @@ export function OrganizationSettings() {
           {t.leave}
         </Button>
       </Section>
-      <Confirm
-        open={isLeaving}
-        onClose={() => setIsLeaving(false)}
-        title={t.leaveTitle(organization?.name ?? '')}
-        text={t.leaveText}
-        action={t.leave}
-        onConfirm={() => leave.mutateAsync(undefined)}
-      />
+      {isLeaving && (
+        <Confirm
+          onClose={() => setIsLeaving(false)}
+          title={t.leaveTitle(organization?.name ?? '')}
+          text={t.leaveText}
+          action={t.leave}
+          onConfirm={() => leave.mutateAsync(undefined)}
+        />
+      )}
     </>
   )
 }

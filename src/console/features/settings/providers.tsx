@@ -67,14 +67,15 @@ export function Providers() {
         }
       </Loaded>
       {isNew && <NewProvider orgId={orgId} onClose={() => setIsNew(false)} />}
-      <Confirm
-        open={doomed !== null}
-        onClose={() => setDoomed(null)}
-        title={t.deleteTitle(doomed ?? '')}
-        text={t.deleteText}
-        action={texts.delete}
-        onConfirm={() => remove.mutateAsync(doomed ?? '')}
-      />
+      {doomed !== null && (
+        <Confirm
+          onClose={() => setDoomed(null)}
+          title={t.deleteTitle(doomed)}
+          text={t.deleteText}
+          action={texts.delete}
+          onConfirm={() => remove.mutateAsync(doomed)}
+        />
+      )}
     </>
   )
 }

@@ -69,14 +69,15 @@ export function ServiceAccounts() {
       </Loaded>
       {open?.what === 'form' && <AccountForm account={open.of} onClose={close} />}
       {open?.what === 'keys' && open.of && <AccountKeys account={open.of} onClose={close} />}
-      <Confirm
-        open={open?.what === 'delete'}
-        onClose={close}
-        title={t.deleteTitle(open?.of?.name ?? '')}
-        text={t.deleteText}
-        action={texts.delete}
-        onConfirm={() => remove.mutateAsync(open?.of?.id ?? '')}
-      />
+      {open?.what === 'delete' && (
+        <Confirm
+          onClose={close}
+          title={t.deleteTitle(open.of?.name ?? '')}
+          text={t.deleteText}
+          action={texts.delete}
+          onConfirm={() => remove.mutateAsync(open.of?.id ?? '')}
+        />
+      )}
     </>
   )
 }
@@ -141,7 +142,6 @@ function AccountKeys({ account, onClose }: { account: Account; onClose: () => vo
   if (doomed) {
     return (
       <Confirm
-        open
         onClose={() => setDoomed(null)}
         title={texts.settings.keys.revokeTitle(doomed.name)}
         text={texts.settings.keys.revokeText}

@@ -100,22 +100,24 @@ export function Webhooks() {
         />
       )}
       {open?.what === 'deliveries' && open.of && <Deliveries webhook={open.of} onClose={close} />}
-      <Confirm
-        open={open?.what === 'rotate'}
-        onClose={close}
-        title={t.rotateTitle}
-        text={t.rotateText}
-        action={t.rotate}
-        onConfirm={() => rotate.mutateAsync(id)}
-      />
-      <Confirm
-        open={open?.what === 'delete'}
-        onClose={close}
-        title={t.deleteTitle}
-        text={t.deleteText}
-        action={texts.delete}
-        onConfirm={() => remove.mutateAsync(id)}
-      />
+      {open?.what === 'rotate' && (
+        <Confirm
+          onClose={close}
+          title={t.rotateTitle}
+          text={t.rotateText}
+          action={t.rotate}
+          onConfirm={() => rotate.mutateAsync(id)}
+        />
+      )}
+      {open?.what === 'delete' && (
+        <Confirm
+          onClose={close}
+          title={t.deleteTitle}
+          text={t.deleteText}
+          action={texts.delete}
+          onConfirm={() => remove.mutateAsync(id)}
+        />
+      )}
       {secret !== null && (
         <Secret title={t.secret} text={t.secretText} secret={secret} onClose={() => setSecret(null)} />
       )}

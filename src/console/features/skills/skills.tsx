@@ -6,8 +6,8 @@ import { BUILT_IN_TOOLS } from '../../../lib/built-in-tools.ts'
 import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
-import { Confirm, Dialog } from '../../components/dialog.tsx'
-import { Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
+import { ConfirmDelete, Dialog } from '../../components/dialog.tsx'
+import { Select, TextArea, TextField, Ticks, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
@@ -21,8 +21,6 @@ type Summary = Output<'skills.list'>['skills']['core'][number]
 type Skill = Output<'skills.get'>['skill']
 
 const CATEGORIES = ['research', 'writing', 'data', 'code', 'marketing', 'productivity', 'file-handling', 'other']
-const VISIBILITIES = ['private', 'organization', 'public'] as const
-
 /** The skills for agents, grouped by source. */
 export function Skills() {
   const navigate = useNavigate({ from: '/skills' })
@@ -197,13 +195,7 @@ function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => voi
           value={draft.category}
           onChange={({ target }) => set({ category: target.value as Skill['category'] })}
         />
-        <Select
-          label={texts.visibility}
-          field="visibility"
-          options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
-          value={draft.visibility}
-          onChange={({ target }) => set({ visibility: target.value as Skill['visibility'] })}
-        />
+        <VisibilitySelect value={draft.visibility} onChange={(visibility) => set({ visibility })} />
       </div>
       <Ticks
         label={t.tools}
@@ -212,14 +204,7 @@ function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => voi
         value={draft.builtInTools}
         onChange={(builtInTools) => set({ builtInTools })}
       />
-      <Confirm
-        open={isDeleting}
-        onClose={() => setIsDeleting(false)}
-        title={t.deleteTitle}
-        text={t.deleteText}
-        action={t.delete}
-        onConfirm={() => remove.mutateAsync(undefined)}
-      />
+      {isDeleting && <ConfirmDelete t={t} remove={remove} onClose={() => setIsDeleting(false)} />}
     </Form>
   )
 }

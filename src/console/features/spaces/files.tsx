@@ -193,14 +193,15 @@ function File({ spaceId, mayChange, path, onDeleted }: FileProps) {
           )
         }
       </Loaded>
-      <Confirm
-        open={isDeleting}
-        onClose={() => setIsDeleting(false)}
-        title={t.deleteFileTitle(path)}
-        text={t.deleteFileText}
-        action={t.deleteFile}
-        onConfirm={() => remove.mutateAsync(undefined)}
-      />
+      {isDeleting && (
+        <Confirm
+          onClose={() => setIsDeleting(false)}
+          title={t.deleteFileTitle(path)}
+          text={t.deleteFileText}
+          action={t.deleteFile}
+          onConfirm={() => remove.mutateAsync(undefined)}
+        />
+      )}
     </section>
   )
 }

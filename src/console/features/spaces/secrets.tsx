@@ -129,14 +129,15 @@ export function Secrets({ place }: { place: Place }) {
           onChange={({ target }) => setHosts(target.value)}
         />
       </Form>
-      <Confirm
-        open={doomed !== null}
-        onClose={() => setDoomed(null)}
-        title={t.deleteSecretTitle(doomed ?? '')}
-        text={t.deleteSecretText}
-        action={texts.delete}
-        onConfirm={() => remove.mutateAsync(doomed ?? '')}
-      />
+      {doomed !== null && (
+        <Confirm
+          onClose={() => setDoomed(null)}
+          title={t.deleteSecretTitle(doomed)}
+          text={t.deleteSecretText}
+          action={texts.delete}
+          onConfirm={() => remove.mutateAsync(doomed)}
+        />
+      )}
     </div>
   )
 }

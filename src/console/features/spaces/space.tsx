@@ -4,7 +4,7 @@ import { Ellipsis, Pencil, Trash2 } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
-import { Confirm } from '../../components/dialog.tsx'
+import { ConfirmDelete } from '../../components/dialog.tsx'
 import { TextArea } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { useDraft } from '../../components/guard.ts'
@@ -89,14 +89,7 @@ function Shown({ space }: { space: SpaceShape }) {
         {current === 'secrets' && mayChange && <Secrets place={{ spaceId: space.id }} />}
       </Tabs>
       {open === 'edit' && <SpaceForm space={space} onClose={() => setOpen(null)} />}
-      <Confirm
-        open={open === 'delete'}
-        onClose={() => setOpen(null)}
-        title={t.deleteTitle}
-        text={t.deleteText}
-        action={t.delete}
-        onConfirm={() => remove.mutateAsync(undefined)}
-      />
+      {open === 'delete' && <ConfirmDelete t={t} remove={remove} onClose={() => setOpen(null)} />}
     </Page>
   )
 }

@@ -5,7 +5,7 @@ import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Dialog } from '../../components/dialog.tsx'
-import { Select, TextField } from '../../components/field.tsx'
+import { TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { pages, useAction } from '../../queries.ts'
@@ -14,8 +14,6 @@ import { texts } from '../../texts.ts'
 const t = texts.spaces
 
 export type SpaceShape = Output<'spaces.get'>['space']
-
-const VISIBILITIES = ['private', 'organization', 'public'] as const
 
 /** The spaces that the person can see. */
 export function Spaces() {
@@ -99,13 +97,7 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
           value={draft.description}
           onChange={({ target }) => setDraft({ ...draft, description: target.value })}
         />
-        <Select
-          label={texts.visibility}
-          field="visibility"
-          options={VISIBILITIES.map((value) => ({ value, label: texts.visibilities[value] }))}
-          value={draft.visibility}
-          onChange={({ target }) => setDraft({ ...draft, visibility: target.value as SpaceShape['visibility'] })}
-        />
+        <VisibilitySelect value={draft.visibility} onChange={(visibility) => setDraft({ ...draft, visibility })} />
       </Form>
     </Dialog>
   )

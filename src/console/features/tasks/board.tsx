@@ -6,7 +6,7 @@ import { type RefObject, useEffect, useRef, useState } from 'react'
 import { callMutation, type Input } from '../../api.ts'
 import { Avatar, Badge, type BadgeKind } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
-import { Confirm } from '../../components/dialog.tsx'
+import { ConfirmDelete } from '../../components/dialog.tsx'
 import { Menu, MenuItem, MenuLabel, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Loading, Problem, useTitle } from '../../components/page.tsx'
@@ -285,14 +285,7 @@ function Card({ task, nameOf, isAgent, onMove, focused, onOpen }: CardProps) {
           <Ago at={task.updatedAt} />
         </span>
       </div>
-      <Confirm
-        open={isDeleting}
-        onClose={() => setIsDeleting(false)}
-        title={t.deleteTitle}
-        text={t.deleteText}
-        action={t.delete}
-        onConfirm={() => remove.mutateAsync(undefined)}
-      />
+      {isDeleting && <ConfirmDelete t={t} remove={remove} onClose={() => setIsDeleting(false)} />}
     </article>
   )
 }
