@@ -268,6 +268,10 @@ describe('fallback models', () => {
     expect(execution).toMatchObject({ status: 'completed', model: 'compatible/second' })
     expect(execution.modelsTried).toEqual([model, 'offline/nope', 'google/gemini-x'])
     expect(execution.warnings.map(({ code }: { code: string }) => code)).toContain('model_fallback')
+    const logged = lab.server.logs.filter((line) => line.includes(execution.id) && line.includes('another model'))
+    expect(logged.map((line) => JSON.parse(line).detail)).toEqual(
+      execution.warnings.map(({ text }: { text: string }) => text),
+    )
   })
 
   test('are not asked after a refusal, or if none is listed', async () => {

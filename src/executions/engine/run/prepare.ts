@@ -126,7 +126,7 @@ const isOwn = ({ row }: Attempt): boolean => row.agentOrganizationId === row.org
 
 /** Chooses the models and settings of a run. The caller's choice overrides the agent's. */
 function choose(
-  { asking, settings, models }: PrepareDeps,
+  { asking, settings, models, log }: PrepareDeps,
   attempt: Attempt,
   answered: string | null,
   output: Output | null,
@@ -147,7 +147,10 @@ function choose(
       sessionId: row.sessionId,
       answered,
       demandedTool: demandedTool === undefined ? null : clientToolName(demandedTool),
-      warn,
+      warn(code, text) {
+        if (code === 'model_fallback') log.warn({ executionId: row.id, detail: text }, 'a run goes on to another model')
+        warn(code, text)
+      },
     },
   )
 }
