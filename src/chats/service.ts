@@ -80,7 +80,8 @@ export function listedBy(actor: Actor, input: z.output<typeof ListChats>): Prism
   const { spaceId, agentId, status } = input
   const given = Object.entries({ spaceId, agentId, status }).filter(([, value]) => value !== undefined)
   const filter: Prisma.ChatWhereInput = Object.fromEntries(given)
-  return { AND: [listed(actor), filter, input.mission ? { missionId: { not: null } } : {}] }
+  const ofMissions = { true: { missionId: { not: null } }, false: { missionId: null } }
+  return { AND: [listed(actor), filter, input.mission === undefined ? {} : ofMissions[`${input.mission}`]] }
 }
 
 /** Returns how many chats {@link listedBy} finds. */
@@ -90,7 +91,9 @@ export function countListed(actor: Actor, db: Db, { spaceId, agentId, status, mi
     organizationId: actor.organizationId,
     given: [
       ...columnsAre({ archivedAt: null, spaceId, agentId, status }),
-      ...(mission ? [Prisma.sql`t."missionId" IS NOT NULL`] : []),
+      ...(mission
+        ? [Prisma.sql`t."missionId" IS NOT NULL`]
+        : columnsAre({ missionId: mission === false ? null : undefined })),
     ],
     hidden: [...hiddenChats(actor), inSpaces(Prisma.sql`h."archivedAt" IS NOT NULL`), ...inPrivateSpaces(actor)],
   })

@@ -60,6 +60,7 @@ describe.each<Who>(['ann', 'ben', 'olga'])('totals for %s', (who) => {
     ['executions', 'since=2999-01-01T00:00:00Z'],
     ['chats', ''],
     ['chats', 'mission=true'],
+    ['chats', 'mission=false'],
     ['chats', 'status=done'],
   ])('%s: equal the number of rows (%j)', async (name, filter) => {
     const { [name]: rows, total } = await call(who, 'GET', `${name}?count=true&${filter}`)

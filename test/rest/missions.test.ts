@@ -637,6 +637,10 @@ describe('POST /missions/{id}/run', () => {
     const { chats } = await ok(call('GET', '/chats?mission=true'))
     const own = chats.filter(({ missionTitle }: Body) => missionTitle === 'Thrice')
     expect(own.map(({ runNumber }: Body) => runNumber)).toEqual([3, 2, 1])
+    const others = (await ok(call('GET', '/chats?mission=false'))).chats
+    const all = (await ok(call('GET', '/chats'))).chats
+    expect(others.some(({ missionTitle }: Body) => missionTitle)).toBe(false)
+    expect(others.length).toBe(all.length - chats.length)
     expect((await get(id)).schedule.runCount).toBe(3)
   })
 
