@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
-import { Bot, FolderOpen, type LucideIcon, MessageSquare, SquarePen } from 'lucide-react'
+import { Bot, FolderOpen, type LucideIcon, MessageSquare, SquarePen, Target } from 'lucide-react'
 import { useDeferredValue, useEffect, useRef, useState } from 'react'
 import { Dialog } from './components/dialog.tsx'
 import { MAX_AGENTS, useAgents } from './features/agents/names.ts'
@@ -17,7 +17,7 @@ type Item = { key: string; label: string; kind: string; icon: LucideIcon; go: ()
 
 const MAX_ITEMS = 50
 
-/** Finds pages, agents, chats and spaces by a few letters. */
+/** Finds pages, agents, chats, missions and spaces by a few letters. */
 export default function Palette({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate()
   const [text, setText] = useState('')
@@ -31,7 +31,8 @@ export default function Palette({ onClose }: { onClose: () => void }) {
     enabled: search !== '' && listed.length >= MAX_AGENTS,
   })
   const agents = new Map([...listed, ...(searched.data?.agents ?? [])].map((agent) => [agent.id, agent]))
-  const chats = useQuery(query('chats.list', { limit: 200 }))
+  const chats = useQuery(query('chats.list', { mission: false, limit: 1000 }))
+  const missions = useQuery(query('missions.list', { limit: 200 }))
   const spaces = useQuery(query('spaces.list', { limit: 200 }))
 
   const items: Item[] = [
@@ -63,6 +64,13 @@ export default function Palette({ onClose }: { onClose: () => void }) {
         icon: MessageSquare,
         go: () => navigate({ to: '/chats/$chatId', params: { chatId: id } }),
       })),
+    ...(missions.data?.missions ?? []).map(({ id, title }) => ({
+      key: id,
+      label: title,
+      kind: t.mission,
+      icon: Target,
+      go: () => navigate({ to: '/missions/$missionId', params: { missionId: id } }),
+    })),
     ...(spaces.data?.spaces ?? []).map(({ id, name }) => ({
       key: id,
       label: name,

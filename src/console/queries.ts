@@ -8,6 +8,7 @@ import {
   useMutation,
   useQueryClient,
 } from '@tanstack/react-query'
+import { useRef } from 'react'
 import { callQuery, describeFailure, type Input, type Output, type Path, toFailure } from './api.ts'
 import { toast } from './components/toast.tsx'
 import { reread } from './lib/reread.ts'
@@ -35,7 +36,16 @@ export const queryClient = new QueryClient({
   },
 })
 
-/** A query of a procedure. Pages that watch it pass `refetchInterval`. */
+/** Options of a list that is read again at an interval (ms). It is longer the more pages of it are loaded. */
+export const everyMs = (ms: number) => ({
+  refetchInterval: ({ state: { data } }: { state: { data: unknown } }) =>
+    ms * Math.max(1, (data as { pages?: readonly unknown[] } | undefined)?.pages?.length ?? 1),
+})
+
+/** Options of lists that others may change meanwhile, and that have no stream of changes. */
+export const WATCHED = everyMs(30_000)
+
+/** A query of a procedure. Pages that watch it pass {@link WATCHED} or another `refetchInterval`. */
 export const query = <Name extends Path>(name: Name, input: Input<Name>) =>
   queryOptions({
     queryKey: [name, input],
@@ -60,7 +70,7 @@ export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit =
   })
 
 /**
- * An action of the person. Reloads changed queries (by the first words of their keys), and shows a failure. With
+ * An action of the person, which runs once if it is asked for twice at the same time. Reloads changed queries (by the first words of their keys), and shows a failure. With
  * `untilRead` it is pending until these were read again.
  */
 export function useAction<Given, Answer>(
@@ -74,8 +84,16 @@ export function useAction<Given, Answer>(
   } = {},
 ) {
   const cache = useQueryClient()
+  const running = useRef(new Map<Given, Promise<Answer>>())
   return useMutation({
-    mutationFn: run,
+    mutationFn: (given: Given) => {
+      // The second click of a double click may come before the button is disabled.
+      const same = running.current.get(given)
+      if (same) return same
+      const answer = run(given).finally(() => running.current.delete(given))
+      running.current.set(given, answer)
+      return answer
+    },
     onSuccess: async (answer, given) => {
       const { changes = [] } = options
       const isRead = reread(cache, {

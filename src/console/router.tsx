@@ -49,13 +49,14 @@ const root = createRootRoute({ component: Shell, errorComponent: Failed, notFoun
 const getParentRoute = () => root
 
 const routes = [
-  createRoute({ getParentRoute, path: '/', validateSearch: only('agent'), component: NewChat }),
+  createRoute({ getParentRoute, path: '/', validateSearch: only('agent', 'list'), component: NewChat }),
   createRoute({
     getParentRoute,
     path: '/chats',
+    validateSearch: only('list'),
     component: lazyRouteComponent(() => import('./features/chat/all-chats.tsx'), 'AllChats'),
   }),
-  createRoute({ getParentRoute, path: '/chats/$chatId', component: ChatPage }),
+  createRoute({ getParentRoute, path: '/chats/$chatId', validateSearch: only('list'), component: ChatPage }),
   createRoute({
     getParentRoute,
     path: '/agents',
@@ -70,6 +71,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/agents/$agentId',
+    validateSearch: only('tab'),
     component: lazyRouteComponent(() => import('./features/agents/editor.tsx'), 'EditAgent'),
   }),
   createRoute({
@@ -139,6 +141,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/settings/$section',
+    validateSearch: only('action', 'actorId', 'target', 'since', 'until'),
     component: lazyRouteComponent(() => import('./features/settings/settings.tsx'), 'Settings'),
   }),
 ] as const

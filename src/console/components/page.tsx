@@ -90,6 +90,32 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
   )
 }
 
+type ChoiceProps<Name extends string> = {
+  label: string
+  options: Readonly<Record<Name, string>>
+  value: Name
+  onChange: (value: Name) => void
+  className?: string
+}
+
+/** Buttons of which one is pressed, such as the lists of a page. */
+export const Choice = <Name extends string>({ label, options, value, onChange, className }: ChoiceProps<Name>) => (
+  <fieldset className={cn('flex min-w-0 flex-wrap rounded-lg border border-line p-0.5', className)}>
+    <legend className="sr-only">{label}</legend>
+    {(Object.keys(options) as Name[]).map((name) => (
+      <button
+        key={name}
+        type="button"
+        aria-pressed={value === name}
+        className={cn('rounded-md px-2.5 py-1', value === name ? 'bg-hover font-medium' : 'text-soft')}
+        onClick={() => onChange(name)}
+      >
+        {options[name]}
+      </button>
+    ))}
+  </fieldset>
+)
+
 /** Says that the connection is lost. */
 export const Reconnecting = () => (
   <p role="status" className="flex items-center justify-center gap-2 bg-warn-tint px-4 py-1.5 text-warn">

@@ -5,9 +5,9 @@ import { useDeferredValue, useEffect, useState } from 'react'
 import { Avatar, Badge } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
 import { More } from '../../components/more.tsx'
-import { Empty, Loaded, Page } from '../../components/page.tsx'
+import { Choice, Empty, Loaded, Page } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
-import { pages } from '../../queries.ts'
+import { pages, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
 const t = texts.agents
@@ -62,8 +62,16 @@ export function Gallery() {
   }, [search, navigate])
 
   const filter = search ? { search } : {}
-  const own = useInfiniteQuery({ ...pages('agents.list', { ...filter, owner: 'me' }), enabled: show !== 'public' })
-  const shared = useInfiniteQuery({ ...pages('agents.list', filter), enabled: show !== 'public' && show !== 'mine' })
+  const own = useInfiniteQuery({
+    ...pages('agents.list', { ...filter, owner: 'me' }),
+    ...WATCHED,
+    enabled: show !== 'public',
+  })
+  const shared = useInfiniteQuery({
+    ...pages('agents.list', filter),
+    ...WATCHED,
+    enabled: show !== 'public' && show !== 'mine',
+  })
   const foreign = useInfiniteQuery({ ...pages('agents.listPublic', filter), enabled: show === 'public' })
   const list: Listed = show === 'public' ? foreign : show === 'mine' ? own : both(own, shared)
 
@@ -86,20 +94,12 @@ export function Gallery() {
           value={text}
           onChange={({ target }) => setText(target.value)}
         />
-        <fieldset className="flex min-w-0 flex-wrap rounded-lg border border-line p-0.5">
-          <legend className="sr-only">{t.show}</legend>
-          {(Object.keys(SHOWS) as Show[]).map((name) => (
-            <button
-              key={name}
-              type="button"
-              aria-pressed={show === name}
-              className={cn('rounded-md px-2.5 py-1', show === name ? 'bg-hover font-medium' : 'text-soft')}
-              onClick={() => void navigate({ search: (before) => ({ ...before, show: name }) })}
-            >
-              {SHOWS[name]}
-            </button>
-          ))}
-        </fieldset>
+        <Choice
+          label={t.show}
+          options={SHOWS}
+          value={show}
+          onChange={(name) => void navigate({ search: (before) => ({ ...before, show: name }) })}
+        />
       </div>
       <Loaded query={list}>
         {({ pages: read }) => {

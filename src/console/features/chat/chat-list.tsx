@@ -1,13 +1,13 @@
-import { useInfiniteQuery } from '@tanstack/react-query'
-import { Link } from '@tanstack/react-router'
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { SquarePen } from 'lucide-react'
 import type { Output } from '../../api.ts'
 import { buttonClass } from '../../components/button.tsx'
 import { More } from '../../components/more.tsx'
-import { Loaded } from '../../components/page.tsx'
+import { Choice, Loaded } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { cn } from '../../lib/class-names.ts'
-import { pages } from '../../queries.ts'
+import { everyMs, pages, query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
 const t = texts.chat
@@ -24,9 +24,29 @@ const DOTS: Readonly<Record<string, string>> = {
 export const isUntouched = ({ messageCount, title, agentName }: Chat): boolean =>
   messageCount === 0 && title === agentName
 
+const LISTS = { chats: t.chats, missions: texts.nav.missions }
+type List = keyof typeof LISTS
+
+/**
+ * Returns the list that the URL names: the chats of people, or the runs of missions, which may be thousands. Without a
+ * name it is the list that has the current chat.
+ */
+function useList(current: string | undefined): List {
+  const { list } = useSearch({ strict: false })
+  const chat = useQuery({ ...query('chats.get', { id: current ?? '' }), enabled: current !== undefined && !list })
+  if (list) return list === 'missions' ? 'missions' : 'chats'
+  return chat.data?.chat.missionTitle === undefined ? 'chats' : 'missions'
+}
+
 /** The chats, newest first. On narrow screens it is a separate page. */
 export function ChatList({ current, isWholePage }: { current?: string; isWholePage?: boolean }) {
-  const chats = useInfiniteQuery({ ...pages('chats.list', {}, 40), refetchInterval: 15_000 })
+  const list = useList(current)
+  const navigate = useNavigate()
+  const chats = useInfiniteQuery({
+    ...pages('chats.list', { mission: list === 'missions' }, 40),
+    ...everyMs(15_000),
+  })
+  const missions = useQuery({ ...query('chats.list', { mission: true, limit: 1 }), staleTime: 60_000 })
   return (
     <aside
       aria-label={t.chats}
@@ -40,6 +60,17 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
           <SquarePen size={15} aria-hidden />
           {t.newChat}
         </Link>
+        {(list === 'missions' || Boolean(missions.data?.chats.length)) && (
+          <Choice
+            label={t.show}
+            options={LISTS}
+            value={list}
+            className="mt-2"
+            onChange={(next) =>
+              void navigate({ to: '.', search: (before) => ({ ...before, list: next }), replace: true })
+            }
+          />
+        )}
       </div>
       <div className="px-2 pb-4">
         <Loaded query={chats}>
@@ -49,7 +80,7 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
             return (
               <ul>
                 {rows.map((chat) => (
-                  <Row key={chat.id} chat={chat} isCurrent={chat.id === current} />
+                  <Row key={chat.id} chat={chat} list={list} isCurrent={chat.id === current} />
                 ))}
               </ul>
             )
@@ -61,13 +92,14 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
   )
 }
 
-function Row({ chat, isCurrent }: { chat: Chat; isCurrent: boolean }) {
+function Row({ chat, list, isCurrent }: { chat: Chat; list: List; isCurrent: boolean }) {
   const dot = DOTS[chat.status]
   return (
     <li className="row">
       <Link
         to="/chats/$chatId"
         params={{ chatId: chat.id }}
+        search={{ list }}
         aria-current={isCurrent ? 'page' : undefined}
         className={cn('block rounded-md px-2.5 py-1.5 hover:bg-hover', isCurrent && 'bg-hover')}
       >

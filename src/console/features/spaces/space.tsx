@@ -13,9 +13,10 @@ import { More } from '../../components/more.tsx'
 import { Loaded, Page, Rows } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { Ago } from '../../components/time.tsx'
-import { pages, query, useAction } from '../../queries.ts'
+import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { isUntouched } from '../chat/chat-list.tsx'
 import { Attached } from './attached.tsx'
 import { Files } from './files.tsx'
 import { Secrets } from './secrets.tsx'
@@ -29,7 +30,7 @@ type Tab = keyof typeof TABS
 /** One space: files, instructions, chats, attachments, and secrets. */
 export function Space() {
   const { spaceId } = useParams({ from: '/spaces/$spaceId' })
-  const space = useQuery(query('spaces.get', { id: spaceId }))
+  const space = useQuery({ ...query('spaces.get', { id: spaceId }), ...WATCHED })
   if (!space.data) {
     return (
       <Page title={t.title}>
@@ -117,12 +118,12 @@ function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: bo
 }
 
 function Chats({ spaceId }: { spaceId: string }) {
-  const list = useInfiniteQuery(pages('chats.list', { spaceId }))
+  const list = useInfiniteQuery({ ...pages('chats.list', { spaceId }), ...WATCHED })
   return (
     <>
       <Loaded query={list}>
         {({ pages: read }) => {
-          const chats = read.flatMap((page) => page.chats)
+          const chats = read.flatMap((page) => page.chats).filter((chat) => !isUntouched(chat))
           if (!chats.length) return <p className="text-soft">{t.noChats}</p>
           return (
             <Rows>

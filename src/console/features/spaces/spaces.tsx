@@ -8,7 +8,7 @@ import { Dialog } from '../../components/dialog.tsx'
 import { TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { ListPage } from '../../components/list-page.tsx'
-import { pages, useAction } from '../../queries.ts'
+import { pages, useAction, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
 const t = texts.spaces
@@ -18,7 +18,7 @@ export type SpaceShape = Output<'spaces.get'>['space']
 /** The spaces that the person can see. */
 export function Spaces() {
   const navigate = useNavigate()
-  const list = useInfiniteQuery(pages('spaces.list', {}))
+  const list = useInfiniteQuery({ ...pages('spaces.list', {}), ...WATCHED })
   return (
     <ListPage
       t={t}
@@ -41,7 +41,6 @@ export function Spaces() {
               </p>
             </div>
             {space.visibility === 'private' && <Badge>{texts.private}</Badge>}
-            <span className="text-soft">{t.chatCount(space.chatCount ?? 0)}</span>
             <span className="text-soft">{t.fileCount(space.fileCount ?? 0)}</span>
           </li>
         ))
