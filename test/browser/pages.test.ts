@@ -85,6 +85,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await request(server, 'POST', '/api/v1/agents', { body: hidden })
     const mission = { title: 'Daily', goal: 'Sum up', agentId: id, schedule: { type: 'cron', value: '0 8 * * *' } }
     const missionId = (await request(server, 'POST', '/api/v1/missions', { body: mission })).body.id
+    await request(server, 'POST', `/api/v1/missions/${missionId}/run`, { body: {} })
     const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Lab' } })).body.id
     const file = { path: 'plan.md', content: '# Plan\n\n- [x] One\n\n| a | b |\n|---|---|\n| 1 | 2 |' }
     await request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, { body: file })
@@ -198,10 +199,30 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByRole('button', { name: 'Save' }).click()
     await page.getByText('File saved').last().waitFor()
     await page.getByRole('button', { name: 'New file' }).click()
+    await page.getByLabel('Path').fill('a.md')
+    await page.getByRole('button', { name: 'Create' }).click()
+    await page.getByText('The space already has a file with this path.').waitFor()
     await page.getByLabel('Path').fill('c.md')
     await page.keyboard.press('Escape')
     await expect.poll(() => asked.length).toBe(2)
+    for (const [index, name] of ['Cancel', 'Close'].entries()) {
+      await page.getByRole('dialog').getByRole('button', { name, exact: true }).click()
+      await expect.poll(() => asked.length).toBe(3 + index)
+    }
+    await page.evaluate(() => history.back())
+    await expect.poll(() => asked.length).toBe(5)
     expect(await page.getByLabel('Path').inputValue()).toBe('c.md')
+    await leave(page)
+  })
+
+  it('list the runs of missions apart from the chats of people', async () => {
+    const { page } = await visit(browser, owner, '/app/chats')
+    await page.getByRole('link', { name: /^Hello/ }).waitFor()
+    expect(await page.getByRole('link', { name: /Daily/ }).count()).toBe(0)
+    await page.getByRole('button', { name: 'Missions' }).click()
+    await page.getByRole('link', { name: /Daily/ }).click()
+    await page.waitForURL('**/app/chats/*?list=missions')
+    expect(await page.getByRole('link', { name: /^Hello/ }).count()).toBe(0)
     await leave(page)
   })
 
@@ -233,7 +254,11 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByRole('option', { name: 'Ada' }).waitFor()
     await page.keyboard.press('Enter')
     await page.waitForURL('**/app/agents/*')
-    await page.getByLabel('System prompt').waitFor()
+    await page.getByLabel('System prompt').fill('Changed')
+    await page.getByRole('tab', { name: 'Code' }).click()
+    await page.waitForURL('**/app/agents/*?tab=code')
+    await page.getByRole('tab', { name: 'Edit' }).click()
+    expect(await page.getByLabel('System prompt').inputValue()).toBe('Changed')
     await leave(page)
   })
 })

@@ -1,5 +1,5 @@
 import { X } from 'lucide-react'
-import { type MouseEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
+import { createContext, type MouseEvent, type ReactNode, useContext, useEffect, useId, useRef, useState } from 'react'
 import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
 import { useUnsaved } from '../unsaved.ts'
@@ -23,6 +23,18 @@ const SHAPES = {
   side: 'm-0 h-dvh max-h-none w-72 max-w-[85vw] border-r',
 } as const
 
+type Frame = {
+  /** Whether the person has written in the dialog. */
+  isWrittenIn: boolean
+  /** Calls a function that closes the dialog, unless the person wants to keep what a form in it has. */
+  leave: (close: () => void) => void
+}
+
+const Around = createContext<Frame>({ isWrittenIn: false, leave: (close) => close() })
+
+/** The dialog around a form. A form outside of dialogs has no input that its frame could lose. */
+export const useFrame = (): Frame => useContext(Around)
+
 /**
  * A modal dialog of the browser, which traps the focus, makes the page behind it inert and closes with Escape. A
  * library would add 15 KB to the first load.
@@ -45,6 +57,10 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
   // A selection that begins in the dialog may end beside it.
   const beganBeside = useRef(false)
   const id = useId()
+  const leave = (close: () => void) => {
+    const isForm = isWrittenIn && box.current?.querySelector('form')
+    if (!isForm || confirm(texts.discard)) close()
+  }
   useEffect(() => {
     const before = document.activeElement
     if (!box.current?.open) box.current?.showModal()
@@ -68,8 +84,7 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
         // Ignores the same event of a file input within the dialog.
         if (event.target !== box.current) return
         event.preventDefault()
-        const isForm = isWrittenIn && box.current?.querySelector('form')
-        if (!isForm || confirm(texts.discard)) onClose()
+        leave(onClose)
       }}
       // A browser may close it by itself after a second Escape.
       onClose={({ target }) => target === box.current && onClose()}
@@ -86,7 +101,7 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
       ) : (
         <div className="mb-4 flex items-start justify-between gap-4">
           <div className="min-w-0">
-            <h2 id={`${id}-title`} className="font-semibold text-lg" dir="auto">
+            <h2 id={`${id}-title`} className="line-clamp-3 font-semibold text-lg" dir="auto">
               {title}
             </h2>
             {description && (
@@ -95,10 +110,10 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
               </p>
             )}
           </div>
-          <IconButton label={texts.close} icon={X} onClick={onClose} className="-mt-1 -mr-1" />
+          <IconButton label={texts.close} icon={X} onClick={() => leave(onClose)} className="-mt-1 -mr-1" />
         </div>
       )}
-      {children}
+      <Around value={{ isWrittenIn, leave }}>{children}</Around>
     </dialog>
   )
 }

@@ -1,6 +1,8 @@
 import type { ReactNode } from 'react'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
+import { useFrame } from './dialog.tsx'
+import { usePageGuard } from './guard.ts'
 import { Fallible } from './refused.tsx'
 
 type Props = {
@@ -19,8 +21,14 @@ type Props = {
   children: ReactNode
 }
 
-/** A form with its failure and its button. In a dialog it can be cancelled. */
+/**
+ * A form with its failure and its button. In a dialog it can be cancelled, and the person is asked before a link, a
+ * reload or the way back loses what the dialog has.
+ */
 export function Form({ save, isReady, label = texts.save, onCancel, className, more, isReadOnly, children }: Props) {
+  const { isWrittenIn, leave } = useFrame()
+  // A page that follows a saved form is no loss.
+  usePageGuard(isWrittenIn && !save.isPending)
   const button = !isReadOnly && (
     <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
       {label}
@@ -42,7 +50,7 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
       {onCancel ? (
         <div className="mt-3 flex flex-wrap justify-end gap-2">
           {more}
-          <Button onClick={onCancel}>{texts.cancel}</Button>
+          <Button onClick={() => leave(onCancel)}>{texts.cancel}</Button>
           {button}
         </div>
       ) : (

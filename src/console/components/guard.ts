@@ -10,6 +10,21 @@ export function useGuard(isChanged: boolean): void {
 }
 
 /**
+ * Asks before a link, a reload or the way back leaves a page, or closes a dialog, with unsaved changes. Links that change
+ * only the query of the address pass: tabs of a page keep the changes, and a dialog that is closed asks by itself.
+ */
+export function usePageGuard(isChanged: boolean): void {
+  useUnsaved(isChanged)
+  useBlocker({
+    shouldBlockFn: ({ current, next, action }) => {
+      const isSamePage = current.pathname === next.pathname && (action === 'PUSH' || action === 'REPLACE')
+      return isChanged && !isSamePage && !confirm(texts.leave)
+    },
+    enableBeforeUnload: () => isChanged,
+  })
+}
+
+/**
  * A value that the person can change before saving it. Until then it follows the saved one, which another person or an
  * agent may change. Returns the value, its setter, and whether it differs from the saved one, which is guarded.
  */

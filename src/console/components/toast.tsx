@@ -15,11 +15,11 @@ const set = (next: readonly Toast[]) => {
 }
 const dismiss = (id: number) => set(toasts.filter((toast) => toast.id !== id))
 
-/** Shows a message in a corner for a while. Failures stay longer. */
+/** Shows a message in a corner for a while, each text once. Failures stay longer. */
 export function toast(text: string, kind: Toast['kind'] = 'good'): void {
   last += 1
   const id = last
-  set([...toasts.slice(-3), { id, text, kind }])
+  set([...toasts.filter((each) => each.text !== text).slice(-3), { id, text, kind }])
   setTimeout(() => dismiss(id), kind === 'bad' ? 12_000 : 4_000)
 }
 
@@ -54,7 +54,9 @@ export function Toasts() {
               kind === 'bad' ? 'border-danger text-danger' : 'border-line',
             )}
           >
-            <span className="min-w-0 py-1.5">{text}</span>
+            <span className="min-w-0 whitespace-pre-line py-1.5" dir="auto">
+              {text}
+            </span>
             <IconButton label={texts.close} icon={X} onClick={() => dismiss(id)} />
           </div>
         ))}

@@ -1,12 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link, useNavigate, useParams } from '@tanstack/react-router'
+import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { Archive, Ellipsis, MessageSquare } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation, toFailure } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, buttonClass, IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
-import { useGuard } from '../../components/guard.ts'
+import { useGuard, usePageGuard } from '../../components/guard.ts'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { Loaded, Page } from '../../components/page.tsx'
 import { Fallible } from '../../components/refused.tsx'
@@ -76,10 +76,11 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
   // The version that was opened. A newer version appears on request, or after saving.
   const [base, setBase] = useState(agent)
   const [draft, setDraft] = useState(() => toDraft(agent))
-  const [tab, setTab] = useState<keyof typeof t.tabs>('edit')
+  const { tab: wanted } = useSearch({ from: '/agents/$agentId' })
+  const tab = wanted && Object.hasOwn(t.tabs, wanted) ? (wanted as keyof typeof t.tabs) : 'edit'
   const [isArchiving, setIsArchiving] = useState(false)
   const isChanged = JSON.stringify(toInput(draft)) !== JSON.stringify(toInput(toDraft(base)))
-  useGuard(isChanged)
+  usePageGuard(isChanged)
 
   if (!isChanged && agent.version !== base.version) {
     setBase(agent)
@@ -102,6 +103,8 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
     done: t.archived,
     onDone: () => void navigate({ to: '/agents' }),
   })
+  const setTab = (name: typeof tab) =>
+    void navigate({ to: '/agents/$agentId', params: { agentId: agent.id }, search: { tab: name }, replace: true })
   const mayWrite = agent.userId === user.id || (isAdmin && agent.visibility !== 'private')
   const isStale = save.error !== null && toFailure(save.error).status === 412
 

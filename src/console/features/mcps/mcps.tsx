@@ -10,7 +10,7 @@ import { Dialog } from '../../components/dialog.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { Loaded, Section } from '../../components/page.tsx'
 import { pretty } from '../../lib/format.ts'
-import { pages, query, useAction } from '../../queries.ts'
+import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Connection } from './connection.tsx'
@@ -24,8 +24,8 @@ type Mode = Mcp['permissions'][number]['mode']
 export function Mcps() {
   const navigate = useNavigate({ from: '/mcps' })
   const { mcp: opened, connection } = useSearch({ from: '/mcps' })
-  const list = useInfiniteQuery(pages('mcps.list', {}))
-  const open = (mcp: string | undefined) => void navigate({ search: { mcp } })
+  const list = useInfiniteQuery({ ...pages('mcps.list', {}), ...WATCHED })
+  const open = (mcp: string | undefined) => void navigate({ search: { mcp }, replace: mcp === undefined })
   return (
     <ListPage
       t={t}
@@ -109,6 +109,8 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
       className="field w-auto py-1"
       disabled={!mayWrite}
       value={modeOf(tool)}
+      // It is saved at once, so that closing the dialog loses nothing.
+      onInput={(event) => event.stopPropagation()}
       onChange={({ target }) => permit.mutate({ tool, mode: target.value as Mode | '' })}
     >
       <option value="">{tool === '*' ? texts.agents.modes.allow : t.asDefault}</option>

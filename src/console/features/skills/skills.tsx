@@ -11,7 +11,7 @@ import { Select, TextArea, TextField, Ticks, VisibilitySelect } from '../../comp
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
-import { query, useAction } from '../../queries.ts'
+import { query, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 
@@ -26,8 +26,8 @@ export function Skills() {
   const navigate = useNavigate({ from: '/skills' })
   const { skill: opened } = useSearch({ from: '/skills' })
   const [isNew, setIsNew] = useState(false)
-  const list = useQuery(query('skills.list', { limit: 1000 }))
-  const open = (skill: string | undefined) => void navigate({ search: { skill } })
+  const list = useQuery({ ...query('skills.list', { limit: 1000 }), ...WATCHED })
+  const open = (skill: string | undefined) => void navigate({ search: { skill }, replace: skill === undefined })
   const add = (
     <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
       {t.new}

@@ -1,7 +1,7 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Download, FilePlus, FileText, Trash2, Upload } from 'lucide-react'
 import { useRef, useState } from 'react'
-import { callMutation, type Output } from '../../api.ts'
+import { callMutation, callQuery, describeFailure, type Output, toFailure } from '../../api.ts'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
@@ -12,12 +12,16 @@ import { Markdown } from '../../components/markdown.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
+import { toast } from '../../components/toast.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
-import { pages, query, useAction } from '../../queries.ts'
+import { everyMs, pages, query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
 const t = texts.spaces
+
+/** Maximum number of failed uploads in a message. */
+const MAX_FAILURES = 5
 
 type Props = { spaceId: string; mayChange: boolean; path: string | null; onOpen: (path: string | null) => void }
 
@@ -26,16 +30,33 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
   const [isNew, setIsNew] = useState(false)
   const [isOver, setIsOver] = useState(false)
   const picker = useRef<HTMLInputElement>(null)
-  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 200), refetchInterval: 15_000 })
+  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 200), ...everyMs(15_000) })
   const upload = useAction(
     async (files: readonly File[]) => {
+      const failures: string[] = []
       for (const file of files) {
-        const content = await toBase64(file)
-        await callMutation('files.write', { id: spaceId, path: file.name, content, encoding: 'base64' })
+        try {
+          const content = await toBase64(file)
+          await callMutation('files.write', { id: spaceId, path: file.name, content, encoding: 'base64' })
+        } catch (error) {
+          failures.push(t.notUploaded(file.name, describeFailure(error)))
+        }
       }
+      return failures
     },
-    { changes: ['files.', 'spaces.'], done: t.fileSaved },
+    {
+      changes: ['files.', 'spaces.'],
+      onDone(failures, files) {
+        if (failures.length < files.length) toast(t.filesSaved(files.length - failures.length))
+        if (failures.length) toast(failures.slice(0, MAX_FAILURES).join('\n'), 'bad')
+      },
+    },
   )
+  const uploadAll = (files: readonly File[]) => {
+    const paths = new Set(list.data?.pages.flatMap((page) => page.files.map((file) => file.path)))
+    const replaced = files.flatMap(({ name }) => (paths.has(name) ? name : []))
+    if (!replaced.length || confirm(t.replaceFiles(replaced.join(', ')))) upload.mutate(files)
+  }
   return (
     <div className="grid grid-cols-1 gap-4 lg:grid-cols-[18rem_minmax(0,1fr)]">
       <section
@@ -51,7 +72,7 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
           if (!mayChange) return
           event.preventDefault()
           setIsOver(false)
-          upload.mutate([...event.dataTransfer.files])
+          uploadAll([...event.dataTransfer.files])
         }}
       >
         {mayChange && (
@@ -62,7 +83,7 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
               multiple
               hidden
               onChange={({ target }) => {
-                upload.mutate([...(target.files ?? [])])
+                uploadAll([...(target.files ?? [])])
                 target.value = ''
               }}
             />
@@ -143,11 +164,16 @@ async function toBase64(file: Blob): Promise<string> {
 
 function NewFile({ spaceId, onClose }: { spaceId: string; onClose: (path: string | null) => void }) {
   const [path, setPath] = useState('')
-  const create = useAction(() => callMutation('files.write', { id: spaceId, path, content: '' }), {
-    changes: ['files.'],
-    quiet: true,
-    onDone: () => onClose(path),
-  })
+  const create = useAction(
+    async () => {
+      const found = await callQuery('files.get', { id: spaceId, path }).catch((error) => {
+        if (toFailure(error).status !== 404) throw error
+      })
+      if (found) throw new Error(t.fileExists)
+      return callMutation('files.write', { id: spaceId, path, content: '' })
+    },
+    { changes: ['files.'], quiet: true, onDone: () => onClose(path) },
+  )
   return (
     <Dialog open onClose={() => onClose(null)} title={t.newFile}>
       <Form save={create} isReady={path.trim() !== ''} label={texts.create} onCancel={() => onClose(null)}>
