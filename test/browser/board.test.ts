@@ -49,14 +49,32 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await leave(page)
   })
 
-  it('writes a task, assigns it to an agent, runs it, and shows its result in place', async () => {
+  it('writes a task once, assigns it to an agent, runs it, and shows its result in place', async () => {
     await request(server, 'POST', '/api/v1/agents', { body: { name: 'Worker', systemPrompt: 'x' } })
+    const joan = await server.member()
+    await create({ title: 'Left behind', assignTo: joan.userId })
+    const organizationId = (await request(server, 'GET', '/api/v1/organizations')).body.organizations[0].id
+    await request(server, 'DELETE', `/api/v1/organizations/${organizationId}/members/${joan.userId}`)
     const { page } = await visit(browser, owner, '/app/tasks')
+    await page.locator('article').filter({ hasText: 'Left behind' }).getByText('Former or private assignee').waitFor()
+    await page.getByRole('button', { name: 'Left behind', exact: true }).click()
+    const assignee = page.getByRole('dialog').getByLabel('Assigned to')
+    expect(await assignee.locator('option:checked').textContent()).toBe('Former or private assignee')
+    expect(await page.getByRole('button', { name: 'Run the agent' }).count()).toBe(0)
+    await page.goBack()
+    await assignee.waitFor({ state: 'detached' })
     await page.getByRole('button', { name: 'New task' }).click()
     await page.getByLabel('Title').fill('Say hello')
     await page.getByRole('dialog').getByLabel('Assigned to').selectOption({ label: 'Worker' })
-    await page.getByRole('button', { name: 'Create' }).click()
+    const createTwice = () => {
+      const button = [...document.querySelectorAll('button')].find(({ textContent }) => textContent === 'Create')
+      button?.click()
+      button?.click()
+    }
+    await page.evaluate(`(${createTwice})()`)
     await page.getByRole('button', { name: 'Say hello', exact: true }).click()
+    const { tasks } = (await request(server, 'GET', '/api/v1/tasks')).body
+    expect(tasks.filter(({ title }: { title: string }) => title === 'Say hello')).toHaveLength(1)
     await page.getByRole('button', { name: 'Run the agent' }).click()
     await page.getByRole('region', { name: 'Result' }).getByText('offline model').waitFor()
     await leave(page)

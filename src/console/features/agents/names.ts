@@ -2,14 +2,23 @@ import { useQuery } from '@tanstack/react-query'
 import { useMemo } from 'react'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
+import { texts } from '../../texts.ts'
 
 /** Maximum number of agents in a list. The server searches the rest. */
 export const MAX_AGENTS = 1000
 
 /** The agents of the organization that the person can use: their own of every visibility, and the shared ones. */
 export function useAgents() {
-  const own = useQuery({ ...query('agents.list', { owner: 'me', limit: MAX_AGENTS }), staleTime: 60_000 })
-  const shared = useQuery({ ...query('agents.list', { limit: MAX_AGENTS }), staleTime: 60_000 })
+  const own = useQuery({
+    ...query('agents.list', { owner: 'me', limit: MAX_AGENTS }),
+    refetchInterval: 60_000,
+    staleTime: 60_000,
+  })
+  const shared = useQuery({
+    ...query('agents.list', { limit: MAX_AGENTS }),
+    refetchInterval: 60_000,
+    staleTime: 60_000,
+  })
   const agents = useMemo(() => {
     const all = [...(own.data?.agents ?? []), ...(shared.data?.agents ?? [])]
     return [...new Map(all.map((agent) => [agent.id, agent])).values()]
@@ -27,8 +36,7 @@ export function useAgentNames(): (id: string) => string {
   const { agents, isPending } = useAgents()
   return useMemo(() => {
     const names = new Map(agents.map(({ id, name }) => [id, name]))
-    // An id is shown once it is sure that the name cannot be.
-    return (id) => names.get(id) ?? (isPending ? '…' : id)
+    return (id) => names.get(id) ?? (isPending ? '…' : texts.agents.unknown(id.slice(0, 6)))
   }, [agents, isPending])
 }
 
@@ -38,6 +46,7 @@ export function useMembers(isNeeded = true) {
   return useQuery({
     ...query('organizations.members', { id: organization?.id ?? '' }),
     enabled: isNeeded && organization !== null,
+    refetchInterval: 60_000,
     staleTime: 60_000,
   })
 }

@@ -5,7 +5,7 @@ import { Field, TextArea, TextField, VisibilitySelect } from '../../components/f
 import { Form } from '../../components/form.tsx'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { useAgents } from '../agents/names.ts'
+import { useAgentNames, useAgents } from '../agents/names.ts'
 import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
 
 const t = texts.missions
@@ -13,6 +13,7 @@ const t = texts.missions
 /** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
   const { agents, isPending } = useAgents()
+  const nameOf = useAgentNames()
   const [draft, setDraft] = useState({
     title: mission?.title ?? '',
     goal: mission?.goal ?? '',
@@ -62,6 +63,9 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
                 {...given}
               >
                 <option value="">…</option>
+                {draft.agentId && !agents.some(({ id }) => id === draft.agentId) && (
+                  <option value={draft.agentId}>{nameOf(draft.agentId)}</option>
+                )}
                 {agents.map(({ id, name }) => (
                   <option key={id} value={id}>
                     {name}

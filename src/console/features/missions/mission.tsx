@@ -12,7 +12,7 @@ import { More } from '../../components/more.tsx'
 import { Loaded, Page, Rows, Section } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { duration, moment } from '../../lib/format.ts'
-import { pages, query, useAction } from '../../queries.ts'
+import { everyMs, pages, query, useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
@@ -135,7 +135,7 @@ function Next({ id, timezone }: { id: string; timezone: string }) {
 }
 
 function Runs({ id }: { id: string }) {
-  const list = useInfiniteQuery({ ...pages('missions.runs', { id }), refetchInterval: 5_000 })
+  const list = useInfiniteQuery({ ...pages('missions.runs', { id }), ...everyMs(5_000) })
   return (
     <Section title={t.runs}>
       <Loaded query={list}>

@@ -5,7 +5,7 @@ import { Badge, kindOf } from '../../components/badge.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
-import { pages } from '../../queries.ts'
+import { everyMs, pages } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import { MissionForm } from './mission-form.tsx'
@@ -17,7 +17,7 @@ const t = texts.missions
 export function Missions() {
   const navigate = useNavigate()
   const nameOf = useAgentNames()
-  const list = useInfiniteQuery({ ...pages('missions.list', {}), refetchInterval: 10_000 })
+  const list = useInfiniteQuery({ ...pages('missions.list', {}), ...everyMs(10_000) })
   return (
     <ListPage
       t={t}

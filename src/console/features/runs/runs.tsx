@@ -233,7 +233,8 @@ function Filter({ label, any = texts.all, value, options, onChange }: FilterProp
 
 function AgentFilter({ value, onChange }: Pick<FilterProps, 'value' | 'onChange'>) {
   const { agents } = useAgents()
+  const nameOf = useAgentNames()
   const options = Object.fromEntries(agents.map(({ id, name }) => [id, name]))
-  if (value && !options[value]) options[value] = value
+  if (value && !options[value]) options[value] = nameOf(value)
   return <Filter label={t.agent} value={value} options={options} onChange={onChange} />
 }

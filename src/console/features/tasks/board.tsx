@@ -30,6 +30,9 @@ const PRIORITY_KINDS: Readonly<Record<Task['priority'], BadgeKind>> = {
   urgent: 'bad',
 }
 
+/** The filters of the assignee that are no id. */
+const OWN: ReadonlySet<string> = new Set(['me', 'none'])
+
 /** The tasks of the organization in four columns. A card moves by the mouse, or by its menu. */
 export function Board() {
   useTitle(t.title)
@@ -43,7 +46,8 @@ export function Board() {
     ...(priority && { priority: priority as Task['priority'] }),
   }
   const set = (changes: { task?: string | undefined; assignedTo?: string; priority?: string }) =>
-    void navigate({ search: (before) => ({ ...before, ...changes }), replace: true })
+    // The way back closes an opened task.
+    void navigate({ search: (before) => ({ ...before, ...changes }), replace: changes.task === undefined })
 
   const move = useAction(
     ({ task, status }: { task: Task; status: Status }) => callMutation('tasks.update', { id: task.id, status }),
@@ -75,7 +79,7 @@ export function Board() {
           <option value="">{t.anybody}</option>
           <option value="me">{t.me}</option>
           <option value="none">{t.nobody}</option>
-          <AssigneeOptions {...assignees} />
+          <AssigneeOptions {...assignees} chosen={OWN.has(assignedTo ?? '') ? '' : (assignedTo ?? '')} />
         </select>
         <select
           aria-label={t.priority}

@@ -52,7 +52,7 @@ function Fields({ draft, onChange }: { draft: Draft; onChange: (draft: Draft) =>
               {...given}
             >
               <option value="">{t.nobody}</option>
-              <AssigneeOptions {...assignees} />
+              <AssigneeOptions {...assignees} chosen={draft.assignedTo} />
             </select>
           )}
         </Field>

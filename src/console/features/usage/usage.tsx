@@ -91,6 +91,8 @@ export function Usage() {
   )
 }
 
+const former = (id: string) => `${texts.chat.formerMember} (${id.slice(0, 6)})`
+
 function Parts({ entries }: { entries: readonly Entry[] }) {
   const nameOf = useAgentNames()
   const agents = sum(entries.flatMap(({ byAgent }) => byAgent.map((each) => ({ key: each.agentId, ...each }))))
@@ -109,7 +111,10 @@ function Parts({ entries }: { entries: readonly Entry[] }) {
       <Section title={t.byUser}>
         <Table
           head={t.user}
-          rows={users.map((row) => ({ ...row, name: row.key ? (names.get(row.key) ?? row.key) : t.unknownUser }))}
+          rows={users.map((row) => ({
+            ...row,
+            name: row.key ? (names.get(row.key) ?? former(row.key)) : t.unknownUser,
+          }))}
         />
       </Section>
     </>
@@ -206,7 +211,7 @@ function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readon
     }
     const partsOf = PARTS[by]
     const keys = sum(entries.flatMap(partsOf)).map(({ key }) => key)
-    const user = (id: string) => people.data?.members.find(({ userId }) => userId === id)?.name ?? id
+    const user = (id: string) => people.data?.members.find(({ userId }) => userId === id)?.name ?? former(id)
     const names = {
       agent: nameOf,
       model: (id: string) => id || t.unknownModel,
