@@ -10,6 +10,7 @@ import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import type { AppRouter } from '../router.ts'
 import type { ErrorShape } from '../wire.ts'
 import { type Refusal, refusalIn } from './lib/refusals.ts'
+import { readStored, store } from './lib/storage.ts'
 import { texts } from './texts.ts'
 
 /** The path below which the service is mounted: empty, or `/muster`. */
@@ -31,15 +32,18 @@ export type Output<Name extends Path> = At<Outputs, Name>
 
 const KEY = 'muster.organization'
 
+let chosen: string | null = null
+
 /**
  * Remembers the organization that the person has selected: in this tab, because another tab may be in another
  * organization, and for new tabs. The server checks the membership at every request.
  */
 export const chosenOrganization = {
-  get: (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY),
+  get: (): string | null => chosen ?? readStored('sessionStorage', KEY) ?? readStored('localStorage', KEY),
   set(id: string) {
-    sessionStorage.setItem(KEY, id)
-    localStorage.setItem(KEY, id)
+    chosen = id
+    store('sessionStorage', KEY, id)
+    store('localStorage', KEY, id)
   },
 }
 

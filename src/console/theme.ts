@@ -1,4 +1,5 @@
 import { useSyncExternalStore } from 'react'
+import { readStored, store } from './lib/storage.ts'
 
 const KEY = 'muster.theme'
 
@@ -8,11 +9,14 @@ const listeners = new Set<() => void>()
 export const THEMES = ['system', 'light', 'dark'] as const
 export type Theme = (typeof THEMES)[number]
 
-export const theme = (): Theme => (localStorage.getItem(KEY) as Theme | null) ?? 'system'
+let current = (readStored('localStorage', KEY) as Theme | null) ?? 'system'
+
+export const theme = (): Theme => current
 
 /** Applies the colour scheme that the person, or else the system, prefers. */
 export function setTheme(next: Theme): void {
-  localStorage.setItem(KEY, next)
+  current = next
+  store('localStorage', KEY, next)
   applyTheme()
 }
 

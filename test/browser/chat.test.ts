@@ -154,7 +154,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
-  it('sends a dropped file with the message', async () => {
+  it('sends a dropped file with the message, and none without a file that failed', async () => {
     const { page } = await visit(browser, owner)
     await composer(page).waitFor()
     const data = await page.evaluateHandle(() => {
@@ -165,6 +165,14 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.dispatchEvent('form', 'drop', { dataTransfer: data })
     await page.getByText('plan.md').waitFor()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
+    await page.route('**/api/v1/media', (route) => route.abort())
+    const lost = { name: 'lost.txt', mimeType: 'text/plain', buffer: Buffer.from('Lost') }
+    await page.locator('input[type=file]').setInputFiles(lost)
+    await page.getByText('The server cannot be reached').waitFor()
+    await sendMessage(page, 'Read it')
+    await page.getByText('Some files were not uploaded.').waitFor()
+    await page.unroute('**/api/v1/media')
+    await page.getByRole('button', { name: 'Remove lost.txt' }).click()
     await sendMessage(page, 'Read it')
     await page.waitForURL('**/app/chats/*')
     const chatId = page.url().split('/').at(-1)

@@ -1,8 +1,10 @@
 import { ArrowUp, LoaderCircle, Paperclip, Square, X } from 'lucide-react'
 import { type DragEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import { IconButton } from '../../components/button.tsx'
+import { toast } from '../../components/toast.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
+import { readStored, store } from '../../lib/storage.ts'
 import { texts } from '../../texts.ts'
 import { useAttachments } from './attachments.ts'
 
@@ -31,21 +33,14 @@ const isComposing = (event: KeyboardEvent) => event.isComposing || event.keyCode
 /** The input of a message: Enter sends, files come by drop, paste or the button. */
 export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = false, isQuiet, children }: Props) {
   const storageKey = `muster.draft.${draftKey}`
-  const [text, setText] = useState(() => sessionStorage.getItem(storageKey) ?? '')
+  const [text, setText] = useState(() => readStored('sessionStorage', storageKey) ?? '')
   const [isOver, setIsOver] = useState(false)
   const { attachments, add, remove, clear } = useAttachments()
   const id = useId()
   const input = useRef<HTMLTextAreaElement>(null)
   const picker = useRef<HTMLInputElement>(null)
 
-  useEffect(() => {
-    try {
-      if (text) sessionStorage.setItem(storageKey, text)
-      else sessionStorage.removeItem(storageKey)
-    } catch {
-      // The text is larger than the browser's storage, so it does not survive a reload.
-    }
-  }, [text, storageKey])
+  useEffect(() => store('sessionStorage', storageKey, text || null), [text, storageKey])
 
   useEffect(() => {
     if (!isQuiet && hasMouse()) input.current?.focus()
@@ -53,12 +48,14 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
 
   const isUploading = attachments.some(({ mediaId, error }) => !mediaId && !error)
   const [isSending, setIsSending] = useState(false)
+  const hasFailed = attachments.some(({ error }) => error !== null)
   const isReady = text.trim() !== '' && !isUploading && !isSending
 
   const [isAsked, setIsAsked] = useState(false)
 
   const send = () => {
     if (!isReady) return
+    if (hasFailed) return toast(t.filesFailed, 'bad')
     if (isWaiting) return setIsAsked(true)
     const mediaIds = attachments.flatMap(({ mediaId }) => mediaId ?? [])
     const done = () => {

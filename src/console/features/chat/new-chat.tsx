@@ -9,6 +9,7 @@ import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
 import { Problem, useTitle } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { newId } from '../../lib/id.ts'
+import { readStored, store } from '../../lib/storage.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -49,7 +50,7 @@ export function NewChat() {
   const isUnlisted = wanted !== undefined && !isPending && !listed.some((each) => each.id === wanted)
   const other = useQuery({ ...unlisted(wanted ?? ''), enabled: isUnlisted })
   const agents: Agent[] = other.data ? [other.data, ...listed] : listed
-  const id = chosen ?? wanted ?? localStorage.getItem(LAST)
+  const id = chosen ?? wanted ?? readStored('localStorage', LAST)
   const agent = agents.find((each) => each.id === id) ?? agents[0]
   const models = useQuery(query('models.list', undefined))
   const isOffline = models.data?.defaultModel === 'offline/echo'
@@ -65,7 +66,7 @@ export function NewChat() {
     {
       changes: ['chats.list', 'agents.list'],
       onDone: ({ chatId, executionId }, { text }) => {
-        if (agent) localStorage.setItem(LAST, agent.id)
+        if (agent) store('localStorage', LAST, agent.id)
         addAccepted(chatId, text, executionId)
         void navigate({ to: '/chats/$chatId', params: { chatId } })
       },
@@ -87,9 +88,9 @@ export function NewChat() {
           <p className="mb-5 text-base text-soft" dir="auto">
             {agent?.initialGreeting || t.helloText(name)}
           </p>
-          {begin.error && (
+          {(begin.error ?? other.error) && (
             <div className="mb-3">
-              <Problem error={begin.error} />
+              <Problem error={begin.error ?? other.error} />
             </div>
           )}
           <Composer

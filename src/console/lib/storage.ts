@@ -1,0 +1,23 @@
+/**
+ * The storage of the browser, for this tab or for all. A browser that refuses it, or has no room left, forgets: the page
+ * works all the same.
+ */
+type Kind = 'localStorage' | 'sessionStorage'
+
+export function readStored(kind: Kind, key: string): string | null {
+  try {
+    return window[kind].getItem(key)
+  } catch {
+    return null
+  }
+}
+
+/** Stores a text, or removes it if it is null. */
+export function store(kind: Kind, key: string, text: string | null): void {
+  try {
+    if (text === null) window[kind].removeItem(key)
+    else window[kind].setItem(key, text)
+  } catch {
+    // Nothing to do: the text does not survive a reload.
+  }
+}

@@ -1,0 +1,13 @@
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { readStored, store } from '../../src/console/lib/storage.ts'
+
+test('a browser that refuses its storage forgets, and the page works', () => {
+  onTestFinished(() => void vi.unstubAllGlobals())
+  const refuse = () => {
+    throw new Error('Access is denied for this document')
+  }
+  vi.stubGlobal('window', Object.defineProperty({}, 'localStorage', { get: refuse }))
+  store('localStorage', 'a', 'text')
+  store('localStorage', 'a', null)
+  expect(readStored('localStorage', 'a')).toBeNull()
+})
