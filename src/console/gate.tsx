@@ -6,9 +6,20 @@ import { Empty, Problem } from './components/page.tsx'
 import { sessionQuery, signIn, signOut } from './session.ts'
 import { texts } from './texts.ts'
 
+/** Reads the session again when a tab opens that another person has signed in to, because tabs share the cookie. */
+function useOtherTabs(userId: string | undefined, reread: () => void): void {
+  useEffect(() => {
+    if (!userId || !('BroadcastChannel' in window)) return
+    const channel = new BroadcastChannel('muster.user')
+    channel.onmessage = ({ data }) => data !== userId && reread()
+    channel.postMessage(userId)
+    return () => channel.close()
+  }, [userId, reread])
+}
+
 /**
  * Admits a person with a session and an organization, and redirects others to the sign-in page. Begins again if the
- * membership of the organization has ended.
+ * membership of the organization has ended, or if another person has signed in.
  */
 export function Gate({ children }: { children: ReactNode }) {
   const { data, error, refetch } = useQuery(sessionQuery)
@@ -17,11 +28,14 @@ export function Gate({ children }: { children: ReactNode }) {
     if (isRefused) signIn()
   }, [isRefused])
   const organization = data?.organization?.id
-  const first = useRef(organization)
+  const userId = data?.user.id
+  useOtherTabs(userId, refetch)
+  const actor = organization && userId && `${userId} ${organization}`
+  const first = useRef(actor)
   useEffect(() => {
-    if (first.current && organization !== first.current) location.assign(`${BASE}/app`)
-    first.current = organization
-  }, [organization])
+    if (first.current && actor !== first.current) location.assign(`${BASE}/app`)
+    first.current ??= actor
+  }, [actor])
   if (organization) return children
   if (data) {
     return (

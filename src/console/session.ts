@@ -61,6 +61,8 @@ export const sessionQuery = queryOptions({
   queryKey: ['session'],
   queryFn: readSession,
   staleTime: Number.POSITIVE_INFINITY,
+  // Another person may have signed in meanwhile, in another tab.
+  refetchOnWindowFocus: 'always',
 })
 
 /** The session. Pages are rendered only after it was read. */

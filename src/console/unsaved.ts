@@ -2,6 +2,10 @@ import { useEffect } from 'react'
 
 const forms = new Set<object>()
 
+/** Remembers whether something that is no form has input that the server does not have. */
+export const keepUnsaved = (thing: object, isUnsaved: boolean): void =>
+  void (isUnsaved ? forms.add(thing) : forms.delete(thing))
+
 /** Remembers that a form has changes that are not saved, as long as it has. */
 export function useUnsaved(isChanged: boolean): void {
   useEffect(() => {

@@ -2,7 +2,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
+import { composer, type Door, hasBrowser, launch, leave, ownerOf, sendMessage, visit } from '../support/browser.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -137,6 +137,32 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const create = () => [...document.querySelectorAll('button')].find((button) => button.textContent === 'Create')
     await page.evaluate(`(${create})()?.click()`).catch(() => {})
     await page.getByText('You belong to no organization').waitFor()
+    await leave(page)
+  })
+
+  it('keeps a message that an ended session refused, and begins again for another person', async () => {
+    const member = await server.member({ organization: 'Tabs' })
+    const agent = { name: 'Ada', systemPrompt: 'x', visibility: 'organization' }
+    const { token } = member
+    const { id: agentId } = (await request(server, 'POST', '/api/v1/agents', { token, body: agent })).body
+    const { chat } = (await request(server, 'POST', '/api/v1/chats', { token, body: { agentId } })).body
+    const { id, secret, headers } = await signedIn(server, member.userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret }, `/app/chats/${chat.id}`)
+    await composer(page).waitFor()
+    await fetch(`${server.url}/api/auth/sessions/${id}`, { method: 'DELETE', headers })
+    await sendMessage(page, 'A long thought')
+    await page.getByText('Not sent. Your session has ended.').waitFor()
+    await page.getByText('The connection is lost.').waitFor()
+    expect(await page.getByText('A long thought').count()).toBe(1)
+
+    const other = await server.member({ organization: 'Tabs', email: 'other@example.com' })
+    const again = await signedIn(server, other.userId)
+    await page.context().addCookies([{ name: 'muster', value: again.secret, url: server.url }])
+    const tab = await page.context().newPage()
+    await tab.goto('/app')
+    const menu = /^other: profile/
+    await tab.getByRole('button', { name: menu }).waitFor()
+    await page.getByRole('button', { name: menu }).waitFor()
     await leave(page)
   })
 

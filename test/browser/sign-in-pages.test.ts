@@ -126,7 +126,12 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await signIn(page, email, 'wrong')
     await page.getByRole('alert').getByText('Wrong e-mail address or password.').waitFor()
     await page.getByLabel('Password', { exact: true }).fill(PASSWORD)
+    // A browser that refuses cookies.
+    await page.route('**/api/auth/login', (route) => route.fulfill({ json: {} }))
     await page.keyboard.press('Enter')
+    await page.getByRole('alert').getByText('The browser did not keep the sign-in.').waitFor()
+    await page.unroute('**/api/auth/login')
+    await page.getByRole('button', { name: 'Sign in' }).click()
     await arrive(page, '/app/account')
     await page.getByText(email).waitFor()
     expect(await page.evaluate('document.cookie')).toBe('')

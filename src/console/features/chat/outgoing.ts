@@ -1,6 +1,7 @@
 import { useCallback, useEffect, useSyncExternalStore } from 'react'
 import { describeFailure } from '../../api.ts'
 import { newId } from '../../lib/id.ts'
+import { keepUnsaved } from '../../unsaved.ts'
 
 /** A message that the chat does not list yet. Its key prevents duplicates. */
 export type Outgoing = {
@@ -20,6 +21,10 @@ const listeners = new Set<() => void>()
 
 function change(chatId: string, next: (before: readonly Outgoing[]) => readonly Outgoing[]): void {
   byChat.set(chatId, next(byChat.get(chatId) ?? NONE))
+  keepUnsaved(
+    byChat,
+    [...byChat.values()].flat().some(({ executionId }) => executionId === null),
+  )
   for (const listener of listeners) listener()
 }
 

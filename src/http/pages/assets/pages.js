@@ -72,11 +72,22 @@ function onSubmit(id, work) {
 
 const leave = (to = returnTo) => location.assign(to)
 
+/** Leaves for the console, if the browser has kept the cookie of the sign-in. */
+async function enter(to) {
+  const { status } = await fetch(`${base}/api/auth/session`)
+  if (status === 401) {
+    throw new Error(
+      'The browser did not keep the sign-in. Allow cookies for this site. If its address begins with http:, try https:.',
+    )
+  }
+  leave(to)
+}
+
 const PAGES = {
   'sign-in'() {
     onSubmit('sign-in-form', async ({ email, password }) => {
       await ask('POST', 'login', { email, password })
-      leave()
+      await enter()
     })
   },
 
