@@ -69,7 +69,7 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await leave(page)
   })
 
-  it('keep their filters in the URL', async () => {
+  it('keep their filters in the URL, as the audit log does', async () => {
     const { page } = await visit(browser, owner, '/app/runs')
     await page.getByLabel('Status').selectOption({ label: 'Failed' })
     await page.getByText('No run fits these filters').waitFor()
@@ -78,6 +78,11 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await page.getByText('No run fits these filters').waitFor()
     await page.getByRole('button', { name: 'Clear the filters' }).click()
     await page.getByText('The first').first().waitFor()
+    await page.goto('/app/settings/audit')
+    await page.getByLabel('Action').fill('agent.create')
+    await expect.poll(() => page.locator('main li code').allTextContents()).toEqual(['agent.create'])
+    await page.reload()
+    expect(await page.getByLabel('Action').inputValue()).toBe('agent.create')
     await leave(page)
   })
 

@@ -1,6 +1,7 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Download, ScrollText, X } from 'lucide-react'
-import { useDeferredValue, useState } from 'react'
+import { useDeferredValue } from 'react'
 import { BASE } from '../../api.ts'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
@@ -8,7 +9,7 @@ import { Select, TextField } from '../../components/field.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
 import { moment, pretty } from '../../lib/format.ts'
-import { pages } from '../../queries.ts'
+import { pages, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useMembers } from '../agents/names.ts'
@@ -18,18 +19,20 @@ const t = texts.settings.audit
 type Filter = { action: string; actorId: string; target: string; since: string; until: string }
 const NONE: Filter = { action: '', actorId: '', target: '', since: '', until: '' }
 
-/** Every change in the organization, newest first. */
+/** Every change in the organization, newest first. The filters are in the URL. */
 export function Audit() {
   const isAdmin = useIsAdmin()
   const { organization } = useSession()
-  const [wanted, setWanted] = useState(NONE)
+  const navigate = useNavigate({ from: '/settings/$section' })
+  const wanted: Filter = { ...NONE, ...useSearch({ from: '/settings/$section' }) }
   const filter = useDeferredValue(
     Object.fromEntries(Object.entries(wanted).flatMap(([name, text]) => (text.trim() ? [[name, text.trim()]] : []))),
   )
   const members = useMembers()
-  const list = useInfiniteQuery({ ...pages('audit.list', filter), enabled: isAdmin })
+  const list = useInfiniteQuery({ ...pages('audit.list', filter), ...WATCHED, enabled: isAdmin })
   if (!isAdmin) return <p className="text-soft">{texts.settings.onlyAdmins}</p>
-  const set = (changes: Partial<Filter>) => setWanted({ ...wanted, ...changes })
+  const set = (changes: Partial<Filter>) =>
+    void navigate({ search: (before) => ({ ...before, ...changes }), replace: true })
   const file = new URLSearchParams({ ...filter, organization: organization?.id ?? '' })
   return (
     <>

@@ -9,7 +9,7 @@ import { Dialog } from '../../components/dialog.tsx'
 import { More } from '../../components/more.tsx'
 import { Loaded, Rows } from '../../components/page.tsx'
 import { duration, moment } from '../../lib/format.ts'
-import { pages, useAction } from '../../queries.ts'
+import { everyMs, pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import type { Webhook } from './webhooks.tsx'
 
@@ -26,7 +26,7 @@ export function Deliveries({ webhook, onClose }: { webhook: Webhook; onClose: ()
   const [status, setStatus] = useState<Status | ''>('')
   const list = useInfiniteQuery({
     ...pages('webhooks.deliveries', { id: webhook.id, ...(status && { status }) }),
-    refetchInterval: 3_000,
+    ...everyMs(3_000),
   })
   const options = { changes: ['webhooks.deliveries'], done: t.replayed }
   const replay = useAction(

@@ -11,7 +11,7 @@ import { More } from '../../components/more.tsx'
 import { Loaded, Rows, RowText, Section } from '../../components/page.tsx'
 import { Secret } from '../../components/secret.tsx'
 import { moment } from '../../lib/format.ts'
-import { pages, useAction } from '../../queries.ts'
+import { pages, useAction, WATCHED } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { grantable, type Role } from './roles.ts'
@@ -26,7 +26,7 @@ export function Invitations() {
   const id = organization?.id ?? ''
   const [isNew, setIsNew] = useState(false)
   const [doomed, setDoomed] = useState<Invitation | null>(null)
-  const list = useInfiniteQuery(pages('organizations.listInvitations', { id }))
+  const list = useInfiniteQuery({ ...pages('organizations.listInvitations', { id }), ...WATCHED })
   const withdraw = useAction(
     (invitationId: string) => callMutation('organizations.deleteInvitation', { id, invitationId }),
     {

@@ -12,7 +12,7 @@ import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
 import { Secret } from '../../components/secret.tsx'
 import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
-import { pages, useAction } from '../../queries.ts'
+import { pages, useAction, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
 const t = texts.settings.keys
@@ -53,7 +53,7 @@ export function Keys() {
   const [isNew, setIsNew] = useState(false)
   const [doomed, setDoomed] = useState<Key | null>(null)
   const [cascade, setCascade] = useState(false)
-  const list = useInfiniteQuery(pages('keys.list', {}))
+  const list = useInfiniteQuery({ ...pages('keys.list', {}), ...WATCHED })
   const revoke = useAction((id: string) => callMutation('keys.delete', { id, ...(cascade && { cascade }) }), {
     changes: ['keys.'],
     done: t.revoked,

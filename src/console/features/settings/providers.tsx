@@ -8,7 +8,7 @@ import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Select, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
-import { query, useAction } from '../../queries.ts'
+import { query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 
@@ -23,7 +23,7 @@ export function Providers() {
   const [isNew, setIsNew] = useState(false)
   const [doomed, setDoomed] = useState<string | null>(null)
   const orgId = organization?.id ?? ''
-  const list = useQuery(query('providers.list', { orgId }))
+  const list = useQuery({ ...query('providers.list', { orgId }), ...WATCHED })
   const remove = useAction((name: string) => callMutation('providers.delete', { orgId, name }), {
     changes: ['providers.', 'models.'],
     done: texts.deleted,

@@ -10,7 +10,7 @@ import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows, RowText } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
-import { pages, query, useAction } from '../../queries.ts'
+import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { type Key, KeyRows, NewKey } from './keys.tsx'
@@ -26,7 +26,7 @@ export function ServiceAccounts() {
   const isAdmin = useIsAdmin()
   const id = organization?.id ?? ''
   const [open, setOpen] = useState<{ of: Account | null; what: 'form' | 'keys' | 'delete' } | null>(null)
-  const list = useQuery({ ...query('organizations.listServiceAccounts', { id }), enabled: isAdmin })
+  const list = useQuery({ ...query('organizations.listServiceAccounts', { id }), ...WATCHED, enabled: isAdmin })
   const remove = useAction((userId: string) => callMutation('organizations.deleteServiceAccount', { id, userId }), {
     changes: ['organizations.'],
     done: texts.deleted,

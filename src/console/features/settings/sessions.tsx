@@ -7,7 +7,7 @@ import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Loaded, Rows, Section } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
-import { query, useAction } from '../../queries.ts'
+import { query, useAction, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
 const t = texts.settings.profile
@@ -37,7 +37,7 @@ function browserOf(agent: string | null): string | null {
 
 /** The browsers in which the person is signed in. */
 export function Sessions() {
-  const list = useQuery(query('sessions.list', undefined))
+  const list = useQuery({ ...query('sessions.list', undefined), ...WATCHED })
   const end = useAction((id: string) => callMutation('sessions.end', { id }), { changes: ['sessions.'], done: t.ended })
   return (
     <Section title={t.sessions}>

@@ -11,7 +11,7 @@ import { Menu, MenuItem, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
 import { Secret } from '../../components/secret.tsx'
-import { pages, useAction } from '../../queries.ts'
+import { pages, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Deliveries } from './deliveries.tsx'
@@ -28,7 +28,7 @@ export function Webhooks() {
   const isAdmin = useIsAdmin()
   const [open, setOpen] = useState<Open | null>(null)
   const [secret, setSecret] = useState<string | null>(null)
-  const list = useInfiniteQuery({ ...pages('webhooks.list', {}), enabled: isAdmin })
+  const list = useInfiniteQuery({ ...pages('webhooks.list', {}), ...WATCHED, enabled: isAdmin })
   const changes = ['webhooks.']
   const remove = useAction((id: string) => callMutation('webhooks.delete', { id }), { changes, done: texts.deleted })
   const rotate = useAction((id: string) => callMutation('webhooks.rotate', { id }), {
