@@ -95,7 +95,7 @@ export function Decision({ approval }: { approval: Approval }) {
             />
           </Fallible>
         ) : (
-          <Code text={pretty(approval.input)} />
+          <Code text={pretty(approval.input)} isWrapped />
         )}
         {mode === 'deny' && (
           <TextField

@@ -19,12 +19,16 @@ export function useRunEvents(executionId: string) {
     let lastSeq = 0
     let frame = 0
 
-    // Renders at most once a frame, because tokens come one by one.
+    // Renders and reads at most once a frame, because tokens, and the past events of a run, come one by one.
     const draw = () => {
       frame = 0
       const news = waiting.current
       waiting.current = []
       setEvents((before) => [...before, ...news])
+      const isProgress = ({ event, data }: Numbered) => event === 'message' && data.messageType === 'stream_event'
+      if (news.every(isProgress)) return
+      void reread(cache, { queryKey: ['executions.get', { id: executionId }] })
+      void reread(cache, { queryKey: ['executions.tree', { id: executionId }] })
     }
     const stop = follow('executions.events', () => ({ executionId, after: lastSeq }), {
       onData(given) {
@@ -34,10 +38,6 @@ export function useRunEvents(executionId: string) {
         waiting.current.push(data)
         frame ||= requestAnimationFrame(draw)
         const { event } = data
-        if (event !== 'message' || data.data.messageType !== 'stream_event') {
-          void reread(cache, { queryKey: ['executions.get', { id: executionId }] })
-          void reread(cache, { queryKey: ['executions.tree', { id: executionId }] })
-        }
         if (event === 'result' || event === 'error') stop()
       },
       onGone: setError,
