@@ -51,10 +51,10 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
 
   it('writes a task once, assigns it to an agent, runs it, and shows its result in place', async () => {
     await request(server, 'POST', '/api/v1/agents', { body: { name: 'Worker', systemPrompt: 'x' } })
-    const joan = await server.member()
-    await create({ title: 'Left behind', assignTo: joan.userId })
-    const organizationId = (await request(server, 'GET', '/api/v1/organizations')).body.organizations[0].id
-    await request(server, 'DELETE', `/api/v1/organizations/${organizationId}/members/${joan.userId}`)
+    const body = { name: 'Gone', systemPrompt: 'x' }
+    const { id: gone } = (await request(server, 'POST', '/api/v1/agents', { body })).body
+    await create({ title: 'Left behind', assignTo: gone })
+    await request(server, 'DELETE', `/api/v1/agents/${gone}`)
     const { page } = await visit(browser, owner, '/app/tasks')
     await page.locator('article').filter({ hasText: 'Left behind' }).getByText('Former or private assignee').waitFor()
     await page.getByRole('button', { name: 'Left behind', exact: true }).click()

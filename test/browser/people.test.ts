@@ -2,7 +2,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { composer, type Door, hasBrowser, launch, leave, ownerOf, sendMessage, visit } from '../support/browser.ts'
+import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -148,11 +148,16 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const { chat } = (await request(server, 'POST', '/api/v1/chats', { token, body: { agentId } })).body
     const { id, secret, headers } = await signedIn(server, member.userId)
     const { page } = await visit(browser, { url: server.url, cookie: secret }, `/app/chats/${chat.id}`)
-    await composer(page).waitFor()
+    // The message is refused first, and then the streams.
+    const streams = /\/trpc\/\w+\.(events|changes)/
+    await page.route(streams, (route) => route.abort())
+    await page.reload()
+    await composer(page).fill('A long thought')
     await fetch(`${server.url}/api/auth/sessions/${id}`, { method: 'DELETE', headers })
-    await sendMessage(page, 'A long thought')
+    await page.keyboard.press('Enter')
     await page.getByText('Not sent. Your session has ended.').waitFor()
-    await page.getByText('The connection is lost.').waitFor()
+    await page.unroute(streams)
+    await page.getByText('Your session has ended. Sign in in another tab').first().waitFor()
     expect(await page.getByText('A long thought').count()).toBe(1)
 
     const other = await server.member({ organization: 'Tabs', email: 'other@example.com' })

@@ -16,11 +16,12 @@ import { NextSteps } from './next-steps.tsx'
 import { useOutgoing } from './outgoing.ts'
 import { RunView } from './run-view.tsx'
 import { type Message, wayThrough } from './tree.ts'
+import { Turn } from './turn.tsx'
 import { AnswerTurn, hasEnded, MessageEnd, OutgoingTurn, QuestionTurn, SummaryLine } from './turns.tsx'
 
 const t = texts.chat
 
-/** Number of turns at the end that are always rendered. */
+/** Number of turns at the end that are rendered whole at once. */
 const RECENT = 30
 
 export type About = {
@@ -132,10 +133,11 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   const agentName = info?.agentName ?? t.agent
 
   // One list with runs as keys, so that an answer stays the same element while its run is followed, listed and ended.
-  const turns: { key: string; node: ReactNode }[] = []
+  const turns: { key: string; text: string; node: ReactNode }[] = []
   const addRun = (run: LiveRun, onAgain?: () => void) =>
     turns.push({
       key: `answer-${run.executionId}`,
+      text: textOf(run),
       node: (
         <AnswerTurn agentName={agentName} text={textOf(run)} busy={run.status === 'running'}>
           <RunView run={run} onAgain={onAgain} />
@@ -143,7 +145,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
       ),
     })
   const addSummary = ({ id, summary }: Message) => {
-    if (summary) turns.push({ key: `summary-${id}`, node: <SummaryLine text={summary} /> })
+    if (summary) turns.push({ key: `summary-${id}`, text: '', node: <SummaryLine text={summary} /> })
   }
   for (const { message, siblings } of way) {
     const { executionId } = message
@@ -154,6 +156,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     if (message.role === 'user') {
       turns.push({
         key: `question-${executionId}`,
+        text: message.content,
         node: (
           <QuestionTurn
             message={message}
@@ -171,6 +174,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
       else if (!answer && hasEnded(message)) {
         turns.push({
           key: `answer-${executionId}`,
+          text: '',
           node: (
             <AnswerTurn agentName={agentName} text="">
               <MessageEnd message={message} onAgain={onAgain} />
@@ -183,6 +187,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     }
     turns.push({
       key: `answer-${executionId}`,
+      text: message.content,
       node: (
         <AnswerTurn
           agentName={agentName}
@@ -202,6 +207,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     const run = one.executionId ? live.get(one.executionId) : undefined
     turns.push({
       key: `question-${one.executionId ?? one.key}`,
+      text: one.text,
       node: <OutgoingTurn one={one} onAgain={() => again(one)} onDrop={() => drop(one.key)} waits={!run} />,
     })
     if (run) addRun(run)
@@ -216,11 +222,10 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         {history.isPending && <Loading lines={4} />}
         {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
         {isEmpty && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
-        {turns.map((turn, index) => (
-          // Turns far from the end are rendered when they come into view. The first frame of such an element is empty.
-          <div key={turn.key} className={index < turns.length - RECENT ? 'turn' : undefined}>
-            {turn.node}
-          </div>
+        {turns.map(({ key, text, node }, index) => (
+          <Turn key={key} text={text} isFar={index < turns.length - RECENT}>
+            {node}
+          </Turn>
         ))}
         {messages && messages.length > 0 && messages.length <= 2 && running.length === 0 && header && <NextSteps />}
       </Scroller>
