@@ -224,6 +224,22 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
+  it('replaces the key of a provider whose check failed', async () => {
+    const orgId = (await request(server, 'GET', '/api/v1/organizations')).body.organizations[0].id
+    const body = { apiKey: 'old', baseUrl: 'http://127.0.0.1:9/v1' }
+    await request(server, 'PUT', `/api/v1/organizations/${orgId}/providers/compatible:local`, { body })
+    const { page } = await visit(browser, owner, '/app/settings/providers')
+    await page.getByText('Check failed').waitFor()
+    await page.getByRole('button', { name: 'Change compatible:local' }).click()
+    await page.getByLabel('API key').fill('new')
+    expect(await page.getByLabel('Base address').inputValue()).toBe(body.baseUrl)
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByText('Provider saved').waitFor()
+    const { events } = (await request(server, 'GET', '/api/v1/audit?action=provider.update')).body
+    expect(events).toHaveLength(2)
+    await leave(page)
+  })
+
   it('keeps an agent with a schema of its answers, and points at a schema that is none', async () => {
     const { page, complaints } = await visit(browser, owner, '/app/agents/new')
     await page.getByLabel('Name', { exact: true }).fill('Clerk')

@@ -105,7 +105,7 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
               {title}
             </h2>
             {description && (
-              <p id={`${id}-text`} className="mt-1 text-soft">
+              <p id={`${id}-text`} className="mt-1 line-clamp-6 text-soft">
                 {description}
               </p>
             )}

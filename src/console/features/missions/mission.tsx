@@ -16,6 +16,7 @@ import { everyMs, pages, query, useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
+import { codeOf, Failure } from '../runs/failure.tsx'
 import { MissionForm } from './mission-form.tsx'
 import { Health } from './missions.tsx'
 import { describeSchedule, type Mission as MissionShape } from './schedule.tsx'
@@ -91,9 +92,9 @@ function Shown({ mission }: { mission: MissionShape }) {
     >
       {mission.pauseReason && <p className="mb-4 rounded-lg bg-warn-tint px-4 py-2 text-warn">{mission.pauseReason}</p>}
       {mission.lastError && (
-        <p role="alert" dir="auto" className="mb-4 rounded-lg bg-danger-tint px-4 py-2 text-danger">
-          {mission.lastError}
-        </p>
+        <div role="alert" className="mb-4">
+          <Failure code={codeOf(mission.lastError)} reason={mission.lastError} />
+        </div>
       )}
       {mission.schedule.backoffSeconds !== null && (
         <p className="mb-4 text-soft">{t.backoff(mission.schedule.backoffSeconds)}</p>

@@ -17,6 +17,9 @@ const REMEDIES: Readonly<Record<string, keyof typeof t.remedies>> = {
   429: 'busy',
 }
 
+/** Returns the code of a failure of which only the reason is stored: that of a provider begins with its status. */
+export const codeOf = (reason: string): string => (/^HTTP \d{3}/.test(reason) ? 'provider_error' : '')
+
 /** Returns the remedy for a failed run, by its code and its reason. */
 function remedyOf(code: string, reason: string): keyof typeof t.remedies | null {
   if (code === 'provider_error') return REMEDIES[/^HTTP (\d{3})/.exec(reason)?.[1] ?? ''] ?? 'provider_error'

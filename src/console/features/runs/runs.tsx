@@ -175,15 +175,20 @@ function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: stri
                 <bdi role="cell" className="hidden truncate lg:block">
                   {nameOf(row.agentId)}
                 </bdi>
-                <span role="cell" className="min-w-0">
+                <span role="cell" className="flex min-w-0 gap-3">
                   <Link
                     to="/runs/$runId"
                     params={{ runId: row.id }}
-                    className="block truncate after:absolute after:inset-0"
+                    className="min-w-0 flex-1 truncate after:absolute after:inset-0"
                     dir="auto"
                   >
                     {row.message || row.id}
                   </Link>
+                  {row.status === 'failed' && row.error && (
+                    <span className="hidden min-w-0 flex-1 truncate text-danger md:block" title={row.error} dir="auto">
+                      {row.error}
+                    </span>
+                  )}
                 </span>
                 <span role="cell" className="hidden text-right tabular-nums lg:block">
                   {short(row.usage.input_tokens + row.usage.output_tokens)}

@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
-import { Plus, ServerCog, Trash2 } from 'lucide-react'
+import { Pencil, Plus, ServerCog, Trash2 } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
@@ -20,7 +20,7 @@ const KINDS = { ok: 'good', failed: 'bad', unchecked: 'plain' } as const
 export function Providers() {
   const { organization } = useSession()
   const isAdmin = useIsAdmin()
-  const [isNew, setIsNew] = useState(false)
+  const [opened, setOpened] = useState<'new' | Known | null>(null)
   const [doomed, setDoomed] = useState<string | null>(null)
   const orgId = organization?.id ?? ''
   const list = useQuery({ ...query('providers.list', { orgId }), ...WATCHED })
@@ -33,7 +33,7 @@ export function Providers() {
       <div className="mb-4 flex flex-wrap items-center justify-between gap-3">
         <p className="text-soft">{isAdmin ? t.help : t.onlyAdmins}</p>
         {isAdmin && (
-          <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
+          <Button kind="primary" icon={Plus} onClick={() => setOpened('new')}>
             {t.new}
           </Button>
         )}
@@ -54,7 +54,14 @@ export function Providers() {
                     <>
                       <Badge kind={KINDS[status]}>{t.states[status]}</Badge>
                       {isAdmin && (
-                        <IconButton label={`${texts.delete} ${name}`} icon={Trash2} onClick={() => setDoomed(name)} />
+                        <>
+                          <IconButton
+                            label={t.change(name)}
+                            icon={Pencil}
+                            onClick={() => setOpened({ name, baseUrl })}
+                          />
+                          <IconButton label={`${texts.delete} ${name}`} icon={Trash2} onClick={() => setDoomed(name)} />
+                        </>
                       )}
                     </>
                   )}
@@ -66,7 +73,9 @@ export function Providers() {
           )
         }
       </Loaded>
-      {isNew && <NewProvider orgId={orgId} onClose={() => setIsNew(false)} />}
+      {opened && (
+        <ProviderForm orgId={orgId} known={opened === 'new' ? null : opened} onClose={() => setOpened(null)} />
+      )}
       {doomed !== null && (
         <Confirm
           onClose={() => setDoomed(null)}
@@ -82,12 +91,15 @@ export function Providers() {
 
 const NAMES = ['anthropic', 'openai', 'google', 'compatible']
 
-function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void }) {
-  const [kind, setKind] = useState('anthropic')
+type Known = { name: string; baseUrl: string | null }
+
+/** Adds a provider, or replaces the key and the address of a known one. */
+function ProviderForm({ orgId, known, onClose }: { orgId: string; known: Known | null; onClose: () => void }) {
+  const [kind, setKind] = useState(known?.name.replace(/:.*/, '') ?? 'anthropic')
   const [own, setOwn] = useState('')
   const [apiKey, setApiKey] = useState('')
-  const [baseUrl, setBaseUrl] = useState('')
-  const name = kind === 'custom' ? `compatible:${own.trim()}` : kind
+  const [baseUrl, setBaseUrl] = useState(known?.baseUrl ?? '')
+  const name = known?.name ?? (kind === 'custom' ? `compatible:${own.trim()}` : kind)
   const isCompatible = kind === 'custom' || kind === 'compatible'
   const save = useAction(
     () => callMutation('providers.set', { orgId, name, apiKey, ...(baseUrl.trim() && { baseUrl: baseUrl.trim() }) }),
@@ -95,14 +107,21 @@ function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void })
   )
   const isReady = apiKey !== '' && (kind !== 'custom' || own.trim() !== '') && (!isCompatible || baseUrl.trim() !== '')
   return (
-    <Dialog open onClose={onClose} title={t.new}>
+    <Dialog
+      open
+      onClose={onClose}
+      title={known ? t.change(known.name) : t.new}
+      {...(known && { description: t.changeHelp })}
+    >
       <Form save={save} isReady={isReady} onCancel={onClose}>
-        <Select
-          label={t.name}
-          options={[...NAMES.map((value) => ({ value, label: value })), { value: 'custom', label: t.custom }]}
-          value={kind}
-          onChange={({ target }) => setKind(target.value)}
-        />
+        {!known && (
+          <Select
+            label={t.name}
+            options={[...NAMES.map((value) => ({ value, label: value })), { value: 'custom', label: t.custom }]}
+            value={kind}
+            onChange={({ target }) => setKind(target.value)}
+          />
+        )}
         {kind === 'custom' && (
           <TextField
             label={t.customName}
@@ -115,7 +134,7 @@ function NewProvider({ orgId, onClose }: { orgId: string; onClose: () => void })
         <TextField
           label={t.apiKey}
           field="apiKey"
-          help={t.apiKeyHelp}
+          help={isCompatible ? t.noKeyHelp : t.apiKeyHelp}
           type="password"
           autoComplete="new-password"
           value={apiKey}

@@ -12,6 +12,7 @@ import { Markdown } from '../../components/markdown.tsx'
 import { Loaded } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { codeOf, Failure } from '../runs/failure.tsx'
 import { AssigneeOptions, useAssignees } from './assignees.tsx'
 import { movesOf, type Status, type Task } from './moves.ts'
 
@@ -144,9 +145,9 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
         )}
       </div>
       {task.lastError && (
-        <p role="alert" dir="auto" className="mb-4 rounded-lg bg-danger-tint px-3 py-2 text-danger">
-          {t.lastError}: {task.lastError}
-        </p>
+        <div role="alert" className="mb-4">
+          <Failure code={codeOf(task.lastError)} reason={task.lastError} />
+        </div>
       )}
       {task.result && (
         <section aria-label={t.result} className="mb-4 rounded-lg border border-line bg-panel px-4 py-3">
