@@ -51,7 +51,14 @@ describe('the reason in an error body', () => {
       msg: 'Extra inputs are not permitted',
       input: 'SECRET',
     }
-    for (const body of [{ detail: [complaint] }, { object: 'error', message: { detail: [complaint] } }]) {
+    const printed =
+      "[{'type': 'extra_forbidden', 'loc': ('body', 'x'), 'msg': 'Extra inputs are not permitted', 'input': 'SECRET'}]"
+    for (const body of [
+      { detail: [complaint] },
+      { object: 'error', message: { detail: [complaint] } },
+      { object: 'error', message: printed },
+      { error: { message: `1 validation error:\n  ${printed.slice(1, -1)}` } },
+    ]) {
       const { detail, kind, field } = failureOf(answered(422, body))
       expect([detail, kind, field]).toEqual(['HTTP 422: x: Extra inputs are not permitted', 'unsupported', 'x'])
     }
@@ -121,13 +128,18 @@ describe('the advice on a failure', () => {
       'Choose another model: GET /api/v1/models lists those of each provider',
     ],
     [answered(404, { detail: 'Not Found' }), 'Check THE_ADDRESS'],
+    [answered(404, { detail: 'No endpoints found that can handle the requested parameters.' }), null],
+    [
+      answered(404, { error: 'This model is only supported in v1/responses and not in v1/chat/completions.' }),
+      expect.stringContaining('OPENAI_RESPONSES_BASE_URL'),
+    ],
     [refused('connect ECONNREFUSED 127.0.0.1:9'), 'Check THE_ADDRESS and the network'],
     [oddAnswer('<html><title>Sign in</title></html>'), 'Check THE_ADDRESS'],
     [refused('The proxy 127.0.0.1:9 did not connect'), null],
     [answered(429, { error: 'Rate limit reached' }), null],
     [answered(400, { error: 'Bad' }), null],
   ])('of %o is "%s"', (error, advice) => {
-    expect(adviceFor(failureOf(error), settings)).toBe(advice)
+    expect(adviceFor(failureOf(error), settings)).toEqual(advice)
   })
 
   it('follows a cause within 500 characters', () => {
@@ -232,6 +244,7 @@ describe('the kind of a failure', () => {
     ['messages.1.content.0.foo: Extra inputs are not permitted', 'messages.1.content.0.foo'],
     ['`temperature` is deprecated for this model.', 'temperature'],
     ['System role not supported', 'system'],
+    ['Thinking mode does not support this tool_choice', 'tool_choice'],
     ['Developer instruction is not enabled for models/gemma-3', 'system'],
     ['This model does not support image input', 'image'],
     ['image input is not supported - hint: you may need to provide the mmproj', 'image'],

@@ -18,6 +18,9 @@ export function adviceFor(
     case 'unknown_model':
       return 'Choose another model: GET /api/v1/models lists those of each provider'
     case 'refused':
+    case 'unsupported':
+      if (/v1\/responses/.test(detail)) return ONLY_RESPONSES
+      if (kind === 'unsupported' || /^HTTP 404: No endpoints/.test(detail)) return null
       return status === 404 || status === 405 ? `Check ${address}` : null
     case 'unreadable':
       return /\(HTML\)/.test(detail) ? `Check ${address}` : null
@@ -29,6 +32,9 @@ export function adviceFor(
       return null
   }
 }
+
+const ONLY_RESPONSES =
+  "This server offers the model in OpenAI's Responses API only: set OPENAI_RESPONSES_BASE_URL and name the model openai/…"
 
 /** Maximum length of a cause with its advice (characters), as of `Execution.error`. */
 const MAX_LENGTH = 500

@@ -39,6 +39,8 @@ function readText(text: string, depth: number): ErrorBody {
       // An event stream, or text that begins like JSON.
     }
   }
+  const python = readPython(trimmed)
+  if (python) return python
   const event = /^(?:data|error):\s*([[{].*)$/m.exec(trimmed)
   if (event?.[1] && depth < MAX_DEPTH) return readText(event[1], depth + 1)
   if (isPage(trimmed)) return readPage(trimmed)
@@ -46,6 +48,21 @@ function readText(text: string, depth: number): ErrorBody {
   if (cut !== undefined) return { message: cut.replace(/\\(["\\/])|\\[a-z]/g, (_, character = ' ') => character) }
   // Truncated JSON, or bytes that are not text.
   return !trimmed || /^[[{]\s*["{[]/.test(trimmed) || /\ufffd.*\ufffd/s.test(trimmed) ? {} : { message: trimmed }
+}
+
+/** An error of Pydantic as Python prints it, without its input, which repeats the request. */
+const PYTHON_ERROR = /'loc': [([]([^)\]]{0,200})[)\]], 'msg': (?:'([^']{1,500})'|"([^"]{1,500})")/g
+
+/** Reads the errors that FastAPI's servers (vLLM, SGLang) print as a text. Returns null for any other text. */
+function readPython(text: string): ErrorBody | null {
+  const errors = [...text.slice(0, MAX_PAGE).matchAll(PYTHON_ERROR)].slice(0, MAX_ENTRIES)
+  if (!errors.length) return null
+  const found = errors.map(([, loc = '', one, other]) => {
+    const steps = loc.split(',').map((step) => step.trim().replace(/^'|'$/g, ''))
+    return { field: steps.filter((step) => step && step !== 'body').join('.'), reason: one ?? other }
+  })
+  const message = found.map(({ field, reason }) => (field ? `${field}: ${reason}` : reason)).join('; ')
+  return { message, ...(found[0]?.field && { field: found[0].field }) }
 }
 
 /** Finds the message of an error in truncated JSON. Only the kind of the error precedes it. */

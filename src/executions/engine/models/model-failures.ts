@@ -164,6 +164,8 @@ const FIELDS: readonly RegExp[] = [
   /(?:property|parameter|field|argument|option|feature) ['"`]([\w.[\]-]+)['"`] (?:is |are )?(?:not |un)/i,
   /['"`]([\w.[\]-]+)['"`](?: \w+){0,3} (?:is|are|was) (?:not (?:supported|allowed|permitted|a valid|recognized|available)|unsupported|deprecated|no longer)/i,
   /does(?: not|n't) support (?:the )?(?:parameter |field )?['"`]([\w.[\]-]+)['"`]/i,
+  // Qwen and DeepSeek: "Thinking mode does not support this tool_choice".
+  /(?:not|n't) support (?:the |this )?(?:parameter |field )?([a-z]+_[a-z_]+)\b/i,
 ]
 
 /** Patterns for rejected parts without a field name. */
@@ -181,9 +183,11 @@ const PARTS: readonly (readonly [string, RegExp])[] = [
   ['reasoning', /(?:thinking|reasoning)(?: \w+){0,4} (?:not|un|n't)|(?:not|n't)(?: \w+){0,5} (?:thinking|reasoning)/i],
 ]
 
-/** Rejections for which local servers (llama.cpp, Ollama, LocalAI) answer 500. */
+/** Rejections for which local servers (llama.cpp, Ollama, LocalAI) answer 500, many of them from chat templates. */
 const REFUSED_BY_500 = anyOf(
   /\b(?:is|are|was|role) (?:not supported|unsupported)|(?:does not|doesn't) support|requires --|mmproj/,
+  /only supports single|cannot pass both content and thinking|value is not callable: null|\bNoneType\b/,
+  /expected 'content' to be/,
   /missing data required|roles must alternate/,
   /fail\w* to (?:parse|convert|initialize)\b.{0,80}(?:grammar|schema)|grammar.{0,40}(?:fail|invalid)/,
 )
