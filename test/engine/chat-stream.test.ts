@@ -77,6 +77,22 @@ describe('the reader of chat completions', () => {
       [call('add', '{"x":1}</tool_call>', a), call(undefined, '<|im_end|>', a)],
       ['add({"x":1})'],
     ],
+    ['a comma too many', [call('add', '{"x":"a",}', a)], ['add({"x":"a"})']],
+    [
+      'a whole message behind the pieces, with another id',
+      [
+        call('add', '{"x":1}', a),
+        data({
+          choices: [
+            {
+              message: { tool_calls: [{ id: 'b', function: { name: 'add', arguments: '{"x":1}' } }] },
+              finish_reason: 'tool_calls',
+            },
+          ],
+        }),
+      ],
+      ['add({"x":1})'],
+    ],
     ['a brace too many', [call('add', '{"x":{"y":1}}}', a)], ['add({"x":{"y":1}})']],
     ['quotes that were escaped twice', [call('add', '{\\"x\\":\\"a\\"}', a)], ['add({"x":"a"})']],
     ['an input under another name', [calls({ id: 'a', name: 'add', input: { x: 1 } })], ['add({"x":1})']],

@@ -39,6 +39,8 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   let hasText = false
   let reason: string | undefined
   let isRefusal = false
+  /** Whether calls have arrived in deltas. */
+  let hasCalls = false
   let usage: LanguageModelV4Usage | null = null
   let isOver = false
   let isBegun = false
@@ -157,6 +159,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       emitRefusal(asText(delta.refusal), parts)
     }
     const { tool_calls: listed, function_call: legacy, extra_content: extra } = delta
+    // A whole message after the pieces repeats their calls, with other ids on some servers.
+    if (isMessage && isLast && hasCalls) return
+    hasCalls ||= !isMessage && Boolean(listed || legacy)
     for (const _ of asList(delta.images)) parts.push(FILE)
     for (const call of isObject(listed) ? [listed] : asList(listed)) addCall(asObject(call), parts)
     if (isObject(legacy) && (legacy.name || legacy.arguments)) addCall({ function: legacy }, parts)

@@ -277,7 +277,13 @@ function parseLoosely(text: string): unknown {
   if (strict !== undefined) return strict
   const trimmed = text.trim()
   const bare = trimmed.startsWith('```') ? trimmed.replace(/^```\w*/, '').replace(/```$/, '') : text
-  return tryParseExact(escapeControls(bare)) ?? parseMarked(trimmed) ?? parseEscaped(trimmed)
+  const escaped = escapeControls(bare)
+  return (
+    tryParseExact(escaped) ??
+    tryParseExact(escaped.replace(/,(\s*[}\]])$/, '$1')) ??
+    parseMarked(trimmed) ??
+    parseEscaped(trimmed)
+  )
 }
 
 /** Marks at the end of a call that parsers of servers leave behind, and braces that models write too often. */
