@@ -377,6 +377,11 @@ test('reasoning with a wrong signature is left out of one run only', () => {
   expect(isOfModel(change)).toBe(false)
   expect(changePrompt(prompt, new Set([change]))[0]?.content).toEqual([{ type: 'text', text: 'Hi' }])
   expect(isOfModel(changeOf("HTTP 400: 'messages.1' : property 'reasoning' is unsupported"))).toBe(true)
+  for (const detail of [
+    'HTTP 400: The encrypted content gAAA could not be verified.',
+    'HTTP 400: messages.1.content.2: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.',
+  ])
+    expect(changeOf(detail)).toBe('reasoning:here')
 })
 
 /**
@@ -403,6 +408,16 @@ test.each([
   [500, 'tools param requires --jinja flag', 'tools'],
   [500, 'Jinja Exception: System role not supported', 'system'],
   [500, 'The server had an error while processing your request', undefined],
+  [500, "Expected 'content' to be a string or an array", 'empty_content'],
+  [500, 'Value is not callable: null at row 1, column 72', 'empty_content'],
+  [400, 'can only concatenate str (not "NoneType") to str', 'empty_content'],
+  [400, "Message at index 3 with role 'tool' must have a name", 'tool_names'],
+  [400, 'This model only supports single tool-calls at once!', 'single_calls'],
+  [500, 'This model only supports single tool-calls at once!', 'single_calls'],
+  [400, 'tool_use ids were found without tool_result blocks immediately after', undefined],
+  [400, 'Failed to load image: illegal base64 data', expect.stringMatching(/^files:/)],
+  [422, 'messages.1.reasoning_content: Extra inputs are not permitted', undefined],
+  [400, 'think value "low" is not supported for this model', 'reasoningEffort'],
   [503, 'This model does not support tools', undefined],
   [400, 'Unknown parameter: tools', 'tools'],
   [
@@ -471,6 +486,8 @@ test.each([
   ['The `content[].thinking` in the thinking mode must be passed back to the API.', 'add_reasoning'],
   ['The maximum tokens you requested exceeds the model limit of 4096.', 'max_tokens:4096'],
   ['Instructions are required', 'instructions'],
+  ['Encrypted content is not supported with this model.', 'omit:include'],
+  ['thinking.type.enabled is not supported. Use adaptive and output_config.effort.', 'reasoningEffort'],
   ['messages.0.content: Input should be a valid string', 'plain_content'],
   ["Input should be 'text' [type=literal_error, input_value='output_text', input_type=str]", 'plain_content'],
 ])('a rejection of a package\'s request with "%s" changes the next one: %s', (message, change) => {
@@ -564,6 +581,23 @@ test.each<[change: string, before: object, after: object]>([
       messages: [
         { tool_calls: [{ id: 'a', function: { name: 'one' } }] },
         { role: 'tool', tool_call_id: 'a', name: 'one' },
+      ],
+    },
+  ],
+  [
+    'single_calls',
+    {
+      messages: [
+        { role: 'assistant', content: 'x', tool_calls: [{ id: 'a' }, { id: 'b' }] },
+        ...['a', 'b'].map((id) => ({ role: 'tool', tool_call_id: id })),
+      ],
+    },
+    {
+      messages: [
+        { role: 'assistant', content: 'x', tool_calls: [{ id: 'a' }] },
+        { role: 'tool', tool_call_id: 'a' },
+        { role: 'assistant', content: null, tool_calls: [{ id: 'b' }] },
+        { role: 'tool', tool_call_id: 'b' },
       ],
     },
   ],

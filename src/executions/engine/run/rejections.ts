@@ -30,10 +30,11 @@ const SETTINGS: Readonly<Record<Exclude<keyof ModelSettings, 'providerOptions'>,
   maxOutputTokens: /\b(?:max_?(?:completion_|output_?)?tokens|max_new_tokens|num_predict)\b/i,
   stopSequences: /\b(?:stop|stop_?sequences)\b/i,
   seed: /\bseed\b/i,
-  reasoningEffort:
-    /\b(?:reasoning_?effort|reasoning\.effort|reasoning|thinking(?:_?config|_?level|_?budget)?|effort)\b/i,
   toolChoice: /\btool_?choice\b/i,
   parallelToolCalls: /\b(?:disable_)?parallel_tool_(?:calls|use)\b/i,
+  // Last, because many other rejections mention the mode of thinking.
+  reasoningEffort:
+    /\b(?:reasoning_?effort|reasoning\.effort|reasoning|think(?:ing(?:_?config|_?level|_?budget)?)?|effort)\b/i,
 }
 const SETTING_NAMES = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[]
 
@@ -56,6 +57,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (!isCompatible) changes.push(...ofContents(detail))
   if (isCompatible && hasParts(prompt, ['tool-call'])) changes.push(...ofMessages(detail))
   if (!isCompatible && hasParts(prompt, ['tool-call']) && THINKING_DEMANDED.test(detail)) changes.push('add_reasoning')
+  if (!isCompatible && /encrypted content is not supported/i.test(detail)) changes.push('omit:include')
   if (hasParts(prompt, ['tool-call']) && /thought_?signature/i.test(detail)) changes.push('signatures')
   if (tools.some(({ name }) => name.includes('-')) && TOOL_NAME_RULE.test(detail)) changes.push('plain_names')
   if (isCompatible && tools.length && EMPTY_INPUTS.test(detail)) changes.push('empty_inputs')
@@ -69,14 +71,17 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     if (settings.maxOutputTokens !== undefined && isCompatible && /max_completion_tokens/.test(detail)) {
       if (SETTINGS.maxOutputTokens.test(text)) changes.push('max_completion_tokens')
     }
+    const isAboutReasoning = /reasoning|thinking|encrypted[_ ]content|\brs_|signature/i.test(text)
+    if (isAboutReasoning && hasParts(prompt, ['reasoning'])) {
+      // The reasoning may be wrong in one history only.
+      if (WRONG_REASONING.test(detail)) changes.push('reasoning:here')
+      else if (IN_MESSAGES.test(detail) && UNKNOWN_FIELD.test(detail)) changes.push('reasoning')
+    }
     for (const name of SETTING_NAMES) if (settings[name] !== undefined && SETTINGS[name].test(text)) changes.push(name)
     for (const name of Object.keys(fields)) if (hasWord(text, name)) changes.push(`extra:${name}`)
-    const isAboutReasoning = /reasoning|thinking|encrypted_content|\brs_|signature/i.test(text)
-    // A signature may be wrong in one history only.
-    const isOfPrompt = /signature|encrypted|\brs_/i.test(text)
-    if (isAboutReasoning && hasParts(prompt, ['reasoning'])) changes.push(isOfPrompt ? 'reasoning:here' : 'reasoning')
+    if (isAboutReasoning && hasParts(prompt, ['reasoning']) && !WRONG_REASONING.test(detail)) changes.push('reasoning')
     const isAboutFiles =
-      /image|vision|multimodal|picture|media|\bfile|pdf|document|mime type|content.{0,40}(?:\bstr\b|string|text)/i.test(
+      /image|vision|multimodal|picture|\bmedia(?:_|\b)|\bfile|pdf|document|mime type|content.{0,40}(?:\bstr\b|string|text)/i.test(
         text,
       )
     if (isAboutFiles && hasFiles(prompt)) {
@@ -107,16 +112,26 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
 /** Returns the changes of earlier messages for a rejection of the forms that some servers demand. */
 function ofMessages(detail: string): Change[] {
   return [
-    ...(/reasoning_content/.test(detail) ? ['add_reasoning'] : []),
+    ...(/reasoning_content/.test(detail) && !UNKNOWN_FIELD.test(detail) ? ['add_reasoning'] : []),
+    ...(SINGLE_CALLS.test(detail) ? ['single_calls'] : []),
     ...(EMPTY_CONTENT.test(detail) ? ['empty_content'] : []),
     ...(TOOL_NAMES.test(detail) ? ['tool_names'] : []),
   ]
 }
 
+/** Wordings for reasoning of an earlier answer that is not accepted, as opposed to any reasoning. */
+const WRONG_REASONING = /signature|encrypted[_ ]content|\brs_|cannot be modified/i
+/** A place in the messages of a request. */
+const IN_MESSAGES = /\bmessages?\W{0,2}[.[]\W?\d/i
+/** Wordings for a field that a server does not know. */
+const UNKNOWN_FIELD = /extra inputs|unsupported|unknown|unrecognized|not (?:permitted|supported|allowed)/i
+/** Wordings of templates for models that make one call at a time. */
+const SINGLE_CALLS = /only supports? (?:a )?single tool/i
 /** Wordings for calls with `null` beside them, and for results without the name of their tool. */
 const EMPTY_CONTENT =
-  /\bcontent\b.*(?:\b(?:null|nil|none)\b|be a (?:valid )?string)|\b(?:null|nil|none)\b.*\bcontent\b|'NoneType' object is not iterable/is
-const TOOL_NAMES = /\bname\W{1,3}(?:is (?:a )?required|cannot be empty)|missing field \W?name\b/i
+  /\bcontent\b.*(?:\b(?:null|nil|none)\b|be a (?:valid )?string)|\b(?:null|nil|none)\b.*\bcontent\b|\bNoneType\b|value is not callable: null|invalid 'content' field/is
+const TOOL_NAMES =
+  /\bname\W{1,3}(?:is (?:a )?required|field required|cannot be empty)|missing field \W?name\b|\btool\b.{0,20}must have a name/i
 
 /** Returns the changes of the messages that provider packages write. */
 function ofContents(detail: string): Change[] {
@@ -169,7 +184,7 @@ const MOST_TOKENS: readonly RegExp[] = [
 
 /** Names under which providers reject a schema for the answer. */
 const ABOUT_OUTPUT =
-  /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config|format)|text\.format|guided|grammar/i
+  /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config(?!\.effort)|format)|text\.format|guided|grammar/i
 
 /** The place of a schema among the tools. */
 const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]/i
@@ -213,6 +228,6 @@ function refusedTools(text: string, detail: string, tools: readonly LanguageMode
 
 /** Returns whether a rejection concerns only some of the files, such as a broken or too large one. */
 const isOfSomeFiles = (detail: string): boolean =>
-  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match|not valid|corrupt|large|exceed|size|pixels|pages|password|download|fetch|decode|mime type: image\//i.test(
+  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|mime type: image\//i.test(
     detail,
   )

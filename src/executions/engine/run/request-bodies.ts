@@ -157,7 +157,23 @@ function changeMessages(messages: readonly Fields[], changes: ReadonlySet<Change
   if (changes.has('add_reasoning')) changed = changed.map(withReasoning)
   if (changes.has('empty_content')) changed = changed.map((message) => ({ ...message, content: message.content ?? '' }))
   if (changes.has('signatures')) changed = changed.map(withSignedCalls)
+  if (changes.has('single_calls')) changed = withSingleCalls(changed)
   return changes.has('tool_names') ? withToolNames(changed) : changed
+}
+
+/** Splits messages with several calls, each call with its result behind it. */
+function withSingleCalls(messages: readonly Fields[]): readonly Fields[] {
+  const resultOf = ({ id }: Fields) => messages.filter(({ tool_call_id: of }) => of !== undefined && of === id)
+  const moved = new Set<unknown>()
+  return messages.flatMap((message) => {
+    const calls = asList(message.tool_calls).map(asObject)
+    if (calls.length < 2) return moved.has(message.tool_call_id) ? [] : [message]
+    return calls.flatMap((call, place) => {
+      moved.add(call.id)
+      const single = { ...message, ...(place > 0 && { content: null }), tool_calls: [call] }
+      return [single, ...resultOf(call)]
+    })
+  })
 }
 
 function withoutEmptyInputs(tool: unknown): unknown {

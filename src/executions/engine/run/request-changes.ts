@@ -27,6 +27,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
  *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check.
  * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
+ *   `single_calls`: send calls that were made at once as if they followed each other.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
  *   or not this one.
  * - `plain_names`: write underscores for hyphens in the names of tools.
