@@ -127,6 +127,12 @@ describe('the advice on a failure', () => {
       answered(404, { error: 'The model x does not exist' }),
       'Choose another model: GET /api/v1/models lists those of each provider',
     ],
+    [
+      answered(404, { type: 'error', error: { type: 'not_found_error', message: 'model: claude-x' } }),
+      'Choose another model: GET /api/v1/models lists those of each provider',
+    ],
+    [answered(403, '<!doctype html><title>Just a moment</title>'), 'Check THE_ADDRESS'],
+    [oddAnswer('{"result":{}}'), 'Check THE_ADDRESS'],
     [answered(404, { detail: 'Not Found' }), 'Check THE_ADDRESS'],
     [answered(404, { detail: 'No endpoints found that can handle the requested parameters.' }), null],
     [

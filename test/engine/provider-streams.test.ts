@@ -111,6 +111,17 @@ describe('the stream of Anthropic', () => {
     ],
     ['no usage at the start', begin(null) + text('Hi') + end('end_turn'), 'Hi stop ?/7'],
     ['no usage at the end', begin() + text('Hi') + end('end_turn', null), 'Hi stop 5/1'],
+    ['no types', begin() + (at('start', {}) + at('delta', { delta: { text: 'Hi' } })) + end('end_turn'), 'Hi stop 5/7'],
+    [
+      'one message without its type, and a text as content',
+      JSON.stringify({
+        role: 'assistant',
+        content: 'Hi',
+        stop_reason: 'end_turn',
+        usage: { input_tokens: 5, output_tokens: 7 },
+      }),
+      'Hi stop 5/7',
+    ],
     ['no blank lines', (begin() + text('Hi') + end('end_turn')).replaceAll('\n\n', '\n'), 'Hi stop 5/7'],
     ['a repeated prefix', (begin() + text('Hi') + end('end_turn')).replaceAll('data:', ' data: data:'), 'Hi stop 5/7'],
     [

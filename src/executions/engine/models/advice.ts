@@ -10,6 +10,8 @@ export function adviceFor(
   { kind, status, detail }: Pick<ModelFailure, 'kind' | 'status' | 'detail'>,
   { key, address }: ProviderSettings,
 ): string | null {
+  // A gateway or a firewall has answered instead of the server.
+  if (/a web page\b/.test(detail) && ['auth', 'refused', 'unreadable'].includes(kind)) return `Check ${address}`
   switch (kind) {
     case 'auth':
       return status === 403 ? `Check ${key} and the permissions of its account` : `Check ${key}`
@@ -23,7 +25,7 @@ export function adviceFor(
       if (kind === 'unsupported' || /^HTTP 404: No endpoints/.test(detail)) return null
       return status === 404 || status === 405 ? `Check ${address}` : null
     case 'unreadable':
-      return /\(HTML\)/.test(detail) ? `Check ${address}` : null
+      return /\bJSON that is not\b/.test(detail) ? `Check ${address}` : null
     case 'connection':
       return /certificate|proxy|NODE_EXTRA_CA_CERTS/.test(detail) || !/^Cannot connect|^fetch failed/.test(detail)
         ? null

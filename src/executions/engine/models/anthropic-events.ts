@@ -24,6 +24,7 @@ const TEXT_OF: Readonly<Record<string, string>> = {
   signature_delta: 'signature',
   input_json_delta: 'partial_json',
 }
+const DELTA_TYPES = Object.keys(TEXT_OF)
 /** Block type of a delta without a start. */
 const TYPE_OF: Readonly<Record<string, string>> = {
   text_delta: 'text',
@@ -75,6 +76,8 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
 
   function start(index: number, block: Fields): void {
     const { type } = block
+    // The deltas show the type.
+    if (type === undefined) return
     if (typeof type !== 'string' || !DELTAS[type]) {
       skipped.add(index)
       emit({ type: 'ping' })
@@ -100,7 +103,7 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   }
 
   function add(index: number, delta: Fields): void {
-    const type = asText(delta.type)
+    const type = asText(delta.type) || DELTA_TYPES.find((one) => (TEXT_OF[one] ?? '') in delta) || ''
     const field = TEXT_OF[type]
     const given = field && delta[field]
     const text = isObject(given) && type === 'input_json_delta' ? JSON.stringify(given) : asText(given)
@@ -158,7 +161,9 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
 
   function readMessage(message: Fields): void {
     begin(message)
-    for (const [index, block] of asList(message.content).entries()) {
+    const { content } = message
+    const blocks = typeof content === 'string' ? [{ type: 'text', text: content }] : asList(content)
+    for (const [index, block] of blocks.entries()) {
       start(index, asObject(block))
       const opened = open.get(index)
       if (opened) stop(opened)
@@ -204,7 +209,8 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
         isWhole = true
         return
       default:
-        emit({ type: 'ping' })
+        if (event.role === 'assistant' && event.content) readMessage(event)
+        else emit({ type: 'ping' })
     }
   }
 

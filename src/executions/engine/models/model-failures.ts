@@ -135,7 +135,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       // Bedrock: models of an old version, and models that need an inference profile.
       /marked by provider as legacy|inference profile that contains/,
       // Anthropic.
-      /\bmodel: input should be/,
+      /\bmodel: input should be|\bnot_found_error HTTP 404: model: \S/,
     ),
   ],
   [

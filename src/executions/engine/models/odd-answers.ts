@@ -29,7 +29,7 @@ export function oddAnswer(head: string): Error {
   if (/\ufffd[^\ufffd]*\ufffd|[\x00-\x08]/.test(text))
     return new ModelError('The model server sent data that is not text', 'unreadable')
   if (/^[[{]/.test(text))
-    return new ModelError('The model server answered with JSON that is not a chat completion', 'unreadable')
+    return new ModelError("The model server answered with JSON that is not a model's answer", 'unreadable')
   if (/^(?:data|event|id|retry)?:/m.test(text))
     return new ModelError('The model server ended its stream without an answer', 'broken_off')
   return new ReportedError(text)
