@@ -16,6 +16,9 @@ export class BadAnswer extends Error {
   override name = 'BadAnswer'
 }
 
+/** Message of an answer that is longer than `maxResponse`. */
+export const TOO_LARGE = 'its answer is too large'
+
 export type SafeFetchOptions = {
   /** Which IP addresses may be connected to. Default: any. */
   isAllowed?: Guard['isAllowed'] | undefined
@@ -119,7 +122,7 @@ export function bounded(
     new TransformStream<Uint8Array, Uint8Array>({
       async transform(chunk, controller) {
         total += chunk.byteLength
-        if (total > maxResponse) return controller.error(new BadAnswer('its answer is too large'))
+        if (total > maxResponse) return controller.error(new BadAnswer(TOO_LARGE))
         for (let at = 0; at < chunk.byteLength; at += PORTION) {
           const portion = chunk.subarray(at, at + PORTION)
           look?.(portion)

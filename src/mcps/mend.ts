@@ -34,20 +34,26 @@ export type Asked = {
 export async function mend(response: Response, { id, onError, onEnd }: Asked): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
   if (!response.ok) return response
-  if (id !== undefined && [202, 204, 205].includes(response.status)) {
-    await response.body?.cancel()
-    throw new BadAnswer(EMPTY)
+  if (!response.body) {
+    if (id !== undefined && [202, 204, 205].includes(response.status)) throw new BadAnswer(EMPTY)
+    return response
   }
-  if (!response.body) return response
   const through = (body: ReadableStream<Uint8Array>, repair: TransformStream<Uint8Array, Uint8Array>, as: string) => {
     body.pipeTo(repair.writable).catch(onError).finally(onEnd)
-    return withBody(response, repair.readable, as)
+    const { statusText, headers } = response
+    // The SDK does not read the body of a 202, in which some servers answer.
+    const status = id !== undefined && response.status === 202 ? 200 : response.status
+    return withBody({ status, statusText, headers }, repair.readable, as)
   }
   const charset = createTextReader(type)
   if (EVENT_STREAM.test(type)) return through(response.body, reframed(id, charset), type)
   const { body, beginning } = await peek(response.body, type)
   if (id !== undefined && beginning === null) throw new BadAnswer(EMPTY)
   const guessed = typeOf(beginning ?? '') ?? (JSON_TYPE.test(type) ? 'application/json' : null)
+  if (id !== undefined && response.status === 202 && !typeOf(beginning ?? '')) {
+    await body.cancel()
+    throw new BadAnswer(EMPTY)
+  }
   if (guessed === null) return withBody(response, body, type)
   return through(body, guessed === 'text/event-stream' ? reframed(id, charset) : repacked(id, charset), guessed)
 }
@@ -57,7 +63,9 @@ function typeOf(beginning: string): string | null {
   return /^\ufeff?\s*(?:data|event|id|retry)?:/.test(beginning) ? 'text/event-stream' : null
 }
 
-function withBody({ status, statusText, headers }: Response, body: ReadableStream<Uint8Array>, type: string): Response {
+type Head = Pick<Response, 'status' | 'statusText' | 'headers'>
+
+function withBody({ status, statusText, headers }: Head, body: ReadableStream<Uint8Array>, type: string): Response {
   const mended = new Headers(headers)
   if (type) mended.set('content-type', type)
   return new Response(body, { status, statusText, headers: mended })

@@ -6,6 +6,8 @@ import { BadAnswer } from '../lib/safe-fetch.ts'
  * Maximum number of values in one message. Processing this many already blocks the event loop for a tenth of a second.
  */
 const MAX_VALUES = 50_000
+/** Reason of an answer with more than {@link MAX_VALUES}. */
+export const TOO_MANY_VALUES = 'its answer has too many values'
 
 const [QUOTE, COMMA, BRACKET, BACKSLASH, BRACE] = Buffer.from('",[\\{')
 
@@ -36,6 +38,6 @@ export function counter(): (piece: Uint8Array) => void {
       else if (isString) isEscaped = byte === BACKSLASH
       else if (byte === COMMA || byte === BRACKET || byte === BRACE) values++
     }
-    if (values > MAX_VALUES) throw new BadAnswer('its answer has too many values')
+    if (values > MAX_VALUES) throw new BadAnswer(TOO_MANY_VALUES)
   }
 }

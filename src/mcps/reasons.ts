@@ -1,9 +1,10 @@
 import { SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
 import type { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import { ForbiddenAddress } from '../lib/network.ts'
-import { BadAnswer } from '../lib/safe-fetch.ts'
+import { BadAnswer, TOO_LARGE } from '../lib/safe-fetch.ts'
 import type { Clean } from './content.ts'
 import { EMPTY } from './mend.ts'
+import { TOO_MANY_VALUES } from './message-size.ts'
 import { isServerError, isUnanswered } from './transport.ts'
 import { AuthorizationProblem } from './unreachable.ts'
 
@@ -62,8 +63,18 @@ const CLOSED = 'it closed the connection before its answer was complete'
 const LATE = 'it did not answer in time'
 const SILENT = 'it was silent in the middle of its answer for too long'
 const ENDED = 'its answer ended without a result'
+const NO_MESSAGE = 'its answer is not a message of the protocol'
 /** Reasons after which a tool may have acted. */
-const UNCLEAR: ReadonlySet<string> = new Set([CLOSED, LATE, SILENT, ENDED, EMPTY])
+const UNCLEAR: ReadonlySet<string> = new Set([
+  CLOSED,
+  LATE,
+  SILENT,
+  ENDED,
+  EMPTY,
+  NO_MESSAGE,
+  TOO_LARGE,
+  TOO_MANY_VALUES,
+])
 /** Reasons of connection failures by Node.js code. */
 const CAUSES: Record<string, string> = {
   ECONNREFUSED: 'the connection was refused: nothing listens at its address',
@@ -120,8 +131,6 @@ export function isUnwritten(error: unknown): boolean {
   return cause?.syscall === 'write' && (cause.code === 'ECONNRESET' || cause.code === 'EPIPE')
 }
 
-const NO_MESSAGE = 'its answer is not a message of the protocol'
-
 /** Returns the public reason of an error on the wire, or null for an unknown one. */
 export function causeIn(error: unknown, clean: Clean): string | null {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
@@ -140,9 +149,11 @@ export function causeIn(error: unknown, clean: Clean): string | null {
   return null
 }
 
+const IS_ADDRESS = 'is this the address of an MCP server?'
+
 const ofContent = (type: string) =>
   /html/i.test(type)
-    ? `it answered with a web page (${type}): is this the address of an MCP server?`
+    ? `it answered with a web page (${type}): ${IS_ADDRESS}`
     : `it answered with the content type "${type}" instead of JSON or an event stream`
 
 function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
@@ -153,7 +164,8 @@ function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
   const location = headers.get('location')
   const target = location ? URL.parse(location) : null
   if (status < 400 && target) return `${answered}: it redirects to ${clean(target.origin + target.pathname, 200)}`
-  if (/html/i.test(headers.get('content-type') ?? '')) return `${answered} and a web page`
+  if (/html/i.test(headers.get('content-type') ?? '')) return `${answered} and a web page: ${IS_ADDRESS}`
+  if (status === 405) return `${answered}: ${IS_ADDRESS}`
   if (status === 429) return `${answered}: too many requests`
   return answered
 }

@@ -1,6 +1,6 @@
 import { SdkError, SdkErrorCode, SdkHttpError, SUPPORTED_PROTOCOL_VERSIONS } from '@modelcontextprotocol/client'
 import { parseJson } from '../lib/json.ts'
-import { asObject, asText } from '../lib/unknown.ts'
+import { asList, asObject, asText } from '../lib/unknown.ts'
 import { statusOf } from './reasons.ts'
 import { isServerError } from './transport.ts'
 
@@ -37,8 +37,11 @@ export function serverMessage(error: unknown): string | undefined {
   const body = asObject(parseJson(bodyOf(error) ?? ''))
   const { message, data } = asObject(body.error)
   if (typeof message === 'string') return withDetails(message, data)
+  // Some servers send the result of a failed call with the status of an error.
+  const said = asList(asObject(body.result).content).flatMap((part) => asText(asObject(part).text) || [])
+  if (said.length) return said.join('\n\n')
   // Gateways and web frameworks have errors of their own.
-  const text = [body.error, body.message, body.detail, body.title].find((field) => field)
+  const text = [body.error_description, body.error, body.message, body.detail, body.title].find((field) => field)
   if (text === undefined) return undefined
   return `${statusOf(error)}: ${(typeof text === 'string' ? text : JSON.stringify(text)).slice(0, MAX_FOREIGN)}`
 }

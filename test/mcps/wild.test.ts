@@ -155,11 +155,13 @@ describe('an answer in another form', () => {
     ['a comma too much', JSON_TYPE, (message) => whole(message).replace('}]', '},]')],
     ['no id', JSON_TYPE, () => JSON.stringify({ jsonrpc: '2.0', result: textResult('Acted') })],
     ['an id that is null, in an event', SSE_TYPE, (m) => `data: ${whole({ ...m, id: null as never })}\n\n`],
+    ['the status 202', { ...JSON_TYPE, status: 202 }, whole],
     ['a result alone', JSON_TYPE, () => JSON.stringify(textResult('Acted'))],
-  ])('is read: %s', async (_, type, body) => {
+  ])('is read: %s', async (_, head, body) => {
+    const { status = 200, ...type } = head as { status?: number }
     otherwise = ({ message }, response) => {
       if (message?.method !== 'tools/call') return false
-      response.writeHead(200, { ...type }).end(body(message))
+      response.writeHead(status, { ...type }).end(body(message))
       return true
     }
     expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
@@ -219,7 +221,7 @@ describe('an answer in another form', () => {
     [
       'too much for a stream',
       (response) => response.writeHead(200, SSE_TYPE).end(`data: "${'x'.repeat(9 * 1024 * 1024)}"\n\n`),
-      'its answer is too large',
+      `its answer is too large${DOUBT}`,
     ],
     [
       'a false encoding',
@@ -236,6 +238,16 @@ describe('an answer in another form', () => {
       'an error of a web framework',
       (response) => response.writeHead(422, JSON_TYPE).end('{"detail":[{"loc":["city"],"msg":"field required"}]}'),
       '422: [{"loc":["city"],"msg":"field required"}]',
+    ],
+    [
+      'a result with the status of an error',
+      (response) => response.writeHead(400, JSON_TYPE).end('{"result":{"content":[{"type":"text","text":"No city"}]}}'),
+      'No city',
+    ],
+    [
+      'an error of OAuth',
+      (response) => response.writeHead(401, JSON_TYPE).end('{"error":"invalid","error_description":"It has expired"}'),
+      '401: It has expired',
     ],
     [
       'an error of a gateway',
