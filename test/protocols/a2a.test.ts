@@ -383,6 +383,9 @@ describe('the address', () => {
     const codeOf = async (answer: ReturnType<typeof post>) => (await answer).body.error?.code
     expect(await codeOf(post(rpc('GetTask', { id: 'x' }), { 'A2A-Version': '2.0' }))).toBe(-32009)
     expect(await codeOf(post(rpc('Nothing')))).toBe(-32601)
+    expect(await codeOf(post('{bad'))).toBe(-32700)
+    for (const body of [[], {}, { ...rpc('GetTask'), jsonrpc: '1.0' }, { ...rpc('GetTask'), id: {} }])
+      expect(await codeOf(post(body))).toBe(-32600)
     expect(await codeOf(post(rpc('GetTask', { id: 'x' })))).toBe(-32001)
     const config = (fields: object) => post(rpc('CreateTaskPushNotificationConfig', { taskId: 'x', ...fields }))
     expect(await codeOf(config({ url: 'http://x' }))).toBe(-32001)

@@ -5,6 +5,7 @@ import { RequestMalformedError } from '@a2a-js/sdk/errors'
 import { JsonRpcTransportHandler, ServerCallContext, validateVersion } from '@a2a-js/sdk/server'
 import { findCached } from '../../agents/agent-cache.ts'
 import { requireScope } from '../../auth/actor.ts'
+import { AppError } from '../../errors.ts'
 import { readJson, sendJson } from '../../http/body.ts'
 import { asObject, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
@@ -42,7 +43,9 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   }
   const actor = await enter(context, req, place)
   const agent = await findAgent(actor, deps, wanted)
-  const body = withKinds(await readJson(req))
+  const request = await readRequest(req)
+  if (request.refusal) return sendJson(res, 200, request.refusal)
+  const { body } = request
   if (SENDS.has(body.method)) {
     requireScope(actor, 'agents:execute')
     await context.countRun?.(actor)
@@ -74,6 +77,25 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   } catch (error) {
     if (res.headersSent) throw error
     sendJson(res, 200, toError(error))
+  }
+}
+
+/** Reads a request of JSON-RPC, or returns JSON-RPC's error for a body that is none. Throws 413 and 415. */
+async function readRequest(
+  req: IncomingMessage,
+): Promise<{ body: Record<string, unknown>; refusal: null } | { refusal: object }> {
+  const refuse = (code: number, message: string, id: unknown = null) => ({
+    refusal: { jsonrpc: '2.0', id, error: { code, message } },
+  })
+  try {
+    const body = await readJson(req)
+    const { jsonrpc, id = null, method } = body
+    const isId = id === null || typeof id === 'string' || typeof id === 'number'
+    if (jsonrpc === '2.0' && typeof method === 'string' && isId) return { body: withKinds(body), refusal: null }
+    return refuse(-32600, 'Invalid request: send jsonrpc "2.0", a method, and an id', isId ? id : null)
+  } catch (error) {
+    if (!(error instanceof AppError) || error.status !== 400) throw error
+    return refuse(error.message.startsWith('Invalid JSON') ? -32700 : -32600, `${error.message}. ${error.detail}`)
   }
 }
 
