@@ -195,7 +195,9 @@ describe('a chat of the AI SDK', () => {
         messageId: undefined,
         abortSignal: undefined,
       })
-    await expect(send(transportTo(), [])).rejects.toThrow(/Missing required field: messages/)
+    await expect(send(transportTo(), [])).rejects.toThrow(/Missing required field: messages.*value for `messages`/)
+    const answered: UIMessage[] = [...messages, { id: '2', role: 'assistant', parts: [{ type: 'text', text: 'Ho' }] }]
+    await expect(send(transportTo(), answered)).rejects.toThrow(/at the end.*it needs the role user/)
     await expect(send(transportTo(agent, {}, eve.token), messages)).rejects.toThrow(/Agent not found/)
     await expect(transportTo(agent, {}, eve.token).reconnectToStream({ chatId: 'x' })).rejects.toThrow(
       /Agent not found/,

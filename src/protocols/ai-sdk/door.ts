@@ -21,6 +21,7 @@ import { type Chunk, createChunkWriter } from './writer.ts'
 
 const Request = ChatRequest.refine(({ messages, message }) => messages?.length || message, {
   error: 'Missing required field: messages',
+  path: ['messages'],
 })
 
 /**

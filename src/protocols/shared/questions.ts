@@ -8,7 +8,8 @@ const MAX_MESSAGE = 200_000
  */
 export function checkQuestion(question: string | null, field: string): string {
   if (question === null) {
-    throw badRequest(`Invalid value for field: ${field}. Expected a message of the user at the end`)
+    const detail = 'The agent answers the last message: it needs the role user.'
+    throw invalidField(field, 'a message of the user at the end', detail)
   }
   if (!question.trim()) throw badRequest(`Missing required field: ${field}`, { detail: 'The last message is empty.' })
   if (question.length > MAX_MESSAGE) throw invalidField(field, `a last message of at most ${MAX_MESSAGE} characters`)
