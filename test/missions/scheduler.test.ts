@@ -259,6 +259,7 @@ describe('missed fire times', () => {
     [{ ...hourly, catchUp: 'last', overlap: 'queue' }, 3 * HOUR + 5 * MINUTE, 1, '15:00', '16:00'],
     // The last one does not count as missed: its delay is within that of a busy server.
     [{ ...hourly, catchUp: 'skip' }, 3 * HOUR + MINUTE / 2, 1, '15:00', '16:00'],
+    [{ ...hourly, catchUp: 'skip' }, 3 * HOUR + MINUTE + 1, 0, null, '16:00'],
     [{ type: 'once', value: '2026-06-01T13:00', catchUp: 'last' }, 24 * HOUR, 1, '13:00', null],
     [{ type: 'once', value: '2026-06-01T13:00', catchUp: 'skip' }, 24 * HOUR, 0, null, null],
     [{ type: 'once', value: '2026-06-01T13:00', catchUp: 'skip' }, HOUR + MINUTE, 1, '13:00', null],

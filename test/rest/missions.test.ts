@@ -4,6 +4,7 @@ import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts
 import { removeMember } from '../../src/organizations/service.ts'
 import { APIS, apis, callerAt, expectError, ok, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
+import { misfit } from '../support/model-replies.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -672,6 +673,34 @@ describe('POST /missions/{id}/run', () => {
       [2, false],
       [0, true],
     ])
+  })
+
+  it('has the first 1,000 characters of the error of its run', async () => {
+    const { output, answer } = misfit()
+    const { id } = await create({ output })
+    for (const tokens of [[answer], [answer]]) model.script({ tokens })
+    const { executionId } = await run(id)
+    await idle()
+    const { execution } = await ok(call('GET', `/executions/${executionId}`))
+    expect(execution.error.length).toBeGreaterThan(1000)
+    expect((await get(id)).lastError).toBe(execution.error.slice(0, 1000))
+  })
+
+  it('that runs again is left alone by the end of the run before', async () => {
+    const { id } = await create()
+    const finishFirst = hold()
+    const asked = model.request(model.requests.length)
+    const first = await run(id)
+    await asked
+    await patched(id, { status: 'completed' })
+    const finishSecond = hold()
+    await run(id)
+    finishFirst()
+    const statusOf = async () => (await ok(call('GET', `/executions/${first.executionId}`))).execution.status
+    await expect.poll(statusOf).toBe('completed')
+    expect(await get(id)).toMatchObject({ status: 'running', lastExecutionId: null })
+    finishSecond()
+    await idle()
   })
 
   it('counts a run that ends while its mission is paused', async () => {

@@ -224,6 +224,7 @@ describe('organizations', () => {
     const create = await request(server, 'POST', '/api/v1/organizations', { body, token: second.owner.token })
     expectError(create, 409, taken)
     expect((await rename(first, before)).status).toBe(200)
+    expect(await server.service.deps.db.formerSlug.count({ where: { slug: before } })).toBe(0)
     expect((await rename(second, `new-${count}`)).status).toBe(409)
     const where = { slug: `new-${count}` }
     const { endsAt } = await server.service.deps.db.formerSlug.findUniqueOrThrow({ where })

@@ -3,6 +3,7 @@ import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { APIS, apis, callerAt, expectError, ok, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
+import { misfit } from '../support/model-replies.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -667,6 +668,17 @@ describe('POST /tasks/{id}/execute', () => {
     expect(task).toMatchObject({ status: 'pending', result: null, lastError, lastExecutionId: executionId })
   })
 
+  it('has the first 1,000 characters of the error of its run', async () => {
+    const { output, answer } = misfit()
+    const { id } = await create({ assignTo: agentId, output })
+    for (const tokens of [[answer], [answer]]) model.script({ tokens })
+    expectError(await execute(id), 500, 'Chat execution failed')
+    const { lastError, lastExecutionId } = await get(id)
+    const { error } = await execution(lastExecutionId)
+    expect(error.length).toBeGreaterThan(1000)
+    expect(lastError).toBe(error.slice(0, 1000))
+  })
+
   it('returns it to pending if the run is cancelled', async () => {
     const { promise } = Promise.withResolvers<void>()
     model.script({ tokens: ['Half', promise] })
@@ -802,10 +814,16 @@ describe('POST /tasks/{id}/execute', () => {
       expect(await get(id)).toEqual(byHand)
     })
 
-    it('a task that is started by hand after it returned to pending stays in progress', async () => {
+    it('a task that is started by hand while its run still stops stays in progress', async () => {
       const { id, executionId } = await running()
+      const { db, engine } = server.service.deps
+      const { cancel } = engine
+      engine.cancel = async (row) => row
       for (const status of ['pending', 'in_progress'] as const) await patched(id, { status })
+      engine.cancel = cancel
       const byHand = await get(id)
+      const row = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
+      await cancel(row, row)
       expect((await ended(executionId)).status).toBe('cancelled')
       expect(await get(id)).toEqual(byHand)
       await patched(id, { status: 'cancelled' })

@@ -71,7 +71,9 @@ describe('a key', () => {
   it.each(onEachApi([[]]))('%s: that is revoked with cascade ends everything made with it', async (api) => {
     const who = await server.member()
     const other = await createKey(who)
-    const { first, second, missionId, runId, finish } = await derive(who)
+    const { first, second, agentId, missionId, runId, finish } = await derive(who)
+    const archived = await post(second, '/missions', { title: 'A', goal: 'g', agentId })
+    await request(server, 'DELETE', `/api/v1/missions/${archived.id}`, { token: who.token })
     const input = { id: first.id, cascade: true }
     const { body } = await apis[api](server, 'keys.delete', input, { token: who.token })
     expect(body.derived).toEqual({ keys: [second.id], missions: [missionId], runs: [runId] })
@@ -85,9 +87,9 @@ describe('a key', () => {
     await expect.poll(() => statusOf(who, runId)).toBe('cancelled')
     finish()
     expect((await get(other, '/agents')).success).toBe(true)
-    const events = await server.service.deps.db.auditEvent.findMany({
-      where: { target: { in: [missionId, second.id] } },
-    })
+    const { db } = server.service.deps
+    expect(await db.mission.findUnique({ where: { id: archived.id } })).toMatchObject({ status: 'pending' })
+    const events = await db.auditEvent.findMany({ where: { target: { in: [missionId, second.id] } } })
     expect(events.map(({ action }) => action)).toEqual(expect.arrayContaining(['mission.pause', 'key.revoke']))
   })
 

@@ -89,3 +89,11 @@ export function whole({ tokens = [], usage = { input: 10, output: tokens.length 
     usage: { prompt_tokens: input, completion_tokens: output, total_tokens: input + output },
   }
 }
+
+/** Returns an output schema, and an answer that misses it in so many places that the error is long. */
+export function misfit() {
+  const names = ['a', 'b', 'c', 'd', 'e'].map((letter) => letter.repeat(280))
+  const properties = Object.fromEntries(names.map((name) => [name, { type: 'number' }]))
+  const answer = JSON.stringify(Object.fromEntries(names.map((name) => [name, 'text'])))
+  return { output: { name: 'numbers', schema: { type: 'object', properties } }, answer }
+}
