@@ -130,6 +130,7 @@ export const ListAgents = z.object({
   search: z
     .string()
     .max(200)
+    .trim()
     .optional()
     .describe('Only agents with this text in name, role, description or tags, in any case'),
   ...pageInput,

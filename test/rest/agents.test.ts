@@ -541,6 +541,7 @@ describe('lists', () => {
     ['?tag=none', []],
     ['?search=needle', ['two']],
     ['?search=NEEDLE', ['two']],
+    ['?search=%20needle%20', ['two']],
     ['?search=hayst', ['three']],
     ['?search=wo', ['two']],
     ['?search=%25', ['five']],
