@@ -44,7 +44,9 @@ export const isNewPath = (path: string): boolean =>
     .split('/')
     .some((part) => RESERVED.test(part.normalize('NFKC')) || RESERVED.test(part))
 
-export const BAD_PATH_DETAIL = 'A path has names separated by `/`, without `..`, and does not begin with `/`.'
+export const BAD_PATH_DETAIL =
+  `A path has names separated by \`/\`, and at most ${MAX_PATH_BYTES} bytes. It begins and ends with a name. No name is ` +
+  '`..` or reserved (`.git`, `con`), has blanks around it, or contains `\\`, percent-encoding or invisible characters.'
 
 const INVALID = { error: 'Invalid path', params: { detail: BAD_PATH_DETAIL } }
 

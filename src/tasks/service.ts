@@ -309,7 +309,9 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
 export async function claim(actor: Actor, deps: Deps, input: z.output<typeof ClaimTask>) {
   const task = await find(actor, deps, input.id)
   const assignee = await findClaimant(actor, deps, input.agentId)
-  if (task.status !== 'pending' || task.assignedTo !== null) throw alreadyAssigned()
+  if (task.status !== 'pending')
+    throw alreadyAssigned(`Only a pending task can be claimed. This one is ${task.status}.`)
+  if (task.assignedTo !== null) throw alreadyAssigned()
   const now = deps.clock.now()
   const row = await deps.db.$transaction((tx) => updateTask(tx, actor, task, 'task.claim', now, assignee))
   if (!row) throw alreadyAssigned()
@@ -317,8 +319,8 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
   return { task: await viewOf(actor, deps, row) }
 }
 
-const alreadyAssigned = () =>
-  conflict('Task is already assigned', { detail: 'Remove the assignee with a PATCH of `assignTo: null` first.' })
+const alreadyAssigned = (detail = 'Remove the assignee with a PATCH of `assignTo: null` first.') =>
+  conflict('Task is already assigned', { detail })
 
 /**
  * POST /tasks/{id}/execute: runs its agent on the title and description. The task is `in_progress` meanwhile, then

@@ -316,7 +316,9 @@ describe('a path', () => {
     ...['CON', 'con.txt', 'a/aux/b', 'nul', 'COM1.log', 'lpt9', 'COM¹', 'prn:x'],
   ])('%j is refused for a new file, because git or an operating system reserves it', async (path) => {
     const id = await space()
-    expectError(await on('REST', 'files.write', { id, path, content: 'x' }), 400, 'Invalid path')
+    const answer = await on('REST', 'files.write', { id, path, content: 'x' })
+    expectError(answer, 400, 'Invalid path')
+    expect(answer.body.detail).toMatch(/at most 512 bytes.*reserved/)
     expectError(await on('REST', 'files.delete', { id, path }), 404, 'File not found')
   })
 

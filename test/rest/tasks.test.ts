@@ -536,7 +536,11 @@ describe('POST /tasks/{id}/claim', () => {
     ...STATUSES.slice(1).map((status): [string, () => Promise<Body>] => [`is ${status}`, () => createIn(status)]),
   ])('gives a 409 for a task that %s', async (_, make) => {
     const task = await make()
-    expectError(await call('POST', `/tasks/${task.id}/claim`), 409, 'Task is already assigned')
+    const answer = await call('POST', `/tasks/${task.id}/claim`)
+    expectError(answer, 409, 'Task is already assigned')
+    expect(answer.body.detail).toContain(
+      task.status === 'pending' ? 'Remove the assignee' : `This one is ${task.status}`,
+    )
     expect(await get(task.id)).toEqual(task)
   })
 
