@@ -78,7 +78,9 @@ describe('the conformance tests of authorization', () => {
     try {
       const MUSTER_CONTROL = `http://127.0.0.1:${port}`
       const command = `${process.execPath} ${fileURLToPath(import.meta.resolve('../support/conformance-client.mjs'))}`
-      const failures = await runConformance(['client', '--suite', 'all', '--command', command], { MUSTER_CONTROL })
+      const failures = await runConformance(['client', '--suite', 'all', '--timeout', '120000', '--command', command], {
+        MUSTER_CONTROL,
+      })
       const ours = Object.entries(failures).filter(([name]) => name.startsWith('auth/') && !LEFT_OUT.includes(name))
       expect(ours.length).toBeGreaterThan(20)
       expect(Object.fromEntries(ours.filter(([, checks]) => checks.length))).toEqual({})

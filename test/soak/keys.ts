@@ -66,7 +66,7 @@ export async function killedKeys(subject: Subject, rounds: number): Promise<Keys
     const lost = post().catch(() => {})
     while (seen.get()!.count === known) await new Promise((resolve) => setImmediate(resolve))
     await subject.kill()
-    subject.model.fallback = fallback
+    subject.model.fallback = { tokens: 'Done.' }
     await lost
     await subject.start()
     const retries = [await post(), await post()]
@@ -77,6 +77,7 @@ export async function killedKeys(subject: Subject, rounds: number): Promise<Keys
     }
     assert.equal(ids[0], ids[1])
     assert.equal(await count(), before + 1, `round ${round}: more than one row`)
+    subject.model.fallback = fallback
     report.requests += 3
     report.replayed += retries.length
   }
