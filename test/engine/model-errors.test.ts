@@ -142,6 +142,7 @@ describe('the advice on a failure', () => {
     [refused('connect ECONNREFUSED 127.0.0.1:9'), 'Check THE_ADDRESS and the network'],
     [oddAnswer('<html><title>Sign in</title></html>'), 'Check THE_ADDRESS'],
     [refused('The proxy 127.0.0.1:9 did not connect'), null],
+    [answered(302, ''), 'Check THE_ADDRESS'],
     [answered(429, { error: 'Rate limit reached' }), null],
     [answered(400, { error: 'Bad' }), null],
   ])('of %o is "%s"', (error, advice) => {

@@ -64,6 +64,20 @@ async function read(kind: Kind, given: string | Answer): Promise<string> {
   return output.join(' ')
 }
 
+it.each<Kind>(['anthropic', 'openai', 'google'])('%s shows that a server is alive before its answer', async (kind) => {
+  for (const body of [': waiting\n\n', 'event: ping\ndata: {"type":"ping"}\n\n', '\n \n']) {
+    answer = { body, ends: 'never' }
+    const waiting = new AbortController()
+    const { stream } = await textModel(modelOf(kind)).doStream({
+      prompt: [{ role: 'user', content: [{ type: 'text', text: 'x' }] }],
+      abortSignal: waiting.signal,
+      includeRawChunks: true,
+    })
+    for await (const parts of stream) if (parts.some(({ type }) => type === 'raw')) break
+    waiting.abort()
+  }
+})
+
 const event = (value: { type: string }) => `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
 const PAGE = '<!doctype html><html><head><title>Sign in</title></head></html>'
 const IS_PAGE = `unreadable -: The model server answered with a web page titled "Sign in" (HTML) instead of a model's answer`

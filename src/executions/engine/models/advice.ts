@@ -23,7 +23,7 @@ export function adviceFor(
     case 'unsupported':
       if (/v1\/responses/.test(detail)) return ONLY_RESPONSES
       if (kind === 'unsupported' || /^HTTP 404: No endpoints/.test(detail)) return null
-      return status === 404 || status === 405 ? `Check ${address}` : null
+      return status === 404 || status === 405 || (status ?? 400) < 400 ? `Check ${address}` : null
     case 'unreadable':
       return /\bJSON that is not\b/.test(detail) ? `Check ${address}` : null
     case 'connection':

@@ -43,6 +43,7 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   /** Blocks that are left out together with their deltas. */
   const skipped = new Set<number>()
   let usage: Record<string, number> = {}
+  let isOpen = false
   let isBegun = false
   let isSettled = false
   let isWhole = false
@@ -51,6 +52,12 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
     if (isBegun) return
     isBegun = true
     readUsage(message.usage)
+    openMessage(message)
+  }
+
+  function openMessage(message: Fields): void {
+    if (isOpen) return
+    isOpen = true
     const { input_tokens = 0, output_tokens = 0, ...cache } = usage
     emit({
       type: 'message_start',
@@ -210,12 +217,19 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
         return
       default:
         if (event.role === 'assistant' && event.content) readMessage(event)
-        else emit({ type: 'ping' })
+        else keepAlive()
     }
+  }
+
+  /** Begins the message, before which the provider package passes nothing on. */
+  function keepAlive(): void {
+    openMessage({})
+    emit({ type: 'ping' })
   }
 
   return {
     read,
+    keepAlive,
     close() {
       if (isSettled) emit({ type: 'message_stop' })
     },

@@ -36,6 +36,7 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
 
   return {
     read,
+    keepAlive: () => emit({ type: 'ping' }),
     close() {},
     get isBegun() {
       return isBegun

@@ -14,6 +14,8 @@ export type Emit = (event: Fields) => void
 export type ProviderEvents = {
   /** Reads an event, or a whole answer in one JSON object. */
   read(event: Fields): void
+  /** Shows that the server is alive, before or between the parts of its answer. */
+  keepAlive(): void
   /** Ends the answer: emits the events that a server with a finish reason has left out. */
   close(): void
   /** Whether any part of an answer has arrived. */

@@ -28,7 +28,12 @@ export function repairStreams(kind: Exclude<ProviderKind, 'compatible'>, fetch: 
     const response = await fetch(input, changed(init))
     const charset = createTextReader(response.headers.get('content-type'))
     if (!response.body) return response
-    if (!response.ok) return new Response(await readRefusal(response.body, charset), response)
+    if (!response.ok) {
+      // Some gateways answer with a status that no response can have here.
+      const { headers, statusText, status: given } = response
+      const status = Math.min(given, 599)
+      return new Response(await readRefusal(response.body, charset), { headers, statusText, status })
+    }
     const body = repair(response.body, charset, CREATORS[kind], init?.signal ?? null)
     return new Response(body, { status: response.status, headers: { 'content-type': 'text/event-stream' } })
   }
@@ -68,7 +73,7 @@ function repair(
   const emit: Emit = (event) => {
     written += `data: ${JSON.stringify(event)}\n\n`
   }
-  const text = createReader(create(emit), () => emit({ type: 'ping' }))
+  const text = createReader(create(emit))
 
   /** Reads until there is an event to pass on. Returns whether the answer has ended. */
   async function readMore(): Promise<boolean> {
@@ -134,7 +139,8 @@ async function drain(reader: Reader): Promise<void> {
 }
 
 /** Reads the text of an answer: an event stream, or the JSON or web page that servers send instead. */
-function createReader(events: ProviderEvents, onLife: () => void) {
+function createReader(events: ProviderEvents) {
+  const onLife = () => events.keepAlive()
   let head = ''
   let body: string[] | null = null
   let length = 0
@@ -215,7 +221,10 @@ function createReader(events: ProviderEvents, onLife: () => void) {
       if (!body) {
         head += text
         const first = /[^\s\ufeff]/.exec(head)?.[0]
-        if (!first) return
+        if (!first) {
+          onLife()
+          return
+        }
         if (first !== '{' && first !== '[' && first !== '<') {
           isStream = true
           const begun = head.replace(/^\ufeff/, '')

@@ -223,7 +223,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
         return
       }
       default:
-        emit({ type: 'ping' })
+        emit(ALIVE)
     }
   }
 
@@ -268,6 +268,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
 
   return {
     read,
+    keepAlive: () => emit(ALIVE),
     close() {},
     get isBegun() {
       return isBegun
@@ -280,6 +281,9 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     },
   }
 }
+
+/** Event after which the provider package passes on what follows, before the answer has begun. */
+const ALIVE: Fields = { type: 'response.in_progress', response: { id: '', created_at: 0, model: '' } }
 
 /** Joins the texts of the parts of an item. */
 const textOf = (parts: unknown, field: 'text' | 'refusal' = 'text'): string =>
