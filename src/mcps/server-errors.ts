@@ -81,5 +81,5 @@ export function isLost(error: unknown, canBeLost: boolean): boolean {
   const status = statusOf(error)
   if (!status) return false
   const text = error instanceof SdkHttpError ? error.data?.text : (error as Error).message
-  return status === 404 || status === 410 || (status <= 500 && SESSION_GONE.test(String(text).slice(0, MAX_ERROR_TEXT)))
+  return status === 404 || status === 410 || (status <= 503 && SESSION_GONE.test(String(text).slice(0, MAX_ERROR_TEXT)))
 }

@@ -93,6 +93,7 @@ describe('the reader of chat completions', () => {
       ],
       ['add({"x":1})'],
     ],
+    ['the first brace twice', [call('add', '{', a), call(undefined, '{"x":1}', { index: 0 })], ['add({"x":1})']],
     ['a brace too many', [call('add', '{"x":{"y":1}}}', a)], ['add({"x":{"y":1}})']],
     ['quotes that were escaped twice', [call('add', '{\\"x\\":\\"a\\"}', a)], ['add({"x":"a"})']],
     ['an input under another name', [calls({ id: 'a', name: 'add', input: { x: 1 } })], ['add({"x":1})']],

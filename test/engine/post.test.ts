@@ -135,6 +135,22 @@ describe('the answer to a chat completion', () => {
     expect(await read()).toBe(expected)
   })
 
+  it('is read to its end if each chunk has a finish reason', async () => {
+    const chunks = ['a', 'b', 'c', 'd'].map((content) =>
+      data({ choices: [{ delta: { content }, finish_reason: 'stop' }] }),
+    )
+    answer = (response) => {
+      const next = () => {
+        const chunk = chunks.shift()
+        if (!chunk) return response.end(USAGE)
+        response.write(chunk)
+        setTimeout(next, 400)
+      }
+      next()
+    }
+    expect(await read()).toBe('abcd stop 5/7')
+  })
+
   it('is incomplete if its connection is reset before its finish reason', async () => {
     answer = (response) =>
       response.writeHead(200).write(TEXT, () => setImmediate(() => response.socket?.resetAndDestroy()))

@@ -87,6 +87,7 @@ describe('a session that the server has lost', () => {
     ['200 of a restarted server', 200, { error: { code: -32602, message: 'Received request before initialization' } }],
     ['401 about the session', 401, { error: { code: -32000, message: 'Invalid session' } }],
     ['422 that expects a greeting', 422, { error: { code: -32000, message: 'expect initialize request' } }],
+    ['503 about the session', 503, { error: { code: -32000, message: 'Unknown MCP session' } }],
     ['500 about the session', 500, { error: { code: -32603, message: 'No transport found for sessionId' } }],
   ])('is renewed after a %s, and the call is made once more', async (_, status, body) => {
     otherwise = (request, response) => {

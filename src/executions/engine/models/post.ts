@@ -2,6 +2,7 @@ import { STATUS_CODES } from 'node:http'
 import { APICallError } from '@ai-sdk/provider'
 import type { Dispatcher } from 'undici'
 import { createTextReader, decodeText, foreignCharset, mayBeUtf16, type TextReader } from '../../../lib/charset.ts'
+import { asObject, asText } from '../../../lib/unknown.ts'
 import { MAX_REFUSAL, MAX_REST } from './answer-limits.ts'
 import { createDecoder, type Decoder, decodeWhole, isGzip } from './content-encoding.ts'
 import { isModelError } from './model-errors.ts'
@@ -69,6 +70,7 @@ export function post<Part>(
   /** Reads bytes, or the end. An error of `read` ends the answer. */
   function consume(bytes: Buffer | null): void {
     if (batches.isFinished()) return
+    const before = batches.parts.length
     const reading = read(bytes && toUtf8(bytes), batches.parts)
     if (reading === 'whole' || !bytes) {
       complete()
@@ -77,6 +79,9 @@ export function post<Part>(
     if (reading === 'settled' && !isSettled) {
       isSettled = true
       lingering = setTimeout(() => consumeOrFail(null), MAX_REST)
+    } else if (isSettled && batches.parts.slice(before).some(isContent)) {
+      // Some servers state a finish reason with each chunk.
+      lingering?.refresh()
     }
     batches.deliver()
     if (batches.parts.length > MAX_PENDING) controller?.pause()
@@ -218,6 +223,9 @@ function createBatches<Part>(resume: () => void) {
 function itself<T>(this: T): T {
   return this
 }
+
+/** Returns whether a part belongs to the answer, rather than to its end or to the connection. */
+const isContent = (part: unknown): boolean => !['raw', 'usage'].includes(asText(asObject(part).type))
 
 /** Returns the headers used to classify errors, and the content encoding. `isLimited`: also those about limits. */
 function pick(

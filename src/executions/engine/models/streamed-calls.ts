@@ -281,6 +281,8 @@ function parseLoosely(text: string): unknown {
   return (
     tryParseExact(escaped) ??
     tryParseExact(escaped.replace(/,(\s*[}\]])$/, '$1')) ??
+    // The parser of a server has sent the first brace twice.
+    (/^\{\s*\{/.test(trimmed) ? tryParseExact(trimmed.slice(1)) : undefined) ??
     parseMarked(trimmed) ??
     parseEscaped(trimmed)
   )
