@@ -497,7 +497,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     const given = atServer()
     server.models = { status: 401, message: `wrong key ${CANARY}` }
     await expect(given.defaultModel()).rejects.toThrow(
-      'The server at OPENAI_BASE_URL does not list its models (HTTP 401: wrong key',
+      /^The server at OPENAI_BASE_URL does not list its models \(HTTP 401: wrong key .*\)\. Check OPENAI_API_KEY$/,
     )
     server.models = []
     await expect(given.defaultModel()).rejects.toThrow('The server at OPENAI_BASE_URL lists no models')

@@ -64,7 +64,7 @@ async function readText(response: Response): Promise<string> {
  * object with `id`, `name` or `model`; others are left out. Returns null for anything else.
  */
 export function readModelList(text: string): ListedModel[] | null {
-  const body = parseJson(text)
+  const body = parseJson(text.replace(/^\ufeff/, ''))
   const { data, models, result } = asObject(body)
   const lists = [body, data, models, result, asObject(data).models, asObject(result).models].filter(Array.isArray)
   const list: unknown[] | undefined = lists.find(({ length }) => length > 0) ?? lists[0]
@@ -88,6 +88,9 @@ function idOf({ id, model, name }: Fields): string {
 function canChat(id: string, { type, architecture, capabilities }: Fields): boolean {
   if (CANNOT_CHAT.test(id) || OTHER_KINDS.test(asText(type))) return false
   if (asObject(capabilities).completion_chat === false) return false
+  // Ollama and LM Studio list what a model can do.
+  if (Array.isArray(capabilities) && capabilities.includes('embedding') && !capabilities.includes('completion'))
+    return false
   const { output_modalities: gives } = asObject(architecture)
   return !Array.isArray(gives) || gives.includes('text')
 }

@@ -138,8 +138,9 @@ export function createModels(
         if (id !== undefined) return { provider, id }
         problem ??= new ModelError(`The ${name} lists no models. ${ADVICE}`)
       } catch (error) {
-        const cause = describeModelError(error, secretsOf(organizationId))
-        problem ??= new ModelError(`The ${name} does not list its models (${cause}). ${ADVICE}`)
+        const failure = classifyModelError(error, { secrets: secretsOf(organizationId) })
+        const advice = (failure.kind === 'auth' && adviceFor(failure, provider.settings)) || ADVICE
+        problem ??= new ModelError(`The ${name} does not list its models (${failure.detail}). ${advice}`)
       }
     }
     if (problem) throw problem
