@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { ok, queryInt, timestamp } from '../lib/fields.ts'
+import { nextCursor } from '../lib/page.ts'
 
 /** All types of events (contract-2.md section 5.2). */
 const EVENT_TYPES = [
@@ -83,4 +84,5 @@ export const EventsResponse = ok({
   events: z.array(OrganizationEvent).describe('The events, oldest first'),
   cursor: z.string().describe('Where the next request continues, as its `since`'),
   hasMore: z.boolean().describe('Whether more events follow at once'),
+  nextCursor: nextCursor.describe('The cursor, as in other lists; null if no event follows yet'),
 })

@@ -80,12 +80,9 @@ async function placeOf(actor: Actor, deps: Deps, since: string | undefined): Pro
 /** GET /events: the events of the last 30 days that the caller can see, oldest first. */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListEvents>) {
   const since = await placeOf(actor, deps, input.since)
-  const { events, cursor, hasMore } = await read(actor, deps, since, input)
-  return {
-    events: events.map(({ event }) => event),
-    cursor: encode({ ...cursor, at: cursor.at || deps.clock.now().getTime() }),
-    hasMore,
-  }
+  const { events, cursor: last, hasMore } = await read(actor, deps, since, input)
+  const cursor = encode({ ...last, at: last.at || deps.clock.now().getTime() })
+  return { events: events.map(({ event }) => event), cursor, hasMore, nextCursor: hasMore ? cursor : null }
 }
 
 /** Polling interval of a stream (ms). */

@@ -219,6 +219,7 @@ describe('The feed', () => {
     expect(page.events).toHaveLength(2)
     for (; ; page = await feed(`since=${page.cursor}&types=task.created&limit=2`)) {
       found.push(...page.events.map((event: any) => event.data.id))
+      expect(page.nextCursor).toBe(page.hasMore ? page.cursor : null)
       if (!page.hasMore) break
     }
     expect(found).toEqual(ids)
