@@ -99,6 +99,26 @@ test.each(MODELS)('$provider accepts an arranged history of any turns, whose ori
   )
 })
 
+test('a Kimi K2 model gets the ids of calls in its own form, also for calls of other models', () => {
+  const step = (id: string, name: string): LanguageModelV4Prompt => [
+    { role: 'assistant', content: [{ type: 'tool-call', toolCallId: id, toolName: name, input: {} }] },
+    {
+      role: 'tool',
+      content: [{ type: 'tool-result', toolCallId: id, toolName: name, output: { type: 'text', value: 'x' } }],
+    },
+  ]
+  const prompt: LanguageModelV4Prompt = [
+    { role: 'user', content: [{ type: 'text', text: 'Go' }] },
+    ...step('call_1', 'search'),
+    ...step('functions.read:7', 'read'),
+  ]
+  const arranged = arrange(prompt, { provider: 'groq.chat', modelId: 'moonshotai/Kimi-K2-Instruct' })
+  const ids = arranged.flatMap(({ content }) =>
+    typeof content === 'string' ? [] : content.flatMap((part) => ('toolCallId' in part ? part.toolCallId : [])),
+  )
+  expect(ids).toEqual(['functions.search:0', 'functions.search:0', 'functions.read:1', 'functions.read:1'])
+})
+
 test('chat completions get images of tool results in a user turn after a neutral message', () => {
   const picture = { type: 'file' as const, mediaType: 'image/png', data: { type: 'data' as const, data: 'AAAA' } }
   const prompt: LanguageModelV4Prompt = [

@@ -39,7 +39,7 @@ const PICTURES_FOLLOW = '[The pictures of these results follow]'
 /**
  * Arranges any sequence of turns into a prompt that every provider accepts: adjacent user turns are merged;
  * calls and results are paired; an assistant turn separates a tool from a user; blank texts are removed; call ids have
- * nine letters and digits; tool names are valid.
+ * nine letters and digits, or the form of Kimi K2; tool names are valid.
  *
  * Reasoning and provider fields are sent only to the model that produced them, in their original fields. Chat
  * completions accept no pictures in a result, so a user turn carries them. The result is deterministic.
@@ -48,7 +48,7 @@ export function arrange(prompt: LanguageModelV4Prompt, model: Pick<TextModel, 'p
   const arranged: LanguageModelV4Prompt = []
   for (const message of prompt) add(arranged, message, model)
   complete(arranged)
-  rename(arranged)
+  rename(arranged, isCompatible(model) && KIMI_K2.test(model.modelId))
   return isCompatible(model) ? withFields(arranged, keyOf(model)) : arranged
 }
 
@@ -181,14 +181,24 @@ const fitName = (name: string) =>
 
 const NINE = /^[a-zA-Z0-9]{9}$/
 
-/** Gives each call an id that strict servers accept (Mistral), stable across requests, and a valid name. */
-function rename(prompt: LanguageModelV4Prompt): void {
+/** Models that read the name of a tool from the id of its call, and stop calling tools after ids in another form. */
+const KIMI_K2 = /kimi[-_ ]?k2/i
+
+/**
+ * Gives each call an id that strict servers accept (Mistral), stable across requests, and a valid name. `isKimi`: the
+ * ids are those of Kimi K2, such as `functions.search:0`, numbered over the whole prompt.
+ */
+function rename(prompt: LanguageModelV4Prompt, isKimi: boolean): void {
   const taken = new Set<string>()
   let names = new Map<string, string>()
   for (const [index, message] of prompt.entries()) {
     if (message.role === 'assistant') {
       names = new Map()
-      for (const { toolCallId, providerOptions } of callsIn(message)) {
+      for (const { toolCallId, toolName, providerOptions } of callsIn(message)) {
+        if (isKimi) {
+          names.set(toolCallId, take(`functions.${fitName(toolName)}:${taken.size}`, taken))
+          continue
+        }
         // A call stored by the provider is known there by its own id, which some servers use for several calls.
         const isKept = providerOptions?.openai?.itemId !== undefined && !taken.has(toolCallId)
         names.set(toolCallId, isKept ? take(toolCallId, taken) : nineOf(toolCallId, taken))
