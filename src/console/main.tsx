@@ -7,9 +7,6 @@ import { Gate } from './gate.tsx'
 import { queryClient } from './queries.ts'
 import { router } from './router.tsx'
 
-// A page from before an update of the server requests files that no longer exist.
-window.addEventListener('vite:preloadError', () => location.reload())
-
 const root = document.getElementById('root')
 if (!root) throw new Error('The page has no root')
 createRoot(root).render(

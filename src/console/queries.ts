@@ -29,7 +29,10 @@ const onRefused = (error: unknown) => {
 export const queryClient = new QueryClient({
   queryCache: new QueryCache({ onError: onRefused }),
   defaultOptions: {
+    // A browser without a network may still reach a server on the same computer.
+    mutations: { networkMode: 'always' },
     queries: {
+      networkMode: 'always',
       staleTime: 5_000,
       retry: (count, error) => count < 2 && !hasNoUse(toFailure(error).status),
     },

@@ -5,12 +5,14 @@ import {
   type ErrorComponentProps,
   Link,
   lazyRouteComponent,
+  useRouter,
 } from '@tanstack/react-router'
 import { BASE } from './api.ts'
 import { buttonClass } from './components/button.tsx'
 import { Empty, Problem } from './components/page.tsx'
 import { ChatPage } from './features/chat/chat-page.tsx'
 import { NewChat } from './features/chat/new-chat.tsx'
+import { loadPage } from './lib/pages.ts'
 import { Shell } from './shell.tsx'
 import { texts } from './texts.ts'
 
@@ -24,10 +26,11 @@ const only =
       ),
     ) as { [Key in Name]?: string }
 
-function Failed({ error, reset }: ErrorComponentProps) {
+function Failed({ error }: ErrorComponentProps) {
+  const { invalidate } = useRouter()
   return (
     <div className="mx-auto max-w-2xl p-6">
-      <Problem error={error} retry={reset} />
+      <Problem error={error} retry={() => void invalidate()} />
     </div>
   )
 }
@@ -54,95 +57,95 @@ const routes = [
     getParentRoute,
     path: '/chats',
     validateSearch: only('list'),
-    component: lazyRouteComponent(() => import('./features/chat/all-chats.tsx'), 'AllChats'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/chat/all-chats.tsx')), 'AllChats'),
   }),
   createRoute({ getParentRoute, path: '/chats/$chatId', validateSearch: only('list'), component: ChatPage }),
   createRoute({
     getParentRoute,
     path: '/agents',
     validateSearch: only('search', 'show'),
-    component: lazyRouteComponent(() => import('./features/agents/gallery.tsx'), 'Gallery'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/agents/gallery.tsx')), 'Gallery'),
   }),
   createRoute({
     getParentRoute,
     path: '/agents/new',
-    component: lazyRouteComponent(() => import('./features/agents/editor.tsx'), 'NewAgent'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/agents/editor.tsx')), 'NewAgent'),
   }),
   createRoute({
     getParentRoute,
     path: '/agents/$agentId',
     validateSearch: only('tab'),
-    component: lazyRouteComponent(() => import('./features/agents/editor.tsx'), 'EditAgent'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/agents/editor.tsx')), 'EditAgent'),
   }),
   createRoute({
     getParentRoute,
     path: '/runs',
     validateSearch: only('status', 'agentId', 'since'),
-    component: lazyRouteComponent(() => import('./features/runs/runs.tsx'), 'Runs'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/runs/runs.tsx')), 'Runs'),
   }),
   createRoute({
     getParentRoute,
     path: '/runs/$runId',
     validateSearch: only('tab', 'seq'),
-    component: lazyRouteComponent(() => import('./features/runs/run.tsx'), 'Run'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/runs/run.tsx')), 'Run'),
   }),
   createRoute({
     getParentRoute,
     path: '/tasks',
     validateSearch: only('task', 'assignedTo', 'priority'),
-    component: lazyRouteComponent(() => import('./features/tasks/board.tsx'), 'Board'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/tasks/board.tsx')), 'Board'),
   }),
   createRoute({
     getParentRoute,
     path: '/missions',
     validateSearch: only('mission'),
-    component: lazyRouteComponent(() => import('./features/missions/missions.tsx'), 'Missions'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/missions/missions.tsx')), 'Missions'),
   }),
   createRoute({
     getParentRoute,
     path: '/missions/$missionId',
-    component: lazyRouteComponent(() => import('./features/missions/mission.tsx'), 'Mission'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/missions/mission.tsx')), 'Mission'),
   }),
   createRoute({
     getParentRoute,
     path: '/approvals',
     validateSearch: only('status'),
-    component: lazyRouteComponent(() => import('./features/approvals/inbox.tsx'), 'Inbox'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/approvals/inbox.tsx')), 'Inbox'),
   }),
   createRoute({
     getParentRoute,
     path: '/spaces',
-    component: lazyRouteComponent(() => import('./features/spaces/spaces.tsx'), 'Spaces'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/spaces/spaces.tsx')), 'Spaces'),
   }),
   createRoute({
     getParentRoute,
     path: '/spaces/$spaceId',
     validateSearch: only('tab', 'file'),
-    component: lazyRouteComponent(() => import('./features/spaces/space.tsx'), 'Space'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/spaces/space.tsx')), 'Space'),
   }),
   createRoute({
     getParentRoute,
     path: '/skills',
     validateSearch: only('skill'),
-    component: lazyRouteComponent(() => import('./features/skills/skills.tsx'), 'Skills'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/skills/skills.tsx')), 'Skills'),
   }),
   createRoute({
     getParentRoute,
     path: '/mcps',
     validateSearch: only('mcp', 'connection'),
-    component: lazyRouteComponent(() => import('./features/mcps/mcps.tsx'), 'Mcps'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/mcps/mcps.tsx')), 'Mcps'),
   }),
   createRoute({
     getParentRoute,
     path: '/usage',
     validateSearch: only('period', 'start', 'end'),
-    component: lazyRouteComponent(() => import('./features/usage/usage.tsx'), 'Usage'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/usage/usage.tsx')), 'Usage'),
   }),
   createRoute({
     getParentRoute,
     path: '/settings/$section',
     validateSearch: only('action', 'actorId', 'target', 'since', 'until'),
-    component: lazyRouteComponent(() => import('./features/settings/settings.tsx'), 'Settings'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/settings/settings.tsx')), 'Settings'),
   }),
 ] as const
 

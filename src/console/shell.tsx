@@ -1,30 +1,35 @@
 import { Link, Outlet, useNavigate, useRouterState } from '@tanstack/react-router'
 import { ChevronsUpDown, LogOut, Menu as MenuIcon, Search, UserRound } from 'lucide-react'
-import { lazy, Suspense, useEffect, useRef, useState } from 'react'
+import { type ComponentType, useCallback, useEffect, useRef, useState } from 'react'
 import { Avatar } from './components/badge.tsx'
 import { IconButton } from './components/button.tsx'
 import { Dialog } from './components/dialog.tsx'
 import { Menu, MenuItem, MenuLabel, MenuLine } from './components/menu.tsx'
 import { Reconnecting } from './components/page.tsx'
-import { Toasts } from './components/toast.tsx'
+import { Toasts, toast } from './components/toast.tsx'
 import { useBadge } from './features/approvals/badge.ts'
 import { useNotifications } from './features/approvals/notify.ts'
 import { useChanges } from './follow.ts'
 import { cn } from './lib/class-names.ts'
+import { loadPage } from './lib/pages.ts'
 import { GROUPS, SETTINGS } from './navigation.ts'
 import { useAction } from './queries.ts'
 import { signOut, switchOrganization, useSession } from './session.ts'
 import { texts } from './texts.ts'
 import { applyTheme, setTheme, THEMES, theme } from './theme.ts'
 
-const Palette = lazy(() => import('./palette.tsx'))
-
 const isMac = /Mac|iP(hone|ad)/.test(navigator.platform)
 
 /** The frame of every page: navigation, organization, user, palette. */
 export function Shell() {
   const [drawer, setDrawer] = useState(false)
-  const [palette, setPalette] = useState(false)
+  const [Palette, setPalette] = useState<ComponentType<{ onClose: () => void }> | null>(null)
+  const openPalette = useCallback(() => {
+    loadPage(() => import('./palette.tsx')).then(
+      ({ default: loaded }) => setPalette(() => loaded),
+      () => toast(texts.noConnection, 'bad'),
+    )
+  }, [])
   const path = useRouterState({ select: ({ location }) => location.pathname })
   const href = useRouterState({ select: ({ resolvedLocation }) => resolvedLocation?.href })
   const isConnected = useChanges('approvals.changes', 'approvals.')
@@ -46,13 +51,14 @@ export function Shell() {
     const onKey = (event: KeyboardEvent) => {
       if (event.key.toLowerCase() !== 'k' || !(event.metaKey || event.ctrlKey)) return
       event.preventDefault()
-      setPalette((open) => !open)
+      if (Palette) setPalette(null)
+      else openPalette()
     }
     window.addEventListener('keydown', onKey)
     return () => window.removeEventListener('keydown', onKey)
-  }, [])
+  }, [Palette, openPalette])
 
-  const navigation = <Navigation path={path} onSearch={() => setPalette(true)} />
+  const navigation = <Navigation path={path} onSearch={openPalette} />
   return (
     <div className="flex h-dvh flex-col md:flex-row">
       <a
@@ -64,7 +70,7 @@ export function Shell() {
       <header className="flex items-center gap-2 border-line border-b bg-panel px-2 py-1.5 md:hidden">
         <IconButton label={texts.nav.open} icon={MenuIcon} onClick={() => setDrawer(true)} />
         <span className="flex-1 font-semibold">Muster</span>
-        <IconButton label={texts.palette.open} icon={Search} onClick={() => setPalette(true)} />
+        <IconButton label={texts.palette.open} icon={Search} onClick={openPalette} />
       </header>
       <div className="hidden w-56 shrink-0 border-line border-r bg-panel md:block">{navigation}</div>
       <Dialog as="side" open={drawer} onClose={() => setDrawer(false)} title={texts.nav.title}>
@@ -80,11 +86,7 @@ export function Shell() {
         {!isConnected && !path.startsWith('/chats/') && <Reconnecting />}
         <Outlet />
       </main>
-      {palette && (
-        <Suspense>
-          <Palette onClose={() => setPalette(false)} />
-        </Suspense>
-      )}
+      {Palette && <Palette onClose={() => setPalette(null)} />}
       <Toasts />
       <p id="announcer" role="status" className="sr-only" />
     </div>

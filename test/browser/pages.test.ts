@@ -4,7 +4,7 @@ import axe from 'axe-core'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/tool-lab.ts'
-import { type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
+import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { createFolder } from '../support/folder.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
@@ -223,6 +223,22 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByRole('link', { name: /Daily/ }).click()
     await page.waitForURL('**/app/chats/*?list=missions')
     expect(await page.getByRole('link', { name: /^Hello/ }).count()).toBe(0)
+    await leave(page)
+  })
+
+  it('offer to try again a page that a lost connection did not load', async () => {
+    const { page, context } = await visit(browser, owner, '/app')
+    await composer(page).waitFor()
+    const file = '**/assets/usage-*.js'
+    await page.route(file, (route) => route.abort())
+    await context.setOffline(true)
+    await page.getByRole('link', { name: 'Usage' }).click()
+    const again = page.getByRole('main').getByRole('button', { name: 'Try again' })
+    await again.waitFor()
+    await page.unroute(file)
+    await context.setOffline(false)
+    await again.click()
+    await page.getByRole('heading', { name: 'Usage' }).waitFor()
     await leave(page)
   })
 

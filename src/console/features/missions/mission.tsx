@@ -155,7 +155,7 @@ function Runs({ id }: { id: string }) {
                   >
                     {moment(run.createdAt)}
                   </Link>
-                  <span className="text-soft tabular-nums">
+                  <span className="hidden text-soft tabular-nums sm:inline">
                     {run.executionTime === undefined ? '' : duration(run.executionTime)}
                   </span>
                   <span className="text-soft">

@@ -23,7 +23,7 @@ type Span = keyof typeof SPANS
 
 const ROW_HEIGHT = 44
 const COLUMNS =
-  'grid grid-cols-[minmax(0,8.5rem)_minmax(25%,1fr)_minmax(0,5rem)] items-center gap-3 px-4 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem]'
+  'grid grid-cols-[minmax(0,5.75rem)_minmax(25%,1fr)_minmax(0,4.75rem)] items-center gap-2 px-4 sm:grid-cols-[minmax(0,8.5rem)_minmax(25%,1fr)_minmax(0,5rem)] sm:gap-3 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem]'
 
 /** All runs that the person may see, newest first. The filters are in the URL. */
 export function Runs() {
