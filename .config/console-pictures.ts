@@ -79,7 +79,6 @@ async function fill() {
     mcpType: 'test',
     url: mcp.url,
     transport: 'streamable-http',
-    permissions: [{ tool: 'echo', mode: 'ask' }],
   })
   const agent = (name: string, role: string, description: string, more: object = {}) =>
     call('POST', '/api/v1/agents', {
@@ -96,6 +95,8 @@ async function fill() {
     subagentIds: [researcher, reviewer],
     tags: ['writing', 'releases'],
     mcpInstanceIds: [mcpId],
+    allowedTools: ['read_file', 'write_file', 'delegate_to_researcher', 'delegate_to_code-reviewer'],
+    permissions: [{ tool: 'write_file', mode: 'ask' }],
   })
   await agent('Support triage', 'Sorts requests', 'Labels requests and answers the simple ones.', { tags: ['support'] })
   await agent('Data analyst', 'Answers questions with numbers', 'Reads tables and draws conclusions.', {
@@ -112,7 +113,7 @@ async function fill() {
     {
       tokens: 'I look at the changes first. ',
       delay: 20,
-      toolCalls: [{ id: 'a', name: 'add', input: { a: 2, b: 1 } }],
+      toolCalls: [{ id: 'a', name: 'read_file', input: { path: 'plan.md' } }],
     },
     {
       tokens: '',
@@ -142,9 +143,11 @@ async function fill() {
   await call('POST', `/api/v1/agents/${reviewer}/execute`, { message: 'Review the pull request about keys.' }).catch(
     () => {},
   )
-  model.script({ toolCalls: [{ id: 'd', name: 'echo', input: { text: 'Close issue 214: mended in 2.4' } }] })
+  const notes = '# Muster 2.4\n\nStreams resume after a restart. Filters are checked.\n'
+  model.script({ toolCalls: [{ id: 'd', name: 'write_file', input: { path: 'notes/2.4.md', content: notes } }] })
   const asking = await call('POST', `/api/v1/agents/${writer}/execute`, {
-    message: 'Close the issues that 2.4 mends.',
+    message: 'Put the notes of 2.4 into the space.',
+    spaceId,
     background: true,
   })
   const task = async (title: string, priority: string, assignTo: string | null, status?: string) => {
@@ -164,6 +167,8 @@ async function fill() {
     agentId: writer,
     schedule: { type: 'cron', value: '0 8 * * 1-5', timezone: 'Europe/Stockholm' },
   })
+  model.script({ tokens: 'Twelve requests: nine are answered, three need a person.', delay: 5 })
+  await call('POST', `/api/v1/missions/${missionId}/run`)
   await call('POST', '/api/v1/missions', {
     title: 'Weekly report',
     goal: 'Sum up the week.',
@@ -200,7 +205,11 @@ async function enter(browser: Browser, width: number, colorScheme: 'light' | 'da
 
 async function settle(page: Page) {
   await page.locator('h1').first().waitFor({ state: 'attached' })
-  await page.waitForFunction(() => !document.querySelector('.animate-pulse'))
+  await page.waitForFunction(
+    () => !document.querySelector('.animate-pulse') && document.querySelector('h1')?.textContent !== '…',
+  )
+  // The parts of a page that are read after others.
+  await page.waitForTimeout(1_000)
   await page.evaluate(() => document.fonts.ready)
 }
 
