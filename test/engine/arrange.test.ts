@@ -99,6 +99,30 @@ test.each(MODELS)('$provider accepts an arranged history of any turns, whose ori
   )
 })
 
+test('MiniMax gets its thinking of the current turn back in the text, and other models do not', () => {
+  const step = (id: string): LanguageModelV4Prompt => [
+    {
+      role: 'assistant',
+      content: [
+        { type: 'reasoning', text: 'Hm.', providerOptions: { compatible: { field: 'content' } } },
+        { type: 'tool-call', toolCallId: id, toolName: 'search', input: {} },
+      ],
+    },
+    {
+      role: 'tool',
+      content: [{ type: 'tool-result', toolCallId: id, toolName: 'search', output: { type: 'text', value: 'x' } }],
+    },
+  ]
+  const user: LanguageModelV4Message = { role: 'user', content: [{ type: 'text', text: 'Go' }] }
+  const prompt = [user, ...step('a'), { role: 'assistant' as const, content: [{ type: 'text' as const, text: 'Ok' }] }]
+  const textsFor = (modelId: string) =>
+    arrange([...prompt, user, ...step('b')], { provider: 'compatible.chat', modelId }).flatMap(({ role, content }) =>
+      role === 'assistant' ? content.flatMap((part) => (part.type === 'text' ? part.text : [])) : [],
+    )
+  expect(textsFor('MiniMax-M2')).toEqual(['Ok', '<think>Hm.</think>\n\n'])
+  expect(textsFor('m')).toEqual(['Ok'])
+})
+
 test('a Kimi K2 model gets the ids of calls in its own form, also for calls of other models', () => {
   const step = (id: string, name: string): LanguageModelV4Prompt => [
     { role: 'assistant', content: [{ type: 'tool-call', toolCallId: id, toolName: name, input: {} }] },

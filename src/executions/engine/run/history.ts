@@ -49,7 +49,7 @@ export function arrange(prompt: LanguageModelV4Prompt, model: Pick<TextModel, 'p
   for (const message of prompt) add(arranged, message, model)
   complete(arranged)
   rename(arranged, isCompatible(model) && KIMI_K2.test(model.modelId))
-  return isCompatible(model) ? withFields(arranged, keyOf(model)) : arranged
+  return isCompatible(model) ? withFields(arranged, keyOf(model), MINIMAX.test(model.modelId)) : arranged
 }
 
 const keyOf = ({ provider }: Pick<TextModel, 'provider'>) => provider.split('.')[0] ?? provider
@@ -243,11 +243,16 @@ function renamed(part: AssistantPart, names: ReadonlyMap<string, string>): Assis
   return { ...part, providerOptions: JSON.parse(text) }
 }
 
+/** Models that think between their calls, and need their thinking back where it was: in the text. */
+const MINIMAX = /minimax[-_ ]?m\d/i
+
 /**
  * Moves reasoning and call metadata into the body fields they came from. If a server uses `reasoning_content`, every
- * assistant turn gets that field, because DeepSeek and Kimi reject turns without it.
+ * assistant turn gets that field, because DeepSeek and Kimi reject turns without it. `isInline`: reasoning of the
+ * current turn that was part of the text becomes part of it again.
  */
-function withFields(prompt: LanguageModelV4Prompt, key: string): LanguageModelV4Prompt {
+function withFields(prompt: LanguageModelV4Prompt, key: string, isInline: boolean): LanguageModelV4Prompt {
+  const question = prompt.findLastIndex(({ role }) => role === 'user')
   const thinks = prompt.some(
     (message) =>
       message.role === 'assistant' &&
@@ -255,7 +260,7 @@ function withFields(prompt: LanguageModelV4Prompt, key: string): LanguageModelV4
         (part) => part.type === 'reasoning' && part.providerOptions?.[key]?.field === 'reasoning_content',
       ),
   )
-  return prompt.map((message) => {
+  return prompt.map((message, index) => {
     if (message.role !== 'assistant') return message
     const fields: Record<string, unknown> = thinks ? { reasoning_content: callsIn(message).length ? ' ' : '' } : {}
     const texts = new Map<string, string>()
@@ -263,7 +268,9 @@ function withFields(prompt: LanguageModelV4Prompt, key: string): LanguageModelV4
       const mine = asObject(part.providerOptions?.[key])
       if (part.type === 'reasoning') {
         const field = asText(mine.field)
-        // Reasoning that was part of the text is not sent back.
+        if (field === 'content' && isInline && index > question)
+          return [{ type: 'text', text: `<think>${part.text}</think>\n\n` }]
+        // Other reasoning that was part of the text is not sent back.
         if (field && field !== 'content' && part.text) texts.set(field, (texts.get(field) ?? '') + part.text)
         for (const name of REASONING_DETAILS)
           if (mine[name]) fields[name] = [...asRows(fields[name]), ...asRows(mine[name])]
