@@ -384,6 +384,18 @@ test('reasoning with a wrong signature is left out of one run only', () => {
     expect(changeOf(detail)).toBe('reasoning:here')
 })
 
+test.each([
+  'The toolConfig field must be defined when using toolUse and toolResult content blocks.',
+  "Bedrock doesn't support tool calling without `tools=` param specified.",
+  'Requests which include `tool_use` or `tool_result` blocks must define tools',
+])('earlier calls are left out of a run without tools after "%s"', (detail) => {
+  const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'one', input: {} }
+  const prompt = [{ role: 'assistant' as const, content: [call, { type: 'text' as const, text: 'Hi' }] }]
+  const [change = ''] = changesFor({ kind: 'refused', field: null, detail } as ModelFailure, { prompt, ...NOTHING })
+  expect(isOfModel(change)).toBe(false)
+  expect(changePrompt(prompt, new Set([change]))[0]?.content).toEqual([{ type: 'text', text: 'Hi' }])
+})
+
 /**
  * Returns the change after an HTTP error of a request with two pictures, two tools, an earlier call, a limit of the
  * answer and a schema for it.

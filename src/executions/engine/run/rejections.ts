@@ -58,6 +58,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (isCompatible && hasParts(prompt, ['tool-call'])) changes.push(...ofMessages(detail))
   if (!isCompatible && hasParts(prompt, ['tool-call']) && THINKING_DEMANDED.test(detail)) changes.push('add_reasoning')
   if (!isCompatible && /encrypted content is not supported/i.test(detail)) changes.push('omit:include')
+  if (hasParts(prompt, ['tool-call']) && !tools.length && TOOLS_DEMANDED.test(detail)) changes.push('calls:here')
   if (hasParts(prompt, ['tool-call']) && /thought_?signature/i.test(detail)) changes.push('signatures')
   if (tools.some(({ name }) => name.includes('-')) && TOOL_NAME_RULE.test(detail)) changes.push('plain_names')
   if (isCompatible && tools.length && EMPTY_INPUTS.test(detail)) changes.push('empty_inputs')
@@ -149,6 +150,9 @@ const PLAIN_CONTENT = /\b(?:output|input)_text\b|\bcontent\b.{0,60}(?:valid stri
 
 /** Wordings of Google's servers that know only the older field for the inputs of tools, or its rules. */
 const OLDER_PARAMETERS = /parameters_?json_?schema|non-?empty for OBJECT/i
+
+/** Wordings of Bedrock, LiteLLM and Anthropic for earlier calls in a request that offers no tools. */
+const TOOLS_DEMANDED = /toolconfig|tool calling without|must define tools|expects the `?tools\b/i
 
 /** Wordings of DeepSeek for an answer that must begin with thinking. */
 const THINKING_DEMANDED = /thinking.{0,60}must be passed back/i

@@ -27,6 +27,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
  *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check.
  * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
+ *   `calls:here`: leave earlier calls out of this run, which offers no tools.
  *   `single_calls`: send calls that were made at once as if they followed each other.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
  *   or not this one.
@@ -70,7 +71,7 @@ export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files|output|answer|reasoning):/.test(change) &&
+  !/^(?:schema|tool|files|output|answer|reasoning|calls):/.test(change) &&
   change !== 'schemas' &&
   change !== 'maxOutputTokens'
 
@@ -91,7 +92,7 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
   }
   if (changes.has('reasoning') || changes.has('reasoning:here')) changed = changed.flatMap(withoutReasoning)
   if (changes.has('plain_names')) changed = changed.map(withPlainNames)
-  return changes.has('tools') ? withoutCalls(changed) : changed
+  return changes.has('tools') || changes.has('calls:here') ? withoutCalls(changed) : changed
 }
 
 /**
