@@ -672,6 +672,17 @@ describe('POST /tasks/{id}/execute', () => {
     expect(task).toMatchObject({ status: 'pending', result: null, lastError, lastExecutionId: executionId })
   })
 
+  it('shows the error of its run only to callers who can read the run', async () => {
+    const { id } = await create({ assignTo: agentId })
+    model.script({ tokens: ['Half'], end: 'cut' })
+    const { executionId, task } = await ok(execute(id))
+    expect(task.lastError).toEqual(expect.any(String))
+    // The run belongs to an agent that the caller can no longer reach.
+    const data = { agentId: await createAgent({ visibility: 'private' }, ben) }
+    await server.service.deps.db.execution.update({ where: { id: executionId }, data })
+    expect(await get(id)).toMatchObject({ lastError: null, lastExecutionId: executionId })
+  })
+
   it('has the first 1,000 characters of the error of its run', async () => {
     const { output, answer } = misfit()
     const { id } = await create({ assignTo: agentId, output })
@@ -785,6 +796,7 @@ describe('POST /tasks/{id}/execute', () => {
       ['deleted', (id) => call('DELETE', `/tasks/${id}`)],
       ['set to pending and then cancelled', (id) => patch(id, { status: 'pending' }).then(() => aborts[0]![1](id))],
       ['set to pending and then deleted', (id) => patch(id, { status: 'pending' }).then(() => aborts[1]![1](id))],
+      ['cancelled by a colleague', (id) => patch(id, { status: 'cancelled' }, ben)],
     ]
     it.each(aborts.slice(0, 2))('a task that is %s marks its run, also if the server then dies', async (_, end) => {
       const { id, executionId, asked } = await running()

@@ -104,11 +104,18 @@ describe('A delivery', () => {
 
   it('waits for the time that Retry-After asks for', async () => {
     const { path, id } = await hook({ events: ['task.created'] })
-    receiver.answer = (response) => response.writeHead(429, { 'Retry-After': '3600' }).end()
+    const [{ id: patient }, year] = [await hook({ events: ['task.created'] }), 365 * 24 * 3600]
+    receiver.answer = (response, request) =>
+      response.writeHead(429, { 'Retry-After': String(request.path === path ? 3600 : year) }).end()
     await task()
-    await expect.poll(async () => (await deliveries(id))[0]?.attempts.length).toBe(1)
-    const [{ nextAttemptAt }] = await deliveries(id)
-    expect(Date.parse(nextAttemptAt) - clock.now().getTime()).toBeGreaterThan(59 * MINUTE)
+    const delayOf = async (webhook: string) => {
+      await expect.poll(async () => (await deliveries(webhook))[0]?.attempts.length).toBe(1)
+      const [{ nextAttemptAt }] = await deliveries(webhook)
+      return Date.parse(nextAttemptAt) - clock.now().getTime()
+    }
+    expect(await delayOf(id)).toBeGreaterThan(59 * MINUTE)
+    // A day at most.
+    expect(Math.round((await delayOf(patient)) / HOUR)).toBe(24)
     receiver.answer = null
     clock.advance(61 * MINUTE)
     await expect.poll(() => receiver.at(path).length).toBe(2)
@@ -234,12 +241,14 @@ describe('A webhook', () => {
   it('is disabled by 410, and an event tells the others', async () => {
     const { id } = await hook({ events: ['task.created'] })
     const other = await hook({ events: ['webhook.*'] })
+    await task()
+    await expect.poll(() => deliveries(id)).toMatchObject([{ status: 'delivered' }])
     receiver.answer = (response, { path }) => response.writeHead(path === other.path ? 204 : 410).end()
     await task()
     await disabled(id).toMatchObject({ enabled: false, disabledReason: 'It answered 410 Gone' })
     await expect.poll(() => receiver.at(other.path).length).toBe(1)
     expect(receiver.at(other.path)[0]!.body).toMatchObject({ type: 'webhook.disabled', data: { id } })
-    expect(await deliveries(id)).toMatchObject([{ status: 'failed', nextAttemptAt: null }])
+    expect(await deliveries(id)).toMatchObject([{ status: 'failed', nextAttemptAt: null }, { status: 'delivered' }])
     expect((await call('POST', `/webhooks/${id}/test`)).status).toBe(409)
   })
 
@@ -489,6 +498,17 @@ describe('A pass of a server', () => {
     expect(await leftAfter(2 * HOUR)).toEqual([2, 'pending', 'running'])
     expect(await leftAfter(31 * 24 * HOUR)).toEqual([0])
     expect(await db.webhook.count()).toBe(1)
+  })
+
+  it('hands a webhook no event from before it was made, though another one wants it', async () => {
+    await using passes = await withDeliverer(['task.created'])
+    await passes.post('/tasks', { title: 'Before' })
+    const path = `/${++paths}`
+    await passes.post('/webhooks', { url: receiver.url + path, events: ['task.created'] })
+    await passes.post('/tasks', { title: 'After' })
+    await passes.deliverer.tick()
+    await expect.poll(passes.types).toEqual(['task.created', 'task.created'])
+    await expect.poll(() => receiver.at(path).map(({ body }) => body.data.title)).toEqual(['After'])
   })
 
   it('skips no event after another server has changed what a webhook wants', async () => {

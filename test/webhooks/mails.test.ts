@@ -21,7 +21,7 @@ const server = await use(
 )
 const ann = await server.member({ organization: 'Acme', email: 'ann@example.com' })
 const bob = await server.member({ organization: 'Acme', email: 'bob@example.com', role: 'admin' })
-await server.member({ organization: 'Acme', email: 'carl@example.com' })
+const carl = await server.member({ organization: 'Acme', email: 'carl@example.com' })
 
 const call = async (method: string, path: string, { token }: Member, body?: object) =>
   (await request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })).body
@@ -37,7 +37,9 @@ it('members who want it get mail of approvals that they can decide, and of faile
     approvals: true,
     missions: false,
   })
-  await call('PATCH', '/profile', bob, { notifications: { approvals: true, missions: true } })
+  // A member who is no admin gets none of other members' approvals and missions.
+  for (const who of [bob, carl])
+    await call('PATCH', '/profile', who, { notifications: { approvals: true, missions: true } })
   model.fallback = () => ({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'A secret input' } }] })
   const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
   const asking = { name: 'Asker', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
@@ -52,6 +54,7 @@ it('members who want it get mail of approvals that they can decide, and of faile
   await call('POST', `/missions/${mission.id}/run`, bob)
   await expect.poll(() => receiversOf('The mission Morning news failed')).toEqual(['bob@example.com'])
   expect(JSON.stringify(mail.mails)).not.toContain('secret')
+  expect(mail.mails.flatMap(({ to }) => to)).not.toContain('carl@example.com')
 })
 
 it('the owner of a webhook gets mail when it is disabled', async () => {
