@@ -502,13 +502,13 @@ describe('A pass of a server', () => {
 
   it('hands a webhook no event from before it was made, though another one wants it', async () => {
     await using passes = await withDeliverer(['task.created'])
-    await passes.post('/tasks', { title: 'Before' })
-    const path = `/${++paths}`
-    await passes.post('/webhooks', { url: receiver.url + path, events: ['task.created'] })
-    await passes.post('/tasks', { title: 'After' })
-    await passes.deliverer.tick()
-    await expect.poll(passes.types).toEqual(['task.created', 'task.created'])
-    await expect.poll(() => receiver.at(path).map(({ body }) => body.data.title)).toEqual(['After'])
+    const { db } = passes.deps
+    const { organizationId, id } = await db.webhook.findFirstOrThrow()
+    const event = { organizationId, type: 'task.created', subjectId: 'deleted', at: new Date(), data: {} }
+    await db.$transaction((tx) => announce(tx, event))
+    // The notice of the new webhook starts the pass that reads the event for both.
+    await passes.post('/webhooks', { url: `${receiver.url}/${++paths}`, events: ['task.created'] })
+    await expect.poll(() => db.webhookDelivery.findMany({ select: { webhookId: true } })).toEqual([{ webhookId: id }])
   })
 
   it('skips no event after another server has changed what a webhook wants', async () => {
