@@ -52,8 +52,14 @@ const Secret = z.union(
 /** Secrets of an input, by name. No answer contains them (contract.md section 6). */
 export const Secrets = z
   .record(z.string(), Secret)
-  // The error does not name the key, because a client may have sent the value in its place.
-  .refine((secrets) => Object.keys(secrets).every((name) => Name.safeParse(name).success), { error: BAD_NAME })
+  .check(({ value, issues }) => {
+    const names = Object.keys(value)
+    const place = names.findIndex((name) => !Name.safeParse(name).success)
+    if (place < 0) return
+    // The error does not repeat the name, because a client may have sent the value in its place.
+    const detail = `Correct name ${place + 1} of ${names.length}.`
+    issues.push({ code: 'custom', message: BAD_NAME, input: value, params: { detail } })
+  })
   .refine((secrets) => Object.keys(secrets).length > 0, {
     error: (issue) => `Missing required field: ${(issue.path ?? []).join('.')}`,
   })

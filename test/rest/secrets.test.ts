@@ -117,7 +117,9 @@ describe.each(PLACES)('the secrets of %s', (_, empty) => {
     ['the name __proto__', '{"secrets": {"__proto__": "x"}}', 'Missing required field: secrets'],
   ])('are not set by %s', async (_, body, message) => {
     const path = await empty()
-    expectError(await call(owner, 'POST', path, body), 400, message)
+    const answer = await call(owner, 'POST', path, body)
+    expectError(answer, 400, message)
+    if (message === BAD_NAME) expect(answer.body.detail).toBe('Correct name 2 of 2.')
     expect((await call(owner, 'GET', path)).body.count).toBe(0)
   })
 
