@@ -152,6 +152,8 @@ const routes = [
 export const router = createRouter({
   routeTree: root.addChildren(routes),
   basepath: `${BASE}/app`,
+  // A page that fails leaves the navigation around it.
+  defaultErrorComponent: Failed,
   defaultPreload: 'intent',
   defaultPreloadStaleTime: 0,
   scrollRestoration: false,
