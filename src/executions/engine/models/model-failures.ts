@@ -134,6 +134,10 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /model (?:unloaded|has crashed|has been sunset)|model_?not_?open|function '[\w-]+': not found for account/,
       // Bedrock: models of an old version, and models that need an inference profile.
       /marked by provider as legacy|inference profile that contains/,
+      // Copilot and ChatGPT, Moonshot, Together, Bedrock, Zhipu.
+      /model_not_(?:available|supported)|\bmodel '[^']{1,80}' is not supported|'[^']{1,80}' model is not supported/,
+      /not found the model|model identifier is invalid|model version has reached the end|no model named/,
+      /模型.{0,80}不存在/,
       // Anthropic.
       /\bmodel: input should be|\bnot_found_error HTTP 404: model: \S/,
     ),
