@@ -80,7 +80,8 @@ describe('a run whose tool wants an approval', () => {
     ])
     const whole = await followed(lab.engine, await lab.row(row.id))
     for (const [index, { seq }] of whole.entries()) expect(seq).toBeGreaterThan(whole[index - 1]?.seq ?? 0)
-    expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'Thank you.', attempt: 2 })
+    const { startedAt } = row
+    expect(await lab.row(row.id)).toMatchObject({ status: 'completed', result: 'Thank you.', attempt: 2, startedAt })
     expect(await chatOf(row)).toMatchObject({ status: 'done' })
     expect(made('a')).toBe(1)
   })

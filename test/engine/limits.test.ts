@@ -204,6 +204,13 @@ test('beyond MAX_PENDING_RUNS pending runs a request gives 429, until there is c
   const { chatId, sessionId } = accepted[0]!.body
   const body = { message: 'm4', background: true, chatId, sessionId }
   expect((await request(lab.server, 'POST', path, { body })).status).toBe(429)
+  // A run that waits for a person does not.
+  const waiting = { where: { id: accepted[2]!.body.executionId as string } }
+  await lab.db.execution.update({ ...waiting, data: { waitingFor: 'approval', waitingSince: new Date() } })
+  const another = await execute('m6')
+  expect(another.body.status).toBe('pending')
+  await request(lab.server, 'POST', `/api/v1/executions/${another.body.executionId}/cancel`)
+  await lab.db.execution.update({ ...waiting, data: { waitingFor: null, waitingSince: null } })
   open('m0')
   await ended(lab.engine, await lab.row(accepted[0]!.body.executionId))
   await lab.model.request(1)

@@ -269,6 +269,13 @@ describe('accepting invitations', () => {
     const role = `/api/v1/organizations/${owner.organizationId}/members/${admin.userId}`
     expect((await request(server, 'PATCH', role, { body, token: owner.token })).status).toBe(200)
     expectError(await accept({ code: second, name: 'G' }), 401, INVALID)
+    // An owner who has become an admin may make no owners.
+    const change = async (to: string) =>
+      expect((await request(server, 'PATCH', role, { body: { role: to }, token: owner.token })).status).toBe(200)
+    await change('owner')
+    const third = codeOf((await invite(path, admin, { email, role: 'owner' })).body.url)
+    await change('admin')
+    expectError(await accept({ code: third, name: 'G' }), 401, INVALID)
     clock.advance(3_600_000)
   })
 

@@ -1233,8 +1233,10 @@ describe('a mission that can no longer run pauses itself with a reason', () => {
     const { db, settings } = server.service.deps
     const [dan, fay] = [await server.member({ organization: 'Acme' }), await server.member({ organization: 'Acme' })]
     const missions = [await create({ schedule }, dan), await create({ schedule }, fay)] as const
+    const { id: over } = await patched((await create({}, dan)).id, { status: 'completed' }, dan)
     await db.$transaction((tx) => removeMember(tx, settings, dan.organizationId, dan.userId, clock.now()))
     await expectPaused(missions[0].id, 'The owner is no longer a member', admin)
+    expect(await get(over)).toMatchObject({ status: 'completed' })
     await db.membership.deleteMany({
       where: { organizationId: fay.organizationId, userId: fay.userId },
     })
