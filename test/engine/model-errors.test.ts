@@ -38,6 +38,7 @@ describe('the reason in an error body', () => {
     ['of Tencent', { Response: { Error: { Code: 'x', Message: reason } } }],
     ['with JSON as its message', { error: { message: JSON.stringify({ error: { message: reason } }) } }],
     ['of plain text', reason],
+    ['of MiniMax', { base_resp: { status_code: 2013, status_msg: reason } }],
     ['whose parameter is the reason (Xiaomi)', { error: { message: 'Param Incorrect', param: reason, type: '' } }],
     ['that is an event', `data: ${JSON.stringify({ error: { message: reason } })}\n\n`],
   ])('%s is quoted with the status', (_, body) => {
@@ -194,6 +195,9 @@ describe('the kind of a failure', () => {
       'context_too_long',
     ],
     [400, "The requested model 'x' is not supported.", '', 'unknown_model'],
+    [403, 'Key limit exceeded (total limit).', '', 'quota'],
+    [400, 'API key expired. Please renew the API key.', 'INVALID_ARGUMENT', 'auth'],
+    [400, 'Content Exists Risk', 'invalid_request_error', 'content_filter'],
     [400, "The 'x' model is not supported when using Codex with a ChatGPT account.", '', 'unknown_model'],
     [404, 'Not found the model x or Permission denied', 'resource_not_found_error', 'unknown_model'],
     [400, 'The provided model identifier is invalid.', '', 'unknown_model'],

@@ -106,6 +106,7 @@ const MESSAGE_KEYS = [
   'errorMessage',
   'ErrorMessage',
   'faultstring',
+  'status_msg',
   'error_description',
 ] as const
 /** Keys of an error inside an error. */
@@ -120,6 +121,7 @@ const INNER_KEYS = [
   'Response',
   'fault',
   'exception',
+  'base_resp',
 ] as const
 
 function readFields(fields: Fields, depth: number): ErrorBody {

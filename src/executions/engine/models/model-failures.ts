@@ -90,7 +90,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       // Anthropic.
       /credit balance is too low|usage limits/,
       // OpenRouter, xAI, Hugging Face.
-      /out of credits|(?:requires more|any|all available|included) credits|spending limit/,
+      /out of credits|key limit exceeded|(?:requires more|any|all available|included) credits|spending limit/,
       // Alibaba.
       /arrear|overdue|good standing|free tier .{0,30}exhausted/,
       // LiteLLM.
@@ -116,8 +116,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     'content_filter',
     anyOf(
       /content[_ ](?:filter|policy|management)|moderation|inappropriate content|safety|flagged|sensitive|敏感内容/,
-      // Azure, Alibaba, Gemini.
-      /contentfilter|responsibleai|data_?inspection_?failed|prohibited_content/,
+      // Azure, Alibaba, Gemini, DeepSeek.
+      /content exists risk|contentfilter|responsibleai|data_?inspection_?failed|prohibited_content/,
     ),
   ],
   [
@@ -148,7 +148,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:api )?(?:key|token|credential)/,
       /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
       // Gemini.
-      /api key not valid|api_key_invalid/,
+      /api key (?:not (?:valid|found)|expired)|api_key_invalid/,
       // One API: an invalid token.
       /无效的令牌/,
     ),
