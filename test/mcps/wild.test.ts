@@ -86,7 +86,7 @@ describe('a session that the server has lost', () => {
     ['200 that does not know the session', 200, { error: { code: -32600, message: 'Session terminated' } }],
     ['200 of a restarted server', 200, { error: { code: -32602, message: 'Received request before initialization' } }],
     ['401 about the session', 401, { error: { code: -32000, message: 'Invalid session' } }],
-    ['422 that expects a greeting', 422, { error: { code: -32000, message: 'expect initialize request' } }],
+    ['422 that expects a handshake', 422, { error: { code: -32000, message: 'expect initialize request' } }],
     ['503 about the session', 503, { error: { code: -32000, message: 'Unknown MCP session' } }],
     ['500 about the session', 500, { error: { code: -32603, message: 'No transport found for sessionId' } }],
   ])('is renewed after a %s, and the call is made once more', async (_, status, body) => {
@@ -276,7 +276,7 @@ describe('an answer in another form', () => {
     expect(content).toBe('The call failed: Invalid params: {"q":"must be a number"}')
   })
 
-  it('is read: a greeting with null in each field that it does not use', async () => {
+  it('is read: an answer to initialize with null in each field that it does not use', async () => {
     otherwise = ({ message }, response) => {
       if (message?.method !== 'initialize') return false
       const capabilities = { tools: { listChanged: null }, prompts: null }
@@ -309,7 +309,7 @@ it.each<[string, object]>([
   ['no version of the protocol', { serverInfo: { name: 'x', version: 1 }, capabilities: { tools: true } }],
   ['lists for empty objects (PHP)', { ...GREETING, capabilities: { tools: [], logging: null } }],
   ['flags that are texts', { ...GREETING, capabilities: { tools: { listChanged: 'yes' } }, instructions: { a: 1 } }],
-])('a server whose greeting has %s can be used', async (_, greeting) => {
+])('a server whose handshake has %s can be used', async (_, greeting) => {
   otherwise = ({ message }, response) => {
     if (message?.method !== 'initialize' || !message) return false
     reply(response, message, greeting)
@@ -318,7 +318,7 @@ it.each<[string, object]>([
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
 })
 
-it('a server whose greeting states an unknown version of the protocol is refused', async () => {
+it('a server whose handshake states an unknown version of the protocol is refused', async () => {
   otherwise = ({ message }, response) => {
     if (message?.method !== 'initialize' || !message) return false
     reply(response, message, { ...GREETING, protocolVersion: '1.0' })
@@ -360,7 +360,7 @@ it.each<[string, (id: unknown, offered: string) => object, number]>([
   },
 )
 
-it("a server that answers on the session's standing stream can be used", async () => {
+it("a server that answers on the session's standalone stream can be used", async () => {
   let standing: ServerResponse | undefined
   otherwise = ({ message, method }, response) => {
     if (method === 'GET') {
@@ -377,7 +377,7 @@ it("a server that answers on the session's standing stream can be used", async (
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
 })
 
-it('a call fails if the standing stream ends first, and the next call has a new session', async () => {
+it('a call fails if the standalone stream ends first, and the next call has a new session', async () => {
   let standing: ServerResponse | undefined
   otherwise = ({ message, method }, response) => {
     if (method === 'GET') {
@@ -494,7 +494,7 @@ it.each([429, 503])('a server that answers %s at connecting is asked again at th
 
 it.each([
   ['the call', 'tools/call', 429],
-  ['the greeting', 'initialize', 502],
+  ['the handshake', 'initialize', 502],
 ])('a server that is too busy for %s is asked again', async (_, method, status) => {
   let refusals = 0
   otherwise = ({ message }, response) => {

@@ -6,7 +6,7 @@ export type Answer = (response: ServerResponse, message: Message) => void
 
 export type HostileMcp = AsyncDisposable & {
   readonly url: string
-  /** The answer to requests after the greeting. */
+  /** The answer to requests after the handshake. */
   answer: Answer
   /** Connections that are open. */
   readonly connections: number
@@ -48,7 +48,7 @@ export function drip(response: ServerResponse, chunk: string): void {
   response.on('close', () => clearInterval(timer))
 }
 
-/** An MCP server (streamable HTTP) with a correct greeting and scripted behavior afterwards. */
+/** An MCP server (streamable HTTP) with a correct handshake and scripted behavior afterwards. */
 export async function startHostileMcp(): Promise<HostileMcp> {
   let connections = 0
   const http = createServer(async (request, response) => {
