@@ -605,7 +605,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
       STATUS,
       { status },
     ]),
-    ['chats.list', invalid('mission', 'true'), { mission: 'false' }],
+    ['chats.list', invalid('mission', 'true or false'), { mission: 'yes' }],
     ['chats.list', invalid('count', 'true'), { count: 'yes' }],
     ['chats.list', invalid('limit', 'at most 1000'), { limit: '1001' }],
     ['chats.messages', invalid('limit', 'at least 1'), { limit: '0' }],
