@@ -36,6 +36,23 @@ const timeouts = { testTimeout: patience, hookTimeout: patience, expect: { poll:
 const browserTimeouts = { testTimeout: 240_000, hookTimeout: 240_000, expect: { poll: { timeout: 120_000 } } }
 
 /**
+ * Tests that `npm test` leaves out beside the browser's and those on PostgreSQL, because they take over a third of the
+ * time: they start servers and programs in processes of their own and kill many of them, move megabytes, or are suites
+ * of conformance tests.
+ */
+const LONG = [
+  'test/{admin,e2e}/*.test.ts',
+  'test/db/{copies,database-errors,failover,migrate,pooler}.test.ts',
+  'test/engine/{long-replies,many,providers}.test.ts',
+  'test/graphql/protocol.test.ts',
+  'test/mcps/{oauth-conformance,programs}.test.ts',
+  'test/outgoing.test.ts',
+  'test/protocols/{killed,mcp-conformance}.test.ts',
+  'test/rest/{client,media}.test.ts',
+  'test/{missions,webhooks}/kill.test.ts',
+]
+
+/**
  * Tests that also run on PostgreSQL: those whose database behavior may differ, such as concurrent transactions (the
  * engine, missions, idempotency), our own SQL for searching, sorting and counting, visibility, and GraphQL's own
  * statements. Excluded: tests that reach the database only through services covered elsewhere (protocols, errors,
@@ -88,7 +105,16 @@ export default defineConfig({
         test: {
           name: 'sqlite',
           include: ['test/**/*.test.ts'],
-          exclude: ['test/soak/**', 'test/browser/**'],
+          exclude: ['test/soak/**', 'test/browser/**', ...LONG],
+          ...common,
+          ...timeouts,
+        },
+      },
+      {
+        root,
+        test: {
+          name: 'long',
+          include: LONG,
           ...common,
           ...timeouts,
         },

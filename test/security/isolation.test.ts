@@ -41,7 +41,7 @@ import {
 /**
  * The isolation matrix: every field of every procedure that takes an id, with ids of another user's things, as every
  * kind of foreign caller, on every API. The fields come from the router; an unlisted kind of id fails the test. The
- * APIs call the same procedures, so `npm test` tries each field with each caller on one of them (`sample`).
+ * APIs call the same procedures, so each run tries each field with each caller on one of them (`sample`).
  */
 
 type Procedure = string

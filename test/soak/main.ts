@@ -1,5 +1,5 @@
 /**
- * `npm run test:soak -- [--rounds N] [NAME…]`: the durability proofs of `npm test` at full length, against the real
+ * `npm run test:soak -- [--rounds N] [NAME…]`: the durability proofs of the tests at full length, against the real
  * process, killed and restarted. Writes its results to `bench/soak.md` after a complete run. Runs 100 rounds by
  * default; the first failure ends it. `mutations` runs only by name.
  */
@@ -37,7 +37,7 @@ const QUIET = { LOG_LEVEL: 'fatal' }
 
 type Proof = { name: string; what: string; run: () => Promise<string> }
 
-/** Runs tests of `npm test` at their full length. Their titles have the number of repetitions. */
+/** Runs tests at their full length. Their titles have the number of repetitions. */
 async function tests(file: string, pattern: string, env: Record<string, string> = {}): Promise<string> {
   await using folder = await createFolder()
   const output = join(folder.path, 'report.json')

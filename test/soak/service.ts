@@ -70,8 +70,8 @@ export const execute = (subject: Subject, body: object, headers: Record<string, 
   request(subject, 'POST', executePath(subject), { body, headers })
 
 /**
- * A dead run has 30 s by contract.md section 4, and 35 s here (ms). Beside the tests of `npm test` a slow machine may
- * take longer.
+ * A dead run has 30 s by contract.md section 4, and 35 s here (ms). Beside other tests a slow machine
+ * may take longer.
  */
 const PATIENCE = process.env.VITEST ? 120_000 : 35_000
 

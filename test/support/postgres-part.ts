@@ -1,7 +1,7 @@
 import { beforeEach, expect } from 'vitest'
 
 /**
- * Files of which `npm test` selects tests on PostgreSQL, each with the number of tests that it selects at least, so
+ * Files of which some tests are selected on PostgreSQL, each with the number of tests that it selects at least, so
  * that no test is left out because its title has changed. `test/security/isolation.test.ts` has most of their other
  * statements: it calls each procedure with the caller's own ids over at least one API.
  */
