@@ -44,11 +44,12 @@ const LONG = [
   'test/{admin,e2e}/*.test.ts',
   'test/db/{copies,database-errors,failover,migrate,pooler}.test.ts',
   'test/engine/{long-replies,many,providers}.test.ts',
-  'test/graphql/protocol.test.ts',
-  'test/mcps/{oauth-conformance,programs}.test.ts',
+  'test/graphql/{changes,protocol}.test.ts',
+  'test/http/unread.test.ts',
+  'test/mcps/{hostile,oauth-conformance,programs}.test.ts',
   'test/outgoing.test.ts',
   'test/protocols/{killed,mcp-conformance}.test.ts',
-  'test/rest/{client,media}.test.ts',
+  'test/rest/{client,media,media-s3}.test.ts',
   'test/{missions,webhooks}/kill.test.ts',
 ]
 
