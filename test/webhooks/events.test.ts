@@ -167,9 +167,14 @@ async function forget(): Promise<void> {
 
 it('Deliveries are sent once each and four at a time, however many servers claim them', async () => {
   await using receiver = await startReceiver()
-  const held: ServerResponse[] = []
-  receiver.answer = (response) => void held.push(response)
-  const { webhook } = (await call('POST', '/webhooks', { url: receiver.url, events: ['task.created'] })).body
+  let held: { response: ServerResponse; title: string }[] = []
+  // The port may have been another receiver's, whose webhooks are tried again.
+  const path = `/${crypto.randomUUID()}`
+  receiver.answer = (response, request) => {
+    if (request.path === path) held.push({ response, title: request.body.data.title })
+    else response.writeHead(404).end()
+  }
+  const { webhook } = (await call('POST', '/webhooks', { url: receiver.url + path, events: ['task.created'] })).body
   // Beside that of the server, with clocks that differ.
   const deliverers = [2_000, 1_000, 0].map((ahead) => {
     const now = () => new Date(clock.now().getTime() + ahead)
@@ -183,16 +188,22 @@ it('Deliveries are sent once each and four at a time, however many servers claim
     await Promise.all(titles.map((title) => call('POST', '/tasks', { title })))
     for (let answered = 0; answered < titles.length; ) {
       const expected = Math.min(4, titles.length - answered)
-      await expect.poll(() => tickAll().then(() => held.length)).toBe(expected)
+      await expect.poll(() => tickAll().then(() => held.map(({ title }) => title))).toHaveLength(expected)
       // Every server looks for more, while the attempts are under way.
       await tickAll()
       expect(held).toHaveLength(expected)
-      for (const response of held.splice(0)) response.writeHead(204).end()
+      for (const { response } of held) response.writeHead(204).end()
+      held = []
       answered += expected
       const delivered = { webhookId: webhook.id, status: 'delivered' as const, claims: 1 }
       await expect.poll(() => server.service.deps.db.webhookDelivery.count({ where: delivered })).toBe(answered)
     }
-    expect(receiver.received.map(({ body }) => body.data.title).sort()).toEqual(titles)
+    expect(
+      receiver
+        .at(path)
+        .map(({ body }) => body.data.title)
+        .sort(),
+    ).toEqual(titles)
   } finally {
     for (const each of deliverers) await each.stop()
     await call('DELETE', `/webhooks/${webhook.id}`)
