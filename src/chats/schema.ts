@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { Execute, FollowExecution } from '../executions/schema.ts'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
-import { countInput, nextCursor, pageInput, total, truncated } from '../lib/page.ts'
+import { countInput, flag, nextCursor, pageInput, total, truncated } from '../lib/page.ts'
 import { STOP_REASONS } from '../wire.ts'
 
 export const ChatStatus = z
@@ -31,18 +31,11 @@ export const UpdateChat = z
   })
   .meta({ examples: [{ title: 'Release notes of version 2.4' }] })
 
-const ofMissions = z
-  .union([z.enum(['true', 'false']), z.boolean()], {
-    error: 'Invalid value for field: mission. Expected true or false',
-  })
-  .transform((yes) => yes === true || yes === 'true')
-  .optional() as unknown as z.ZodOptional<z.ZodType<boolean, boolean>>
-
 /** GET /chats (contract.md section 6). */
 export const ListChats = z.object({
   spaceId: z.string().optional().describe('Only chats in this space'),
   agentId: z.string().optional().describe('Only chats with this agent'),
-  mission: ofMissions.describe('`true`: only runs of missions; `false`: all other chats. Default: both'),
+  mission: flag('mission').describe('`true`: only runs of missions; `false`: all other chats. Default: both'),
   status: ChatStatus.optional().describe('Only chats with this status'),
   ...countInput,
   ...pageInput,

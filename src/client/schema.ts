@@ -4,7 +4,7 @@ import { Execute } from '../executions/schema.ts'
 import { FileDeleted, FileResponse, WriteFile } from '../files/schema.ts'
 import { CreateKey, Key, KeyCreated, KeyDeleted, ListKeys } from '../keys/schema.ts'
 import { ok, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
-import { nextCursor } from '../lib/page.ts'
+import { flag, nextCursor } from '../lib/page.ts'
 import { Secrets } from '../secrets/schema.ts'
 import { Space } from '../spaces/schema.ts'
 
@@ -89,15 +89,6 @@ const path = z
   .string()
   .max(1000)
   .describe('Path such as `docs/plan.md`. Slashes at both ends are ignored; `/` is the root of the space')
-
-/** `true` or `false` in a query. */
-const flag = (name: string) =>
-  z
-    .union([z.enum(['true', 'false']), z.boolean()], {
-      error: `Invalid value for field: ${name}. Expected true or false`,
-    })
-    .transform((yes) => yes === true || yes === 'true')
-    .optional()
 
 /** GET /files/browse and /spaces/{spaceId}/files/browse. */
 export const BrowseFiles = z.object({

@@ -97,7 +97,7 @@ async function readIdempotency({ req, path, method }: RestRequest, admit: () => 
   const key = method === 'POST' || isChange(method) ? req.headers['idempotency-key'] : undefined
   if (key === undefined) return null
   await admit()
-  return readKey(String(key), method, path.replace(/\/$/, ''))
+  return readKey(String(key), method, path)
 }
 
 /** Tells the client that it gets the first answer to its Idempotency-Key, which may be an error. */

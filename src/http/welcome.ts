@@ -6,7 +6,7 @@ import { sendPage } from './docs.ts'
 
 // Pages for `/` and for the address of a chat in a browser (contract-2.md section 1.21).
 
-const CHAT = /^\/([\w-]+)\/spaces\/[\w-]+\/chats\/([\w-]+)\/?$/
+const CHAT = /^\/([\w-]+)\/spaces\/[\w-]+\/chats\/([\w-]+)$/
 
 const STYLE = `
 :root { color-scheme: light dark; --line: #8884; --soft: #6b7280; --accent: #2f5fd0; }

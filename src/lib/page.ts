@@ -19,6 +19,15 @@ export const onlyTrue = (field: string) =>
     .transform((yes) => yes === true || yes === 'true')
     .optional() as unknown as z.ZodOptional<z.ZodType<boolean, boolean>>
 
+/** Creates a query field that is `true` or `false`. In typed inputs (tRPC) it is a boolean. */
+export const flag = (field: string) =>
+  z
+    .union([z.enum(['true', 'false']), z.boolean()], {
+      error: `Invalid value for field: ${field}. Expected true or false`,
+    })
+    .transform((yes) => yes === true || yes === 'true')
+    .optional() as unknown as z.ZodOptional<z.ZodType<boolean, boolean>>
+
 /** Query field of unbounded lists, which are counted only on request (contract.md section 1, "Lists"). */
 export const countInput = { count: onlyTrue('count').describe('`true`: count all matches, in `total`') }
 export const total = z.int().optional().describe('Total number of rows, with `count=true`')

@@ -30,7 +30,7 @@ export function doorOf(
   const found = findDoorRoute(path)
   if (!found) return null
   const { route, values } = found
-  const place = { route, path: path.replace(/\/$/, ''), parameters: values.map(percentDecoded) }
+  const place = { route, path, parameters: values.map(percentDecoded) }
   return async (context, req, res) => (opened.get(route.door) ?? (await open(route.door)))(context, req, res, place)
 }
 
