@@ -15,7 +15,7 @@ import { routeOf } from './http/route-names.ts'
 import { handleTrpc } from './http/trpc.ts'
 import { createUnreadLimit } from './http/unread.ts'
 import { newId } from './lib/id.ts'
-import { once } from './lib/once.ts'
+import { onceDone } from './lib/once.ts'
 import { nextReadBatch } from './lib/turn.ts'
 import { doorOf } from './protocols/doors.ts'
 import type { Settings } from './settings.ts'
@@ -51,7 +51,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   const unread = createUnreadLimit(settings, deps.log)
   const readCookie = createCookieReader(settings)
   // Imported at the first request, because they take half of the start-up time.
-  const openapi = once(async () => {
+  const openapi = onceDone(async () => {
     const json = JSON.stringify((await import('./http/openapi.ts')).createDocument(settings))
     return { json, etag: digestTag(json) }
   })
@@ -62,7 +62,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   const welcome = () => import('./http/welcome.ts')
   const console = () => import('./http/console.ts')
   const discovery = () => import('./http/discovery.ts')
-  const graphql = once(async () => (await import('./graphql/server.ts')).createGraphql(settings))
+  const graphql = onceDone(async () => (await import('./graphql/server.ts')).createGraphql(settings))
 
   async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
     const path = pathOf(req)

@@ -1,5 +1,6 @@
 import { createRemoteJWKSet, customFetch, errors, type JWTVerifyGetKey } from 'jose'
 import { unavailable } from '../errors.ts'
+import { onceDone } from '../lib/once.ts'
 
 /**
  * Creates the search for the key of a token in an issuer's JWKS. `findAddress` is called at the first use, and again
@@ -7,13 +8,9 @@ import { unavailable } from '../errors.ts'
  * throws 503 if the issuer does not answer.
  */
 export function createKeyFinder(findAddress: () => Promise<URL>, fetch: typeof globalThis.fetch): JWTVerifyGetKey {
-  const open = async () => createRemoteJWKSet(await findAddress(), { [customFetch]: fetch })
-  let keys: ReturnType<typeof open> | undefined
+  const open = onceDone(async () => createRemoteJWKSet(await findAddress(), { [customFetch]: fetch }))
   return async (header, token) => {
-    keys ??= open().catch((error) => {
-      keys = undefined
-      throw error
-    })
+    const keys = open()
     try {
       return await (await keys)(header, token)
     } catch (error) {

@@ -1,3 +1,4 @@
+import { onceDone } from '../lib/once.ts'
 import { sourceHash } from '../lib/source-hash.ts'
 
 /** Initial text of GraphiQL's editor. Its default would name Muster, after the page title. */
@@ -105,24 +106,12 @@ const BAR_SCRIPT = `{
   }
 }`
 
-type Page = { html: string; policy: string }
-
-let page: Promise<Page> | undefined
-
 /**
  * Creates the page of GraphiQL, once. It asks for a token unless the browser has a session, loads the schema and stores
  * nothing in the browser. Its policy permits only these scripts and this server (contract.md section 0). Its editor,
  * Monaco, writes styles at run time and runs language services in blob workers.
  */
-export function graphiqlPage(): Promise<Page> {
-  page ??= makePage().catch((error) => {
-    page = undefined
-    throw error
-  })
-  return page
-}
-
-async function makePage(): Promise<Page> {
+export const graphiqlPage = onceDone(async () => {
   const { renderGraphiQL } = await import('@graphql-yoga/render-graphiql')
   const root = '<div id="root"></div>'
   const html = renderGraphiQL(OPTIONS)
@@ -142,4 +131,4 @@ async function makePage(): Promise<Page> {
     "frame-ancestors 'none'",
   ].join('; ')
   return { html, policy }
-}
+})

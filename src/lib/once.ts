@@ -3,3 +3,16 @@ export const once = <T>(make: () => Promise<T>): (() => Promise<T>) => {
   let made: Promise<T> | undefined
   return () => (made ??= make())
 }
+
+/**
+ * Returns a function that calls `make` at its first call, and again after a failure, and otherwise returns the same
+ * promise. An import fails if the process has no file descriptor left, and succeeds a moment later.
+ */
+export const onceDone = <T>(make: () => Promise<T>): (() => Promise<T>) => {
+  let made: Promise<T> | undefined
+  return () =>
+    (made ??= make().catch((error) => {
+      made = undefined
+      throw error
+    }))
+}

@@ -1,4 +1,6 @@
+import type { Transporter } from 'nodemailer'
 import type { Logger } from 'pino'
+import { onceDone } from '../lib/once.ts'
 import type { Pause } from '../pause.ts'
 import type { Settings } from '../settings.ts'
 
@@ -28,18 +30,19 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
   const stopping = new AbortController()
   const sending = new Set<Promise<void>>()
   // Loaded with the first mail.
-  const open = async () => {
+  const open = onceDone(async () => {
     const { createTransport } = await import('nodemailer')
     const timeouts = { connectionTimeout: TIMEOUT, greetingTimeout: TIMEOUT, socketTimeout: TIMEOUT }
-    return createTransport({ url, pool: false, ...timeouts }, { from: senderOf(settings) })
-  }
-  let transport: ReturnType<typeof open> | undefined
+    transport = createTransport({ url, pool: false, ...timeouts }, { from: senderOf(settings) })
+    return transport
+  })
+  let transport: Transporter | undefined
 
   async function deliver(mail: Mail): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
-        transport ??= open()
-        await (await transport).sendMail({ ...mail, disableFileAccess: true, disableUrlAccess: true })
+        const mailer = await open()
+        await mailer.sendMail({ ...mail, disableFileAccess: true, disableUrlAccess: true })
         return
       } catch (error) {
         if (attempt === ATTEMPTS || stopping.signal.aborted) {
@@ -67,7 +70,7 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
     async stop() {
       stopping.abort()
       await Promise.all(sending)
-      ;(await transport)?.close()
+      transport?.close()
     },
   }
 }

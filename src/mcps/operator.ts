@@ -6,6 +6,7 @@ import { hasChanges } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { toBase62 } from '../lib/id.ts'
 import type { DeclaredProgram, DeclaredServer } from '../lib/mcp-config.ts'
+import { onceDone } from '../lib/once.ts'
 import { findBySlug } from '../organizations/service.ts'
 import { type Settings, SettingsError } from '../settings.ts'
 import type { McpClient } from './client.ts'
@@ -37,9 +38,13 @@ export function createOperatorServers(deps: Pick<Deps, 'settings' | 'db' | 'cloc
   checkPrograms(settings)
   const declared = new Map<string, DeclaredServer>()
   const ready = Promise.withResolvers<void>()
-  let programs: Promise<Programs> | null = null
+  let programs: Programs | undefined
   // Imported on demand, because the import would dominate the start-up time.
-  const open = () => (programs ??= import('./programs.ts').then(({ createPrograms }) => createPrograms(log)))
+  const open = onceDone(async () => {
+    const { createPrograms } = await import('./programs.ts')
+    programs = createPrograms(log)
+    return programs
+  })
   return {
     async find(mcpId) {
       await ready.promise
@@ -62,7 +67,7 @@ export function createOperatorServers(deps: Pick<Deps, 'settings' | 'db' | 'cloc
         ready.resolve()
       }
     },
-    stop: async () => (await programs)?.stop(),
+    stop: async () => programs?.stop(),
   }
 }
 

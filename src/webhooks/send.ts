@@ -1,6 +1,7 @@
 import { isPublicAddress } from '../lib/addresses.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Network } from '../lib/network.ts'
+import { onceDone } from '../lib/once.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 
@@ -31,11 +32,11 @@ export type Sender = {
  * time until a receiver has answered (ms).
  */
 export function createSender(settings: Settings, clock: Clock, patience = TIMEOUT): Sender {
-  let network: Promise<Network> | undefined
+  let network: Network | undefined
   // The client of HTTP is loaded with the first attempt, because a start without webhooks needs none.
-  const open = async () => {
+  const open = onceDone(async () => {
     const { openNetwork } = await import('../lib/network.ts')
-    return openNetwork({
+    network = openNetwork({
       proxyFor: createProxyFor(settings),
       allowH2: false,
       ...(!settings.ALLOW_PRIVATE_NETWORK && { guard: { isAllowed: isPublicAddress } }),
@@ -45,7 +46,8 @@ export function createSender(settings: Settings, clock: Clock, patience = TIMEOU
       connections: null,
       pipelining: 0,
     })
-  }
+    return network
+  })
 
   return {
     async send(url, headers, body, signal) {
@@ -53,8 +55,7 @@ export function createSender(settings: Settings, clock: Clock, patience = TIMEOU
       const duration = () => Math.round(performance.now() - begun)
       const timeout = AbortSignal.timeout(patience)
       try {
-        network ??= open()
-        const [{ request }, { dispatcher }] = await Promise.all([import('undici'), network])
+        const [{ request }, { dispatcher }] = await Promise.all([import('undici'), open()])
         const answer = await request(url, {
           dispatcher,
           method: 'POST',
@@ -76,7 +77,7 @@ export function createSender(settings: Settings, clock: Clock, patience = TIMEOU
         return { status: null, durationMs: duration(), error: late ?? reasonOf(error), response: '', retryAfter: 0 }
       }
     },
-    close: async () => (await network)?.close(),
+    close: async () => network?.close(),
   }
 }
 

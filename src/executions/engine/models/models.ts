@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from '../../../lib/clock.ts'
 import { isModelId, type ModelName, readModelName } from '../../../lib/model-name.ts'
-import type { Network } from '../../../lib/network.ts'
+import { onceDone } from '../../../lib/once.ts'
 import { createProxyFor } from '../../../lib/proxies.ts'
 import type { Settings } from '../../../settings.ts'
 import { adviceFor } from './advice.ts'
@@ -269,14 +269,7 @@ function unknown(name: string, providers: Providers): ModelError {
  */
 function createNetworks(settings: Settings): ProviderDeps['network'] {
   const proxyFor = createProxyFor(settings)
-  let opened: Promise<{ operators: Network; others: Network }> | undefined
-  return async (isOperators) => {
-    opened ??= open()
-    const { operators, others } = await opened
-    return isOperators ? operators : others
-  }
-
-  async function open() {
+  const open = onceDone(async () => {
     const [{ openNetwork }, { isPublicAddress }] = await Promise.all([
       import('../../../lib/network.ts'),
       import('../../../lib/addresses.ts'),
@@ -285,5 +278,6 @@ function createNetworks(settings: Settings): ProviderDeps['network'] {
     const options = { proxyFor, headersTimeout: 0, bodyTimeout: 0, maxHeaderSize: MAX_HEADERS }
     const guard = settings.ALLOW_PRIVATE_NETWORK ? undefined : { isAllowed: isPublicAddress }
     return { operators: openNetwork(options), others: openNetwork({ ...options, guard }) }
-  }
+  })
+  return async (isOperators) => (await open())[isOperators ? 'operators' : 'others']
 }

@@ -5,6 +5,7 @@ import type { LanguageModelV4CallOptions } from '@ai-sdk/provider'
 import { normalizeBaseAddress, type ProviderKind, splitQuery, withPath } from '../../../lib/base-address.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import type { Network } from '../../../lib/network.ts'
+import { onceDone } from '../../../lib/once.ts'
 import type { Settings } from '../../../settings.ts'
 import { type Catalogue, createCatalogue } from './compatible.ts'
 import { offlineEcho } from './offline.ts'
@@ -178,16 +179,11 @@ type Definition = Pick<Provider, 'name' | 'hint' | 'settings'> & { kind: Provide
 
 /** Creates a provider. Without an endpoint it is not configured. */
 export function createProvider({ name, kind, hint, settings, endpoint }: Definition, deps: ProviderDeps): Provider {
-  let loading: Promise<CreateModel> | undefined
   const cached = new Map<string, TextModel>()
-  const loadFactory = () => {
+  const loadFactory = onceDone(async () => {
     if (!endpoint) throw new Error(`${name} is not configured`)
-    loading ??= load(name, kind, endpoint, deps).catch((error) => {
-      loading = undefined
-      throw error
-    })
-    return loading
-  }
+    return load(name, kind, endpoint, deps)
+  })
   return {
     name,
     configured: endpoint !== null,
