@@ -74,7 +74,10 @@ export async function serve(): Promise<void> {
       )
     }
     process.on('SIGTERM', stop).on('SIGINT', stop)
-    if (process.env.npm_lifecycle_event === 'start') onOrphaned(() => stopping || stop())
+    const stopOnce = () => stopping || stop()
+    // A terminal that closes may send it twice. Without a listener it ends Node at once, also under nohup.
+    process.on('SIGHUP', stopOnce)
+    if (process.env.npm_lifecycle_event === 'start') onOrphaned(stopOnce)
     // A supervisor may stop the server as soon as it reports readiness.
     await greet(service, settings)
     // Saved early, because the process may be killed.

@@ -190,5 +190,8 @@ describe('SIGTERM', () => {
     await execute(subject, { message: 'Hello' })
     const { code, err } = await subject.kill('SIGTERM')
     expect([code, err]).toEqual([0, ''])
+    await subject.start()
+    // A terminal that closes.
+    expect((await subject.kill('SIGHUP')).code).toBe(0)
   })
 })
