@@ -4,7 +4,7 @@ import { abortable } from '../lib/race-abort.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { isUnwritten, mayHaveActed, reasonOf, type Seen, statusOf, waitOf } from './reasons.ts'
-import { isLost, isRefusal, MAX_ERROR_TEXT, olderVersionIn, serverMessage } from './server-errors.ts'
+import { isLost, isRefusal, MAX_ERROR_TEXT, olderVersionIn, serverMessage, wordsOf } from './server-errors.ts'
 import { type Connection, callTool, openSession, type Session, type SessionOptions, type Variant } from './session.ts'
 import { isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
@@ -41,7 +41,7 @@ const SSE: Variant = { transport: 'sse', isLatest: false }
 /**
  * Variants in order of preference. Most servers support older revisions, alone or beside the latest, without
  * negotiation. Servers without the transport may support its predecessor, as the specification says ("Backwards
- * Compatibility").
+ * Compatibility"). Many servers of the predecessor have moved to the newer one.
  */
 const VARIANTS: readonly Variant[] = [HTTP, { ...HTTP, isLatest: true }, SSE]
 
@@ -59,8 +59,8 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
     if (!secrets.has(token)) scrub = cleaner([...secrets.add(token)])
   }
   const options = { ...connection, clean, onToken }
-  const variants = connection.transport === 'sse' ? [SSE] : [...VARIANTS]
-  let reason = ''
+  const variants = connection.transport === 'sse' ? [SSE, HTTP] : [...VARIANTS]
+  let failure: UnreachableServer | null = null
   for (let variant = variants.shift(); variant; variant = variants.shift()) {
     const seen: Seen = { refusal: null, error: null, needed: null }
     try {
@@ -69,15 +69,21 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
     } catch (error) {
       signal.throwIfAborted()
       throwNeeded(seen)
-      // If the server supports neither transport, the older one's error is less informative.
-      if (!reason || variant !== SSE) reason = until.aborted ? 'it takes too long' : reasonOf(error, seen, clean)
+      // If the server supports neither transport, the error of the configured one is more informative.
+      const isOther = variant.transport !== connection.transport
+      if (!failure || !isOther) failure = until.aborted ? tooSlow() : unreachable(error, seen, clean)
       const version = variant.version ? null : olderVersionIn(error)
       if (version) variants.unshift({ ...variant, version })
       if (until.aborted || !(version || isRefusal(error))) break
     }
   }
-  throw new UnreachableServer(reason)
+  throw failure ?? tooSlow()
 }
+
+const tooSlow = () => new UnreachableServer('it takes too long')
+
+const unreachable = (error: unknown, seen: Seen, clean: Clean) =>
+  new UnreachableServer(reasonOf(error, seen, clean), { said: wordsOf(error, clean) })
 
 /** Retries a task after the delay that `waitOf` gives, if it gives one. */
 async function withRetries<T>(
@@ -163,7 +169,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
       } catch (error) {
         signal.throwIfAborted()
         throwNeeded(session.seen)
-        throw new UnreachableServer(until.aborted ? 'it takes too long' : reasonOf(error, session.seen, clean))
+        throw until.aborted ? tooSlow() : unreachable(error, session.seen, clean)
       }
     },
     async close(terminate = true) {

@@ -40,7 +40,7 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
       deps.log.warn({ mcpId: row.id, reason, err: error }, 'failed to use an MCP server')
       throw new AppError(502, 'MCP server unreachable', {
         code: error instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable',
-        detail: `The MCP server ${row.name} cannot be used: ${reason}`,
+        detail: `The MCP server ${row.name} cannot be used: ${toldReason(error)}`,
       })
     })
     const { tools } = client
@@ -56,6 +56,10 @@ const notConnected = ({ name }: { name: string }) =>
 /** Returns the public reason why a server cannot be used. Other errors are only logged. */
 export const unreachableReason = (error: unknown): string =>
   isNotSent(error) || error instanceof UnreachableServer ? error.message : 'the connection failed'
+
+/** Returns that reason with the words of the server, which the log omits. */
+export const toldReason = (error: unknown): string =>
+  error instanceof UnreachableServer ? error.told : unreachableReason(error)
 
 export type ConnectDeps = ConnectionDeps & Pick<Deps, 'operatorServers'>
 

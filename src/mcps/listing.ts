@@ -17,8 +17,8 @@ export type McpTool = { name: string; description: string; inputSchema: Record<s
 type McpTools = Map<string, { tool: McpTool; calledAs: string }>
 
 /**
- * Lists the tools within the limits on number and size, each name once. Also stops if the cursor does not advance or a
- * page has nothing new.
+ * Lists the tools within the limits on number and size, each name once. Also stops if the cursor does not advance, if a
+ * page has nothing new, or if the server refuses to show a further one.
  */
 export async function listTools(client: Client, clean: Clean, signal: AbortSignal) {
   const tools: McpTools = new Map()
@@ -27,7 +27,11 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
   let size = 0
   let cursor: string | undefined
   for (let page = 0; page < MAX_PAGES; page++) {
-    const listed = await readPage(client, cursor, signal)
+    const listed = await readPage(client, cursor, signal).catch((error: unknown) => {
+      if (page > 0 && error instanceof ProtocolError) return null
+      throw error
+    })
+    if (!listed) return { tools, hasMore: true }
     const isOld = listed.tools.length > 0 && listed.tools.every(({ name }) => names.has(name))
     if (isOld) return { tools, hasMore: false }
     for (const described of listed.tools) {

@@ -20,6 +20,8 @@ export const EMPTY = 'its answer is empty'
 export type Asked = {
   /** Its id, if the answer has to be in the response. */
   id: number | undefined
+  /** Returns whether an id is that of another request that waits for its answer. */
+  isOfOther?: (id: string) => boolean
   /** Called with the error of a body that breaks. */
   onError: (error: unknown) => void
   /** Called once a stream has ended or broken. */
@@ -31,7 +33,7 @@ export type Asked = {
  * from the first character, and repairs messages and the framing of an event stream. Throws a {@link BadAnswer} if a
  * request has no answer.
  */
-export async function mend(response: Response, { id, onError, onEnd }: Asked): Promise<Response> {
+export async function mend(response: Response, { id, onError, onEnd, isOfOther }: Asked): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
   if (!response.ok) return response
   if (!response.body) {
@@ -55,7 +57,8 @@ export async function mend(response: Response, { id, onError, onEnd }: Asked): P
     throw new BadAnswer(EMPTY)
   }
   if (guessed === null) return withBody(response, body, type)
-  return through(body, guessed === 'text/event-stream' ? reframed(id, charset) : repacked(id, charset), guessed)
+  const isStream = guessed === 'text/event-stream'
+  return through(body, isStream ? reframed(id, charset) : repacked(id, charset, isOfOther), guessed)
 }
 
 function typeOf(beginning: string): string | null {
@@ -117,7 +120,9 @@ function eventsOf(
   // Of the older transport. Servers behind a proxy name their own scheme or host.
   const endpoint = event === 'endpoint' ? URL.parse(data) : null
   if (endpoint) return `event: endpoint\ndata: ${endpoint.pathname}${endpoint.search}\n\n`
-  const messages = (splitData(data) ?? [data]).flatMap((message) => mendMessages(message, id))
+  const isPlainError = event === 'error' && id !== undefined && !/^\s*[{[]/.test(data)
+  const pieces = isPlainError ? [JSON.stringify({ error: data })] : (splitData(data) ?? [data])
+  const messages = pieces.flatMap((message) => mendMessages(message, id))
   const name = event && !messages.every(isMessage) ? `event: ${event}\n` : ''
   return messages
     .map((message) => {
@@ -128,12 +133,16 @@ function eventsOf(
 }
 
 /** Passes JSON on once it is complete, with its messages repaired. */
-function repacked(id: Asked['id'], charset: TextReader): TransformStream<Uint8Array, Uint8Array> {
+function repacked(
+  id: Asked['id'],
+  charset: TextReader,
+  isOfOther: Asked['isOfOther'],
+): TransformStream<Uint8Array, Uint8Array> {
   const pieces: string[] = []
   return new TransformStream({
     transform: (bytes) => void pieces.push(charset.read(bytes)),
     flush: (controller) =>
-      controller.enqueue(new TextEncoder().encode(mendMessage(pieces.join('') + charset.end(), id))),
+      controller.enqueue(new TextEncoder().encode(mendMessage(pieces.join('') + charset.end(), id, isOfOther))),
   })
 }
 
@@ -141,7 +150,7 @@ function repacked(id: Asked['id'], charset: TextReader): TransformStream<Uint8Ar
  * Null in a field of a message that must be absent instead, because servers in many languages send each field that they
  * know. Numbers of Python that JSON does not have. Commas at an end.
  */
-const ODD = /"(?:error|result|params|_meta|id)"\s*:\s*null|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
+const ODD = /"(?:error|result|params|id)"\s*:\s*null|"_meta"\s*:\s*[^\s{]|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
 /** Beginnings and ends of answers as most servers write them, which need no repair and are not parsed. */
 const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
   [/^\{"jsonrpc": ?"2\.0", ?"id": ?\d+, ?"result": ?\{/, /\}\s*\}$/],
@@ -156,11 +165,25 @@ const END = 60
  * - an error that is a text or has no code, and a result that is not an object,
  * - JSON that is nearly valid, texts before it, and messages line by line.
  *
- * An answer without an id gets that of the request. Returns any other text unchanged.
+ * An answer without an id gets that of the request, and so does the only answer of a body, unless its id is that of
+ * another request: some servers always state the same id. Returns any other text unchanged.
  */
-export function mendMessage(json: string, id?: number): string {
-  const value = repaired(json, id)
-  return value === undefined ? json : JSON.stringify(value)
+export function mendMessage(json: string, id?: number, isOfOther: Asked['isOfOther'] = () => false): string {
+  const value = repaired(json, id) ?? (id === undefined || statesId(json, id) ? undefined : parseJson(json))
+  return value === undefined ? json : JSON.stringify(id === undefined ? value : withOwnId(value, id, isOfOther))
+}
+
+/** Returns whether a body has an id at its beginning or its end, where most servers write it. */
+const statesId = (json: string, id: number): boolean =>
+  new RegExp(`"id": ?${id}\\b`).test(`${json.slice(0, END)} ${json.slice(-END)}`)
+
+/** Gives the only answer of a body the id of its request. */
+function withOwnId(value: unknown, id: number, isOfOther: (id: string) => boolean): unknown {
+  const messages = Array.isArray(value) ? value : [value]
+  const answers = messages.filter((message) => isObject(message) && message.method === undefined)
+  const [only] = answers
+  if (answers.length !== 1 || String(only.id) === String(id) || isOfOther(String(only.id))) return value
+  return messages.length === 1 ? { ...only, id } : messages.map((one) => (one === only ? { ...only, id } : one))
 }
 
 /** Like {@link mendMessage}, with each message of a batch (revision 2025-03-26) by itself. */
@@ -201,8 +224,9 @@ const CONTROLS = new RegExp(CONTROL, 'g')
 
 /** Parses the lines that are messages, among others that are warnings of a programming language. */
 function parsedLines(text: string): unknown {
-  if (!text.includes('\n') || !text.includes('"jsonrpc"')) return undefined
-  const messages = text.split('\n').flatMap((line) => parsed(line.trim()) ?? [])
+  if (!text.includes('"jsonrpc"')) return undefined
+  const lines = splitData(text) ?? text.split('\n')
+  const messages = lines.flatMap((line) => parsed(line.trim()) ?? [])
   return messages.length > 1 ? messages : messages[0]
 }
 
@@ -214,7 +238,7 @@ function toMessage(value: unknown, ownId: Asked['id']): unknown {
   if (!isObject(value)) return value
   const { jsonrpc, id, method, params, error, result } = value
   if (typeof method === 'string') {
-    return { jsonrpc, id, method, ...(params !== null && { params: withoutMeta(params) }) }
+    return { jsonrpc, id, method, ...(isObject(params) && { params: withoutMeta(params) }) }
   }
   const hasId = 'id' in value || ownId !== undefined
   const isBare = jsonrpc === undefined && OF_RESULTS.some((field) => field in value)
@@ -248,8 +272,9 @@ function toResult(result: unknown): unknown {
   return Array.isArray(result) ? { content: result } : withoutMeta(result)
 }
 
+/** Leaves out metadata that are no object: null, or an empty list (PHP). */
 function withoutMeta(value: unknown): unknown {
-  if (!isObject(value) || value._meta !== null) return value
+  if (!isObject(value) || value._meta === undefined || isObject(value._meta)) return value
   const { _meta, ...fields }: Fields = value
   return fields
 }

@@ -17,15 +17,22 @@ export function normalize(result: Fields, isList = false): Fields {
   const { structuredContent, isError, is_error, content, toolResult, tools, nextCursor, ...fields } =
     withoutNull(result)
   const isOfCall = !isList && [content, structuredContent, toolResult].some((part) => part !== undefined)
+  const isHandshake = !isOfCall && HANDSHAKE.some((field) => field in fields)
   return {
+    // Demanded since 2026-07-28.
+    ...(!isHandshake && { resultType: 'complete' }),
+    ...(isList && UNCACHED),
     ...fields,
     ...(nextCursor !== undefined && { nextCursor: String(nextCursor) }),
-    ...(!isOfCall && HANDSHAKE.some((field) => field in fields) && toHandshake(fields)),
+    ...(isHandshake && toHandshake(fields)),
     ...([isError, is_error].some(isTrue) && { isError: true }),
     ...((isList || tools !== undefined) && { tools: toTools(tools ?? content) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
   }
 }
+
+/** Fields that lists have since 2026-07-28, which many servers leave out. */
+const UNCACHED: Fields = { ttlMs: 0, cacheScope: 'private' }
 
 /** Fields of the answer to `initialize`, of which servers send at least one. */
 const HANDSHAKE = ['protocolVersion', 'serverInfo', 'capabilities']
@@ -40,10 +47,10 @@ const UNSTATED = '2025-03-26'
  * without optional fields send null.
  */
 function toHandshake({ protocolVersion, serverInfo, capabilities, instructions, supportedVersions }: Fields): Fields {
-  const { name, version, ...info } = isObject(serverInfo) ? withoutNull(serverInfo) : ({ name: serverInfo } as Fields)
+  const { name, version } = isObject(serverInfo) ? serverInfo : ({ name: serverInfo } as Fields)
   return {
     ...(supportedVersions === undefined && { protocolVersion: isText(protocolVersion) ? protocolVersion : UNSTATED }),
-    serverInfo: { ...info, name: isText(name) ? name : 'unknown', version: String(version ?? '') },
+    serverInfo: { name: isText(name) ? name : 'unknown', version: String(version ?? '') },
     capabilities: Object.fromEntries(Object.entries(isObject(capabilities) ? capabilities : {}).flatMap(toCapability)),
     ...(instructions !== undefined && {
       instructions: isText(instructions) ? instructions : JSON.stringify(instructions),
@@ -67,7 +74,7 @@ type Part = { type: 'text'; text: string } | { type: 'image'; data: string; mime
  * both, but many send one. `content` may be a single part or a text.
  */
 function toParts(content: unknown, structured: unknown): Part[] {
-  const given = Array.isArray(content) ? content : content === undefined ? [] : [content]
+  const given = Array.isArray(content) ? content.flat() : content === undefined ? [] : [content]
   const parts = given.map(toPart)
   if (structured === undefined || parts.some((part) => part.type === 'text' && part.text.trim())) return parts
   return [...parts.filter(({ type }) => type !== 'text'), { type: 'text', text: JSON.stringify(structured) }]
@@ -138,7 +145,9 @@ function toTool(given: unknown) {
   // PHP sends an empty list for an empty object.
   const schema = stated === true || isEmptyList(stated) ? {} : stated
   if (!isText(name) || !isObject(schema) || isTooDeep(schema)) return []
-  const { type = 'object', properties, required, ...others } = withoutNull(schema)
+  const { type: kind = 'object', properties, required, ...others } = withoutNull(schema)
+  // Of tools without inputs.
+  const type = kind === '' || kind === 'null' ? 'object' : kind
   if (![type].flat().some((one) => isText(one) && one.toLowerCase() === 'object')) return []
   if (properties !== undefined && !isObject(properties) && !isEmptyList(properties)) return []
   const names = Array.isArray(required) ? required.filter(isText) : []
@@ -176,9 +185,12 @@ function toText(part: unknown): string {
     if (isText(blob)) return `[${uri}, ${isText(mimeType) ? mimeType : 'binary'}, ${sizeOf(blob)} bytes: not shown]`
   }
   // Parts of later revisions, and of servers' own.
-  return isText(type) && !KNOWN.has(type) ? JSON.stringify(part) : '[unsupported content]'
+  const hasMore = isObject(part) && Object.keys(part).some((key) => !WITHOUT_CONTENT.has(key))
+  return hasMore && !BINARY.has(type) ? JSON.stringify(part) : '[unsupported content]'
 }
 
-const KNOWN: ReadonlySet<unknown> = new Set(['text', 'image', 'audio', 'resource', 'resource_link'])
+/** Fields of a part that are not its content. */
+const WITHOUT_CONTENT: ReadonlySet<string> = new Set(['type', 'annotations', '_meta'])
+const BINARY: ReadonlySet<unknown> = new Set(['image', 'audio', 'resource'])
 
 const sizeOf = (base64: string) => Math.floor((base64.length * 3) / 4)

@@ -46,11 +46,11 @@ export function statusOf(error: unknown): number | undefined {
 
 /** Returns the delay that a server asks for (ms), or null if it must not be asked again. */
 export function waitOf(error: unknown, seen: Seen): number | null {
-  const status = statusOf(error)
+  const status = statusOf(error) ?? 0
   // The server has closed a connection that it had kept open.
   if (!status && causeIn(seen.error, String) === CLOSED) return 0
-  // A gateway whose server is just starting.
-  if (status === 502) return 500
+  // A gateway whose server is just starting or cannot be reached now.
+  if (status === 502 || status === 504 || (status >= 520 && status <= 530)) return 500
   if (status !== 429 && status !== 503) return null
   const after = seen.refusal?.headers.get('retry-after') ?? '1'
   const delay = Number.isFinite(Number(after)) ? Number(after) * 1000 : Date.parse(after) - Date.now()
@@ -62,6 +62,8 @@ const MAX_CHALLENGE = 500
 const CLOSED = 'it closed the connection before its answer was complete'
 const LATE = 'it did not answer in time'
 const SILENT = 'it was silent in the middle of its answer for too long'
+const ASKS = 'it asks for something else first, such as the answer of a person, which a run cannot give'
+const FALSE_ENCODING = 'its answer is not compressed as its headers state'
 const ENDED = 'its answer ended without a result'
 const NO_MESSAGE = 'its answer is not a message of the protocol'
 /** Reasons after which a tool may have acted. */
@@ -89,7 +91,6 @@ const CAUSES: Record<string, string> = {
   ECONNRESET: CLOSED,
   EPIPE: CLOSED,
   UND_ERR_SOCKET: CLOSED,
-  Z_DATA_ERROR: 'its answer is not compressed as its headers state',
   EPROTO: 'TLS failed: does it speak https at this port?',
   ERR_SSL_WRONG_VERSION_NUMBER: 'TLS failed: does it speak https at this port?',
   ERR_TLS_CERT_ALTNAME_INVALID: 'its TLS certificate is for another host name',
@@ -114,6 +115,7 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
     return ofContent(typeof contentType === 'string' ? clean(contentType, 100) : '')
   }
   if (error instanceof SdkError && error.code === SdkErrorCode.InvalidResult) return NO_MESSAGE
+  if (error instanceof SdkError && error.code === SdkErrorCode.CapabilityNotSupported) return ASKS
   const hasEnded = isUnanswered(error) || (error instanceof SdkError && error.code === SdkErrorCode.ConnectionClosed)
   return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? (hasEnded ? ENDED : 'the connection failed')
 }
@@ -142,6 +144,7 @@ export function causeIn(error: unknown, clean: Clean): string | null {
     if (version) return `it speaks version ${clean(version, 30)} of the protocol, which is not supported`
     const { code } = cause as { code?: unknown }
     if (typeof code === 'string' && CAUSES[code]) return CAUSES[code]
+    if (typeof code === 'string' && /^(?:Z_|ZSTD_|ERR__ERROR_)/.test(code)) return FALSE_ENCODING
     if (typeof code === 'string' && /^(?:ERR_(?:SSL|TLS)|CERT_)/.test(code)) return `TLS failed (${code})`
     const [first]: unknown[] = cause instanceof AggregateError ? cause.errors : []
     if (first) return causeIn(first, clean)
@@ -158,6 +161,7 @@ const ofContent = (type: string) =>
 
 function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
   const headers = refusal?.status === status ? refusal.headers : new Headers()
+  if (status === 200) return 'it did not answer with an event stream'
   const answered = `it answered with the status ${status}`
   if (status === 401) return `${answered}: it wants ${challengeOf(headers, clean) ?? 'credentials that it knows'}`
   if (status === 403) return `${answered}: ${challengeOf(headers, clean) ?? 'its credentials do not allow this'}`

@@ -1,6 +1,7 @@
 import { SdkError, SdkErrorCode, SdkHttpError, SUPPORTED_PROTOCOL_VERSIONS } from '@modelcontextprotocol/client'
 import { parseJson } from '../lib/json.ts'
 import { asList, asObject, asText } from '../lib/unknown.ts'
+import type { Clean } from './content.ts'
 import { statusOf } from './reasons.ts'
 import { isServerError } from './transport.ts'
 
@@ -14,8 +15,14 @@ const MAX_FOREIGN = 500
 /** The oldest revision, which most servers still accept. */
 const OLDEST = '2024-11-05'
 
-/** Answers to a handshake that a server does not understand, after which the next variant is tried. */
-const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([400, 404, 405, 406, 415, 501, -32601, -32602, -32022])
+/**
+ * Answers to a handshake that a server does not understand, after which the next variant is tried. A server of the
+ * other transport may answer 200 with something else than an event stream.
+ */
+const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([
+  ...[200, 400, 404, 405, 406, 410, 415, 422, 501],
+  ...[-32600, -32601, -32602, -32004, -32022],
+])
 
 /** Returns whether a server does not understand the handshake of a protocol variant. */
 export const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
@@ -31,10 +38,17 @@ export function olderVersionIn(error: unknown): string | null {
   return older.find((version) => text.includes(version)) ?? OLDEST
 }
 
+/** Returns the words of a server's error at connecting, cleaned; empty without any. */
+export const wordsOf = (error: unknown, clean: Clean): string =>
+  clean(serverMessage(error)?.replace(/^\d{3}: /, '') ?? '', MAX_FOREIGN)
+
 /** Returns the message and the details of a server's error for a rejected call; undefined if it has no message. */
 export function serverMessage(error: unknown): string | undefined {
   if (isServerError(error)) return withDetails(error.message, error.data)
-  const body = asObject(parseJson(bodyOf(error) ?? ''))
+  const whole = bodyOf(error)?.trim() ?? ''
+  // Web frameworks answer with a sentence, or with a page.
+  if (whole && whole.length <= MAX_FOREIGN && !/^[[{<"]/.test(whole)) return `${statusOf(error)}: ${whole}`
+  const body = asObject(parseJson(whole))
   const { message, data } = asObject(body.error)
   if (typeof message === 'string') return withDetails(message, data)
   // Some servers send the result of a failed call with the status of an error.
@@ -56,6 +70,7 @@ function bodyOf(error: unknown): string | undefined {
 /** Adds the data of an error, which often names the mistake in the input. */
 function withDetails(message: string, data: unknown): string {
   const details = typeof data === 'string' ? data : data === null || data === undefined ? '' : JSON.stringify(data)
+  if (!message) return details
   return details && details !== '{}' && !message.includes(details) ? `${message}: ${details}` : message
 }
 

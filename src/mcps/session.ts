@@ -146,7 +146,13 @@ function repairing({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, cli
       return new Response(null, { status: 202 })
     }
     if (id === undefined || response.status !== 202 || !(await hasStandalone)) {
-      return mend(response, { id, onError, ...(isStandalone && { onEnd: () => clientOf().endStandalone() }) })
+      const isOfOther = (other: string) => clientOf().waiting.has(other)
+      return mend(response, {
+        id,
+        onError,
+        isOfOther,
+        ...(isStandalone && { onEnd: () => clientOf().endStandalone() }),
+      })
     }
     clientOf().expectOnStandalone(String(id))
     return response

@@ -6,7 +6,7 @@ import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
 import { SecretNotAllowed } from '../secrets/resolve.ts'
 import type { McpClient } from './client.ts'
-import { type ConnectDeps, connect, unreachableReason } from './connect.ts'
+import { type ConnectDeps, connect, toldReason, unreachableReason } from './connect.ts'
 import { modeIn, permissionsOf } from './modes.ts'
 import {
   type NamedServer,
@@ -111,10 +111,11 @@ async function reportOutcomes(
       unconnected.push(server)
       return mustConnectText(server)
     }
-    const reason = err instanceof AuthorizationNeeded ? NO_PERSON : unreachableReason(err)
+    const isPersons = err instanceof AuthorizationNeeded
+    const reason = isPersons ? NO_PERSON : unreachableReason(err)
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'failed to reach an MCP server')
     const code = err instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable'
-    warnings.push({ text: unusableText(server, reason), code })
+    warnings.push({ text: unusableText(server, isPersons ? NO_PERSON : toldReason(err)), code })
     return unreachableText(server)
   })
   for (const { code, text } of warnings) user.warn(code, text)

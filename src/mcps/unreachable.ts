@@ -1,6 +1,18 @@
-/** Thrown if a server cannot be used. The public message has only texts of the server that were cleaned. */
+/** Thrown if a server cannot be used. The message is public. */
 export class UnreachableServer extends Error {
   override name = 'UnreachableServer'
+  readonly #said: string
+
+  /** `said`: the words of the server's own error, cleaned; empty without any. */
+  constructor(message: string, { said = '', cause }: { said?: string; cause?: unknown } = {}) {
+    super(message, { cause })
+    this.#said = said
+  }
+
+  /** The message with the words of the server, which are for people and not for the log. */
+  get told(): string {
+    return this.#said ? `${this.message}: ${this.#said}` : this.message
+  }
 }
 
 /** A request to an authorization server that failed. The message is public. */

@@ -151,10 +151,6 @@ describe('a server whose list of tools', () => {
       },
     ],
     [
-      'claims to be the answer to something else',
-      (response, message) => reply(response, { ...message, id: 99 }, { tools: [] }),
-    ],
-    [
       'is an endless stream of answers to something else',
       (response, message) => {
         drip(response.writeHead(200, SSE_TYPE), `data: ${envelope({ ...message, id: 99 }, {})}\n\n`)

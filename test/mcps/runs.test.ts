@@ -52,7 +52,7 @@ it.each<[string, hostileMcp.Answer]>([
   ['drips', (response) => drip(response.writeHead(200, JSON_TYPE), ' ')],
   ['sends a gigabyte', (response) => pour(response.writeHead(200, JSON_TYPE), ' '.repeat(MEBIBYTE))],
   ['never ends', (response) => drip(response.writeHead(200, SSE_TYPE), ': on and on\n\n')],
-  ['answers something else', (response, message) => reply(response, { ...message, id: 0 }, { content: [] })],
+  ['answers something else', (response, message) => reply(response, { ...message, id: 0 }, 5)],
   ['sends garbage', (response) => pour(response.writeHead(200, SSE_TYPE), 'data: {}\n\n'.repeat(1000))],
   ['breaks off', (response) => void response.writeHead(200, SSE_TYPE).write('data: {', () => response.destroy())],
   [
@@ -75,7 +75,7 @@ it.each<[string, hostileMcp.Answer]>([
 it.each<[string, hostileMcp.Answer]>([
   ['says nothing', () => {}],
   ['sends a gigabyte', (response) => pour(response.writeHead(200, SSE_TYPE), `data: ${'x'.repeat(MEBIBYTE)}`)],
-  ['answers something else', (response, message) => reply(response, { ...message, id: 0 }, { tools: [] })],
+  ['answers something else', (response, message) => reply(response, { ...message, id: 0 }, 5)],
 ])('a run whose MCP server %s when asked for its tools continues without them, with a note', async (_, answer) => {
   const before = model.requests.length
   expect(await run(answer)).toEqual([])

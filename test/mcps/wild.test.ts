@@ -66,8 +66,11 @@ const methodsOf = () => requests.flatMap(({ message }) => message?.method ?? [])
 const isCall = ({ message }: Request) => message?.method === 'tools/call'
 const never = new AbortController().signal
 
-async function using<T>(use: (client: McpClient) => Promise<T>, { toolTimeout = 20_000 } = {}): Promise<T> {
-  const connection = { url, transport: 'streamable-http', headers: new Headers(), allowPrivate: true, secrets: [] }
+async function using<T>(
+  use: (client: McpClient) => Promise<T>,
+  { toolTimeout = 20_000, transport = 'streamable-http' } = {},
+): Promise<T> {
+  const connection = { url, transport, headers: new Headers(), allowPrivate: true, secrets: [] }
   const client = await connectMcp({ ...connection, toolTimeout }, never)
   try {
     return await use(client)
@@ -158,6 +161,10 @@ describe('an answer in another form', () => {
     ['an id that is null, in an event', SSE_TYPE, (m) => `data: ${whole({ ...m, id: null as never })}\n\n`],
     ['the status 202', { ...JSON_TYPE, status: 202 }, whole],
     ['a result alone', JSON_TYPE, () => JSON.stringify(textResult('Acted'))],
+    ['the same id always', JSON_TYPE, () => envelope({ id: 1 } as Message, textResult('Acted'))],
+    ['two messages without a line break', JSON_TYPE, (message) => `${note}${whole(message)}`],
+    ['metadata of PHP', JSON_TYPE, (m) => envelope(m, { ...textResult('Acted'), _meta: [] })],
+    ['a list in a list', JSON_TYPE, (m) => envelope(m, { content: [textResult('Acted').content] })],
   ])('is read: %s', async (_, head, body) => {
     const { status = 200, ...type } = head as { status?: number }
     otherwise = ({ message }, response) => {
@@ -183,6 +190,7 @@ describe('an answer in another form', () => {
   })
 
   it.each<[string, string, string]>([
+    ['a text under another name', '{"content":[{"type":"text","value":"x"}]}', '{"type":"text","value":"x"}'],
     [
       'numbers that JSON does not have',
       '{"structuredContent":{"x":NaN,"y":[-Infinity],"z":"NaN"}}',
@@ -251,6 +259,16 @@ describe('an answer in another form', () => {
       '401: It has expired',
     ],
     [
+      'an error event that is no JSON',
+      (response) => response.writeHead(200, SSE_TYPE).end('event: error\ndata: Out of memory\n\n'),
+      'Out of memory',
+    ],
+    [
+      'a sentence of a web framework',
+      (response) => response.writeHead(400, { 'content-type': 'text/plain' }).end('city is required\n'),
+      '400: city is required',
+    ],
+    [
       'an error of a gateway',
       (response) => response.writeHead(502, JSON_TYPE).end('{"message":"The upstream is away"}'),
       `502: The upstream is away${DOUBT}`,
@@ -293,6 +311,7 @@ it.each<[string, unknown, string[]]>([
   ['null as a whole', null, []],
   ['the list alone', [tool('act')], ['act']],
   ['an object by names', { tools: { act: { inputSchema: { type: 'object' } } } }, ['act']],
+  ['tools without inputs', { tools: [tool('act', { inputSchema: { type: 'null' } })] }, ['act']],
   ['functions of OpenAI', { tools: [{ type: 'function', function: { name: 'act', parameters: {} } }] }, ['act']],
 ])('a list of tools may be %s', async (_, result, names) => {
   otherwise = ({ message }, response) => {
@@ -308,6 +327,7 @@ it.each<[string, object]>([
   ['capabilities alone', { capabilities: { tools: {} } }],
   ['no version of the protocol', { serverInfo: { name: 'x', version: 1 }, capabilities: { tools: true } }],
   ['lists for empty objects (PHP)', { ...GREETING, capabilities: { tools: [], logging: null } }],
+  ['icons and a title in another form', { ...GREETING, serverInfo: { name: 'x', title: 5, icons: ['x'] } }],
   ['flags that are texts', { ...GREETING, capabilities: { tools: { listChanged: 'yes' } }, instructions: { a: 1 } }],
 ])('a server whose handshake has %s can be used', async (_, greeting) => {
   otherwise = ({ message }, response) => {
@@ -316,6 +336,71 @@ it.each<[string, object]>([
     return true
   }
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+})
+
+it('a list of tools ends at a page that the server refuses to show', async () => {
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list' || !message) return false
+    const answer = message.params?.cursor
+      ? { error: { code: -32602, message: 'Invalid cursor' } }
+      : { result: { tools: [tool('act')], nextCursor: 'p2' } }
+    response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message.id, ...answer }))
+    return true
+  }
+  expect(await using(async ({ tools, hasMore }) => [tools.length, hasMore])).toEqual([1, true])
+})
+
+it.each<[string, number, { code: number; message: string }, string]>([
+  ['an error', 200, { code: -32000, message: 'The key has expired' }, 'the error -32000: The key has expired'],
+  ['a status', 403, { code: -32001, message: 'Not on weekends' }, 'its credentials do not allow this: Not on weekends'],
+])('a server that refuses the handshake with %s is quoted', async (_, status, error, reason) => {
+  otherwise = ({ message }, response) => {
+    response.writeHead(status, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message?.id, error }))
+    return true
+  }
+  const refused = await using(async () => {}).catch((error: unknown) => error)
+  expect(refused).toMatchObject({ told: expect.stringContaining(reason) })
+  // The message goes to the log.
+  expect(String(refused)).not.toContain(error.message)
+})
+
+it.each<[string, number, number]>([
+  ['the code of its revision', 400, -32022],
+  ['that of a draft', 200, -32004],
+  ['that of an invalid request', 200, -32600],
+  ['a status of web frameworks', 422, -32603],
+])('a server without sessions is used that refuses initialize with %s', async (_, status, code) => {
+  otherwise = ({ message }, response) => {
+    if (message?.method === 'initialize') {
+      const error = { code, message: 'Unsupported' }
+      response.writeHead(status, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message.id, error }))
+      return true
+    }
+    if (message?.method === 'server/discover') {
+      const { protocolVersion, ...about } = GREETING
+      reply(response, message, { ...about, supportedVersions: ['2026-07-28'] })
+    }
+    return message?.method === 'server/discover'
+  }
+  // Neither the list nor the result has the fields that the revision demands.
+  expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+})
+
+it('a server without sessions that asks for input first fails the call with this reason', async () => {
+  otherwise = ({ message }, response) => {
+    const params = { message: 'Sure?', requestedSchema: { type: 'object', properties: {} } }
+    const results: Record<string, object> = {
+      initialize: {},
+      'server/discover': { supportedVersions: ['2026-07-28'], capabilities: { tools: {} } },
+      'tools/call': { resultType: 'input_required', inputRequests: { a: { method: 'elicitation/create', params } } },
+    }
+    const result = message && results[message.method]
+    if (message?.method === 'initialize') response.writeHead(404).end()
+    else if (result) reply(response, message, result)
+    return Boolean(result)
+  }
+  const { content } = await using((client) => client.call('act', {}, never))
+  expect(content).toContain('it asks for something else first')
 })
 
 it('a server whose handshake states an unknown version of the protocol is refused', async () => {
@@ -483,6 +568,18 @@ it.each<[string, object, (message: Message, result: object) => string]>([
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Old', isError: false })
 })
 
+it.each([
+  ['405', 405, {}],
+  ['a page', 200, { 'content-type': 'text/html' }],
+])('a server that has left the older transport is found, which answers GET with %s', async (_, status, headers) => {
+  otherwise = ({ method }, response) => {
+    if (method === 'GET') response.writeHead(status, headers).end()
+    return method === 'GET'
+  }
+  const called = using((client) => client.call('act', {}, never), { transport: 'sse' })
+  expect(await called).toEqual({ content: 'Acted', isError: false })
+})
+
 it.each([429, 503])('a server that answers %s at connecting is asked again at the requested time', async (status) => {
   let busy = 2
   otherwise = (_, response) => {
@@ -494,7 +591,7 @@ it.each([429, 503])('a server that answers %s at connecting is asked again at th
 
 it.each([
   ['the call', 'tools/call', 429],
-  ['the handshake', 'initialize', 502],
+  ['the handshake', 'initialize', 504],
 ])('a server that is too busy for %s is asked again', async (_, method, status) => {
   let refusals = 0
   otherwise = ({ message }, response) => {
