@@ -135,6 +135,9 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await arrive(page, '/app/account')
     await page.getByText(email).waitFor()
     expect(await page.evaluate('document.cookie')).toBe('')
+    // The way back leads past the form.
+    await page.goBack()
+    await expect.poll(() => page.url()).not.toContain('/app/')
     await leave(page)
   })
 
@@ -157,7 +160,10 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
   it('a link signs in only by its button, and a password can be set', async () => {
     const { userId } = await server.member()
     const { email } = await server.service.deps.db.user.findUniqueOrThrow({ where: { id: userId } })
-    const page = await open(`/app/welcome?returnTo=/app/account#${await newLink(server, userId)}`)
+    const page = await open('/app/welcome?returnTo=/app/account')
+    await page.getByRole('alert').getByText('open the whole link').waitFor()
+    await page.goto(`/app/welcome?returnTo=/app/account#${await newLink(server, userId)}`)
+    await page.getByRole('button', { name: 'Sign in' }).waitFor()
     await page.reload()
     expect(await server.service.deps.db.oneTimeLink.count({ where: { userId } })).toBe(1)
     await page.getByRole('button', { name: 'Sign in' }).click()

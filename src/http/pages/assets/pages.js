@@ -70,7 +70,8 @@ function onSubmit(id, work) {
   })
 }
 
-const leave = (to = returnTo) => location.assign(to)
+/** Leaves for another page. The way back skips this one, whose link or form has served its purpose. */
+const leave = (to = returnTo) => location.replace(to)
 
 /** Leaves for the console, if the browser has kept the cookie of the sign-in. */
 async function enter(to) {
@@ -227,4 +228,6 @@ function browserOf(userAgent) {
   return system ? `${name} on ${system}` : name
 }
 
+// A link that is pasted into a tab with this page changes only the part behind the #.
+addEventListener('hashchange', () => location.reload())
 PAGES[page]?.()
