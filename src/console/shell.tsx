@@ -60,19 +60,19 @@ export function Shell() {
 
   const navigation = <Navigation path={path} onSearch={openPalette} />
   return (
-    <div className="flex h-dvh flex-col md:flex-row">
+    <div className="flex h-dvh flex-col md:flex-row print:block print:h-auto">
       <a
         href="#main"
         className="sr-only focus:not-sr-only focus:absolute focus:z-50 focus:m-2 focus:rounded focus:bg-raised focus:p-2"
       >
         {texts.skip}
       </a>
-      <header className="flex items-center gap-2 border-line border-b bg-panel px-2 py-1.5 md:hidden">
+      <header className="flex items-center gap-2 border-line border-b bg-panel px-2 py-1.5 md:hidden print:hidden">
         <IconButton label={texts.nav.open} icon={MenuIcon} onClick={() => setDrawer(true)} />
         <span className="flex-1 font-semibold">Muster</span>
         <IconButton label={texts.palette.open} icon={Search} onClick={openPalette} />
       </header>
-      <div className="hidden w-56 shrink-0 border-line border-r bg-panel md:block">{navigation}</div>
+      <div className="hidden w-56 shrink-0 border-line border-r bg-panel md:block print:hidden">{navigation}</div>
       <Dialog as="side" open={drawer} onClose={() => setDrawer(false)} title={texts.nav.title}>
         {navigation}
       </Dialog>

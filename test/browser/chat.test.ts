@@ -86,6 +86,34 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('stays at its end while the window changes, prints whole, and writes right to left', async () => {
+    const { page } = await visit(browser, owner)
+    model.script({ tokens: [`First.\n\n- שלום\n\n${'A paragraph of an answer.\n\n'.repeat(99)}`] })
+    await sendMessage(page, 'At length')
+    await page.waitForURL('**/app/chats/*')
+    await expect.poll(() => lastAnswer(page)).toContain('A paragraph')
+    const list = page.locator('.prose ul')
+    expect(await list.evaluate((element) => getComputedStyle(element).direction)).toBe('rtl')
+    expect(await list.evaluate((element) => Number.parseFloat(getComputedStyle(element).paddingRight))).toBeGreaterThan(
+      0,
+    )
+    const latest = page.getByRole('button', { name: 'Latest' })
+    const whole = page.viewportSize()!
+    for (const viewport of [{ width: 320, height: 400 }, whole]) {
+      await page.setViewportSize(viewport)
+      await composer(page).fill('\n\n\n')
+      // Two frames later the page has noticed the scrolling.
+      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
+      expect([viewport.width, await latest.count()]).toEqual([viewport.width, 0])
+    }
+    const paper = (await page.pdf()).toString('latin1')
+    expect(paper.match(/\/Type \/Page\b/g)!.length).toBeGreaterThan(3)
+    await page.emulateMedia({ media: 'print' })
+    expect(await page.getByRole('navigation').isVisible()).toBe(false)
+    await page.emulateMedia({ media: null })
+    await leave(page)
+  })
+
   it('begins with the agent in the address, also one of another organization', async () => {
     const { token } = await server.member({ organization: 'Elsewhere' })
     const body = { name: 'Foreigner', systemPrompt: 'x', visibility: 'public' }

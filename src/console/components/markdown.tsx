@@ -52,7 +52,7 @@ const Block = memo(
     // A wide table scrolls, also by the keyboard.
     const scrolling = token.type === 'table' && ({ tabIndex: 0, role: 'region', 'aria-label': texts.table } as const)
     // biome-ignore lint/security/noDangerouslySetInnerHtml: DOMPurify has sanitised it
-    return <div {...scrolling} dangerouslySetInnerHTML={{ __html }} />
+    return <div dir="auto" {...scrolling} dangerouslySetInnerHTML={{ __html }} />
   },
   (before, after) => before.token.raw === after.token.raw && before.token.type === after.token.type,
 )
@@ -65,7 +65,7 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const blocks = useMemo(() => (isLong ? [] : toBlocks(text)), [text, isLong])
   if (isLong) return <Code text={text} />
   return (
-    <div className="prose" dir="auto">
+    <div className="prose">
       {blocks.map((token, index) => (
         <Block
           // biome-ignore lint/suspicious/noArrayIndexKey: blocks are only ever added at the end

@@ -52,7 +52,7 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
       aria-label={t.chats}
       className={cn(
         'shrink-0 flex-col overflow-y-auto border-line',
-        isWholePage ? 'flex w-full min-w-0' : 'hidden w-64 border-r bg-panel lg:flex',
+        isWholePage ? 'flex w-full min-w-0' : 'hidden w-64 border-r bg-panel lg:flex print:hidden',
       )}
     >
       <div className={cn('p-3', !isWholePage && 'sticky top-0 bg-panel')}>

@@ -218,7 +218,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>
       {header?.({ title, ownerId: info?.ownerId, agentId: info?.agentId ?? null, agentName, status })}
       {!connected && <Reconnecting />}
-      <Scroller watch={[way, live, outgoing, authorOf]}>
+      <Scroller>
         {history.isPending && <Loading lines={4} />}
         {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
         {isEmpty && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
@@ -229,7 +229,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         ))}
         {messages && messages.length > 0 && messages.length <= 2 && running.length === 0 && header && <NextSteps />}
       </Scroller>
-      <div className="mx-auto w-full max-w-3xl px-4 pb-4">
+      <div className="mx-auto w-full max-w-3xl px-4 pb-4 print:hidden">
         <Composer
           isQuiet={!header}
           draftKey={chatId}
@@ -248,15 +248,20 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   )
 }
 
-/** Scrolls with new content while the person is at the end. */
-function Scroller({ watch, children }: { watch: readonly unknown[]; children: ReactNode }) {
+/** Stays at the end while the person is there, whatever grows or shrinks: the content, the composer or the window. */
+function Scroller({ children }: { children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null)
+  const content = useRef<HTMLDivElement>(null)
   const [isAtEnd, setIsAtEnd] = useState(true)
   const follow = useRef(true)
 
   useLayoutEffect(() => {
-    if (follow.current && box.current) box.current.scrollTop = box.current.scrollHeight
-  }, [...watch])
+    const observer = new ResizeObserver(() => {
+      if (follow.current && box.current) box.current.scrollTop = box.current.scrollHeight
+    })
+    for (const { current } of [box, content]) if (current) observer.observe(current)
+    return () => observer.disconnect()
+  }, [])
 
   const toEnd = () => box.current?.scrollTo({ top: box.current.scrollHeight })
   return (
@@ -273,7 +278,9 @@ function Scroller({ watch, children }: { watch: readonly unknown[]; children: Re
           setIsAtEnd(near)
         }}
       >
-        <div className="mx-auto flex max-w-3xl flex-col gap-3 px-4 py-6">{children}</div>
+        <div ref={content} className="mx-auto flex max-w-3xl flex-col gap-3 px-4 py-6">
+          {children}
+        </div>
       </div>
       {!isAtEnd && (
         <Button icon={ArrowDown} small onClick={toEnd} className="absolute bottom-3 left-1/2 -translate-x-1/2 shadow">
