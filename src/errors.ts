@@ -201,7 +201,7 @@ export const notFound = (resource: ResourceName) =>
 /** Advice on unknown paths: mostly the base URL of a client is wrong. */
 const PATH_ADVICE: readonly (readonly [path: RegExp, detail: string])[] = [
   [/\/\//, 'The path has two slashes in a row. Leave one out, for example at the end of the base URL.'],
-  [/\/(?:chat\/completions|responses|models)\/?$/, 'The base URL for clients of OpenAI is /openai/v1.'],
+  [/\/(?:chat\/completions|responses|models)$/, 'The base URL for clients of OpenAI is /openai/v1.'],
   [/^\/openai(?:\/|$)/, 'Clients of OpenAI find models, chat/completions and responses under /openai/v1.'],
 ]
 

@@ -56,7 +56,7 @@ export const DOOR_ROUTES: readonly DoorRoute[] = Object.entries(ADDRESSES).flatM
 /** Returns the pattern of a path. The name of a model may have slashes, like the rest of an unknown path. */
 function patternOf(path: string): RegExp {
   const source = path.replaceAll('.', '\\.').replace(/\{(?:model|rest)\}/, '(.+?)')
-  return new RegExp(`^${source.replace(/\{\w+\}/g, '([^/]+)')}/?$`)
+  return new RegExp(`^${source.replace(/\{\w+\}/g, '([^/]+)')}$`)
 }
 
 const PATTERNS = DOOR_ROUTES.map((route) => ({ route, pattern: patternOf(route.path) }))

@@ -16,8 +16,8 @@ export const CONTENT_PATH = '/api/v1/media/{id}/content'
 /** Returns the path that answers as another one does with `stream: true` (contract-2.md section 1.14). */
 export const streamPathOf = (path: string): string => `${path}/stream`
 
-/** Returns a pattern for such a path, with an optional trailing slash, that captures its id. */
-export const patternOf = (path: string, id = '[\\w-]+'): RegExp => new RegExp(`^${path.replace('{id}', `(${id})`)}/?$`)
+/** Returns a pattern for one of these paths that captures its id. */
+export const patternOf = (path: string, id = '[\\w-]+'): RegExp => new RegExp(`^${path.replace('{id}', `(${id})`)}$`)
 
 /** Returns the path of a request, without its query. */
 export const pathOf = (req: IncomingMessage): string => (req.url ?? '/').split('?', 1)[0] ?? '/'

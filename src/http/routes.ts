@@ -115,7 +115,7 @@ function toRoute(path: string, procedure: Described, method: string, pattern: st
   }
 }
 
-/** Finds the route of a request with its path parameters; null if there is none. Ignores a trailing slash. */
+/** Finds the route of a request with its path parameters; null if there is none. */
 export function findRoute(method: string, path: string): { route: Route; parameters: Record<string, string> } | null {
   const { place, values } = findPlace(path)
   const route = place?.routes.get(method)
@@ -131,7 +131,6 @@ export const methodsAt = (path: string): string[] => [...(findPlace(path).place?
 
 function findPlace(path: string): { place: Node | null; values: string[] } {
   const segments = path.split('/')
-  if (segments.at(-1) === '') segments.pop()
   const values: string[] = []
   let place: Node | null = root
   for (let index = 1; place && index < segments.length; index++) {

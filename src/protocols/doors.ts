@@ -6,7 +6,7 @@ import type { Context } from '../trpc.ts'
 // The doors for clients of other protocols (contract-2.md section 6). Each is a translator over the same procedures and
 // the same event log, in a folder of its own, and is imported at its first request.
 
-/** The address of a request: its route, its path without a slash at the end, and the decoded parameters of the path. */
+/** The address of a request: its route, its path, and the decoded parameters of the path. */
 export type Place = { route: DoorRoute; path: string; parameters: readonly string[] }
 
 /** Answers a request of another protocol. Throws an AppError that its protocol has no form for. */
