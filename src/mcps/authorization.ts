@@ -1,8 +1,6 @@
 import {
-  type AuthorizationServerMetadata,
-  checkResourceAllowed,
-  discoverOAuthServerInfo,
   exchangeAuthorization,
+  type FetchLike,
   fetchToken,
   InsecureTokenEndpointError,
   IssuerMismatchError,
@@ -12,46 +10,27 @@ import {
   RegistrationRejectedError,
   refreshAuthorization,
   registerClient,
-  resourceUrlFromServerUrl,
   selectClientAuthMethod,
   startAuthorization,
   validateAuthorizationResponseIssuer,
 } from '@modelcontextprotocol/client'
 import { decodeJwt } from 'jose'
-import { isPublicAddress } from '../lib/addresses.ts'
-import { createProxyFor } from '../lib/proxies.ts'
-import { BadAnswer, createSafeFetch } from '../lib/safe-fetch.ts'
 import type { Settings } from '../settings.ts'
 import { cleaner } from './content.ts'
-import { type Issuers, mendAnswer, readChallenge } from './mend-oauth.ts'
+import { type DiscoverableServer, type Discovered, discover, type Issuer } from './discovery.ts'
+import { type Issuers, mendAnswer } from './mend-oauth.ts'
+import { openHttp } from './oauth-http.ts'
 import { causeIn } from './reasons.ts'
-import { joinScopes } from './scope.ts'
+import { MAX_SCOPE } from './scope.ts'
 import { AuthorizationProblem } from './unreachable.ts'
 
 // Requests to authorization servers of MCP servers (contract-2.md section 2.13). All answers are untrusted.
 
-/** Maximum time for an answer, and for all requests of one task (ms). */
-const TIMEOUT = { one: 10_000, all: 20_000 }
-const MAX_ANSWER = 256 * 1024
-const MAX_REDIRECTS = 3
 const MAX_TOKEN = 16 * 1024
-const MAX_SCOPE = 2000
 const MAX_ACCOUNT = 200
 
 /** The identity of this service at an authorization server. */
 export type OAuthClient = { client_id: string; client_secret?: string; token_endpoint_auth_method?: string }
-
-/** The authorization server of an MCP server. */
-export type Issuer = {
-  issuer: string
-  /** Absent for a server without metadata, whose endpoints have fixed paths. */
-  metadata?: OAuthMetadata
-  /** The resource that tokens are for (RFC 8707). */
-  resource: string
-}
-
-/** An {@link Issuer} with the scope that its MCP server asks for. */
-export type Discovered = Issuer & { scope: string | undefined }
 
 /** Tokens, with everything that is needed to refresh and revoke them. */
 export type Grant = Issuer & {
@@ -101,86 +80,15 @@ export const CLIENT_METADATA = {
  * Opens the requests for an MCP server, which connect only where the private-network rule permits. The methods
  * throw {@link AuthorizationProblem}.
  */
-export function openAuthorization(
-  settings: Settings,
-  { url, transport }: { url: string; transport: string },
-): Authorization {
-  const until = AbortSignal.timeout(TIMEOUT.all)
-  const options = {
-    isAllowed: settings.ALLOW_PRIVATE_NETWORK ? undefined : isPublicAddress,
-    proxyFor: createProxyFor(settings),
-    maxResponse: MAX_ANSWER,
-    headersTimeout: TIMEOUT.one,
-    idleTimeout: TIMEOUT.one,
-  }
-  const reading = createSafeFetch({ ...options, maxRedirects: MAX_REDIRECTS })
-  const writing = createSafeFetch({ ...options, maxRedirects: 0 })
-
-  /** Follows redirects only of metadata, and only within its origin: the host vouches for it. */
-  const send = async (address: string | URL, init: RequestInit = {}): Promise<Response> => {
-    const signal = AbortSignal.any([until, AbortSignal.timeout(TIMEOUT.one)])
-    if (init.method !== undefined && init.method !== 'GET') return writing.fetch(address, { ...init, signal })
-    const response = await reading.fetch(address, { ...init, signal })
-    if (response.url && new URL(response.url).origin !== new URL(address).origin) {
-      await response.body?.cancel()
-      throw new BadAnswer('it redirects to another host')
-    }
-    return response
-  }
-
+export function openAuthorization(settings: Settings, mcp: DiscoverableServer): Authorization {
+  const http = openHttp(settings)
   const issuers: Issuers = new Map()
   const fetch = async (address: string | URL, init: RequestInit = {}) =>
-    mendAnswer(await send(address, init), init, issuers)
-
-  /** Asks the MCP server without a token, to see its challenge. */
-  async function challenge() {
-    const message = {
-      jsonrpc: '2.0',
-      id: 1,
-      method: 'initialize',
-      params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'muster', version: '1' } },
-    }
-    const post = { method: 'POST', body: JSON.stringify(message) }
-    const headers = { 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream' }
-    const response = await send(url, { ...(transport !== 'sse' && post), headers }).catch((cause: unknown) => {
-      const reason = causeIn(cause, cleaner([])) ?? 'the connection failed'
-      throw new AuthorizationProblem(`the MCP server cannot be reached: ${reason}`, { cause })
-    })
-    await response.body?.cancel()
-    return response.status === 401 || response.status === 403 ? readChallenge(response) : {}
-  }
-
-  async function find(): Promise<Discovered> {
-    const { resourceMetadataUrl, scope } = await challenge()
-    const found = await discoverOAuthServerInfo(url, {
-      ...(resourceMetadataUrl && { resourceMetadataUrl }),
-      fetchFn: fetch,
-    })
-    const { authorizationServerMetadata: metadata, authorizationServerUrl, resourceMetadata } = found
-    const requestedResource = resourceUrlFromServerUrl(url)
-    const resource = resourceMetadata?.resource ?? requestedResource.href
-    const isOwn = resource === `${requestedResource.href}/`
-    if (!isOwn && !checkResourceAllowed({ requestedResource, configuredResource: resource })) {
-      throw new AuthorizationProblem('the MCP server names a resource that is not its own address')
-    }
-    if (resourceMetadata?.authorization_servers?.length && !metadata) {
-      throw new AuthorizationProblem('the authorization server has no metadata at its well-known addresses')
-    }
-    const wanted = scope ?? resourceMetadata?.scopes_supported?.join(' ')
-    const offline = wanted && metadata?.scopes_supported?.includes('offline_access') ? 'offline_access' : undefined
-    const issuer = metadata ? (issuers.get(metadata.issuer) ?? metadata.issuer) : authorizationServerUrl
-    return {
-      issuer,
-      ...(metadata && { metadata: { ...brief(metadata), issuer } }),
-      resource,
-      scope: joinScopes(wanted, offline)?.slice(0, MAX_SCOPE),
-    }
-  }
-
+    mendAnswer(await http.send(address, init), init, issuers)
   const common = ({ metadata, resource }: Issuer) => ({ ...(metadata && { metadata }), resource, fetchFn: fetch })
 
   return {
-    discover: () => explained(find),
+    discover: () => explained(() => discover(mcp, { send: http.send, fetch, issuers })),
     register: (server, redirectUri, scope) =>
       explained(async () => {
         const { client_id, client_secret, token_endpoint_auth_method } = await registerClient(server.issuer, {
@@ -215,13 +123,7 @@ export function openAuthorization(
       }),
     redeem: (server, client, { query, redirectUri, verifier, scope }) =>
       explained(async () => {
-        const iss = query.get('iss') ?? undefined
-        const issParameterSupported = server.metadata?.authorization_response_iss_parameter_supported === true
-        validateAuthorizationResponseIssuer({ iss, expectedIssuer: server.metadata?.issuer, issParameterSupported })
-        if (query.get('error') === 'access_denied') throw new AuthorizationProblem('the access was denied')
-        const code = query.get('code')
-        if (!code || query.has('error'))
-          throw new AuthorizationProblem('the authorization server answered with an error')
+        const { code, iss } = codeIn(query, server)
         const tokens = await exchangeAuthorization(server.issuer, {
           ...common(server),
           clientInformation: client,
@@ -250,41 +152,37 @@ export function openAuthorization(
         } as unknown as Parameters<typeof fetchToken>[0]
         return toGrant(server, client, await fetchToken(provider, server.issuer, common(server)), scope)
       }),
-    revoke: (grant) =>
-      explained(async () => {
-        const { client, metadata, accessToken, refreshToken } = grant
-        const endpoint = metadata?.revocation_endpoint
-        if (!endpoint || (!endpoint.startsWith('https:') && !isLoopback(new URL(endpoint)))) return false
-        const form = new URLSearchParams(
-          refreshToken === undefined
-            ? { token: accessToken, token_type_hint: 'access_token' }
-            : { token: refreshToken, token_type_hint: 'refresh_token' },
-        )
-        const headers = authenticate(client, metadata, form)
-        const response = await fetch(endpoint, { method: 'POST', headers, body: form })
-        await response.body?.cancel()
-        if (!response.ok) throw new AuthorizationProblem(`the authorization server answered ${response.status}`)
-        return true
-      }),
-    async [Symbol.asyncDispose]() {
-      await Promise.all([reading.close(), writing.close()])
-    },
+    revoke: (grant) => explained(() => revoke(fetch, grant)),
+    [Symbol.asyncDispose]: http.close,
   }
 }
 
-/** Returns the parts of metadata that are used, because the rest may be long. */
-const brief = (metadata: AuthorizationServerMetadata): OAuthMetadata => ({
-  issuer: metadata.issuer,
-  authorization_endpoint: metadata.authorization_endpoint,
-  token_endpoint: metadata.token_endpoint,
-  registration_endpoint: metadata.registration_endpoint,
-  ...('revocation_endpoint' in metadata && { revocation_endpoint: String(metadata.revocation_endpoint) }),
-  response_types_supported: metadata.response_types_supported,
-  code_challenge_methods_supported: metadata.code_challenge_methods_supported,
-  token_endpoint_auth_methods_supported: metadata.token_endpoint_auth_methods_supported,
-  authorization_response_iss_parameter_supported: metadata.authorization_response_iss_parameter_supported,
-  client_id_metadata_document_supported: metadata.client_id_metadata_document_supported,
-})
+/** Returns the code in the address with which the browser has returned. Throws if it carries an error or no code. */
+function codeIn(query: URLSearchParams, { metadata }: Issuer): { code: string; iss: string | undefined } {
+  const iss = query.get('iss') ?? undefined
+  const issParameterSupported = metadata?.authorization_response_iss_parameter_supported === true
+  validateAuthorizationResponseIssuer({ iss, expectedIssuer: metadata?.issuer, issParameterSupported })
+  if (query.get('error') === 'access_denied') throw new AuthorizationProblem('the access was denied')
+  const code = query.get('code')
+  if (!code || query.has('error')) throw new AuthorizationProblem('the authorization server answered with an error')
+  return { code, iss }
+}
+
+/** Revokes the refresh token, or the access token of a grant without one. */
+async function revoke(fetch: FetchLike, { client, metadata, accessToken, refreshToken }: Grant): Promise<boolean> {
+  const endpoint = metadata?.revocation_endpoint
+  if (!endpoint || (!endpoint.startsWith('https:') && !isLoopback(new URL(endpoint)))) return false
+  const form = new URLSearchParams(
+    refreshToken === undefined
+      ? { token: accessToken, token_type_hint: 'access_token' }
+      : { token: refreshToken, token_type_hint: 'refresh_token' },
+  )
+  const headers = authenticate(client, metadata, form)
+  const response = await fetch(endpoint, { method: 'POST', headers, body: form })
+  await response.body?.cancel()
+  if (!response.ok) throw new AuthorizationProblem(`the authorization server answered ${response.status}`)
+  return true
+}
 
 const isLoopback = ({ protocol, hostname }: URL): boolean =>
   protocol === 'http:' && /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname)

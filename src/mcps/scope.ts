@@ -1,3 +1,6 @@
+/** Maximum length of a scope that is stored (characters). */
+export const MAX_SCOPE = 2000
+
 /** Returns the words of scopes (RFC 6749, section 3.3), each once; undefined without any. */
 export const joinScopes = (...scopes: readonly (string | null | undefined)[]): string | undefined =>
   [...new Set(scopes.flatMap((scope) => wordsOf(scope)))].join(' ') || undefined

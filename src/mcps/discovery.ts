@@ -1,0 +1,94 @@
+import {
+  type AuthorizationServerMetadata,
+  checkResourceAllowed,
+  discoverOAuthServerInfo,
+  type FetchLike,
+  type OAuthMetadata,
+  resourceUrlFromServerUrl,
+} from '@modelcontextprotocol/client'
+import { cleaner } from './content.ts'
+import { type Issuers, readChallenge } from './mend-oauth.ts'
+import { causeIn } from './reasons.ts'
+import { joinScopes, MAX_SCOPE } from './scope.ts'
+import { AuthorizationProblem } from './unreachable.ts'
+
+/** The MCP server whose authorization server is searched for. */
+export type DiscoverableServer = { url: string; transport: string }
+
+/** The authorization server of an MCP server. */
+export type Issuer = {
+  issuer: string
+  /** Absent for a server without metadata, whose endpoints have fixed paths. */
+  metadata?: OAuthMetadata
+  /** The resource that tokens are for (RFC 8707). */
+  resource: string
+}
+
+/** An {@link Issuer} with the scope that its MCP server asks for. */
+export type Discovered = Issuer & { scope: string | undefined }
+
+/** Requests to the MCP server, and those to authorization servers, whose answers are mended. */
+type Ways = { send: FetchLike; fetch: FetchLike; issuers: Issuers }
+
+/**
+ * Finds the authorization server of an MCP server: by the challenge of the MCP server, or else at well-known addresses.
+ */
+export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }: Ways): Promise<Discovered> {
+  const { url } = mcp
+  const { resourceMetadataUrl, scope } = await challenge(mcp, send)
+  const found = await discoverOAuthServerInfo(url, {
+    ...(resourceMetadataUrl && { resourceMetadataUrl }),
+    fetchFn: fetch,
+  })
+  const { authorizationServerMetadata: metadata, authorizationServerUrl, resourceMetadata } = found
+  const requestedResource = resourceUrlFromServerUrl(url)
+  const resource = resourceMetadata?.resource ?? requestedResource.href
+  const isOwn = resource === `${requestedResource.href}/`
+  if (!isOwn && !checkResourceAllowed({ requestedResource, configuredResource: resource })) {
+    throw new AuthorizationProblem('the MCP server names a resource that is not its own address')
+  }
+  if (resourceMetadata?.authorization_servers?.length && !metadata) {
+    throw new AuthorizationProblem('the authorization server has no metadata at its well-known addresses')
+  }
+  const wanted = scope ?? resourceMetadata?.scopes_supported?.join(' ')
+  const offline = wanted && metadata?.scopes_supported?.includes('offline_access') ? 'offline_access' : undefined
+  const issuer = metadata ? (issuers.get(metadata.issuer) ?? metadata.issuer) : authorizationServerUrl
+  return {
+    issuer,
+    ...(metadata && { metadata: { ...brief(metadata), issuer } }),
+    resource,
+    scope: joinScopes(wanted, offline)?.slice(0, MAX_SCOPE),
+  }
+}
+
+/** Asks the MCP server without a token, to see its challenge. */
+async function challenge({ url, transport }: DiscoverableServer, send: FetchLike) {
+  const message = {
+    jsonrpc: '2.0',
+    id: 1,
+    method: 'initialize',
+    params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'muster', version: '1' } },
+  }
+  const post = { method: 'POST', body: JSON.stringify(message) }
+  const headers = { 'Content-Type': 'application/json', Accept: 'application/json, text/event-stream' }
+  const response = await send(url, { ...(transport !== 'sse' && post), headers }).catch((cause: unknown) => {
+    const reason = causeIn(cause, cleaner([])) ?? 'the connection failed'
+    throw new AuthorizationProblem(`the MCP server cannot be reached: ${reason}`, { cause })
+  })
+  await response.body?.cancel()
+  return response.status === 401 || response.status === 403 ? readChallenge(response) : {}
+}
+
+/** Returns the parts of metadata that are used, because the rest may be long. */
+const brief = (metadata: AuthorizationServerMetadata): OAuthMetadata => ({
+  issuer: metadata.issuer,
+  authorization_endpoint: metadata.authorization_endpoint,
+  token_endpoint: metadata.token_endpoint,
+  registration_endpoint: metadata.registration_endpoint,
+  ...('revocation_endpoint' in metadata && { revocation_endpoint: String(metadata.revocation_endpoint) }),
+  response_types_supported: metadata.response_types_supported,
+  code_challenge_methods_supported: metadata.code_challenge_methods_supported,
+  token_endpoint_auth_methods_supported: metadata.token_endpoint_auth_methods_supported,
+  authorization_response_iss_parameter_supported: metadata.authorization_response_iss_parameter_supported,
+  client_id_metadata_document_supported: metadata.client_id_metadata_document_supported,
+})
