@@ -105,9 +105,9 @@ also a \`message\` event with \`messageType: "warning"\`. Later versions may add
 function cli(): string {
   return page(
     'Command line',
-    `The operator's command line works on the database of the server, beside a running server. Give it the environment of the
-server: \`DATA_DIR\`, \`DATABASE_URL\`, \`ENCRYPTION_KEY\`, \`TOKEN_PREFIX\`. [Operating](../guides/operating.md#command-line)
-has examples.`,
+    `The operator's commands use the database of the server. Apart from \`restore\` and \`move\`, they run beside the server. Give
+them the environment of the server: \`DATA_DIR\`, \`DATABASE_URL\`, \`ENCRYPTION_KEY\`, \`TOKEN_PREFIX\`.
+[Operating](../guides/operating.md#command-line) has examples.`,
     '```sh\nnpm run admin -- COMMAND\n```',
     table(
       ['Command', 'Description'],
@@ -117,7 +117,7 @@ has examples.`,
     `| Exit code | Meaning |
 | --- | --- |
 | 0 | The command succeeded. |
-| 1 | The command failed, or a value is invalid. |
+| 1 | The command failed, or a value is invalid. The message says what to do. |
 | 2 | The command line has a syntax error. |`,
   )
 }

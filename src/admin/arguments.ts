@@ -182,9 +182,9 @@ export const HELP = [
   '',
   ...COMMANDS.flatMap(({ usage, summary }) => [`  ${usage}`, `      ${summary}`]),
   '',
-  "It works beside a running server, on the same database: give it the server's environment (DATA_DIR, DATABASE_URL,",
-  'ENCRYPTION_KEY, TOKEN_PREFIX). --json prints one object; `npm run -s admin -- …` prints nothing else. Exit codes: 0 done, 1 it',
-  'could not be done, or a value is wrong, 2 the command line cannot be understood.',
+  "Commands use the server's database and, apart from restore and move, run beside the server. Give them its environment",
+  '(DATA_DIR, DATABASE_URL, ENCRYPTION_KEY, TOKEN_PREFIX). --json prints one object; `npm run -s admin -- …` prints nothing',
+  'else. Exit codes: 0 success, 1 failure or invalid value, 2 invalid command line.',
 ].join('\n')
 
 export type Invocation = { command: Command; args: string[]; options: commands.Options; json: boolean }

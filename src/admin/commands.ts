@@ -59,17 +59,20 @@ const select = { id: true, name: true, slug: true } as const
 async function findOrganization(tx: Tx, slug: string, now = new Date()) {
   const id = await findBySlug(tx, slug, now)
   const organization = id === null ? null : await tx.organization.findUnique({ where: { id }, select })
-  if (!organization) throw new AdminError(`There is no organization with the slug ${slug}.`)
+  if (!organization)
+    throw new AdminError(`There is no organization with the slug ${slug}. List them: npm run admin -- org list`)
   return organization
 }
 
 async function findUser(tx: Tx, email: string) {
   const user = await tx.user.findUnique({ where: { email: toEmail(email) }, select: { id: true, email: true } })
-  if (!user) throw new AdminError(`There is no user with the e-mail address ${email}.`)
+  if (!user)
+    throw new AdminError(`There is no user with the e-mail address ${email}. List them: npm run admin -- user list`)
   return user
 }
 
-const notMember = (email: string, slug: string) => new AdminError(`${email} is not a member of ${slug}.`)
+const notMember = (email: string, slug: string) =>
+  new AdminError(`${email} is not a member of ${slug}. List its members: npm run admin -- user list --org ${slug}`)
 
 /** Creates an organization. An explicit slug must be free; one derived from the name is numbered until it is free. */
 export async function createOrg({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
@@ -78,7 +81,7 @@ export async function createOrg({ database, now }: Admin, [given = '']: string[]
   if (!wanted) throw new AdminError(`No slug can be made of ${name}. Give one with --slug.`)
   const organization = await database.client.$transaction(async (tx) => {
     let slug = wanted
-    const taken = () => new AdminError(`The slug ${slug} is taken.`)
+    const taken = () => new AdminError(`The slug ${slug} is taken. Give another with --slug.`)
     const isTaken = async () => isReserved(slug) || (await findBySlug(tx, slug, now)) !== null
     for (let number = 2; await isTaken(); number++) {
       if (options.slug !== undefined) throw taken()
@@ -193,7 +196,7 @@ const day = (date: Date | null): string => date?.toISOString().slice(0, 10) ?? '
 /** Revokes a token. */
 export async function endToken({ database, now }: Admin, [id = '']: string[]): Promise<Answer> {
   const revokedAt = await database.client.$transaction((tx) => revokeToken(tx, id, now))
-  if (!revokedAt) throw new AdminError(`There is no token with the id ${id}.`)
+  if (!revokedAt) throw new AdminError(`There is no token with the id ${id}. List them: npm run admin -- token list`)
   return { json: { id, revokedAt }, text: `The token ${id} is revoked.` }
 }
 

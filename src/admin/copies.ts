@@ -58,7 +58,7 @@ ${REPEAT}`
 /** Throws unless a file is an intact SQLite database of Muster, complete without a log. */
 function checkBackup(source: string): void {
   const found = statSync(source, { throwIfNoEntry: false })
-  if (!found) throw new AdminError(`There is no file ${source}.`)
+  if (!found) throw new AdminError(`There is no file ${source}. Name a backup that exists.`)
   if (found.isDirectory()) throw new AdminError(`${source} is a folder. Name the backup file in it.`)
   if (existsSync(logOf(source)))
     throw new AdminError(
@@ -68,9 +68,9 @@ function checkBackup(source: string): void {
   try {
     connection = new Sqlite(source, { readonly: true, timeout: 10_000 })
     const [{ quick_check: state }] = connection.pragma('quick_check(1)') as [{ quick_check: string }]
-    if (state !== 'ok') throw new AdminError(`${source} is damaged: ${state}`)
+    if (state !== 'ok') throw new AdminError(`${source} is damaged, use another backup: ${state}`)
     if (!connection.prepare('SELECT 1 FROM "Installation"').get())
-      throw new AdminError(`${source} has no installation.`)
+      throw new AdminError(`${source} has no installation of Muster. Name a backup of a server that has started once.`)
   } catch (error) {
     if (error instanceof AdminError) throw error
     throw new AdminError(`${source} is no database of Muster: ${(error as Error).message}`)

@@ -35,6 +35,7 @@ export async function clean(admin: Admin, _: string[], { yes = false }: Options)
 /** Restores a file from the trash, or all files whose rows exist. */
 export async function restore(admin: Admin, [given = '']: string[]): Promise<Answer> {
   const ids = await restoreMedia(await open(admin), given === 'all' ? null : given)
-  if (!ids.length && given !== 'all') throw new AdminError(`The trash has no file ${given}.`)
+  if (!ids.length && given !== 'all')
+    throw new AdminError(`The trash has no file ${given}. It keeps files for ${TRASH_DAYS} days.`)
   return { json: { files: ids }, text: `Put back ${ids.length} files.\n${ids.join('\n')}`.trim() }
 }

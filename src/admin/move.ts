@@ -75,7 +75,8 @@ async function copyAll(
   await target.query(`BEGIN; LOCK TABLE ${tables.map(({ name }) => quote(name)).join(', ')} IN ACCESS EXCLUSIVE MODE`)
   for (const { name } of tables) {
     const { rowCount } = await target.query(`SELECT FROM ${quote(name)} LIMIT 1`)
-    if (rowCount) throw new AdminError(`The target is not empty: there are rows in ${name}.`)
+    if (rowCount)
+      throw new AdminError(`The target is not empty: there are rows in ${name}. Give it a database of its own.`)
   }
   const counts = tables.map(({ name }) => countIn(source, name))
   // Each row is copied and read back.
@@ -96,7 +97,9 @@ async function copyAll(
       const written = await copy(source, target, table, step)
       const read = await readBack(target, table, step)
       if (written !== read.checksum || counts[index] !== read.rows)
-        throw new AdminError(`The copy of ${table.name} differs from the original. Nothing was changed.`)
+        throw new AdminError(
+          `The copy of ${table.name} differs from the original, so nothing was kept. Stop the server, then try again.`,
+        )
       moved.push({ name: table.name, ...read })
     }
     await restore()
@@ -160,7 +163,9 @@ async function copy(source: Sqlite.Database, target: Client, table: Table, step:
   async function flush(): Promise<void> {
     await target.query(insert, [`[${batch.join(',')}]`]).catch((error: Error & { code?: string }) => {
       if (error.code !== NUL) throw error
-      throw new AdminError(`${table.name} has text with a NUL character, which PostgreSQL cannot store.`)
+      throw new AdminError(
+        `${table.name} has text with a NUL character, which PostgreSQL cannot store. Remove it first.`,
+      )
     })
     step(batch.length)
     batch = []

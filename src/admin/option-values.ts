@@ -26,13 +26,13 @@ export function toName(value: string, what: string): string {
 /** Addresses are compared in stored form: {@link normalizeEmail}. */
 export function toEmail(value: string): string {
   const email = normalizeEmail(value)
-  if (email === null) throw new AdminError(`Not an e-mail address: ${value}`)
+  if (email === null) throw new AdminError(`Not an e-mail address: ${value}. For example ada@example.com`)
   return email
 }
 
 /** Parses a role. */
 export function toRole(value: string): Role {
-  if (!ROLES.includes(value)) throw new AdminError(`Unknown role: ${value}. Must be: ${ROLES.join(', ')}`)
+  if (!ROLES.includes(value)) throw new AdminError(`Unknown role: ${value}. Give one of: ${ROLES.join(', ')}`)
   return value as Role
 }
 

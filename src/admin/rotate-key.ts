@@ -11,7 +11,8 @@ export async function rotateKey({ database, settings, now }: Admin): Promise<Ans
   if (before && !given) throw new AdminError('Set NEW_ENCRYPTION_KEY to the new key (openssl rand -base64 32).')
   const { error } = Key.optional().safeParse(given)
   if (error) throw new AdminError(`NEW_ENCRYPTION_KEY ${error.issues[0]?.message}`)
-  if (before && before === given) throw new AdminError('NEW_ENCRYPTION_KEY is the key that is in use.')
+  if (before && before === given)
+    throw new AdminError('NEW_ENCRYPTION_KEY is the key in use. Give a new one (openssl rand -base64 32).')
   await changeEncryptionKey(database, settings, given ?? null, now)
   const file = resolve(DATA_DIR, 'encryption.key')
   const next = given

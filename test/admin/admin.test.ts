@@ -48,7 +48,7 @@ describe('a sign-in link', () => {
     expect((await use(named.url)).status).toBe(401)
     expect((await use((await json('sign-in-link')).url)).body.user.email).toBe('owner@localhost')
     expect(await run('sign-in-link', '--user', 'nobody@example.com')).toEqual(
-      failed('There is no user with the e-mail address nobody@example.com.'),
+      failed('There is no user with the e-mail address nobody@example.com. List them: npm run admin -- user list'),
     )
   })
 
@@ -91,7 +91,9 @@ describe('organizations', () => {
 
   test('get the requested slug, or are refused if it is taken', async () => {
     expect((await json('org', 'create', 'One', '--slug', 'wanted')).organization.slug).toBe('wanted')
-    expect(await run('org', 'create', 'Two', '--slug', 'wanted')).toEqual(failed('The slug wanted is taken.'))
+    expect(await run('org', 'create', 'Two', '--slug', 'wanted')).toEqual(
+      failed('The slug wanted is taken. Give another with --slug.'),
+    )
   })
 
   test.each(['NFC', 'NFD'])('with a Hangul slug are found by it, typed and stored in either form: %s', async (form) => {
@@ -107,7 +109,7 @@ describe('organizations', () => {
       const added = await json('user', 'add', 'kim@example.com', '--org', typed, '--role', 'owner')
       expect(added.organization.id).toBe(organization.id)
       const twin = await run('org', 'create', 'Twin', '--slug', typed)
-      expect(twin).toEqual(failed(`The slug ${slug} is taken.`))
+      expect(twin).toEqual(failed(`The slug ${slug} is taken. Give another with --slug.`))
     }
     expect((await json('org', 'create', name)).organization.slug).toBe(`${slug}-2`)
     expect((await json('org', 'create', 'Other', '--slug', `${slug.normalize('NFD')}-3`)).organization.slug).toBe(
@@ -355,13 +357,22 @@ test.each([
     ['org', 'create', 'X', '--slug', 'A b'],
     'Not a slug: A b. Lower-case letters, digits and single hyphens, for example acme-2',
   ],
-  [['user', 'add', 'ada', ...member], 'Not an e-mail address: ada'],
-  [['user', 'add', 'a@b.c', '--org', 'nope', '--role', 'member'], 'There is no organization with the slug nope.'],
-  [['user', 'add', 'a@b.c', '--org', 'default', '--role', 'boss'], 'Unknown role: boss. Must be: owner, admin, member'],
-  [['user', 'remove', 'no@b.c', '--org', 'default'], 'There is no user with the e-mail address no@b.c.'],
+  [['user', 'add', 'ada', ...member], 'Not an e-mail address: ada. For example ada@example.com'],
+  [
+    ['user', 'add', 'a@b.c', '--org', 'nope', '--role', 'member'],
+    'There is no organization with the slug nope. List them: npm run admin -- org list',
+  ],
+  [
+    ['user', 'add', 'a@b.c', '--org', 'default', '--role', 'boss'],
+    'Unknown role: boss. Give one of: owner, admin, member',
+  ],
+  [
+    ['user', 'remove', 'no@b.c', '--org', 'default'],
+    'There is no user with the e-mail address no@b.c. List them: npm run admin -- user list',
+  ],
   [
     ['token', 'create', '--user', 'no@b.c', '--org', 'default', '--name', 'x'],
-    'There is no user with the e-mail address no@b.c.',
+    'There is no user with the e-mail address no@b.c. List them: npm run admin -- user list',
   ],
   [[...token.slice(0, -1), ' '], 'The name must not be empty.'],
   [
@@ -383,7 +394,7 @@ test.each([
     `Not a date in the years 1 to 9999 (UTC): ${at}`,
   ]),
   [[...token, '--expires', '1', '--expires-at', '2030-01-31'], 'Give --expires or --expires-at, not both.'],
-  [['token', 'revoke', 'nope'], 'There is no token with the id nope.'],
+  [['token', 'revoke', 'nope'], 'There is no token with the id nope. List them: npm run admin -- token list'],
 ])('a failure is reported in one line: %j', async (argv, message) => {
   expect(await run(...argv)).toEqual(failed(message))
 })
@@ -391,7 +402,9 @@ test.each([
 test('a user gets no token in an organization without a membership there', async () => {
   const { slug } = await createOrganization('Foreign')
   const argv = ['token', 'create', '--user', 'owner@localhost', '--org', slug, '--name', 'x']
-  expect(await run(...argv)).toEqual(failed(`owner@localhost is not a member of ${slug}.`))
+  expect(await run(...argv)).toEqual(
+    failed(`owner@localhost is not a member of ${slug}. List its members: npm run admin -- user list --org ${slug}`),
+  )
 })
 
 test.each([
@@ -462,7 +475,11 @@ test('the program prints only the answer to stdout and problems to stderr, with 
   const program = (...argv: string[]) => runProgram('src/admin/main.ts', argv, server.folder, env)
   const done = await program('token', 'list', '--json')
   expect([done.code, done.err, Object.keys(JSON.parse(done.out))]).toEqual([0, '', ['tokens']])
-  expect(await program('token', 'revoke', 'x')).toEqual({ code: 1, out: '', err: 'There is no token with the id x.\n' })
+  expect(await program('token', 'revoke', 'x')).toEqual({
+    code: 1,
+    out: '',
+    err: 'There is no token with the id x. List them: npm run admin -- token list\n',
+  })
   const bad = await runProgram('src/admin/main.ts', ['token', 'list'], server.folder, {
     ...env,
     PORT: 'x',
@@ -492,7 +509,9 @@ test.runIf(hasPostgres)('the commands work on PostgreSQL, and leave backups to p
   await setLast('"rolled_back_at" = NULL')
   const onPostgres = async (...argv: string[]) => JSON.parse((await runAdmin([...argv, '--json'], env)).out)
   const { organization } = await onPostgres('org', 'create', 'Acme')
-  expect((await runAdmin(['org', 'create', 'x', '--slug', 'acme'], env)).err).toBe('The slug acme is taken.')
+  expect((await runAdmin(['org', 'create', 'x', '--slug', 'acme'], env)).err).toBe(
+    'The slug acme is taken. Give another with --slug.',
+  )
   for (const email of ['a@acme', 'b@acme']) await onPostgres('user', 'add', email, '--org', 'acme', '--role', 'owner')
   const { token } = await onPostgres('token', 'create', '--user', 'a@acme', '--org', 'acme', '--name', 'x')
   const { body } = await request({ url: other.url, token }, 'GET', '/api/v1/agents')

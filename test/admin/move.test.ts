@@ -177,7 +177,10 @@ describe('a moved database', () => {
 
   test('accepts no second copy', async () => {
     const { code, err } = await move(url)
-    expect([code, err]).toEqual([1, 'The target is not empty: there are rows in Installation.'])
+    expect([code, err]).toEqual([
+      1,
+      'The target is not empty: there are rows in Installation. Give it a database of its own.',
+    ])
   })
 })
 
@@ -266,7 +269,10 @@ describe('nothing is copied', () => {
     await migratePostgresql(url)
     await sql(url, `CREATE RULE change AS ON INSERT TO "Mission" DO ALSO UPDATE "Mission" SET title = title || '!'`)
     const { code, err } = await move(url)
-    expect([code, err]).toEqual([1, 'The copy of Mission differs from the original. Nothing was changed.'])
+    expect([code, err]).toEqual([
+      1,
+      'The copy of Mission differs from the original, so nothing was kept. Stop the server, then try again.',
+    ])
     await expectEmpty(url)
   })
 
@@ -284,7 +290,10 @@ describe('nothing is copied', () => {
     copy.prepare('UPDATE "Task" SET "title" = ?').run('a\0b')
     copy.close()
     const { code, err } = await move(url, folder.path)
-    expect([code, err]).toEqual([1, 'Task has text with a NUL character, which PostgreSQL cannot store.'])
+    expect([code, err]).toEqual([
+      1,
+      'Task has text with a NUL character, which PostgreSQL cannot store. Remove it first.',
+    ])
   })
 
   test.each([

@@ -259,7 +259,9 @@ describe('npm run admin -- rotate-key', () => {
     const missing = 'Set NEW_ENCRYPTION_KEY to the new key (openssl rand -base64 32).'
     expect(await runAdmin(['rotate-key'], env)).toEqual(refused(missing))
     const same = { ...env, NEW_ENCRYPTION_KEY: given(1) }
-    expect(await runAdmin(['rotate-key'], same)).toEqual(refused('NEW_ENCRYPTION_KEY is the key that is in use.'))
+    expect(await runAdmin(['rotate-key'], same)).toEqual(
+      refused('NEW_ENCRYPTION_KEY is the key in use. Give a new one (openssl rand -base64 32).'),
+    )
     const bad = await runAdmin(['rotate-key'], { ...env, NEW_ENCRYPTION_KEY: 'zz' })
     expect(bad).toEqual(refused('NEW_ENCRYPTION_KEY must be 32 bytes in base64 (openssl rand -base64 32)'))
     const other = { ...same, ENCRYPTION_KEY: given(2) }
