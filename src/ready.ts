@@ -17,16 +17,18 @@ type ReadyDeps = Pick<Deps, 'db' | 'pause'> & {
 
 /**
  * Returns a check whether the database answers. It returns the limitations of the service, and throws 503 if the
- * database is damaged or does not answer in time.
+ * database is damaged, was moved, or does not answer in time.
  */
 export function createReadyCheck({ db, pause, troubles, bus, stopping }: ReadyDeps) {
-  function throwIfDamaged(): void {
+  function throwIfUnusable(): void {
     const code = troubles.damage()
     if (code !== null) throw damaged(code)
+    const moved = troubles.moved()
+    if (moved) throw unavailable(undefined, moved)
   }
 
   return async () => {
-    throwIfDamaged()
+    throwIfUnusable()
     let failure: unknown
     const asked = db.$queryRaw`SELECT 1`.then(Boolean, (error) => {
       failure = error
@@ -35,7 +37,7 @@ export function createReadyCheck({ db, pause, troubles, bus, stopping }: ReadyDe
     // Requests received before must also end their connections, because clients would send further requests here.
     const patience = AbortSignal.any([stopping, AbortSignal.timeout(PATIENCE)])
     if (!(await raceAbort(asked, patience))) throw unavailable(undefined, troubleIn(failure))
-    throwIfDamaged()
+    throwIfUnusable()
     const writes = troubles.writesRefused()
     return {
       ...(pause.isPaused() && { status: 'paused' as const }),

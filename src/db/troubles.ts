@@ -1,5 +1,6 @@
 import type { Logger } from 'pino'
 import { isDamage, type Trouble, troubleOf } from '../lib/database-errors.ts'
+import { MOVED } from './sqlite/file-identity.ts'
 
 /** Time without a failure after which a trouble counts as ended (ms). */
 const QUIET = 15_000
@@ -19,6 +20,8 @@ export type Troubles = {
   damage(): string | null
   /** Returns why the database refuses writes, or undefined while it accepts them. */
   writesRefused(): (typeof WITHOUT_WRITES)[number] | undefined
+  /** Returns the trouble of a file that was moved while the server uses it, or undefined. */
+  moved(): Trouble | undefined
   stop(): void
 }
 
@@ -51,6 +54,7 @@ export function createTroubles(log: Logger, file: string | null): Troubles {
     },
     damage: () => damage,
     writesRefused: () => WITHOUT_WRITES.find((name) => present.has(name)),
+    moved: () => (present.has('moved') ? troubleOf(MOVED) : undefined),
     stop() {
       for (const timer of present.values()) clearTimeout(timer)
     },

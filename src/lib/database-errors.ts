@@ -21,7 +21,7 @@ const KINDS = new Set([
  * - time limits of the operator or of this service (25P03, 25P04, 57014, 57P05).
  */
 const DRIVER =
-  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/
+  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR|READONLY_DBMOVED).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/
 
 /** Messages of pg errors without a code: a broken or silent connection, an exhausted pool. */
 const MESSAGE =
@@ -78,7 +78,17 @@ export function isLostConnection(error: unknown): boolean {
 
 /** A state of the database that its operator has to end. */
 export type Trouble = {
-  name: 'disk_full' | 'read_only' | 'no_connections' | 'refused' | 'locked' | 'slow' | 'starting' | 'ended' | 'idle'
+  name:
+    | 'disk_full'
+    | 'moved'
+    | 'read_only'
+    | 'no_connections'
+    | 'refused'
+    | 'locked'
+    | 'slow'
+    | 'starting'
+    | 'ended'
+    | 'idle'
   /** Explanations of troubles for callers: the problem and the remedy. */
   detail: string
   /** The same for the log, if it differs. */
@@ -91,6 +101,19 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
     {
       name: 'disk_full',
       detail: 'The disk of the database is full: reads work, writes fail. The operator has to free space.',
+    },
+  ],
+  [
+    /^SQLITE_READONLY_DBMOVED$/,
+    {
+      name: 'moved',
+      detail:
+        'The database file was deleted, moved or replaced while the server uses it. The operator has to move it back, or ' +
+        'to stop the server and restore a backup.',
+      line:
+        'the database file was deleted, moved or replaced while this server uses it, so writes are refused: move it back, ' +
+        'or stop this server and restore a backup (npm run admin -- restore). A deleted file can be copied from ' +
+        '/proc/<pid>/fd until this server stops',
     },
   ],
   [

@@ -1,4 +1,4 @@
-import { open } from 'node:fs/promises'
+import { cp, open, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
@@ -42,6 +42,42 @@ it.skipIf(onPostgres)('a server that read a damaged page is not ready, and asks 
   }
   expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
   expect(server.logs.filter((line) => line.includes('the database file is damaged'))).toHaveLength(1)
+})
+
+it.skipIf(onPostgres).each([
+  ['deleted', (file: string) => rm(file)],
+  ['replaced by a copy', (file: string) => rename(`${file}.copy`, file)],
+  ['moved and moved back', (file: string) => rename(file, `${file}.aside`)],
+])('a server whose file was %s writes nothing more, and spoils no other file', async (how, move) => {
+  await using folder = await createFolder()
+  const file = join(folder.path, 'muster.db')
+  const first = await startServer({}, { folder: folder.path })
+  const { token } = first
+  const add = (to: TestServer, title: string) => request(to, 'POST', '/api/v1/tasks', { token, body: { title } })
+  const titles = async (of: TestServer) =>
+    (await request(of, 'GET', '/api/v1/tasks', { token })).body.tasks.map(({ title }: { title: string }) => title)
+  await add(first, 'before')
+  await first.service.stop()
+  await cp(file, `${file}.copy`)
+
+  {
+    await using server = await startServer({}, { folder: folder.path })
+    expect((await add(server, 'since')).status).toBe(200)
+    await move(file)
+    const refused = await add(server, 'lost')
+    expect([refused.status, refused.body.detail]).toEqual([503, expect.stringContaining('moved or replaced')])
+    expect((await fetch(`${server.url}/readyz`)).status).toBe(503)
+    expect(await titles(server)).toEqual(['since', 'before'])
+    // The log beside the path is emptied, because it belongs to the file that was moved.
+    await expect.poll(async () => (await stat(`${file}-wal`)).size).toBe(0)
+    if (how === 'moved and moved back') {
+      await rename(`${file}.aside`, file)
+      expect((await add(server, 'again')).status).toBe(200)
+    }
+  }
+  if (how === 'deleted') return
+  await using after = await startServer({}, { folder: folder.path })
+  expect(await titles(after)).toEqual(how === 'replaced by a copy' ? ['before'] : ['again', 'since', 'before'])
 })
 
 /** Limits the file to its present size, as a full disk does, or removes the limit. */

@@ -9,6 +9,7 @@ import { type FastPathDriver, type Runner, SQLITE } from '../fast-path/index.ts'
 import { bounded, withTimeout } from '../limits.ts'
 import { startCheckpoints } from './checkpoints.ts'
 import { type Connection, connect } from './connection.ts'
+import { createMoveCheck, MOVED } from './file-identity.ts'
 import { createTurns, type Turn, untilFree } from './transaction-queue.ts'
 
 /** SQLite's limit of parameters in a statement. Prisma assumes 999 and would fail for a page of 1,000 rows. */
@@ -65,7 +66,7 @@ export function sqliteAdapter(
       // pages, and each insert would take three times as long.
       writer.script('PRAGMA temp_store = MEMORY')
       reader.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA query_only = ON')
-      opened = safeAdapter(writer, reader, keepsFile ? file : null)
+      opened = safeAdapter(writer, reader, keepsFile ? { file, onFailure } : null)
       return opened
     },
     dialect: SQLITE,
@@ -80,9 +81,31 @@ export function sqliteAdapter(
 
 type SafeAdapter = SqlDriverAdapter & Omit<FastPathDriver, 'dialect'>
 
-function safeAdapter(writer: Connection, reader: Connection, kept: string | null): SafeAdapter {
-  const turns = createTurns(writer, kept !== null)
-  const stopCheckpoints = kept === null ? async () => {} : startCheckpoints(kept, turns.beginLog)
+/** The file of its only server. */
+type Kept = Pick<SqliteOptions, 'onFailure'> & { file: string }
+
+function safeAdapter(writer: Connection, reader: Connection, kept: Kept | null): SafeAdapter {
+  const check = kept ? createMoveCheck(kept.file) : () => false
+  const isMoved = () => {
+    const found = check()
+    if (found) kept?.onFailure?.(MOVED)
+    return found
+  }
+  const turns = createTurns(writer, kept ? { isMoved } : undefined)
+  const stopCheckpoints = kept
+    ? startCheckpoints(kept.file, { onCheckpoint: turns.beginLog, isMoved, onMoved: emptyLog })
+    : async () => {}
+
+  /** Copies the log of a moved file into it. Beside another file, the log would be mixed into that one. */
+  function emptyLog(): void {
+    if (writer.inTransaction()) return
+    try {
+      writer.script('PRAGMA wal_checkpoint(TRUNCATE)')
+    } catch {
+      // The connection has reported it. The next check tries again.
+    }
+  }
+
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
 
@@ -131,8 +154,10 @@ function safeAdapter(writer: Connection, reader: Connection, kept: string | null
     },
     async dispose() {
       const turn = await turns.take()
-      await turn.keep(true)
+      // Those who share the group get its error.
+      await turn.keep(true).catch(() => {})
       await stopCheckpoints()
+      if (isMoved()) emptyLog()
       reader.close()
       writer.close()
     },

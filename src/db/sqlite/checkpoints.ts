@@ -2,6 +2,14 @@ import { stat } from 'node:fs/promises'
 import { Worker } from 'node:worker_threads'
 import { logOf } from './write-ahead-log.ts'
 
+type Options = {
+  /** Called before each checkpoint. */
+  onCheckpoint: () => void
+  isMoved: () => boolean
+  /** Called at each check that finds the file moved. Its log is then left alone. */
+  onMoved: () => void
+}
+
 /** Interval of checks, idle time before a checkpoint, and maximum time between checkpoints under load (ms). */
 const INTERVAL = 1_000
 const IDLE = 5_000
@@ -10,9 +18,9 @@ const LONGEST = 60_000
 /**
  * Checkpoints the log of an SQLite file after 5 s without writes, and every 60 s under load. So a plain copy of the
  * file is nearly complete. A worker thread does this on its own connection, because a log of 32 MiB takes 0.25 to
- * 0.4 s, which would block the event loop. Calls `onCheckpoint` before each one. Returns a function that stops it.
+ * 0.4 s, which would block the event loop. Returns a function that stops it.
  */
-export function startCheckpoints(file: string, onCheckpoint: () => void): () => Promise<void> {
+export function startCheckpoints(file: string, { onCheckpoint, isMoved, onMoved }: Options): () => Promise<void> {
   let thread: Worker | undefined
   let isBusy = false
   let isStopped = false
@@ -24,6 +32,8 @@ export function startCheckpoints(file: string, onCheckpoint: () => void): () => 
   let since = 0
 
   async function look(): Promise<void> {
+    // The thread would open the other file, and copy the log of this one into it.
+    if (isMoved()) return onMoved()
     const log = await stat(logOf(file)).catch(() => null)
     if (!log || log.size === 0 || isBusy || isStopped) return
     const now = performance.now()

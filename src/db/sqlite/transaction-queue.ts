@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import type { Connection } from './connection.ts'
+import { MOVED } from './file-identity.ts'
 
 /** Maximum time that a statement is retried while another process holds the file (ms). */
 const BUSY_TIMEOUT = 5_000
@@ -31,15 +32,15 @@ type Group = { members: number; begun: number; end: PromiseWithResolvers<void> }
  * concurrent ones become savepoints of one SQLite transaction, and none resolves before all are on the disk. A single
  * turn is committed at the end of the event loop turn.
  *
- * `numbered`: the first write, and the first one after each `beginLog`, increments the file's `user_version`
- * (write-ahead-log.ts).
+ * `kept`: that of the only server of a file. Its first write, and the first one after each `beginLog`, increments the
+ * file's `user_version` (write-ahead-log.ts), and a file that was moved is not written.
  */
-export function createTurns(writer: Connection, numbered = false): Turns {
+export function createTurns(writer: Connection, kept?: { isMoved: () => boolean }): Turns {
   const waiting: (() => void)[] = []
   let taken = false
   let group: Group | null = null
   /** Whether the next write must increment the number, and the number of changes before it. */
-  let isDue = numbered
+  let isDue = kept !== undefined
   let changes = 0
 
   /** Executes a statement of each turn. A prepared one takes half the time of a script. */
@@ -58,6 +59,7 @@ export function createTurns(writer: Connection, numbered = false): Turns {
       // SQLite rolls a transaction back by itself when the disk is full.
       if (!writer.inTransaction())
         throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'Given up.' })
+      if (kept?.isMoved()) throw moved()
       if (isDue) raise()
       control('COMMIT')
       resolve()
@@ -142,6 +144,9 @@ export function createTurns(writer: Connection, numbered = false): Turns {
     },
   }
 }
+
+const moved = () =>
+  new DriverAdapterError({ kind: 'sqlite', originalCode: MOVED, extendedCode: 0, message: 'The file was moved.' })
 
 /** Executes a statement and retries it while another process holds the file. A failed try has no effect. */
 export async function untilFree<T>(statement: () => T): Promise<T> {
