@@ -642,6 +642,7 @@ export const texts = {
         expired: 'The service does not accept your sign-in any more. Connect again to use its tools.',
         none: 'Sign in there, so that agents that you run can use its tools as you.',
       },
+      first: 'Connect first: the service lists its tools to people who have signed in there.',
       needed: (name: string) => `This run waits until you connect to ${name}.`,
       problems: {
         expired: 'This sign-in has expired, or was already completed. Connect again.',

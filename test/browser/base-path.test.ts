@@ -4,7 +4,7 @@ import type { Page } from 'playwright-core'
 import { describe, expect, it } from 'vitest'
 import { expectEachOnce, hasBrowser, lastAnswer, launch, ownerOf, sendMessage, visit } from '../support/browser.ts'
 import { freePort } from '../support/free-port.ts'
-import { startModelServer } from '../support/model-server.ts'
+import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { startOAuthMcp } from '../support/oauth-mcp.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -34,22 +34,41 @@ async function startPrefixProxy(target: string) {
   }
 }
 
-/** Connects to an MCP server with OAuth, and disconnects, on its page. */
-async function connect(server: TestServer, page: Page): Promise<void> {
+/** Connects to an MCP server with OAuth, and disconnects, on its page and for a run that waits. */
+async function connect(server: TestServer, model: ModelServer, page: Page): Promise<void> {
   await using oauth = await startOAuthMcp()
   const body = { name: 'Guarded', url: oauth.url, auth: 'oauth' }
   const { id } = (await request(server, 'POST', '/api/v1/mcps', { body })).body
   await page.goto(`${PREFIX}/app/mcps?mcp=${id}`)
   await page.getByText('Not connected').waitFor()
+  await page.getByRole('button', { name: 'Test the connection' }).click()
+  await page.getByRole('alert').getByText('Connect first').waitFor()
   oauth.answer = { error: 'access_denied' }
   await page.getByRole('button', { name: 'Connect', exact: true }).click()
   await page.getByText('The service did not let you in').waitFor()
   oauth.answer = {}
   await page.getByRole('button', { name: 'Connect', exact: true }).click()
   await page.getByText('as ada@example.org').waitFor()
+  await page.getByRole('button', { name: 'Test the connection' }).click()
+  await page.getByText('The tool echo').waitFor()
+  for (const token of [...oauth.access.values(), ...oauth.refresh.values()]) token.isRevoked = true
+  await page.getByRole('button', { name: 'Test the connection' }).click()
+  await page.getByRole('alert').getByText('Connect first').waitFor()
+  await page.getByText('Expired', { exact: true }).waitFor()
   await page.getByRole('button', { name: 'Disconnect' }).click()
   await page.getByText('Not connected').waitFor()
   expect(oauth.revoked.length).toBe(1)
+
+  const agent = { name: 'Caller', systemPrompt: 'x', mcpInstanceIds: [id] }
+  const agentId = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body.id
+  model.script({ toolCalls: [{ id: 'call', name: 'connect_to_Guarded', input: {} }] }, { tokens: 'Connected.' })
+  await page.goto(`${PREFIX}/app?agent=${agentId}`)
+  await sendMessage(page, 'Look')
+  await page.getByText('This run waits until you connect').waitFor()
+  const chat = page.url()
+  await page.getByRole('button', { name: 'Connect', exact: true }).click()
+  await expect.poll(() => lastAnswer(page)).toContain('Connected.')
+  expect(page.url()).toBe(chat)
 }
 
 describe.skipIf(!hasBrowser)('the console under a path of another host', () => {
@@ -81,7 +100,7 @@ describe.skipIf(!hasBrowser)('the console under a path of another host', () => {
       await page.getByRole('list', { name: /^Lane of/ }).waitFor()
       expect(new URL(page.url()).pathname).toMatch(`${PREFIX}/app/runs/`)
       expect(complaints).toEqual([])
-      await connect(server, page)
+      await connect(server, model, page)
     } finally {
       await browser.close()
     }

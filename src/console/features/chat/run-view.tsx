@@ -36,7 +36,7 @@ export function RunView({ run, onAgain }: { run: LiveRun; onAgain?: (() => void)
             <p className="min-w-0 flex-1" dir="auto">
               {texts.mcps.connection.needed(mcpName)}
             </p>
-            <ConnectButton mcpId={mcpId} />
+            <ConnectButton mcpId={mcpId} isForRun />
           </div>
         ))}
       {isSilent && (

@@ -3,6 +3,7 @@ import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Problem, Section } from '../../components/page.tsx'
+import { readStored, store } from '../../lib/storage.ts'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
@@ -10,10 +11,28 @@ const t = texts.mcps.connection
 
 type Mcp = Output<'mcps.get'>['mcp']
 
-/** Leads to the authorization server of an MCP server, which returns the browser to the server's page. */
-export function ConnectButton({ mcpId, again = false }: { mcpId: string; again?: boolean }) {
+/** The page whose run waits for the connection: its path and query. */
+const WAITING_PAGE = 'muster.waitingPage'
+
+/** Leads back to the page whose run has waited for a connection, if the browser comes from one. */
+export function returnToRun(): void {
+  const page = readStored('sessionStorage', WAITING_PAGE)
+  store('sessionStorage', WAITING_PAGE, null)
+  if (page) location.replace(page)
+}
+
+type ConnectProps = { mcpId: string; again?: boolean; isForRun?: boolean }
+
+/**
+ * Leads to the authorization server of an MCP server, which returns the browser to the server's page. `isForRun`: once
+ * connected, the browser comes back here.
+ */
+export function ConnectButton({ mcpId, again = false, isForRun = false }: ConnectProps) {
   const connect = useAction(() => callMutation('mcps.connect', { id: mcpId }), {
-    onDone: ({ url }) => location.assign(url),
+    onDone({ url }) {
+      if (isForRun) store('sessionStorage', WAITING_PAGE, location.pathname + location.search)
+      location.assign(url)
+    },
     quiet: true,
   })
   return (

@@ -1,19 +1,19 @@
-import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Plug } from 'lucide-react'
-import { useState } from 'react'
-import { callMutation } from '../../api.ts'
+import { useEffect, useState } from 'react'
+import { callMutation, toFailure } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { ListPage } from '../../components/list-page.tsx'
-import { Loaded, Section } from '../../components/page.tsx'
+import { Loaded, Problem, Section } from '../../components/page.tsx'
 import { pretty } from '../../lib/format.ts'
 import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { Connection } from './connection.tsx'
+import { Connection, returnToRun } from './connection.tsx'
 import { DeleteMcp, type Mcp, McpForm } from './mcp-form.tsx'
 
 const t = texts.mcps
@@ -25,6 +25,9 @@ export function Mcps() {
   const navigate = useNavigate({ from: '/mcps' })
   const { mcp: opened, connection } = useSearch({ from: '/mcps' })
   const list = useInfiniteQuery({ ...pages('mcps.list', {}), ...WATCHED })
+  useEffect(() => {
+    if (connection === 'connected') returnToRun()
+  }, [connection])
   const open = (mcp: string | undefined) => void navigate({ search: { mcp }, replace: mcp === undefined })
   return (
     <ListPage
@@ -92,6 +95,12 @@ function Opened({ id, outcome, onClose }: { id: string; outcome: string | undefi
 function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
   const [isAsked, setIsAsked] = useState(false)
   const tools = useQuery({ ...query('mcps.tools', { id: mcp.id }), enabled: isAsked, retry: false, staleTime: 60_000 })
+  const error = toFailure(tools.error).status === 409 ? new Error(t.connection.first) : tools.error
+  const cache = useQueryClient()
+  useEffect(() => {
+    // A server that refuses the person's tokens ends the connection.
+    if (tools.error) void cache.invalidateQueries({ queryKey: ['mcps.get'] })
+  }, [tools.error, cache])
   const permit = useAction(
     ({ tool, mode }: { tool: string; mode: Mode | '' }) => {
       const rest = mcp.permissions.filter((each) => each.tool !== tool)
@@ -130,8 +139,13 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
         </Button>
       }
     >
+      {tools.data && error && (
+        <div className="mb-3">
+          <Problem error={error} />
+        </div>
+      )}
       {isAsked ? (
-        <Loaded query={tools} lines={3}>
+        <Loaded query={{ ...tools, error }} lines={3}>
           {({ tools: found }) =>
             found.length ? (
               <ul className="max-h-80 divide-y divide-line overflow-y-auto rounded-lg border border-line">
