@@ -9,6 +9,7 @@ import {
 import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import type { AppRouter } from '../router.ts'
 import type { ErrorShape } from '../wire.ts'
+import { setClock } from './lib/clock.ts'
 import { type Refusal, refusalIn } from './lib/refusals.ts'
 import { readStored, store } from './lib/storage.ts'
 import { texts } from './texts.ts'
@@ -150,6 +151,7 @@ export async function rest<Answer>(
     headers: { ...sent, ...(body && !isForm && { 'Content-Type': 'application/json' }) },
     ...(body && { body: isForm ? body : JSON.stringify(body) }),
   })
+  setClock(response)
   const answer = await response.json().catch(() => null)
   if (response.ok) return answer as Answer
   throw new RestError({

@@ -86,6 +86,18 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await leave(page)
   })
 
+  it('use the clock of the server where that of the browser is wrong', async () => {
+    const { page } = await visit(browser, owner, '/app', { timezoneId: 'Pacific/Apia' })
+    await page.clock.setFixedTime(Date.now() + 25 * 3_600_000)
+    await execute('Just now')
+    await page.goto('/app/runs')
+    await page.getByLabel('Since').selectOption({ label: 'Last hour' })
+    const row = page.getByRole('row').filter({ hasText: 'Just now' })
+    await row.waitFor()
+    expect(await row.locator('time').textContent()).not.toMatch(/[hd]/)
+    await leave(page)
+  })
+
   it('have a link to each moment of a run', async () => {
     const { page } = await visit(browser, owner, `/app/runs/${executionId}`)
     await page.getByRole('list', { name: 'Lane of Ada' }).getByRole('link').first().click()

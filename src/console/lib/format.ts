@@ -1,3 +1,5 @@
+import { now } from './clock.ts'
+
 // Formats numbers, times and sizes in the person's language.
 
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto', style: 'narrow' })
@@ -8,8 +10,8 @@ const compact = new Intl.NumberFormat(undefined, { notation: 'compact', maximumF
 const whole = new Intl.NumberFormat()
 
 /** Formats the age of a moment, or its day. */
-export function ago(iso: string, now = Date.now()): string {
-  const seconds = Math.round((new Date(iso).getTime() - now) / 1000)
+export function ago(iso: string): string {
+  const seconds = Math.round((new Date(iso).getTime() - now()) / 1000)
   const distance = Math.abs(seconds)
   if (distance < 60) return relative.format(Math.trunc(seconds / 10) * 10, 'second')
   if (distance < 3_600) return relative.format(Math.trunc(seconds / 60), 'minute')

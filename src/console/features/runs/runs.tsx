@@ -8,6 +8,7 @@ import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Empty, Loading, Problem, useTitle } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
+import { now } from '../../lib/clock.ts'
 import { count, duration, short } from '../../lib/format.ts'
 import { pages, query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -38,7 +39,7 @@ export function Runs() {
       ...(search.status && { status: search.status as Row['status'] }),
       ...(search.agentId && { agentId: search.agentId }),
       // Rounded to the minute, so that the query stays the same for a while.
-      ...(span && { since: new Date(Math.floor((Date.now() - span) / 60_000) * 60_000).toISOString() }),
+      ...(span && { since: new Date(Math.floor((now() - span) / 60_000) * 60_000).toISOString() }),
     }
   }, [search])
   const list = useInfiniteQuery(pages('executions.list', filter, 200))

@@ -2,6 +2,7 @@ import { Link } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
 import type { Output } from '../../api.ts'
 import { cn } from '../../lib/class-names.ts'
+import { now } from '../../lib/clock.ts'
 import { duration } from '../../lib/format.ts'
 import { texts } from '../../texts.ts'
 import type { Numbered } from './follow-run.ts'
@@ -87,19 +88,19 @@ type Props = { run: Execution; tree: Node | null; events: readonly Numbered[]; n
 
 /** A lane for each run of the tree, on one axis of time. The run itself shows its steps and tools. */
 export function Timeline({ run, tree, events, nameOf }: Props) {
-  const [now, setNow] = useState(Date.now)
+  const [present, setPresent] = useState(now)
   const isOn = !run.completedAt
   useEffect(() => {
     if (!isOn) return
-    const timer = setInterval(() => setNow(Date.now()), 500)
+    const timer = setInterval(() => setPresent(now()), 500)
     return () => clearInterval(timer)
   }, [isOn])
 
   const lanes: readonly Execution[] = tree ? flat(tree) : [run]
   const start = Math.min(...lanes.map(({ createdAt }) => time(createdAt)))
-  const end = Math.max(...lanes.map(({ completedAt }) => (completedAt ? time(completedAt) : now)), start + 1)
+  const end = Math.max(...lanes.map(({ completedAt }) => (completedAt ? time(completedAt) : present)), start + 1)
   const percent = (at: number) => ((Math.min(Math.max(at, start), end) - start) / (end - start)) * 100
-  const spans = spansOf(events, run, run.completedAt ? time(run.completedAt) : now)
+  const spans = spansOf(events, run, run.completedAt ? time(run.completedAt) : present)
   return (
     <div className="overflow-x-auto rounded-xl border border-line">
       <div className="min-w-[40rem]">
@@ -111,7 +112,7 @@ export function Timeline({ run, tree, events, nameOf }: Props) {
         {lanes.map((lane) => {
           const isSelf = lane.id === run.id
           const from = time(lane.startedAt ?? lane.createdAt)
-          const to = lane.completedAt ? time(lane.completedAt) : now
+          const to = lane.completedAt ? time(lane.completedAt) : present
           const bars = inRows<Omit<Span, 'seq'> & { seq: number }>(
             isSelf ? spans : [{ key: lane.id, label: t.states[lane.status], kind: 'model' as const, from, to, seq: 0 }],
           )

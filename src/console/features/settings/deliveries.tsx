@@ -8,6 +8,7 @@ import { Code } from '../../components/code.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { More } from '../../components/more.tsx'
 import { Loaded, Rows } from '../../components/page.tsx'
+import { now } from '../../lib/clock.ts'
 import { duration, moment } from '../../lib/format.ts'
 import { everyMs, pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -34,7 +35,7 @@ export function Deliveries({ webhook, onClose }: { webhook: Webhook; onClose: ()
     options,
   )
   const replayAll = useAction(
-    () => callMutation('webhooks.replay', { id: webhook.id, since: new Date(Date.now() - DAY).toISOString() }),
+    () => callMutation('webhooks.replay', { id: webhook.id, since: new Date(now() - DAY).toISOString() }),
     options,
   )
   return (

@@ -5,6 +5,7 @@ import { useEffect, useMemo, useRef, useState } from 'react'
 import uPlot from 'uplot'
 import type { Output } from '../../api.ts'
 import { Empty, Loaded, Page, Section } from '../../components/page.tsx'
+import { now } from '../../lib/clock.ts'
 import { count, short, utcDay } from '../../lib/format.ts'
 import { periodsBetween, toDate } from '../../lib/periods.ts'
 import { query } from '../../queries.ts'
@@ -31,8 +32,8 @@ export function Usage() {
   const search = useSearch({ from: '/usage' })
   const period = oneOf(t.periods, search.period, 'daily')
   const range = oneOf(t.ranges, search.start, '30')
-  const end = toDate(Date.now())
-  const start = toDate(Date.now() - (Number(range) - 1) * DAY)
+  const end = toDate(now())
+  const start = toDate(now() - (Number(range) - 1) * DAY)
   const usage = useQuery({
     ...query('usage.get', { orgId: organization?.id ?? '', period, start, end }),
     refetchInterval: 30_000,
