@@ -77,6 +77,13 @@ describe('the reader of chat completions', () => {
       [call('add', '{"x":1}</tool_call>', a), call(undefined, '<|im_end|>', a)],
       ['add({"x":1})'],
     ],
+    [
+      'a Python literal',
+      [call('add', "{'x': 'it\\'s \"a\"', 'y': [True, None,]}", a)],
+      ['add({"x":"it\'s \\"a\\"","y":[true,null]})'],
+    ],
+    ['words of Python', [call('add', '{"x": "True", "y": True}', a)], ['add({"x":"True","y":true})']],
+    ['an escaped single quote', [call('add', '{"x":"it\\\'s"}', a)], ['add({"x":"it\'s"})']],
     ['a comma too many', [call('add', '{"x":"a",}', a)], ['add({"x":"a"})']],
     [
       'a whole message behind the pieces, with another id',

@@ -284,7 +284,8 @@ function parseLoosely(text: string): unknown {
     // The parser of a server has sent the first brace twice.
     (/^\{\s*\{/.test(trimmed) ? tryParseExact(trimmed.slice(1)) : undefined) ??
     parseMarked(trimmed) ??
-    parseEscaped(trimmed)
+    parseEscaped(trimmed) ??
+    parsePython(trimmed)
   )
 }
 
@@ -307,14 +308,30 @@ const MAX_MARKS = 200
 const parseEscaped = (text: string): unknown =>
   text.startsWith('{\\"') ? tryParseExact(String(tryParseExact(`"${text}"`))) : undefined
 
+/** Texts, words and commas of a Python literal that JSON does not have, beside texts of both. */
+const PYTHON = /'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*"|\b(?:True|False|None)\b|,(?=\s*[}\]])/g
+const WORDS: Readonly<Record<string, string>> = { True: 'true', False: 'false', None: 'null', ',': '' }
+
+/** Parses an object as Python prints it. */
+function parsePython(text: string): unknown {
+  if (!/^\{\s*'|[:[,]\s*(?:True|False|None)\b/.test(text)) return undefined
+  const json = text.replace(PYTHON, (found) => {
+    if (!found.startsWith("'")) return WORDS[found] ?? found
+    const inside = found.slice(1, -1).replaceAll("\\'", "'")
+    return `"${inside.replace(/\\[\s\S]|"/g, (one) => (one === '"' ? '\\"' : one))}"`
+  })
+  return tryParseExact(json)
+}
+
 /**
- * Escapes the control characters in the strings of a JSON text. Passes once over it: inputs that were cut off are long,
+ * Escapes the control characters in the strings of a JSON text, and unescapes single quotes. Passes once over it: inputs that were cut off are long,
  * and a pattern for whole strings would begin anew at each of their quotes.
  */
 function escapeControls(json: string): string {
   let isText = false
   return json.replace(/\\[\s\S]|["\u0000-\u001f]/g, (found) => {
     if (found === '"') isText = !isText
+    if (found === "\\'") return "'"
     return isText && found < ' ' ? `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}` : found
   })
 }
