@@ -458,6 +458,18 @@ test.each([
   [400, "'messages.2' : for 'role:assistant' ['messages.2.content' : value must be a string]", 'empty_content'],
   [400, 'tools[2].function.name: the name of a tool can only contain letters, digits and _', 'plain_names'],
   [400, "'NoneType' object is not iterable", 'empty_content'],
+  [400, '<400> InternalError.Algo.InvalidParameter: The content field is a required field.', 'empty_content'],
+  [422, 'messages[2]: missing field `content` at line 1 column 500', 'empty_content'],
+  [400, 'Error rendering prompt: Cannot apply filter "string" to type: NullValue', 'empty_content'],
+  [400, 'Assistant message must have either content or tool_calls, but not both.', 'calls_alone'],
+  [
+    400,
+    'The referenced name `#/$defs/A` in function_response.response does not match to a display_name in the function_response.parts.',
+    'plain_references',
+  ],
+  [400, 'Invalid input: expected string, received array (messages[1].content)', 'files'],
+  [402, 'This request requires more credits, or fewer max_tokens. You can only afford 7321.', 'afford:7321'],
+  [402, 'This request requires more credits, or fewer max_tokens. You can only afford 73.', undefined],
   [400, 'thinking is enabled but reasoning_content is missing in assistant tool call message', 'add_reasoning'],
   [400, 'Function call is missing a thought_signature in functionCall parts.', 'signatures'],
   [400, 'contents[2].parts[0].function_response.name: Name cannot be empty.', 'tool_names'],
@@ -619,6 +631,18 @@ test.each<[change: string, before: object, after: object]>([
     { messages: [], tools: [{ type: 'function', function: { name: 'one' } }] },
   ],
   ['answer:50', { messages: [], max_tokens: 100 }, { messages: [], max_tokens: 50 }],
+  ['afford:50', { messages: [] }, { messages: [], max_tokens: 50 }],
+  ['afford:50', { messages: [], max_tokens: 40 }, { messages: [], max_tokens: 40 }],
+  [
+    'calls_alone',
+    { messages: [{ content: 'Hi' }, { content: 'Hi', tool_calls: [{ id: 'a' }] }] },
+    { messages: [{ content: 'Hi' }, { content: '', tool_calls: [{ id: 'a' }] }] },
+  ],
+  [
+    'plain_references',
+    { messages: [{ role: 'tool', content: '{"$ref":"#/$defs/A"}' }] },
+    { messages: [{ role: 'tool', content: '{"ref":"#/$defs/A"}' }] },
+  ],
 ])('the change %s of a request to a compatible server reaches its body', (change, before, after) => {
   expect(JSON.parse(JSON.stringify(changeBody({ ...before }, {}, new Set([change]))))).toEqual(after)
 })

@@ -241,6 +241,9 @@ describe('the kind of a failure', () => {
     [404, "Function 'abc': Not found for account 'xyz'", '', 'unknown_model'],
     [404, 'No allowed providers are available for the selected model.', '', 'unknown_model'],
     [410, 'The model has reached its end of life.', 'Gone', 'unknown_model'],
+    [429, 'Too many tokens, please wait before trying again.', 'ThrottlingException', 'rate_limit'],
+    [429, 'You have used up your daily free allocation of 10,000 neurons.', '', 'quota'],
+    [400, 'This organization has been disabled.', 'invalid_request_error', 'auth'],
     [498, 'Flex tier capacity exceeded. Please try again later.', 'capacity_exceeded', 'overloaded'],
     [418, 'I am a teapot', '', 'refused'],
   ])('with status %i, "%s" and code "%s" is %s', (status, message, code, kind) => {

@@ -25,6 +25,8 @@ const OTHER_LIMITS: readonly RegExp[] = [
   /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
   /maximum tokens you requested/i,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
+  // Bedrock.
+  /too many tokens, please wait/i,
 ]
 
 /** Returns whether a provider's code and message state that the request is too long. */

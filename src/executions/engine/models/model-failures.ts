@@ -93,6 +93,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /out of credits|key limit exceeded|(?:requires more|any|all available|included) credits|spending limit/,
       // Alibaba.
       /arrear|overdue|good standing|free tier .{0,30}exhausted/,
+      // Cloudflare.
+      /used up your .{0,20}allocation/,
       // LiteLLM.
       /exceededbudget|budget (?:has been )?exceeded|over budget/,
       // Zhipu and Chinese gateways: no balance, in arrears, the quota is used up.
@@ -147,6 +149,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     anyOf(
       /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:api )?(?:key|token|credential)/,
       /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
+      /(?:organization|account|project) (?:has been|is) (?:disabled|suspended|deactivated)/,
       // Gemini.
       /api key (?:not (?:valid|found)|expired)|api_key_invalid/,
       // One API: an invalid token.

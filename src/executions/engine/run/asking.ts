@@ -158,8 +158,8 @@ export async function createAsking(
       )
     else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
     else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
-    else if ((kind === 'max_tokens' || kind === 'answer') && Number(name) < (settings.maxOutputTokens ?? 0))
-      lowered(name, kind === 'answer' ? 'after a prompt of this length' : undefined)
+    else if (['max_tokens', 'answer', 'afford'].includes(kind) && Number(name) < (settings.maxOutputTokens ?? 0))
+      lowered(name, REASONS_OF_LIMITS[kind])
     else if (kind === 'omit' && changed.isOption(name, settings)) ignored(`providerOptions (${name})`)
     else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
     else if (change in settings) ignored(change)
@@ -318,6 +318,12 @@ export async function createAsking(
       return isRetryable || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
     },
   }
+}
+
+/** Why a model writes fewer tokens than it could. */
+const REASONS_OF_LIMITS: Readonly<Record<string, string>> = {
+  answer: 'after a prompt of this length',
+  afford: 'for which the credit of its provider suffices',
 }
 
 /** Failures that fall back to another model although they are not retried. */

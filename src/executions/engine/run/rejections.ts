@@ -48,6 +48,8 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     const most = answerLimitIn(detail, contextWindow)
     return most === null ? [] : [`answer:${most}`]
   }
+  const affordable = isCompatible && kind === 'quota' ? AFFORDABLE.exec(detail)?.[1] : undefined
+  if (affordable && Number(affordable) >= MIN_AFFORDABLE) return [`afford:${affordable}`]
   if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
   const changes: Change[] = []
   if (status !== null && ABOUT_STREAM.test(detail) && NEGATION.test(detail)) changes.push('stream')
@@ -82,7 +84,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     for (const name of Object.keys(fields)) if (hasWord(text, name)) changes.push(`extra:${name}`)
     if (isAboutReasoning && hasParts(prompt, ['reasoning']) && !WRONG_REASONING.test(detail)) changes.push('reasoning')
     const isAboutFiles =
-      /image|vision|multimodal|picture|\bmedia(?:_|\b)|\bfile|pdf|document|mime type|content.{0,40}(?:\bstr\b|string|text)/i.test(
+      /image|vision|multimodal|picture|\bmedia(?:_|\b)|\bfile|pdf|document|mime type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content/i.test(
         text,
       )
     if (isAboutFiles && hasFiles(prompt)) {
@@ -93,7 +95,8 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     }
     if (/\b(?:system|developer)\b|roles? must alternate/i.test(text)) changes.push('system')
     if (tools.some(isNotPlain) && ABOUT_SCHEMAS.test(text)) changes.push('schemas')
-    if (hasOutput && /\bschema\b/i.test(text) && !OF_TOOLS.test(text)) changes.push('output:schema')
+    if (hasOutput && /\bschema\b|additionalProperties/i.test(text) && !OF_TOOLS.test(text))
+      changes.push('output:schema')
     for (const name of refusedTools(text, detail, tools)) changes.push(`schema:${name}`, `tool:${name}`)
     if (!tools.length || !/tool|function/i.test(text)) continue
     const most = limitIn(detail, tools.length)
@@ -116,6 +119,8 @@ function ofMessages(detail: string): Change[] {
     ...(/reasoning_content/.test(detail) && !UNKNOWN_FIELD.test(detail) ? ['add_reasoning'] : []),
     ...(SINGLE_CALLS.test(detail) ? ['single_calls'] : []),
     ...(EMPTY_CONTENT.test(detail) ? ['empty_content'] : []),
+    ...(/content or tool_?calls\b.{0,20}\bnot both/i.test(detail) ? ['calls_alone'] : []),
+    ...(/\breferenced name\b.{0,200}\bfunction_?response/i.test(detail) ? ['plain_references'] : []),
     ...(TOOL_NAMES.test(detail) ? ['tool_names'] : []),
   ]
 }
@@ -128,9 +133,13 @@ const IN_MESSAGES = /\bmessages?\W{0,2}[.[]\W?\d/i
 const UNKNOWN_FIELD = /extra inputs|unsupported|unknown|unrecognized|not (?:permitted|supported|allowed)/i
 /** Wordings of templates for models that make one call at a time. */
 const SINGLE_CALLS = /only supports? (?:a )?single tool/i
+/** OpenRouter's wording for an answer whose limit, by default that of the model, costs more than the credit left. */
+const AFFORDABLE = /fewer max_tokens.{0,80}can only afford (\d{1,9})/i
+/** Minimum limit of an answer that is worth a request (tokens). */
+const MIN_AFFORDABLE = 1_024
 /** Wordings for calls with `null` beside them, and for results without the name of their tool. */
 const EMPTY_CONTENT =
-  /\bcontent\b.*(?:\b(?:null|nil|none)\b|be a (?:valid )?string)|\b(?:null|nil|none)\b.*\bcontent\b|\bNoneType\b|value is not callable: null|invalid 'content' field/is
+  /\bcontent\b\W{0,2}(?: field)? is (?:a )?required|missing field \W?content\b|\bNullValue\b|\bcontent\b.*(?:\b(?:null|nil|none)\b|be a (?:valid )?string)|\b(?:null|nil|none)\b.*\bcontent\b|\bNoneType\b|value is not callable: null|invalid 'content' field/is
 const TOOL_NAMES =
   /\bname\W{1,3}(?:is (?:a )?required|field required|cannot be empty)|missing field \W?name\b|\btool\b.{0,20}must have a name/i
 
@@ -200,7 +209,8 @@ const ABOUT_STREAM = /^(?!.*(?:stream_options|include_usage)).*\bstream(?:ing)?\
 const NEGATION = /\b(?:not|un\w+|must|cannot|only)\b|n't\b/i
 
 /** Words about the schemas of tools. */
-const ABOUT_SCHEMAS = /schema|grammar|function_declarations|(?:tool|function).{0,80}(?:parameters|properties)/i
+const ABOUT_SCHEMAS =
+  /schema|grammar|function_declarations|additionalProperties|\b(?:Null|Undefined)Value\b|(?:tool|function).{0,80}(?:parameters|properties)/i
 
 const isNotPlain = ({ inputSchema }: LanguageModelV4FunctionTool): boolean =>
   JSON.stringify(plainSchema(inputSchema)) !== JSON.stringify(inputSchema)

@@ -31,9 +31,12 @@ const LIMITS = ['max_tokens', 'max_completion_tokens', 'max_output_tokens']
 
 /** Returns the limits of the answer in a body, lowered by changes. */
 function limitsIn(body: Fields, changes: ReadonlySet<Change>): Fields {
-  const most = Math.min(...['max_tokens', 'answer'].map((name) => numberOf(name, changes) ?? Number.POSITIVE_INFINITY))
+  const affordable = numberOf('afford', changes)
+  const limits = [affordable, numberOf('max_tokens', changes), numberOf('answer', changes)]
+  const most = Math.min(...limits.map((limit) => limit ?? Number.POSITIVE_INFINITY))
   if (most === Number.POSITIVE_INFINITY) return {}
   const given = LIMITS.filter((name) => typeof body[name] === 'number')
+  if (!given.length && affordable !== null) return { max_tokens: most }
   return Object.fromEntries(given.map((name) => [name, Math.min(Number(body[name]), most)]))
 }
 
@@ -157,9 +160,18 @@ function changeMessages(messages: readonly Fields[], changes: ReadonlySet<Change
   if (changes.has('add_reasoning')) changed = changed.map(withReasoning)
   if (changes.has('empty_content')) changed = changed.map((message) => ({ ...message, content: message.content ?? '' }))
   if (changes.has('signatures')) changed = changed.map(withSignedCalls)
+  if (changes.has('calls_alone')) changed = changed.map(withoutTextOfCalls)
+  if (changes.has('plain_references')) changed = changed.map(withPlainReferences)
   if (changes.has('single_calls')) changed = withSingleCalls(changed)
   return changes.has('tool_names') ? withToolNames(changed) : changed
 }
+
+const withoutTextOfCalls = (message: Fields): Fields =>
+  asList(message.tool_calls).length ? { ...message, content: '' } : message
+
+/** Renames the references of JSON schemas in a result, which gateways for Google's models parse. */
+const withPlainReferences = (message: Fields): Fields =>
+  message.role === 'tool' ? { ...message, content: asText(message.content).replaceAll('"$ref"', '"ref"') } : message
 
 /** Splits messages with several calls, each call with its result behind it. */
 function withSingleCalls(messages: readonly Fields[]): readonly Fields[] {

@@ -17,7 +17,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `stream`: ask for the whole answer at once.
  * - `omit:<field>`: leave out a field, or the header `anthropic-beta`, that a provider package adds by itself.
  * - `max_tokens:<number>`: lower the limit of the answer to that of the model. `answer:<number>`: lower it to what the
- *   context window has left beside this prompt.
+ *   context window has left beside this prompt. `afford:<number>`: set it to what the credit of the account pays.
  * - `max_completion_tokens`: use this name for the answer limit.
  * - `system`: move the system prompt into the first user message. `instructions`: into OpenAI's field of that name.
  * - `plain_content`: send texts as such, not as lists of parts.
@@ -27,7 +27,8 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
  *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check.
  * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
- *   `calls:here`: leave earlier calls out of this run, which offers no tools.
+ *   `calls:here`: leave earlier calls out of this run, which offers no tools. `calls_alone`: leave out the texts beside
+ *   earlier calls. `plain_references`: write `ref` for `$ref` in results, which Google's servers would look up.
  *   `single_calls`: send calls that were made at once as if they followed each other.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
  *   or not this one.
@@ -71,7 +72,7 @@ export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files|output|answer|reasoning|calls):/.test(change) &&
+  !/^(?:schema|tool|files|output|answer|afford|reasoning|calls):/.test(change) &&
   change !== 'schemas' &&
   change !== 'maxOutputTokens'
 
