@@ -350,6 +350,14 @@ export const diskFull = (cause: unknown) =>
     detail: 'The disk of the media storage is full. The operator has to free space.',
   })
 
+/** Returns the 503 of a folder for media that the operating system does not let the server use. */
+export const mediaUnusable = (cause: unknown, code: string) =>
+  new AppError(503, 'Service temporarily unavailable. Please retry.', {
+    cause,
+    headers: { 'Retry-After': '60' },
+    detail: `The media storage cannot be used (${code}). The operator has to check its folder (MEDIA_DIR) and its permissions.`,
+  })
+
 /** Throws the reason of a signal if it is for the client (an AppError). A plain disconnect has no recipient. */
 export function throwRefusal({ reason }: AbortSignal): void {
   if (reason instanceof AppError) throw reason

@@ -2,7 +2,7 @@ import { createWriteStream } from 'node:fs'
 import { mkdir, open, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
-import { diskFull } from '../errors.ts'
+import { diskFull, mediaUnusable } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import type { Draft, MediaStorage } from './storage.ts'
 
@@ -27,10 +27,13 @@ export async function createDrafts(
       const path = join(folder, newId())
       const discard = () => rm(path, { force: true })
       try {
+        // Somebody may have deleted the folder.
+        await mkdir(folder, { recursive: true, mode: 0o700 })
         await pipeline(source, meter, createWriteStream(path, { flags: 'wx', mode: 0o600, flush: true }))
       } catch (error) {
-        await discard()
-        throw isDiskFull(error) ? diskFull(error) : error
+        source.resume()
+        await discard().catch(() => {})
+        rethrow(error)
       }
       return {
         async head(length) {
@@ -38,16 +41,21 @@ export async function createDrafts(
           const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, 0)
           return buffer.subarray(0, bytesRead)
         },
-        keep: (id) =>
-          keep(path, id).catch((error) => {
-            throw isDiskFull(error) ? diskFull(error) : error
-          }),
+        keep: (id) => keep(path, id).catch(rethrow),
         discard,
       }
     },
   }
 }
 
-/** Returns whether an error means that the disk or the user's quota is full. */
-const isDiskFull = (error: unknown): boolean =>
-  error instanceof Error && 'code' in error && /^(ENOSPC|EDQUOT|EFBIG)$/.test(String(error.code))
+/** Codes of a full disk or quota, and of a folder that cannot be used. Those of a caller's connection are others. */
+const FULL = /^(ENOSPC|EDQUOT|EFBIG)$/
+const UNUSABLE = /^(EACCES|EPERM|EROFS|EIO|ESTALE|ENOENT|ENOTDIR|EEXIST|EMFILE|ENFILE|ENODEV|ENXIO)$/
+
+/** Throws the 503 of an error of the file system, which the operator has to mend, or another error itself. */
+export function rethrow(error: unknown): never {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+  if (FULL.test(code)) throw diskFull(error)
+  if (UNUSABLE.test(code)) throw mediaUnusable(error, code)
+  throw error
+}

@@ -4,7 +4,7 @@ import type { Readable, Transform } from 'node:stream'
 import { noMediaStore } from '../errors.ts'
 import { chunk } from '../lib/chunk.ts'
 import type { Settings } from '../settings.ts'
-import { createDrafts, HOUR } from './drafts.ts'
+import { createDrafts, HOUR, rethrow } from './drafts.ts'
 import { isInstallationId } from './installation.ts'
 
 /** An unfinished upload. */
@@ -99,7 +99,7 @@ async function createFolderStorage(folder: string, installationId: string): Prom
   return {
     ...drafts,
     async read(id, range) {
-      const file = (await ifAny(open(pathOf(id)))) ?? (await ifAny(open(oldPathOf(id))))
+      const file = (await ifAny(open(pathOf(id))).catch(rethrow)) ?? (await ifAny(open(oldPathOf(id))).catch(rethrow))
       return file?.createReadStream(range) ?? null
     },
     has: async (id) => Boolean((await ifAny(stat(pathOf(id)))) ?? (await ifAny(stat(oldPathOf(id))))),

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { readdirSync } from 'node:fs'
-import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { request as httpRequest } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
@@ -472,6 +472,21 @@ describe('an invalid upload', () => {
     const headers = { Authorization: `Bearer ${ann.token}` }
     expect(await (await fetch(server.url + media[0].url, { headers })).text()).toBe('kept')
   })
+})
+
+it('an upload creates a deleted folder again, and an unusable folder gives a 503', async () => {
+  await using own = await startServer()
+  const folder = join(own.folder, 'media')
+  await rm(folder, { recursive: true })
+  const { id } = await ok(upload(own, 'after'))
+  await rm(folder, { recursive: true })
+  await writeFile(folder, 'a file')
+  const refused = await upload(own, Buffer.alloc(MIB))
+  expect([refused.status, refused.body.detail]).toEqual([503, expect.stringContaining('MEDIA_DIR')])
+  // Neither failure is remembered.
+  await rm(folder)
+  expect((await request(own, 'GET', `/api/v1/media/${id}/content`)).status).toBe(404)
+  expect((await upload(own, 'again')).status).toBe(200)
 })
 
 describe('the quota', () => {
