@@ -171,9 +171,10 @@ export async function download(context: Context, req: IncomingMessage, res: Serv
   const range = rangeOf(req, size, etag)
   if (range === 'none') throw rangeNotSatisfiable(size)
   const stream = await read(range ?? undefined)
+  const length = range ? range.end - range.start + 1 : size
   res.writeHead(range ? 206 : 200, {
     'Content-Type': mimeType,
-    'Content-Length': range ? range.end - range.start + 1 : size,
+    'Content-Length': length,
     ...(range && { 'Content-Range': `bytes ${range.start}-${range.end}/${size}` }),
     'Accept-Ranges': 'bytes',
     ETag: etag,
@@ -187,10 +188,24 @@ export async function download(context: Context, req: IncomingMessage, res: Serv
     res.end()
     return
   }
-  await pipeline(stream, res).catch((error) => {
+  await pipeline(stream, (parts: AsyncIterable<Buffer>) => exactly(length, parts), res).catch((error) => {
     // A client that disconnects causes no error.
     if (!context.gone().aborted) throw error
   })
+}
+
+/**
+ * Yields the bytes of a stored file. Throws, which ends the connection, if somebody has changed their number on the disk:
+ * a client would wait for the rest, or read what is too much as the next answer.
+ */
+async function* exactly(length: number, parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let size = 0
+  for await (const part of parts) {
+    size += part.length
+    if (size > length) break
+    yield part
+  }
+  if (size !== length) throw new Error('A stored file has another size than its upload')
 }
 
 /**

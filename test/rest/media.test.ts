@@ -474,6 +474,18 @@ describe('an invalid upload', () => {
   })
 })
 
+it('a download of a file whose size has changed on the disk ends with its connection', async () => {
+  const { id } = await uploaded('a stored file')
+  const [path = ''] = (await filesIn(mediaFolder())).filter((path) => path.endsWith(id))
+  for (const content of ['', 'a stored', 'a stored file and more']) {
+    await writeFile(path, content)
+    const download = fetch(`${server.url}/api/v1/media/${id}/content`, {
+      headers: { authorization: `Bearer ${ann.token}` },
+    })
+    await expect(download.then((answer) => answer.text())).rejects.toThrow()
+  }
+})
+
 it('an upload creates a deleted folder again, and an unusable folder gives a 503', async () => {
   await using own = await startServer()
   const folder = join(own.folder, 'media')
