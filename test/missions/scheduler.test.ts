@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { createScheduler } from '../../src/missions/scheduler.ts'
 import { stopClock } from '../support/clock.ts'
@@ -135,17 +136,21 @@ describe('a server that sleeps between looking and starting', () => {
     await expectNumbered(lab, [byHand], 2)
   })
 
-  it('does not continue a mission by a schedule that was replaced', async () => {
+  it('continues no mission by a schedule that was replaced, or with a number that was given', async () => {
     await using lab = await startLab()
-    const { id } = await lab.create({ schedule: everyMinute })
-    const wakeUp = await fallAsleep(lab, stopClock('2026-06-01T12:01:00Z'), 1)
+    const [id = '', byHand = ''] = await lab.createMany(2, { schedule: everyMinute })
+    const wakeUp = await fallAsleep(lab, stopClock('2026-06-01T12:01:00Z'), 2)
+    await lab.call('POST', `/missions/${byHand}/run`)
+    await lab.idle()
     // By the clock of the other servers the new schedule begins with the same fire time.
     const { body } = await lab.call('PATCH', `/missions/${id}`, { schedule: { value: '1 * * * *' } })
     expect(body.mission.schedule.nextRun).toBe('2026-06-01T12:01:00.000Z')
     await wakeUp()
+    await expectNumbered(lab, [byHand], 1)
     lab.clock.advance(MINUTE)
     await lab.tick()
     expect((await lab.get(id)).schedule).toMatchObject({ runCount: 1, nextRun: '2026-06-01T13:01:00.000Z' })
+    await expectNumbered(lab, [byHand], 2)
   })
 })
 
@@ -364,13 +369,14 @@ describe('the health of a mission', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('a fire time that was set under a fast clock is set back', async () => {
+  it('a fire time that was set under a fast clock is set back, also after a run', async () => {
     lab.clock.set('2026-06-03T12:00:00Z')
     const ids = await Promise.all(
       [hourly, { type: 'continuous', value: '600' }, { type: 'once', value: '2026-06-04T12:00' }].map(
         async (schedule) => (await lab.create({ schedule })).id,
       ),
     )
+    await lab.call('POST', `/missions/${ids[0]}/run`)
     await lab.tick()
     lab.clock.set('2026-06-01T12:00:00Z')
     await lab.tick()
@@ -414,8 +420,13 @@ describe('a fire time during the previous run', () => {
     return { id, release: resolve }
   }
 
-  it('passes (skip)', async () => {
+  it('passes (skip), unless it is as old as the run', async () => {
     const { id, release } = await begin({ ...everyMinute, overlap: 'skip' })
+    const nextRunAt = (time: string) => lab.db.mission.update({ where: { id }, data: { nextRunAt: new Date(time) } })
+    await nextRunAt('2026-06-01T12:01:00Z')
+    await lab.scheduler.tick()
+    expect((await lab.get(id)).skippedCount).toBe(0)
+    await nextRunAt('2026-06-01T12:02:00Z')
     for (let minute = 2; minute <= 4; minute++) {
       lab.clock.advance(MINUTE)
       await lab.scheduler.tick()
@@ -432,6 +443,32 @@ describe('a fire time during the previous run', () => {
     lab.clock.advance(MINUTE)
     await lab.tick()
     expect((await lab.get(id)).schedule).toMatchObject({ runCount: 2, lastRun: '2026-06-01T12:05:00.000Z' })
+    await lab.call('DELETE', `/missions/${id}`)
+  })
+
+  it('stays due if the run ends before a slow server skips it', async () => {
+    const { id, release } = await begin({ ...everyMinute, overlap: 'skip' })
+    const { deps } = lab.server.service
+    const { promise, resolve } = Promise.withResolvers<void>()
+    let asked = false
+    /** Finds the run, which ends before the scheduler has the answer. */
+    const findUnique = async (args: Parameters<typeof deps.db.execution.findUnique>[0]) => {
+      const found = await deps.db.execution.findUnique(args)
+      asked = true
+      await promise
+      return found
+    }
+    const execution = overrideMembers(() => deps.db.execution, { findUnique })
+    const db = overrideMembers(() => deps.db, { execution })
+    const slow = createScheduler({ ...deps, db, clock: stopClock('2026-06-01T12:02:00Z') })
+    const ticking = slow.tick()
+    await expect.poll(() => asked).toBe(true)
+    release()
+    await lab.idle()
+    resolve()
+    await ticking
+    await slow.stop()
+    expect(await lab.get(id)).toMatchObject({ skippedCount: 0, schedule: { nextRun: '2026-06-01T12:02:00.000Z' } })
     await lab.call('DELETE', `/missions/${id}`)
   })
 

@@ -335,6 +335,9 @@ describe('a browser session', () => {
     const [{ userId }, stranger] = [await person(), await person()]
     const [one, two] = [await signedIn(server, userId), await signedIn(server, userId)]
     const theirs = await signedIn(server, stranger.userId)
+    // An expired session is not listed.
+    const { id } = await signedIn(server, userId)
+    await server.service.deps.db.browserSession.update({ where: { id }, data: { expiresAt: new Date(0) } })
     expect((await ask('GET', '/api/v1/agents', { headers: two.headers })).status).toBe(200)
     const list = await ask('GET', '/api/auth/sessions', { headers: one.headers })
     // Both may have begun in the same millisecond, so their order is undefined.

@@ -453,6 +453,49 @@ describe('A pass of a server', () => {
     await expect.poll(passes.types).toEqual(['agent.created'])
   })
 
+  it('leaves alone what another server sends, at most four at a time of all servers', async () => {
+    await using passes = await withDeliverer(['task.created'])
+    const { deps, deliverer, path } = passes
+    const other = createDeliverer({ ...deps, pause: awake(deps) }, bodyOf)
+    // At its first pass, a server of SQLite takes the claims of the one before over.
+    await other.tick()
+    const open: (() => void)[] = []
+    receiver.answer = (response) => void open.push(() => response.writeHead(204).end())
+    for (let left = 6; left; left--) await passes.post('/tasks', { title: 'Many' })
+    await deliverer.tick()
+    await other.tick()
+    expect(await deps.db.webhookDelivery.count({ where: { leasedUntil: { not: null } } })).toBe(4)
+    await expect.poll(() => open.length).toBe(4)
+    receiver.answer = null
+    for (const end of open) end()
+    await expect.poll(() => receiver.at(path).length).toBe(6)
+    await other.stop()
+  })
+
+  it('stores no result of an attempt that another server has repeated, or of an earlier trouble', async () => {
+    await using passes = await withDeliverer(['task.created'])
+    const { db } = passes.deps
+    const webhook = { where: { id: passes.webhookId } }
+    const open: ((status: number) => void)[] = []
+    receiver.answer = (response) => void open.push((status) => response.writeHead(status).end())
+    const failingSince = [new Date(Date.now() - 2 * HOUR), new Date(Date.now() - HOUR)]
+    await db.webhook.update({ ...webhook, data: { failingSince: failingSince[0]! } })
+    for (const title of ['Repeated', 'Other']) await passes.post('/tasks', { title })
+    await passes.deliverer.tick()
+    await expect.poll(() => open.length).toBe(2)
+    const [repeated, other] = await db.webhookDelivery.findMany({ orderBy: { createdAt: 'asc' } })
+    await db.webhookDelivery.update({ where: { id: repeated!.id }, data: { claims: { increment: 1 } } })
+    await db.webhook.update({ ...webhook, data: { failingSince: failingSince[1]! } })
+    for (const answer of open) answer(204)
+    await passes.deliverer.quiet()
+    expect(await db.webhookDelivery.findUnique({ where: { id: repeated!.id } })).toMatchObject({
+      status: 'pending',
+      attempts: [],
+    })
+    expect(await db.webhookDelivery.findUnique({ where: { id: other!.id } })).toMatchObject({ status: 'delivered' })
+    expect((await db.webhook.findUnique(webhook))?.failingSince).toEqual(failingSince[1])
+  })
+
   it('queues more events than it reads at once', async () => {
     await using passes = await withDeliverer(['task.created'])
     const { db } = passes.deps

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest'
+import { announce } from '../../src/db/events.ts'
 import { createMcp } from '../engine/tool-lab.ts'
 import { startMailServer } from '../support/mail-server.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
@@ -63,4 +64,22 @@ it('the owner of a webhook gets mail when it is disabled', async () => {
   await call('POST', '/tasks', ann, { title: 'T' })
   await expect.poll(() => receiversOf('Webhook disabled')).toEqual(['bob@example.com'])
   expect((await call('GET', `/webhooks/${webhook.id}`, bob)).webhook.enabled).toBe(false)
+})
+
+it('a mail has no event of more than an hour ago, and only what its member administers', async () => {
+  const { id: agentId } = await call('POST', '/agents', bob, { name: 'Late', systemPrompt: 'x' })
+  const news = async (title: string, age: number) => {
+    const { id } = await call('POST', '/missions', bob, { title, goal: 'x', agentId, visibility: 'organization' })
+    const at = new Date(Date.now() - age)
+    const event = { organizationId: bob.organizationId, type: 'mission.run_failed', subjectId: id, at, data: {} }
+    await server.service.deps.db.$transaction((tx) => announce(tx, event))
+  }
+  await news('Old news', 61 * 60_000)
+  await news('Late news', 59 * 60_000)
+  await expect.poll(() => receiversOf('The mission Late news failed')).toEqual(['bob@example.com'])
+  // All mails of a pass are sent before the next pass.
+  await news('Last news', 0)
+  await expect.poll(() => receiversOf('The mission Last news failed')).toContain('bob@example.com')
+  expect(receiversOf('Old news')).toEqual([])
+  expect(receiversOf('Late news')).toEqual(['bob@example.com'])
 })
