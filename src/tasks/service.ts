@@ -244,9 +244,9 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   const { title, priority, spaceId, status } = input
   const description = input.description === null ? '' : input.description
   const assignTo = assigneeOf(input)
-  const ends = status === 'cancelled' || status === 'pending'
   for (;;) {
     const task = await find(actor, deps, input.id)
+    const ends = (status === 'cancelled' || status === 'pending') && status !== task.status
     await checkSpace(actor, deps, spaceId)
     const now = deps.clock.now()
     const changes = omitUndefined({
@@ -260,7 +260,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     })
     const change = async (tx: Tx) => {
       // Runs are locked before their tasks.
-      if (ends && status !== task.status) await endRuns(tx, actor, task, now)
+      if (ends) await endRuns(tx, actor, task, now)
       const row = await updateTask(tx, actor, task, 'task.update', now, changes)
       if (!row) throw new Overtaken()
       return row
@@ -268,7 +268,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const changed = hasChanges(task, changes) ? await deps.db.$transaction(change).catch(nullIfOvertaken) : task
     if (!changed) continue
     if (changed !== task) deps.bus.publish('task', [task.id])
-    if (ends && status !== task.status) await cancelRuns(actor, deps, changed)
+    if (ends) await cancelRuns(actor, deps, changed)
     return { task: await viewOf(actor, deps, changed) }
   }
 }

@@ -39,7 +39,8 @@ export function createCapacity({ db, log, limits, taken, begin }: CapacityDeps) 
         postponed = true
         continue
       }
-      if (full.has(organizationId) && !delegated) continue
+      // Delegates come first and need no capacity, so they are never here.
+      if (full.has(organizationId)) continue
       const hasBegun = await tryToBegin(id)
       if (hasBegun) begun++
       else if (hasBegun === false) full.add(organizationId)
