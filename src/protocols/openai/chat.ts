@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
-import { badRequest, toAppError } from '../../errors.ts'
+import { invalidField, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { outcomeOf } from '../../executions/execute.ts'
 import { cancelIfActive } from '../../executions/service.ts'
@@ -64,7 +64,7 @@ type Request = z.output<typeof Request>
 export async function complete({ context, actor, req, res }: Asking): Promise<void> {
   const body = await readBody(req, Request)
   const { deps } = context
-  if (body.n && body.n > 1) throw badRequest('Invalid value for field: n. Expected 1')
+  if (body.n && body.n > 1) throw invalidField('n', '1', 'Send a request for each answer.')
   const agent = await findAgent(actor, deps, body.model)
   const { calls, ...transcript } = readMessages(body.messages)
   const { results } = transcript

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { badRequest } from '../../errors.ts'
+import { invalidField } from '../../errors.ts'
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
 import type { GivenFile } from '../shared/attachments.ts'
 
@@ -24,7 +24,8 @@ export function contentOf(content: Content, field: string): { text: string; file
 /** Returns the text of a message that cannot have files. */
 export function textOf(content: Content, field: string): string {
   const { text, files } = contentOf(content, field)
-  if (files.length) throw badRequest(`Invalid value for field: ${field}. Expected files in messages of the user alone`)
+  if (files.length)
+    throw invalidField(field, 'files in messages of the user alone', 'Send them in a message of the user.')
   return text
 }
 
@@ -39,5 +40,5 @@ function fileOf(part: Fields, field: string): GivenFile {
     const { file_data: url, filename: name } = type === 'file' ? asObject(part.file) : part
     return { url: asText(url), ...(typeof name === 'string' && { name }) }
   }
-  throw badRequest(`Invalid value for field: ${field}. Expected content of type text, image or file`)
+  throw invalidField(field, 'content of type text, image or file')
 }

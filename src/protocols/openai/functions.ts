@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
-import { badRequest } from '../../errors.ts'
+import { badRequest, invalidField } from '../../errors.ts'
 import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
 import type { ClientTool } from '../../executions/engine/queue/accept.ts'
 import { readable } from '../../executions/service.ts'
@@ -34,10 +34,12 @@ export type GivenTools = { tools: ClientTool[]; choice: unknown; isLegacy: boole
 export function readEitherTools(given: Given): GivenTools {
   const { functions, function_call: call } = given
   if (!functions?.length) {
-    if (isObject(call)) throw badRequest('Invalid value for field: function_call. Expected it beside functions')
+    if (isObject(call)) {
+      throw invalidField('function_call', 'it beside functions', 'Send `functions` too, or leave it out.')
+    }
     return { tools: readTools(given.tools), choice: given.tool_choice, isLegacy: false }
   }
-  if (given.tools?.length) throw badRequest('Invalid value for field: functions. Expected either functions or tools')
+  if (given.tools?.length) throw invalidField('functions', 'either functions or tools', 'Leave one of them out.')
   return {
     tools: readTools(functions.map((one) => ({ type: 'function', function: one }))),
     choice: isObject(call) ? { type: 'function', function: { name: call.name } } : call,

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import { badRequest } from '../../errors.ts'
+import { invalidField } from '../../errors.ts'
 import { MAX_NAME } from '../../http/door-schemas.ts'
 
 /** Headers in which clients name a conversation (contract-2.md section 6). */
@@ -14,5 +14,5 @@ export function conversationName(req: IncomingMessage): string | null {
 /** Checks the length of a name of a conversation. Throws 400. */
 export function checkName(name: string, field: string): string {
   if (name.length <= MAX_NAME && name.isWellFormed() && !name.includes('\0')) return name
-  throw badRequest(`Invalid value for field: ${field}. Expected at most ${MAX_NAME} characters`)
+  throw invalidField(field, `at most ${MAX_NAME} characters`)
 }

@@ -5,7 +5,7 @@ import { type Actor, isAdmin, permit } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import type { Prisma } from '../../db/client.ts'
 import type { Deps } from '../../deps.ts'
-import { badRequest, chatFailed, notFound, toAppError } from '../../errors.ts'
+import { badRequest, chatFailed, invalidField, notFound, toAppError } from '../../errors.ts'
 import { readEvents } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { cancel, cancelIfActive, find } from '../../executions/service.ts'
@@ -164,7 +164,7 @@ function readInput({ input, instructions }: Request): ClientConversation {
     } else if (item.type === 'function_call_output') {
       // Items that a run does not read have other outputs.
       const { data: output, success } = Content.safeParse(item.output)
-      if (!success) throw badRequest('Invalid value for field: input. Expected outputs of functions as string or array')
+      if (!success) throw invalidField('input', 'outputs of functions as string or array')
       turns.result(asText(item.call_id), textOf(output, 'input'))
     } else if (item.role) addMessage(turns, item.role, item.content)
     // Reasoning, references and the service's own items say nothing that a run reads.
@@ -181,7 +181,7 @@ function addMessage(turns: ReturnType<typeof createTurns>, role: string, content
   const text = textOf(content, 'input')
   if (role === 'assistant') turns.answer(text)
   else if (role === 'system' || role === 'developer') turns.instruct(text)
-  else throw badRequest('Invalid value for field: input. Expected roles user, assistant, system or developer')
+  else throw invalidField('input', 'roles user, assistant, system or developer')
 }
 
 /** Finds a response that the caller can read. Throws 404 for any other, and for a deleted one. */
@@ -199,7 +199,9 @@ export async function getResponse({ context, actor, req, res, id }: Asking): Pro
   if (searchParams.get('stream') !== 'true') return sendJson(res, 200, (await readResponse(context.deps, ref)).response)
   const after = searchParams.get('starting_after') ?? '0'
   if (!/^\d{1,15}$/.test(after)) {
-    throw badRequest('Invalid value for parameter: starting_after. Expected a sequence_number')
+    throw badRequest('Invalid value for parameter: starting_after. Expected a sequence_number', {
+      detail: 'Send the `sequence_number` of the last event that you have.',
+    })
   }
   await streamResponse(context, actor, res, ref, Number(after))
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { badRequest, toAppError } from '../../errors.ts'
+import { badRequest, invalidField, toAppError } from '../../errors.ts'
 import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
 import type { Execute } from '../../executions/schema.ts'
 import { type ModelSettings, NewModelSettings } from '../../lib/model-settings.ts'
@@ -73,8 +73,9 @@ export function readSettings(given: Given): ModelSettings | undefined {
   try {
     return NewModelSettings.parse(settings)
   } catch (error) {
-    const { message } = toAppError(error)
-    throw badRequest(message.replace(/(?<=field: )\w+/, (name) => NAMES[name] ?? name))
+    const { message, detail = '' } = toAppError(error)
+    const [renamed = '', advice] = [message, detail].map((text) => text.replace(/\w+/g, (word) => NAMES[word] ?? word))
+    throw badRequest(renamed, advice ? { detail: advice } : {})
   }
 }
 
@@ -94,7 +95,7 @@ export function outputOf(format: Fields | null | undefined): Pick<z.output<typeo
   if (!format || format.type === 'text') return {}
   if (format.type === 'json_object') return { output: NewOutput.parse({ schema: { type: 'object' } }) }
   if (format.type !== 'json_schema') {
-    throw badRequest('Invalid value for field: response_format. Expected type text, json_object or json_schema')
+    throw invalidField('response_format', 'type text, json_object or json_schema')
   }
   // Chat completions nest it.
   const { schema, name } = asObject(format.json_schema ?? format)

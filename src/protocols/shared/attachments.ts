@@ -23,7 +23,9 @@ const DATA_URL = /^data:([\w.+-]+\/[\w.+-]+)?(?:;[\w=.-]+)*;base64,([A-Za-z0-9+/
 export async function storeFiles(actor: Actor, deps: Deps, files: readonly GivenFile[]): Promise<string[]> {
   if (!files.length) return []
   requireScope(actor, 'media:write')
-  if (files.length > MAX_FILES) throw badRequest(`A message has at most ${MAX_FILES} files`)
+  if (files.length > MAX_FILES) {
+    throw badRequest(`A message has at most ${MAX_FILES} files`, { detail: 'Send the others with a later message.' })
+  }
   const ids: string[] = []
   for (const file of files) ids.push(await storeFile(actor, deps, file))
   return ids

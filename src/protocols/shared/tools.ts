@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { badRequest } from '../../errors.ts'
+import { badRequest, invalidField } from '../../errors.ts'
 import type { ClientTool } from '../../executions/engine/queue/accept.ts'
 import { isObject } from '../../lib/unknown.ts'
 
@@ -34,7 +34,7 @@ export function readTools(given: readonly unknown[] | null | undefined): ClientT
     throw badRequest('Invalid value for field: tools. Expected fewer or shorter tools', { detail })
   }
   if (new Set(tools.map(({ name }) => name)).size < tools.length) {
-    throw badRequest('Invalid value for field: tools. Expected different names')
+    throw invalidField('tools', 'different names', 'Give each function a name of its own.')
   }
   return tools
 }
