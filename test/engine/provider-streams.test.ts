@@ -79,6 +79,23 @@ it.each<Kind>(['anthropic', 'openai', 'google'])('%s shows that a server is aliv
 })
 
 const event = (value: { type: string }) => `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`
+it.each<[string, object, string]>([
+  ['code and msg', { code: 500, msg: 'Broken', success: false }, 'overloaded 500: HTTP 500: Broken'],
+  ['a detail', { detail: 'Broken' }, 'unknown -: Broken'],
+  ['a list of errors', { success: false, errors: [{ message: 'Broken' }] }, 'unknown -: Broken'],
+  ['an object that is an error', { object: 'error', type: 'x', message: 'Broken' }, 'unknown -: Broken'],
+  [
+    'base_resp',
+    { base_resp: { status_code: 1008, status_msg: 'insufficient balance' } },
+    'quota -: insufficient balance',
+  ],
+])('each provider quotes an error of a gateway with %s', async (_, error, expected) => {
+  for (const kind of ['anthropic', 'openai', 'google'] as const) {
+    expect(await read(kind, JSON.stringify(error))).toBe(expected)
+    expect(await read(kind, `event: message\ndata: ${JSON.stringify(error)}\n\n`)).toBe(expected)
+  }
+})
+
 const PAGE = '<!doctype html><html><head><title>Sign in</title></head></html>'
 const IS_PAGE = `unreadable -: The model server answered with a web page titled "Sign in" (HTML) instead of a model's answer`
 const CHAT = 'data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"Hi"}}]}\n\n'
@@ -143,6 +160,36 @@ describe('the stream of Anthropic', () => {
       begin() + block(use(), [{ type: 'input_json_delta', partial_json: { q: 'x' } }]) + end('tool_use'),
       'echo({"q":"x"}) tool-calls 5/7',
     ],
+    [
+      'an input that is JSON text',
+      begin() + block(use({ input: '{"q":12345678901234567890}' })) + end('tool_use'),
+      'echo({"q":12345678901234567890}) tool-calls 5/7',
+    ],
+    [
+      'an empty input first',
+      begin() + block(use(), pieces('{}', '{"q":"x"}')) + end('tool_use'),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'indexes that are texts',
+      (
+        begin() +
+        at('start', { content_block: use() }) +
+        at('start', { content_block: use({ id: 't' }) }, 1) +
+        at('delta', { delta: pieces('{"q":1}')[0] }) +
+        at('delta', { delta: pieces('{"q":2}')[0] }, 1) +
+        end('tool_use')
+      ).replace(/"index":(\d)/g, '"index":"$1"'),
+      'echo({"q":1}) echo({"q":2}) tool-calls 5/7',
+    ],
+    [
+      'usage by the names of chat completions, as texts',
+      begin({ prompt_tokens: '5' }) + text('Hi') + end('end_turn', { completion_tokens: '7' }),
+      'Hi stop 5/7',
+    ],
+    ['three starts', begin() + begin() + text('Hi') + begin() + end('end_turn'), 'Hi stop 5/7'],
+    ['the end of chat completions', `${begin()}${text('Hi')}data: [DONE]\n\n`, 'Hi stop 5/1'],
+    ['an event that is cut off at once', 'event', 'broken_off -: The model server ended its stream without an answer'],
     ['no start', text('Hi') + end('end_turn'), 'Hi stop ?/7'],
     ['text at the start of a block', begin() + block({ type: 'text', text: 'Hi' }) + end('end_turn'), 'Hi stop 5/7'],
     ['a call', begin() + block(use(), pieces('{"q":', '"x"}')) + end('tool_use'), 'echo({"q":"x"}) tool-calls 5/7'],
@@ -307,6 +354,24 @@ describe('the stream of OpenAI', () => {
     ],
     ['the text only at the end', created + done({ output: [message] }), 'Hi stop 5/7'],
     ['no usage', created + textDelta('Hi') + done({ usage: null }), 'Hi stop ?/?'],
+    ['the text as output_text', created + done({ output_text: 'Hi' }), 'Hi stop 5/7'],
+    ['a content that is a text', created + done({ output: [{ ...message, content: 'Hi' }] }), 'Hi stop 5/7'],
+    [
+      'the text only in the done part',
+      created + at('content_part.done', { item_id: 'msg_1', part: { type: 'output_text', text: 'Hi' } }) + done(),
+      'Hi stop 5/7',
+    ],
+    ['the end of chat completions', `${created}${textDelta('Hi')}data: [DONE]\n\n`, 'Hi stop ?/?'],
+    [
+      'usage beside the response',
+      created + textDelta('Hi') + event({ type: 'response.completed', response: {}, usage } as never),
+      'Hi stop 5/7',
+    ],
+    [
+      'usage as texts',
+      created + textDelta('Hi') + done({ usage: { input_tokens: '5', total_tokens: '12' } }),
+      'Hi stop 5/7',
+    ],
     [
       'usage by the names of chat completions',
       created + textDelta('Hi') + done({ usage: { prompt_tokens: 5, completion_tokens: 7 } }),
@@ -512,6 +577,11 @@ describe('the stream of Google', () => {
     ],
     ['silence behind the finish reason', { body: chunk([{ text: 'Hi' }], 'STOP'), ends: 'never' }, 'Hi stop 5/7'],
     ['broken JSON behind the finish reason', `${chunk([{ text: 'Hi' }], 'STOP')}data: {"cand\n\n`, 'Hi stop 5/7'],
+    [
+      'an index that is a text',
+      data({ candidates: [{ ...whole([{ text: 'Hi' }], 'STOP').candidates[0], index: '0' }], usageMetadata }),
+      'Hi stop 5/7',
+    ],
     ['a chunk inside of a response', data({ response: whole([{ text: 'Hi' }], 'STOP') }), 'Hi stop 5/7'],
     ['an error in the stream', chunk([{ text: 'Th' }]) + data(overloaded), 'Th overloaded 503: HTTP 503: Overloaded'],
     ['an error in a list', chunk([{ text: 'Th' }]) + data([overloaded]), 'Th overloaded 503: HTTP 503: Overloaded'],

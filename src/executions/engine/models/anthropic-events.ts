@@ -1,12 +1,13 @@
 import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { type Emit, errorIn, type ProviderEvents, refuseChat, unknownUsage } from './provider-events.ts'
+import { tokensOf } from './reported-usage.ts'
 
 type Block = {
   type: string
   index: number
-  /** Input in the start event of a call, used if no pieces follow. */
-  input: Fields | null
+  /** Input in the start event of a call, used if no pieces follow; JSON text from some gateways. */
+  input: Fields | string | null
   json: string
   hasPieces: boolean
 }
@@ -32,7 +33,13 @@ const TYPE_OF: Readonly<Record<string, string>> = {
   signature_delta: 'thinking',
 }
 
-const TOKENS = ['input_tokens', 'output_tokens', 'cache_creation_input_tokens', 'cache_read_input_tokens'] as const
+/** Counts of tokens, and their names in chat completions, which gateways keep. */
+const TOKENS: readonly (readonly [name: string, other: string])[] = [
+  ['input_tokens', 'prompt_tokens'],
+  ['output_tokens', 'completion_tokens'],
+  ['cache_creation_input_tokens', ''],
+  ['cache_read_input_tokens', ''],
+]
 
 /**
  * Reads the events of Anthropic's Messages API. Leaves out blocks of server-side tools, and block, delta and event
@@ -45,6 +52,7 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   let usage: Record<string, number> = {}
   let isOpen = false
   let isBegun = false
+  let hasContent = false
   let isSettled = false
   let isWhole = false
 
@@ -74,10 +82,10 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
 
   function readUsage(reported: unknown): void {
     const fields = asObject(reported)
-    for (const name of TOKENS) {
-      const tokens = fields[name]
+    for (const [name, other] of TOKENS) {
+      const tokens = tokensOf(fields[name] ?? fields[other])
       // Gateways repeat the input as 0 in the last event.
-      if (typeof tokens === 'number' && (tokens > 0 || usage[name] === undefined)) usage = { ...usage, [name]: tokens }
+      if (tokens !== undefined && (tokens > 0 || usage[name] === undefined)) usage = { ...usage, [name]: tokens }
     }
   }
 
@@ -93,8 +101,8 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
     const known = open.get(index)
     if (known) stop(known)
     skipped.delete(index)
-    const input = type === 'tool_use' && isObject(block.input) && Object.keys(block.input).length ? block.input : null
-    open.set(index, { type, index, input, json: '', hasPieces: false })
+    hasContent = true
+    open.set(index, { type, index, input: inputOf(block), json: '', hasPieces: false })
     const content_block = {
       text: { type, text: '' },
       thinking: { type, thinking: '', signature: '' },
@@ -134,7 +142,7 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   function stop({ index, input, hasPieces }: Block): void {
     open.delete(index)
     if (input && !hasPieces) {
-      const partial_json = JSON.stringify(input)
+      const partial_json = typeof input === 'string' ? input : JSON.stringify(input)
       emit({ type: 'content_block_delta', index, delta: { type: 'input_json_delta', partial_json } })
     }
     emit({ type: 'content_block_stop', index })
@@ -183,7 +191,7 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
     const error = errorIn(event)
     if (error) throw error
     refuseChat(event, 'ANTHROPIC_BASE_URL')
-    const index = typeof event.index === 'number' ? event.index : 0
+    const index = Number(event.index ?? 0) || 0
     switch (event.type) {
       case 'message':
         readMessage(event)
@@ -210,15 +218,18 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
         finish(asObject(event.delta), event.usage)
         return
       case 'message_stop':
-        if (!isBegun) return
-        stopAll('end_turn')
-        if (!isSettled) settle('end_turn', null)
-        isWhole = true
+        if (isBegun) end()
         return
       default:
         if (event.role === 'assistant' && event.content) readMessage(event)
         else keepAlive()
     }
+  }
+
+  function end(): void {
+    stopAll('end_turn')
+    if (!isSettled) settle('end_turn', null)
+    isWhole = true
   }
 
   /** Begins the message, before which the provider package passes nothing on. */
@@ -230,6 +241,9 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   return {
     read,
     keepAlive,
+    done() {
+      if (hasContent) end()
+    },
     close() {
       if (isSettled) emit({ type: 'message_stop' })
     },
@@ -243,6 +257,12 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
       return isWhole
     },
   }
+}
+
+/** Returns the input in the start event of a call; null if it is empty or the block is no call. */
+function inputOf({ type, input }: Fields): Block['input'] {
+  if (type !== 'tool_use') return null
+  return isObject(input) && Object.keys(input).length ? input : asText(input).trim() || null
 }
 
 /** Returns whether the input of a call is complete. */

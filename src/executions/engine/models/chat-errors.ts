@@ -26,11 +26,35 @@ const HARMLESS =
 export function reportedError(chunk: Fields, choice: Fields, event: string | undefined): ReportedError | undefined {
   if (isErrorValue(chunk.error)) return new ReportedError(chunk.error === true ? chunk : withKind(chunk))
   if (isErrorValue(choice.error)) return new ReportedError({ error: choice.error })
-  const { status_code: code, status_msg: message } = asObject(chunk.base_resp)
-  if (typeof code === 'number' && code !== 0) return new ReportedError({ code, message })
+  const ofMiniMax = errorOfMiniMax(chunk)
+  if (ofMiniMax) return ofMiniMax
   if (Array.isArray(chunk.choices)) return undefined
   const isError = event === 'error' || chunk.object === 'error' || chunk.type === 'error'
   return isError || hasErrorKey(chunk, event) ? new ReportedError(chunk) : undefined
+}
+
+function errorOfMiniMax({ base_resp }: Fields): ReportedError | undefined {
+  const { status_code: code, status_msg: message } = asObject(base_resp)
+  return typeof code === 'number' && code !== 0 ? new ReportedError({ code, message }) : undefined
+}
+
+/** Fields of the answers of Anthropic's, OpenAI's and Google's APIs. */
+const OF_ANSWERS = [
+  'content',
+  'delta',
+  'output',
+  'response',
+  'candidates',
+  'usageMetadata',
+  'promptFeedback',
+  'choices',
+]
+
+/** Returns the error that a gateway reports in a form of its own instead of an event of a provider's API. */
+export function errorOfGateway(event: Fields): ReportedError | undefined {
+  const isAnswer = typeof event.type === 'string' || isObject(event.message) || OF_ANSWERS.some((key) => key in event)
+  const isError = event.object === 'error' || (!isAnswer && hasErrorKey(event, undefined))
+  return isError ? new ReportedError(event) : errorOfMiniMax(event)
 }
 
 /** Returns an error with its kind, which some servers state beside it. */

@@ -17,7 +17,7 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
     }
     const usageMetadata = usageOf(event.usageMetadata)
     const { blockReason } = asObject(event.promptFeedback)
-    const candidate = asList(event.candidates).find((one) => isObject(one) && (one.index ?? 0) === 0)
+    const candidate = asList(event.candidates).find((one) => isObject(one) && Number(one.index ?? 0) === 0)
     if (!candidate && !usageMetadata && !blockReason) {
       if (Array.isArray(event.candidates)) isBegun = true
       emit({ type: 'ping' })
@@ -37,6 +37,7 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
   return {
     read,
     keepAlive: () => emit({ type: 'ping' }),
+    done: () => emit({ type: 'ping' }),
     close() {},
     get isBegun() {
       return isBegun

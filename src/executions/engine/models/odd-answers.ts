@@ -17,6 +17,9 @@ export function readOddLine({ type, field, value, line }: ParseError): { error: 
   return line?.startsWith('{') ? { data: line } : null
 }
 
+/** Fields of an event stream, one of which may have been cut off. */
+const FIELDS = ['data', 'event', 'id', 'retry']
+
 /** Returns the failure for an answer outside the protocol, from its first characters. */
 export function oddAnswer(head: string): Error {
   const text = head.trim()
@@ -30,7 +33,7 @@ export function oddAnswer(head: string): Error {
     return new ModelError('The model server sent data that is not text', 'unreadable')
   if (/^[[{]/.test(text))
     return new ModelError("The model server answered with JSON that is not a model's answer", 'unreadable')
-  if (/^(?:data|event|id|retry)?:/m.test(text))
+  if (/^(?:data|event|id|retry)?:/m.test(text) || FIELDS.some((field) => field.startsWith(text)))
     return new ModelError('The model server ended its stream without an answer', 'broken_off')
   return new ReportedError(text)
 }

@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { errorOfGateway } from './chat-errors.ts'
 import { readErrorBody } from './error-bodies.ts'
 import { classifyModelError, ModelError, ReportedError } from './model-errors.ts'
 import type { FailureKind } from './model-failures.ts'
@@ -16,6 +17,8 @@ export type ProviderEvents = {
   read(event: Fields): void
   /** Shows that the server is alive, before or between the parts of its answer. */
   keepAlive(): void
+  /** Ends the answer of a server that ends it as chat completions do (`[DONE]`), if it has content. */
+  done(): void
   /** Ends the answer: emits the events that a server with a finish reason has left out. */
   close(): void
   /** Whether any part of an answer has arrived. */
@@ -62,12 +65,14 @@ function factsOf(error: unknown): Fields {
 }
 
 /**
- * Returns the error of an event: `error` as an object or text, or an event of that name. Returns null if there is none.
+ * Returns the error of an event: `error` as an object or text, an event of that name, or an error in the form of a
+ * gateway. Returns null if there is none.
  */
 export function errorIn(event: Fields): ReportedError | null {
   const { error, type } = event
   const isError = isObject(error) || (typeof error === 'string' && error !== '')
-  return isError || type === 'error' ? new ReportedError(withStatus(event)) : null
+  if (isError || type === 'error') return new ReportedError(withStatus(event))
+  return errorOfGateway(event) ?? null
 }
 
 /**

@@ -163,8 +163,12 @@ function createReader(events: ProviderEvents) {
 
   function readData(data: string, event: string | undefined): void {
     if (events.isWhole) return
-    if (!data.trim() || data.trim() === '[DONE]') {
+    if (!data.trim()) {
       onLife()
+      return
+    }
+    if (data.trim() === '[DONE]') {
+      if (!events.isSettled) events.done()
       return
     }
     let value: unknown
@@ -192,7 +196,8 @@ function createReader(events: ProviderEvents) {
     for (const one of Array.isArray(value) ? value : [value]) {
       if (events.isWhole) return
       if (!isObject(one)) onLife()
-      else readEvent(typeof one.type === 'string' || !event ? one : { ...one, type: event })
+      // Without a name of its own, an event is called `message`.
+      else readEvent(typeof one.type === 'string' || !event || event === 'message' ? one : { ...one, type: event })
     }
   }
 

@@ -2,7 +2,7 @@ import type { LanguageModelV4Usage } from '@ai-sdk/provider'
 import { asObject, type Fields, isObject } from '../../../lib/unknown.ts'
 
 /** Parses token counts as servers write them: numbers, floats, digit strings. Returns undefined for anything else. */
-function tokensOf(value: unknown): number | undefined {
+export function tokensOf(value: unknown): number | undefined {
   const tokens = typeof value === 'string' && value.trim() ? Number(value) : value
   return typeof tokens === 'number' && Number.isFinite(tokens) && tokens >= 0 ? Math.round(tokens) : undefined
 }
@@ -24,12 +24,13 @@ function total(usage: Fields): { input: number | undefined; output: number | und
     usage.prompt_tokens,
     usage.input_tokens,
     usage.promptTokens,
+    usage.inputTokens,
     usage.promptTokenCount,
     usage.prompt_n,
   )
   const output = first(
     ...[usage.completion_tokens, usage.output_tokens, usage.completionTokens, usage.candidatesTokenCount],
-    usage.predicted_n,
+    ...[usage.outputTokens, usage.predicted_n],
   )
   if (input === undefined && output === undefined) return undefined
   const all = output === undefined && input !== undefined ? first(usage.total_tokens, usage.totalTokens) : undefined

@@ -2,6 +2,7 @@ import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { type Emit, errorIn, type ProviderEvents, refuseChat, withStatus } from './provider-events.ts'
+import { laterUsage } from './reported-usage.ts'
 
 type Item = {
   type: 'message' | 'function_call' | 'reasoning'
@@ -153,6 +154,8 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     for (const [index, given] of asList(response.output).entries()) {
       if (isObject(given) && TYPES.has(given.type)) finish({ output_index: index }, given)
     }
+    const text = asText(response.output_text)
+    if (text && !items.some(({ type }) => type === 'message')) addText(itemOf({}, 'message'), text)
     for (const item of items) {
       if (item.isDone) continue
       if (item.type !== 'function_call') finish({ output_index: item.index, item_id: item.id }, { type: item.type })
@@ -203,8 +206,12 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
         return
       }
       case 'response.output_text.done':
-        addRest(itemOf(event, 'message'), asText(event.text), addText)
+      case 'response.content_part.done': {
+        const text = asText(event.text) || textOf([event.part])
+        if (text && asObject(event.part).type !== 'reasoning_text') addRest(itemOf(event, 'message'), text, addText)
+        else emit(ALIVE)
         return
+      }
       case 'response.function_call_arguments.delta':
         addArguments(itemOf(event, 'function_call'), delta)
         return
@@ -246,7 +253,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
       }
       case 'response.completed':
       case 'response.done':
-        readResponse(response, false)
+        readResponse({ usage: event.usage, ...response }, false)
         return
       case 'response.incomplete':
         readResponse(response, true)
@@ -269,6 +276,9 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
   return {
     read,
     keepAlive: () => emit(ALIVE),
+    done() {
+      if (items.length) end({}, false)
+    },
     close() {},
     get isBegun() {
       return isBegun
@@ -285,11 +295,13 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
 /** Event after which the provider package passes on what follows, before the answer has begun. */
 const ALIVE: Fields = { type: 'response.in_progress', response: { id: '', created_at: 0, model: '' } }
 
-/** Joins the texts of the parts of an item. */
+/** Joins the texts of the parts of an item, which may be one text. */
 const textOf = (parts: unknown, field: 'text' | 'refusal' = 'text'): string =>
-  asList(parts)
-    .map((part) => asText(asObject(part)[field]))
-    .join('')
+  typeof parts === 'string' && field === 'text'
+    ? parts
+    : asList(parts)
+        .map((part) => asText(asObject(part)[field]))
+        .join('')
 
 const argumentsOf = (value: unknown): string =>
   typeof value === 'string' ? value : isObject(value) ? JSON.stringify(value) : ''
@@ -299,17 +311,15 @@ const argumentsOf = (value: unknown): string =>
  * reported.
  */
 function usageOf(value: unknown): Fields | undefined {
-  const usage = asObject(value)
-  const number = (...values: unknown[]) => values.find((one): one is number => typeof one === 'number')
-  const input = number(usage.input_tokens, usage.prompt_tokens)
-  const output = number(usage.output_tokens, usage.completion_tokens)
-  if (input === undefined || output === undefined) return undefined
-  const cached = number(asObject(usage.input_tokens_details).cached_tokens)
-  const reasoning = number(asObject(usage.output_tokens_details).reasoning_tokens)
+  if (!isObject(value)) return undefined
+  const { inputTokens, outputTokens } = laterUsage(null, value)
+  if (inputTokens.total === undefined || outputTokens.total === undefined) return undefined
+  const { cacheRead: cached_tokens } = inputTokens
+  const { reasoning: reasoning_tokens } = outputTokens
   return {
-    input_tokens: input,
-    output_tokens: output,
-    ...(cached !== undefined && { input_tokens_details: { cached_tokens: cached } }),
-    ...(reasoning !== undefined && { output_tokens_details: { reasoning_tokens: reasoning } }),
+    input_tokens: inputTokens.total,
+    output_tokens: outputTokens.total,
+    ...(cached_tokens !== undefined && { input_tokens_details: { cached_tokens } }),
+    ...(reasoning_tokens !== undefined && { output_tokens_details: { reasoning_tokens } }),
   }
 }

@@ -349,5 +349,8 @@ export function wholeInput(input: string): string {
   const trimmed = input.trim()
   if (trimmed.startsWith('{') && tryParseExact(trimmed) !== undefined) return trimmed
   const value = parseInput(trimmed)
-  return value === undefined ? input : JSON.stringify(value)
+  if (value !== undefined) return JSON.stringify(value)
+  // Some gateways send an empty object first, or all of the input once more.
+  const [first, ...others] = objectsIn(trimmed).filter((object) => Object.keys(object).length)
+  return first && others.every((object) => isDeepStrictEqual(object, first)) ? JSON.stringify(first) : input
 }
