@@ -27,7 +27,7 @@ import { createModels } from './executions/engine/models/models.ts'
 import { agentFor } from './executions/execute.ts'
 import { openTools } from './executions/tools.ts'
 import { limitConnections } from './http/connections.ts'
-import { refuseMalformed } from './http/malformed.ts'
+import { REQUEST_TIMEOUT, refuseMalformed } from './http/malformed.ts'
 import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
 import { hostsOf } from './lib/postgres-url.ts'
@@ -268,8 +268,9 @@ async function serve(app: RequestListener, settings: Settings, log: Logger, stop
     if (stopping.aborted) res.setHeader('Connection', 'close')
     app(req, res)
   }
+  const options = { keepAliveTimeout: KEEP_ALIVE, requestTimeout: REQUEST_TIMEOUT, requireHostHeader: false }
   // The app handles a missing host or an unknown expectation instead of Node.
-  const server = createServer({ keepAliveTimeout: KEEP_ALIVE, requireHostHeader: false }, answer)
+  const server = createServer(options, answer)
   server.on('checkExpectation', answer).on('clientError', refuseMalformed)
   await limitConnections(server, log)
   await listen(server, settings)

@@ -3,6 +3,9 @@ import type { Duplex } from 'node:stream'
 import { AppError, badRequest, toBody } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 
+/** Maximum time until a whole request has arrived (ms): the largest upload over a slow link. */
+export const REQUEST_TIMEOUT = 30 * 60_000
+
 const STATUS: Record<string, number> = { HPE_HEADER_OVERFLOW: 431, ERR_HTTP_REQUEST_TIMEOUT: 408 }
 
 /**
@@ -29,9 +32,11 @@ export function refuseMalformed(error: NodeJS.ErrnoException, socket: Duplex): v
 function refusalOf(status: number, phrase: string): AppError {
   if (status === 431)
     return new AppError(431, phrase, { detail: 'Send fewer or shorter headers: all together 16 KiB.' })
-  if (status === 408) return new AppError(408, phrase, { detail: 'Send the whole request without long pauses.' })
+  if (status === 408) return new AppError(408, phrase, { detail: SLOW })
   return malformed()
 }
+
+const SLOW = `Send the headers within a minute, and the whole request within ${REQUEST_TIMEOUT / 60_000} minutes.`
 
 /** Time that a client has to read the error before its connection is closed (ms). */
 const HANG_UP_AFTER = 1_000

@@ -29,8 +29,14 @@ const MEBIBYTE = 1024 * 1024
  * (gunicorn: 2 s), so that a call rarely meets a connection that is being closed.
  */
 const KEEP_ALIVE = 1500
-/** Maximum silence on a connection (ms). A standalone stream may be silent while the model works. */
-const SILENCE = { headersTimeout: 10 * MINUTE, idleTimeout: 30 * MINUTE }
+/**
+ * Returns the maximum silence on a connection (ms): never shorter than a call may last. A standalone stream may be
+ * silent while the model works.
+ */
+export const silenceOf = ({ toolTimeout }: Pick<Connection, 'toolTimeout'>) => ({
+  headersTimeout: Math.max(10 * MINUTE, toolTimeout),
+  idleTimeout: Math.max(30 * MINUTE, toolTimeout),
+})
 /** Maximum size of an answer (bytes). SSE has one stream for all answers of a run. */
 const MAX_RESPONSE = { one: 8 * MEBIBYTE, all: 32 * MEBIBYTE }
 /** Maximum time to deliver the last messages, and again to end the session (ms). */
@@ -77,7 +83,7 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     keepAlive: KEEP_ALIVE,
     ...(options.mayRedirect === false && { maxRedirects: 0 }),
     staysOnOrigin: options.staysOnOrigin,
-    ...SILENCE,
+    ...silenceOf(options),
   })
   const plain = watching(
     repairing(safe, variant, seen, () => client),

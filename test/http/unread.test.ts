@@ -121,16 +121,20 @@ test('unread responses of one token end until they are within its limit, and one
   for (const { socket } of clients) socket.destroy()
 })
 
-test('a connection that got 400 or 408 is closed a second later, whether its client reads or not', async () => {
-  const server = createServer().on('clientError', refuseMalformed)
+test.each([
+  ['nonsense\r\n\r\n', 'HTTP/1.1 400'],
+  ['POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbegin', 'the whole request within 30 minutes'],
+])('a connection with a malformed or slow request is closed, whether its client reads or not', async (sent, answer) => {
+  const server = createServer({ requestTimeout: 100, headersTimeout: 100, connectionsCheckingInterval: 20 })
+  server.on('clientError', refuseMalformed)
   const port = await listen(server)
   const opened = once(server, 'connection')
   // Half-open: the client never ends its side.
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {})
-  socket.write('nonsense\r\n\r\n')
+  socket.write(sent)
   const [theirs] = (await opened) as [Socket]
   await once(theirs, 'close')
-  expect(await text(socket)).toContain('HTTP/1.1 400')
+  expect(await text(socket)).toContain(answer)
   socket.destroy()
   await new Promise((resolve) => server.close(resolve))
 })

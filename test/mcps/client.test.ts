@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
+import { silenceOf } from '../../src/mcps/session.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { use } from '../support/use.ts'
 
@@ -85,6 +86,12 @@ describe.each(TRANSPORTS)('a server that speaks %s', (transport) => {
     await expect.poll(() => [mcp.sessions, mcp.connections]).toEqual([0, 0])
     expect(await client.call('add', { a: 1, b: 2 }, signal)).toMatchObject({ isError: true })
   })
+})
+
+it('A connection may be silent for as long as TOOL_TIMEOUT lets a call last', () => {
+  const hour = 60 * 60_000
+  expect(silenceOf({ toolTimeout: hour })).toEqual({ headersTimeout: hour, idleTimeout: hour })
+  expect(silenceOf({ toolTimeout: 60_000 })).toEqual({ headersTimeout: hour / 6, idleTimeout: hour / 2 })
 })
 
 describe('the result of a tool', () => {
