@@ -10,7 +10,7 @@ import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import type { AppRouter } from '../router.ts'
 import type { ErrorShape } from '../wire.ts'
 import { setClock } from './lib/clock.ts'
-import { type Refusal, refusalIn } from './lib/refusals.ts'
+import { asSentence, type Refusal, refusalIn } from './lib/refusals.ts'
 import { readStored, store } from './lib/storage.ts'
 import { texts } from './texts.ts'
 
@@ -112,7 +112,7 @@ export function describeFailure(error: unknown): string {
   const refusal = refusalOf(error)
   if (refusal) return texts.fields.of(refusal.field, refusal.reason)
   const { message, detail } = toFailure(error)
-  return detail ? `${message}. ${detail}` : message
+  return detail ? `${asSentence(message)} ${detail}` : message
 }
 
 /** Converts any error of a request or a page. */

@@ -193,10 +193,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.dispatchEvent('form', 'drop', { dataTransfer: data })
     await page.getByText('plan.md').waitFor()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
-    await page.route('**/api/v1/media', (route) => route.abort())
+    const refusal = { message: 'Service temporarily unavailable. Please retry.', detail: 'The disk is full.' }
+    await page.route('**/api/v1/media', (route) => route.fulfill({ status: 503, json: refusal }))
     const lost = { name: 'lost.txt', mimeType: 'text/plain', buffer: Buffer.from('Lost') }
     await page.locator('input[type=file]').setInputFiles(lost)
-    await page.getByText('The server cannot be reached').waitFor()
+    await page.getByText('Please retry. The disk is full.').waitFor()
     await sendMessage(page, 'Read it')
     await page.getByText('Some files were not uploaded.').waitFor()
     await page.unroute('**/api/v1/media')

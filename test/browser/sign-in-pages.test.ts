@@ -126,6 +126,11 @@ describe.skipIf(!hasBrowser)('in a browser', () => {
     await signIn(page, email, 'wrong')
     await page.getByRole('alert').getByText('Wrong e-mail address or password.').waitFor()
     await page.getByLabel('Password', { exact: true }).fill(PASSWORD)
+    const refusal = { message: 'Service temporarily unavailable. Please retry.', detail: 'The disk is full.' }
+    await page.route('**/api/auth/login', (route) => route.fulfill({ status: 503, json: refusal }))
+    await page.keyboard.press('Enter')
+    await page.getByRole('alert').getByText('Please retry. The disk is full.').waitFor()
+    await page.unroute('**/api/auth/login')
     // A browser that refuses cookies.
     await page.route('**/api/auth/login', (route) => route.fulfill({ json: {} }))
     await page.keyboard.press('Enter')

@@ -29,7 +29,8 @@ function inWords(rule: string): string {
   return rule
 }
 
-const asSentence = (text: string) => text.replace(/[^.?!]$/, '$&.')
+/** Ends a text with a full stop, unless it has an end. */
+export const asSentence = (text: string) => text.replace(/[^.?!]$/, '$&.')
 
 /** Returns the field that a message of the API refuses, and the reason in the words of a page. Null if it names none. */
 export function refusalIn(message: string, detail: string | null): Refusal | null {

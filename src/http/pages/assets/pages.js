@@ -31,7 +31,8 @@ function explain({ status, headers }, { message = 'Something went wrong. Try aga
   if (status === 401 && page === 'sign-in') return `${message}.`
   const expected = /^Invalid value for field: \w+\. Expected (.*)$/.exec(message)?.[1]
   if (expected) return `This must be ${expected}.`
-  return detail && status !== 400 ? `${message}. ${detail}` : `${message}.`
+  const sentence = message.replace(/\.?$/, '.')
+  return detail && status !== 400 ? `${sentence} ${detail}` : sentence
 }
 
 function show(id, text) {
