@@ -884,7 +884,7 @@ export const texts = {
       actionHelp: 'Such as member.update',
       actor: 'By',
       since: 'From',
-      until: 'Before',
+      until: 'Until',
       only: 'Only events about',
       onlyTarget: 'Show only events about this',
       everything: 'Show all',

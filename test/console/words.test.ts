@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { cronInWords } from '../../src/console/lib/cron.ts'
 import { newId } from '../../src/console/lib/id.ts'
-import { periodsBetween } from '../../src/console/lib/periods.ts'
+import { midnight, periodsBetween } from '../../src/console/lib/periods.ts'
 import { refusalIn } from '../../src/console/lib/refusals.ts'
 
 test.each<[expression: string, words: string | null]>([
@@ -62,4 +62,10 @@ test('a chart has each day, each Monday or each first of a month, across years a
 test('ids are unique', () => {
   const ids = Array.from({ length: 100 }, newId)
   expect(new Set(ids).size).toBe(100)
+})
+
+test('a day begins at midnight of the person, and the day after it at the next one', () => {
+  expect(midnight('2026-12-31')).toBe(new Date(2026, 11, 31).toISOString())
+  expect(midnight('2026-12-31', 1)).toBe(new Date(2027, 0, 1).toISOString())
+  for (const other of ['', '2026-12-31T10:00:00Z']) expect(midnight(other, 1)).toBe(other)
 })

@@ -9,6 +9,7 @@ import { Select, TextField } from '../../components/field.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
 import { moment, pretty } from '../../lib/format.ts'
+import { midnight } from '../../lib/periods.ts'
 import { pages, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -25,8 +26,10 @@ export function Audit() {
   const { organization } = useSession()
   const navigate = useNavigate({ from: '/settings/$section' })
   const wanted: Filter = { ...NONE, ...useSearch({ from: '/settings/$section' }) }
+  // The list has the times of the person, and the last day is part of it.
+  const asked = { ...wanted, since: midnight(wanted.since), until: midnight(wanted.until, 1) }
   const filter = useDeferredValue(
-    Object.fromEntries(Object.entries(wanted).flatMap(([name, text]) => (text.trim() ? [[name, text.trim()]] : []))),
+    Object.fromEntries(Object.entries(asked).flatMap(([name, text]) => (text.trim() ? [[name, text.trim()]] : []))),
   )
   const members = useMembers()
   const list = useInfiniteQuery({ ...pages('audit.list', filter), ...WATCHED, enabled: isAdmin })
