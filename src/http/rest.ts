@@ -25,6 +25,9 @@ const AUDIT_EXPORT = patternOf(AUDIT_EXPORT_PATH)
 const SPACE_UPLOAD = patternOf(SPACE_UPLOAD_PATH)
 const isUploadPath = (path: string) => MEDIA.test(path) || SPACE_UPLOAD.test(path)
 
+/** A time whose offset has a plus that the client did not encode, and that therefore arrives as a space. */
+const UNESCAPED = /^(\d{4}-\d\d-\d\dT[\d:.]{5,20}) (\d\d:\d\d)$/
+
 /**
  * Parses the query: a text for each name, or a list for a repeated name or a list field. Returns the 400 for an unknown
  * parameter, which is thrown after authentication.
@@ -43,7 +46,7 @@ function readQuery(
       if (isAdded(name)) continue
       return refuseParameter(name, names)
     }
-    const values = parameters.getAll(name)
+    const values = parameters.getAll(name).map((value) => value.replace(UNESCAPED, '$1+$2'))
     query[name] = values.length > 1 || lists.has(name) ? values : values[0]
   }
   return query
