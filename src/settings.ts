@@ -280,11 +280,19 @@ function describe({ path, message }: z.core.$ZodIssue): string {
   return `${name}: ${problem === 'Expected url' ? 'must be an address that begins with https:// or http://' : problem}`
 }
 
+/** Removes blanks and quotes around a value. `docker run --env-file` passes on those of a file, and its CR at line ends. */
+const bare = (text: string): string => text.trim().replace(/^(["'])(.*)\1$/s, '$2')
+
 /**
  * Reads and validates the environment. Throws a {@link SettingsError} that names every bad variable, never its value.
  */
 export function readSettings(env: Record<string, string | undefined>): Settings {
-  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value?.trim()))
+  const given = Object.fromEntries(
+    Object.entries(env).flatMap(([name, text = '']) => {
+      const value = bare(text)
+      return value ? [[name, value]] : []
+    }),
+  )
   for (const name of EITHER_CASE) {
     const value = given[name.toLowerCase()] ?? given[name]
     if (value !== undefined) given[name] = value

@@ -40,6 +40,11 @@ describe('a setting', () => {
     expect(() => readSettings({ OPENAI_BASE_URL: 'models.example.com/v1' })).toThrow(message)
   })
 
+  it.each(['warn\r', ' warn', '"warn"', "'warn'\r"])('loses blanks and quotes around it: %j', (value) => {
+    const settings = readSettings({ LOG_LEVEL: value, MAIL_FROM: '""', DATA_DIR: '"a b' })
+    expect([settings.LOG_LEVEL, settings.MAIL_FROM, settings.DATA_DIR]).toEqual(['warn', undefined, '"a b'])
+  })
+
   it('of a duration is in whole milliseconds', () => {
     expect(readSettings({ TOOL_TIMEOUT: '2.01', APPROVAL_TIMEOUT: '1.0005', DRAIN_TIMEOUT: '0.00001' })).toMatchObject({
       TOOL_TIMEOUT: 2_010,
