@@ -22,6 +22,8 @@ export type Asked = {
   id: number | undefined
   /** Returns whether an id is that of another request that waits for its answer. */
   isOfOther?: (id: string) => boolean
+  /** The event after which a stream is resumed; undefined for any other response. */
+  resumedAt?: string | undefined
   /** Called with the error of a body that breaks. */
   onError: (error: unknown) => void
   /** Called once a stream has ended or broken. */
@@ -33,7 +35,7 @@ export type Asked = {
  * from the first character, and repairs messages and the framing of an event stream. Throws a {@link BadAnswer} if a
  * request has no answer.
  */
-export async function mend(response: Response, { id, onError, onEnd, isOfOther }: Asked): Promise<Response> {
+export async function mend(response: Response, { id, onError, onEnd, isOfOther, resumedAt }: Asked): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
   if (!response.ok) return response
   if (!response.body) {
@@ -48,6 +50,7 @@ export async function mend(response: Response, { id, onError, onEnd, isOfOther }
     return withBody({ status, statusText, headers }, repair.readable, as)
   }
   const charset = createTextReader(type)
+  if (resumedAt !== undefined) return through(response.body, reframed(id, charset, resumedAt), 'text/event-stream')
   if (EVENT_STREAM.test(type)) return through(response.body, reframed(id, charset), type)
   const { body, beginning } = await peek(response.body, type)
   if (id !== undefined && beginning === null) throw new BadAnswer(EMPTY)
@@ -76,11 +79,12 @@ function withBody({ status, statusText, headers }: Head, body: ReadableStream<Ui
 
 /**
  * Writes an event stream anew: the last event ends, each message is an event of its own, and none has another name than
- * `message`, under which the SDK would ignore it. A body of JSON becomes events, too.
+ * `message`, under which the SDK would ignore it. A body of JSON becomes events, too. A resumed stream begins with the
+ * id of the event after which it is resumed, without which the SDK would not resume it again.
  */
-function reframed(id: Asked['id'], charset: TextReader): TransformStream<Uint8Array, Uint8Array> {
+function reframed(id: Asked['id'], charset: TextReader, resumedAt?: string): TransformStream<Uint8Array, Uint8Array> {
   const encoder = new TextEncoder()
-  let written = ''
+  let written = resumedAt === undefined ? '' : `id: ${resumedAt}\ndata:\n\n`
   const parser = createParser({
     onEvent: (event) => {
       written += eventsOf(event, id)

@@ -135,7 +135,9 @@ function repairing({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, cli
   return async (url, init = {}) => {
     const asked = idOf(init)
     const id = transport === 'sse' ? undefined : asked
-    const isStandalone = init.method === 'GET' && transport !== 'sse'
+    const isGet = init.method === 'GET'
+    const resumedAt = (isGet && new Headers(init.headers).get('last-event-id')) || undefined
+    const isStandalone = isGet && transport !== 'sse' && resumedAt === undefined
     const onError = (error: unknown) => {
       // A break of the standalone stream is no failure of a request.
       if (!init.signal?.aborted && !isStandalone) seen.error = error
@@ -157,6 +159,7 @@ function repairing({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, cli
         id,
         onError,
         isOfOther,
+        resumedAt,
         ...(isStandalone && { onEnd: () => clientOf().endStandalone() }),
       })
     }

@@ -542,6 +542,23 @@ it('a stream that breaks after an event with an id resumes there and brings the 
   expect(requests.filter(isCall)).toHaveLength(1)
 })
 
+it('a stream that ends without an event is resumed after the same event, and may bring the answer as JSON', async () => {
+  let asked: Message | null = null
+  let polls = 0
+  otherwise = ({ message, method, headers }, response) => {
+    if (method === 'GET' && headers['last-event-id'] === 'e-1' && asked) {
+      if (++polls < 3) response.writeHead(200, SSE_TYPE).end(': nothing yet\n\n')
+      else response.writeHead(200, JSON_TYPE).end(envelope(asked, textResult('Late')))
+      return true
+    }
+    if (message?.method !== 'tools/call') return false
+    asked = message
+    response.writeHead(200, SSE_TYPE).end('id: e-1\nretry: 50\ndata:\n\n')
+    return true
+  }
+  expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Late', isError: false })
+})
+
 it.each<[string, object, (message: Message, result: object) => string]>([
   ['in its stream', {}, () => ''],
   ['in the body of each response', JSON_TYPE, envelope],
