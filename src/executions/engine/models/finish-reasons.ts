@@ -22,6 +22,7 @@ const MEANINGS: Readonly<Partial<Record<Unified, readonly string[]>>> = {
       'max_length',
       'truncated',
     ],
+    ...['context_length', 'max_new_tokens', 'length_limit', 'error_limit'],
     ...['max_tokens_reached', 'token_limit', 'model_context_window_exceeded', 'context_length_exceeded', 'incomplete'],
     // Anthropic interrupts its turn and expects the client to continue.
     'pause_turn',
@@ -30,12 +31,14 @@ const MEANINGS: Readonly<Partial<Record<Unified, readonly string[]>>> = {
     ...['content_filter', 'content_filtered', 'contentfilter', 'refusal', 'sensitive', 'safety', 'recitation', 'spii'],
     ...['blocklist', 'prohibited_content', 'language', 'image_safety', 'image_prohibited_content', 'image_recitation'],
     ...['guardrail_intervened', 'moderation', 'violation', 'model_armor', 'ip_blocked', 'risk', 'blocked'],
+    ...['content_blocked', 'filtered', 'guardrails', 'error_toxic'],
   ],
   error: [
     ...['error', 'abort', 'aborted', 'cancelled', 'canceled', 'cancel', 'failed', 'failure', 'timeout', 'server_error'],
     ...['network_error', 'insufficient_system_resource', 'overloaded', 'interrupted', 'malformed_function_call'],
     ...['malformed_response', 'unexpected_tool_call', 'too_many_tool_calls', 'missing_thought_signature'],
     ...['malformed_tool_use', 'malformed_model_output', 'internal_error', 'no_image', 'image_other', 'repetition'],
+    ...['user_cancel', 'timed_out', 'preempted'],
   ],
 }
 

@@ -14,7 +14,8 @@ export function retryAfterOf({ headers, retryAfter, message }: Facts, now: numbe
     delayOf(fields['retry-after'], now) ??
     retryAfter ??
     inSentence(message) ??
-    resetOf(fields, now)
+    resetOf(fields, now) ??
+    ofPolicies(fields.ratelimit)
   )
 }
 
@@ -50,6 +51,21 @@ function durationOf(text: string): number | null {
   )
 }
 
+/**
+ * Returns the time until a limit of the header `RateLimit` resets that a request has reached (ms): `"api";r=0;t=55`
+ * (Hugging Face), or `limit=10, remaining=0, reset=55`.
+ */
+function ofPolicies(value: unknown): number | null {
+  const text = asText(value)
+  const policies = /\bremaining=/.test(text) ? [text] : text.split(',')
+  const seconds = policies.flatMap((policy) => {
+    const isReached = /\b(?:r|remaining)=0\b/.test(policy)
+    const [, reset] = /\b(?:t|reset)=(\d{1,9})\b/.exec(policy) ?? []
+    return isReached && reset ? Number(reset) : []
+  })
+  return seconds.length ? Math.max(...seconds) * 1000 : null
+}
+
 const RESET = /^(?:x-|anthropic-)?ratelimit\b.*\breset\b/
 
 /**
@@ -77,7 +93,7 @@ function untilReset(value: unknown, now: number): number | null {
 /** Returns the delay in a sentence such as "Please try again in 2m3s" (ms). */
 function inSentence(message: string): number | null {
   const match =
-    /(?:try again|retry)(?: \w+)? (?:in|after) (?:(\d+)h)?(?:(\d+)m(?!s))?(\d+(?:\.\d+)?)?\s?(ms|s\b|sec|second|minute)?/i.exec(
+    /(?:(?:try again|retry)(?: \w+)? (?:in|after)|please wait(?: for)?) (?=\d)(?:(\d+)h)?(?:(\d+)m(?!s))?(\d+(?:\.\d+)?)?\s?(ms|s\b|sec|second|minute)?/i.exec(
       message,
     )
   const [, hours, minutes, rest, given = ''] = match ?? []
