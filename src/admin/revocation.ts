@@ -1,6 +1,6 @@
 import { deriveKey, openMasterKey } from '../crypto/secrets.ts'
 import type { Tx } from '../db/client.ts'
-import type { DeletedGrant } from '../mcps/revocation.ts'
+import type { DeletedGrant } from '../mcps/oauth/revocation.ts'
 import type { Admin } from './commands.ts'
 
 /** Time after which a command begins no further revocation (ms). One that has begun may take 10 s more. */
@@ -17,7 +17,7 @@ type Revocation = {
 /** Opens the revocation of deleted tokens. Failures are logged, so that they never stop a command. */
 export async function openRevocation({ database, settings, log, now }: Admin): Promise<Revocation> {
   // Other commands start faster without it.
-  const { grantsToRevoke, revokeAll } = await import('../mcps/revocation.ts')
+  const { grantsToRevoke, revokeAll } = await import('../mcps/oauth/revocation.ts')
   const { client } = database
   const installation = await client.installation.findUnique({ where: { id: 1 }, select: { pausedBy: true } })
   const isPaused = settings.PAUSED || installation?.pausedBy != null

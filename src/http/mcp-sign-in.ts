@@ -11,7 +11,7 @@ import {
   openSignIn,
   START_PATH,
   type Visitor,
-} from '../mcps/sign-in.ts'
+} from '../mcps/oauth/sign-in.ts'
 import { basePath, publicAddress } from '../settings.ts'
 import type { Context } from '../trpc.ts'
 import { redirect, sendJson } from './body.ts'

@@ -14,12 +14,12 @@ import {
   resolveSecrets,
   SecretNotAllowed,
 } from '../secrets/resolve.ts'
-import type { McpClient } from './client.ts'
-import { bearerFor, type ConnectionDeps } from './connections.ts'
+import type { McpClient } from './client/client.ts'
+import { UnreachableServer } from './client/unreachable.ts'
 import { readCredentials } from './credentials.ts'
 import { secretsOf } from './declared-secrets.ts'
+import { bearerFor, type ConnectionDeps } from './oauth/connections.ts'
 import { find, headersOf, isDeclared } from './service.ts'
-import { UnreachableServer } from './unreachable.ts'
 
 /**
  * Maximum number of concurrent tool listings per organization and process, because reading a server's answer is
@@ -89,7 +89,7 @@ export async function connect(
   } = declared ?? { ...row, headers: row.auth === 'none' ? {} : headersOf(row) }
   // Imported on demand, because the import would dominate the start-up time.
   const [{ connectMcp }, credentials] = await Promise.all([
-    import('./client.ts'),
+    import('./client/client.ts'),
     declared || row.auth === 'none' ? new Map<string, string>() : readCredentials(deps, row),
   ])
   const address = new URL(stored)

@@ -5,7 +5,7 @@ import { seal, unseal } from '../crypto/envelope.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
-import type { ConnectionDeps } from './connections.ts'
+import type { ConnectionDeps } from './oauth/connections.ts'
 import { type CreateMcp, MAX_CREDENTIALS } from './schema.ts'
 
 type Place = { organizationId: string; mcpId: string }

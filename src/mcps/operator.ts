@@ -9,10 +9,10 @@ import type { DeclaredProgram, DeclaredServer } from '../lib/mcp-config.ts'
 import { onceDone } from '../lib/once.ts'
 import { findBySlug } from '../organizations/service.ts'
 import { type Settings, SettingsError } from '../settings.ts'
-import type { McpClient } from './client.ts'
+import type { McpClient } from './client/client.ts'
+import { UnreachableServer } from './client/unreachable.ts'
 import { secretsOf } from './declared-secrets.ts'
-import type { Programs } from './programs.ts'
-import { UnreachableServer } from './unreachable.ts'
+import type { Programs } from './programs/programs.ts'
 
 // MCP servers that the operator declares in MCP_CONFIG (contract-2.md section 2.12).
 
@@ -41,7 +41,7 @@ export function createOperatorServers(deps: Pick<Deps, 'settings' | 'db' | 'cloc
   let programs: Programs | undefined
   // Imported on demand, because the import would dominate the start-up time.
   const open = onceDone(async () => {
-    const { createPrograms } = await import('./programs.ts')
+    const { createPrograms } = await import('./programs/programs.ts')
     programs = createPrograms(log)
     return programs
   })

@@ -2,9 +2,9 @@ import { idempotent, namesNothing } from '../idempotency.ts'
 import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import { listTypes } from './catalogue.ts'
 import { listTools } from './connect.ts'
+import * as signIn from './oauth/sign-in.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
-import * as signIn from './sign-in.ts'
 
 /** Checks the raw input first, because parsing would silently remove the forbidden fields. */
 const writing = tokenProcedure('mcps:write').use(async ({ getRawInput, next }) => {

@@ -5,7 +5,7 @@ import { conflict } from '../errors.ts'
 import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
 import { SecretNotAllowed } from '../secrets/resolve.ts'
-import type { McpClient } from './client.ts'
+import type { McpClient } from './client/client.ts'
 import { type ConnectDeps, connect, toldReason, unreachableReason } from './connect.ts'
 import { modeIn, permissionsOf } from './modes.ts'
 import {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
-import { silenceOf } from '../../src/mcps/session.ts'
+import { connectMcp, type McpClient } from '../../src/mcps/client/client.ts'
+import { silenceOf } from '../../src/mcps/client/session.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { use } from '../support/use.ts'
 

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { connectMcp } from '../../src/mcps/client.ts'
+import { connectMcp } from '../../src/mcps/client/client.ts'
 
 type Message = { id?: number; method: string }
 

@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
-import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
+import { connectMcp, type McpClient } from '../../src/mcps/client/client.ts'
 import {
   type Answer,
   calling,

@@ -225,7 +225,7 @@ describe('the tokens', () => {
     const { deps } = server.service
     const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
     const before = oauth.forms.length
-    const { bearerFor } = await import('../../src/mcps/connections.ts')
+    const { bearerFor } = await import('../../src/mcps/oauth/connections.ts')
     const bearers = await Promise.all(
       Array.from({ length: 8 }, () => bearerFor(deps, row, ann.userId, new AbortController().signal)),
     )

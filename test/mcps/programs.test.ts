@@ -2,9 +2,9 @@ import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createLog } from '../../src/lib/log.ts'
 import type { DeclaredProgram } from '../../src/lib/mcp-config.ts'
-import type { McpClient } from '../../src/mcps/client.ts'
+import type { McpClient } from '../../src/mcps/client/client.ts'
 import { secretsOf } from '../../src/mcps/declared-secrets.ts'
-import { createPrograms, type ProgramLimits, type Programs } from '../../src/mcps/programs.ts'
+import { createPrograms, type ProgramLimits, type Programs } from '../../src/mcps/programs/programs.ts'
 
 /** Programs of declared MCP servers that crash, flood, hang and ignore signals (contract-2.md section 2.12). */
 

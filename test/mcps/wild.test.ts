@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { connectMcp, type McpClient } from '../../src/mcps/client.ts'
+import { connectMcp, type McpClient } from '../../src/mcps/client/client.ts'
 import { envelope, JSON_TYPE, type Message, reply, SSE_TYPE, tool } from '../support/hostile-mcp.ts'
 
 /** MCP servers as people run them: they restart, drop streams, are busy, or speak only an older transport. */

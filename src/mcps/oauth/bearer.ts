@@ -1,7 +1,7 @@
-import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
+import { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
+import type { Fetch, Seen } from '../client/reasons.ts'
 import type { Bearer } from './connections.ts'
-import { readChallenge } from './mend-oauth.ts'
-import type { Fetch, Seen } from './reasons.ts'
+import { readChallenge } from './mend-answer.ts'
 
 /**
  * Wraps `fetch` to send the token of a bearer with each request to `origin`. Renews a refused token once, and asks for

@@ -1,11 +1,11 @@
-import { readDataKey } from '../crypto/data-key.ts'
-import type { Prisma, Tx } from '../db/client.ts'
-import type { Deps } from '../deps.ts'
-import { whenCommitted } from '../idempotency.ts'
-import type { Pause } from '../pause.ts'
+import { readDataKey } from '../../crypto/data-key.ts'
+import type { Prisma, Tx } from '../../db/client.ts'
+import type { Deps } from '../../deps.ts'
+import { whenCommitted } from '../../idempotency.ts'
+import type { Pause } from '../../pause.ts'
+import { AuthorizationProblem } from '../client/unreachable.ts'
 import type { Grant } from './authorization.ts'
 import { unsealGrant } from './connections.ts'
-import { AuthorizationProblem } from './unreachable.ts'
 
 // Revocation of members' tokens at authorization servers (RFC 7009). Their deletion never waits for it and never fails
 // by it.

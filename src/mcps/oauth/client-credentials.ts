@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache'
 import { type Grant, openAuthorization } from './authorization.ts'
+import { givenClient } from './clients.ts'
 import type { Bearer, ConnectionDeps, OAuthServer } from './connections.ts'
-import { givenClient } from './oauth-clients.ts'
 import { joinScopes } from './scope.ts'
 
 /** Lifetime of a token whose server states none, and the time before its end at which it is replaced (ms). */

@@ -1,7 +1,7 @@
-import { isPublicAddress } from '../lib/addresses.ts'
-import { createProxyFor } from '../lib/proxies.ts'
-import { BadAnswer, createSafeFetch } from '../lib/safe-fetch.ts'
-import type { Settings } from '../settings.ts'
+import { isPublicAddress } from '../../lib/addresses.ts'
+import { createProxyFor } from '../../lib/proxies.ts'
+import { BadAnswer, createSafeFetch } from '../../lib/safe-fetch.ts'
+import type { Settings } from '../../settings.ts'
 
 /** Maximum time for an answer, and for all requests of one task (ms). */
 const TIMEOUT = { one: 10_000, all: 20_000 }

@@ -1,6 +1,6 @@
 import { SdkError, SdkErrorCode, SdkHttpError, SUPPORTED_PROTOCOL_VERSIONS } from '@modelcontextprotocol/client'
-import { parseJson } from '../lib/json.ts'
-import { asList, asObject, asText } from '../lib/unknown.ts'
+import { parseJson } from '../../lib/json.ts'
+import { asList, asObject, asText } from '../../lib/unknown.ts'
 import type { Clean } from './content.ts'
 import { statusOf } from './reasons.ts'
 import { isServerError } from './transport.ts'

@@ -1,6 +1,6 @@
 import type { CallToolResult } from '@modelcontextprotocol/client'
-import type { Picture, ToolResult } from '../executions/engine/run/tools.ts'
-import { scrubber } from '../lib/scrub.ts'
+import type { Picture, ToolResult } from '../../executions/engine/run/tools.ts'
+import { scrubber } from '../../lib/scrub.ts'
 
 /** Maximum length of one answer for a model (characters). */
 const MAX_CONTENT = 256 * 1024

@@ -1,9 +1,9 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser'
-import { createTextReader, decodeText, type TextReader } from '../lib/charset.ts'
-import { splitData } from '../lib/event-data.ts'
-import { parseJson } from '../lib/json.ts'
-import { BadAnswer } from '../lib/safe-fetch.ts'
-import { type Fields, isObject } from '../lib/unknown.ts'
+import { createTextReader, decodeText, type TextReader } from '../../lib/charset.ts'
+import { splitData } from '../../lib/event-data.ts'
+import { parseJson } from '../../lib/json.ts'
+import { BadAnswer } from '../../lib/safe-fetch.ts'
+import { type Fields, isObject } from '../../lib/unknown.ts'
 import { counter } from './message-size.ts'
 
 const JSON_TYPE = /[/+]json\b/i

@@ -1,14 +1,14 @@
 import type { Logger } from 'pino'
-import type { DeclaredProgram } from '../lib/mcp-config.ts'
-import { abortable } from '../lib/race-abort.ts'
-import { CONNECT_TIMEOUT, type McpClient } from './client.ts'
-import { type Clean, cleaner, toToolResult } from './content.ts'
-import { listTools } from './listing.ts'
-import { MAX_ERROR_TEXT, serverMessage } from './server-errors.ts'
-import { callTool } from './session.ts'
+import type { DeclaredProgram } from '../../lib/mcp-config.ts'
+import { abortable } from '../../lib/race-abort.ts'
+import { CONNECT_TIMEOUT, type McpClient } from '../client/client.ts'
+import { type Clean, cleaner, toToolResult } from '../client/content.ts'
+import { listTools } from '../client/listing.ts'
+import { MAX_ERROR_TEXT, serverMessage } from '../client/server-errors.ts'
+import { callTool } from '../client/session.ts'
+import { isServerError } from '../client/transport.ts'
+import { UnreachableServer } from '../client/unreachable.ts'
 import { failureReason, type Supervisor, type SupervisorLimits, superviseProgram, TOO_SLOW } from './supervisor.ts'
-import { isServerError } from './transport.ts'
-import { UnreachableServer } from './unreachable.ts'
 
 /** Limits of programs; tests shorten them. */
 export type ProgramLimits = SupervisorLimits & {

@@ -15,14 +15,14 @@ import {
   validateAuthorizationResponseIssuer,
 } from '@modelcontextprotocol/client'
 import { decodeJwt } from 'jose'
-import type { Settings } from '../settings.ts'
-import { cleaner } from './content.ts'
+import type { Settings } from '../../settings.ts'
+import { cleaner } from '../client/content.ts'
+import { causeIn } from '../client/reasons.ts'
+import { AuthorizationProblem } from '../client/unreachable.ts'
 import { type DiscoverableServer, type Discovered, discover, type Issuer } from './discovery.ts'
-import { type Issuers, mendAnswer } from './mend-oauth.ts'
-import { openHttp } from './oauth-http.ts'
-import { causeIn } from './reasons.ts'
+import { openHttp } from './http.ts'
+import { type Issuers, mendAnswer } from './mend-answer.ts'
 import { MAX_SCOPE } from './scope.ts'
-import { AuthorizationProblem } from './unreachable.ts'
 
 // Requests to authorization servers of MCP servers (contract-2.md section 2.13). All answers are untrusted.
 

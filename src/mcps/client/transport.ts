@@ -12,9 +12,9 @@ import {
   SUPPORTED_PROTOCOL_VERSIONS,
   type Transport,
 } from '@modelcontextprotocol/client'
-import packageJson from '../../package.json' with { type: 'json' }
-import { parseJson } from '../lib/json.ts'
-import { isObject } from '../lib/unknown.ts'
+import packageJson from '../../../package.json' with { type: 'json' }
+import { parseJson } from '../../lib/json.ts'
+import { isObject } from '../../lib/unknown.ts'
 import { normalize } from './normalize.ts'
 
 /** Maximum number of messages in one connection, against flooding. */

@@ -1,14 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { readDataKey } from '../crypto/data-key.ts'
-import { seal, unseal } from '../crypto/envelope.ts'
-import type { Prisma, Tx } from '../db/client.ts'
-import type { Deps } from '../deps.ts'
-import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
-import { retryWhileUnavailable } from '../executions/engine/run/retry.ts'
-import { newId } from '../lib/id.ts'
+import { readDataKey } from '../../crypto/data-key.ts'
+import { seal, unseal } from '../../crypto/envelope.ts'
+import type { Prisma, Tx } from '../../db/client.ts'
+import type { Deps } from '../../deps.ts'
+import { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
+import { retryWhileUnavailable } from '../../executions/engine/run/retry.ts'
+import { newId } from '../../lib/id.ts'
+import type { AuthorizationProblem } from '../client/unreachable.ts'
 import type { Grant } from './authorization.ts'
 import { includesScope, joinScopes } from './scope.ts'
-import type { AuthorizationProblem } from './unreachable.ts'
 
 // The tokens of members for MCP servers (contract-2.md section 2.13).
 

@@ -1,12 +1,12 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { deserializeMessage, type JSONRPCMessage, serializeMessage, type Transport } from '@modelcontextprotocol/client'
-import type { DeclaredProgram } from '../lib/mcp-config.ts'
-import { BadAnswer } from '../lib/safe-fetch.ts'
-import type { Clean } from './content.ts'
-import { mendMessage } from './mend.ts'
-import { counter } from './message-size.ts'
-import { MAX_MESSAGES, weigh } from './transport.ts'
+import type { DeclaredProgram } from '../../lib/mcp-config.ts'
+import { BadAnswer } from '../../lib/safe-fetch.ts'
+import type { Clean } from '../client/content.ts'
+import { mendMessage } from '../client/mend.ts'
+import { counter } from '../client/message-size.ts'
+import { MAX_MESSAGES, weigh } from '../client/transport.ts'
 
 const MEBIBYTE = 1024 * 1024
 

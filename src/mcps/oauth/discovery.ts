@@ -6,11 +6,11 @@ import {
   type OAuthMetadata,
   resourceUrlFromServerUrl,
 } from '@modelcontextprotocol/client'
-import { cleaner } from './content.ts'
-import { type Issuers, readChallenge } from './mend-oauth.ts'
-import { causeIn } from './reasons.ts'
+import { cleaner } from '../client/content.ts'
+import { causeIn } from '../client/reasons.ts'
+import { AuthorizationProblem } from '../client/unreachable.ts'
+import { type Issuers, readChallenge } from './mend-answer.ts'
 import { joinScopes, MAX_SCOPE } from './scope.ts'
-import { AuthorizationProblem } from './unreachable.ts'
 
 /** The MCP server whose authorization server is searched for. */
 export type DiscoverableServer = { url: string; transport: string }

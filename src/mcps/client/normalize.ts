@@ -1,6 +1,6 @@
-import { parseJson } from '../lib/json.ts'
-import { type Fields, isObject, withoutNull } from '../lib/unknown.ts'
-import { PICTURES } from '../media/schema.ts'
+import { parseJson } from '../../lib/json.ts'
+import { type Fields, isObject, withoutNull } from '../../lib/unknown.ts'
+import { PICTURES } from '../../media/schema.ts'
 
 /** Maximum size of one picture (characters of base64), as providers accept. */
 const MAX_PICTURE = 5 * 1024 * 1024

@@ -1,7 +1,7 @@
 import { extractWWWAuthenticateParams } from '@modelcontextprotocol/client'
-import { parseJson } from '../lib/json.ts'
-import { type Fields, isObject } from '../lib/unknown.ts'
-import { AuthorizationProblem } from './unreachable.ts'
+import { parseJson } from '../../lib/json.ts'
+import { type Fields, isObject } from '../../lib/unknown.ts'
+import { AuthorizationProblem } from '../client/unreachable.ts'
 
 /** The issuers that metadata state, by the form that the SDK compares. */
 export type Issuers = Map<string, string>

@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { DeclaredProgram } from '../lib/mcp-config.ts'
-import { abortable } from '../lib/race-abort.ts'
-import type { Clean } from './content.ts'
+import type { DeclaredProgram } from '../../lib/mcp-config.ts'
+import { abortable } from '../../lib/race-abort.ts'
+import type { Clean } from '../client/content.ts'
+import { reasonOf } from '../client/reasons.ts'
+import { isRefusal, olderVersionIn } from '../client/server-errors.ts'
+import { createClient, type Handshake, requestWithSignal } from '../client/transport.ts'
+import { UnreachableServer } from '../client/unreachable.ts'
 import { createProgram, type ProgramTransport } from './program.ts'
-import { reasonOf } from './reasons.ts'
-import { isRefusal, olderVersionIn } from './server-errors.ts'
-import { createClient, type Handshake, requestWithSignal } from './transport.ts'
-import { UnreachableServer } from './unreachable.ts'
 
 /** Limits of one program. */
 export type SupervisorLimits = {

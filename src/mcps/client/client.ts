@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { ToolResult } from '../executions/engine/run/tools.ts'
-import { abortable } from '../lib/race-abort.ts'
+import type { ToolResult } from '../../executions/engine/run/tools.ts'
+import { abortable } from '../../lib/race-abort.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { isUnwritten, mayHaveActed, reasonOf, type Seen, statusOf, waitOf } from './reasons.ts'

@@ -1,8 +1,8 @@
-import { dataKeyOf, readDataKey } from '../crypto/data-key.ts'
-import { seal, unseal } from '../crypto/envelope.ts'
+import { dataKeyOf, readDataKey } from '../../crypto/data-key.ts'
+import { seal, unseal } from '../../crypto/envelope.ts'
+import { AuthorizationProblem } from '../client/unreachable.ts'
 import type { OAuthClient } from './authorization.ts'
 import type { ConnectionDeps, OAuthServer } from './connections.ts'
-import { AuthorizationProblem } from './unreachable.ts'
 
 // This service's clients at the authorization servers of MCP servers (contract-2.md section 2.13).
 
