@@ -137,6 +137,18 @@ describe('a run that fails', () => {
   })
 })
 
+it('errors of normal use leave no warning in the log, and other errors do', async () => {
+  await using server = await startServer()
+  const statuses: number[] = []
+  for (const path of ['/api/v1/agents/none', '/mcp', '/api/v1/agents?limit=x'])
+    statuses.push((await request(server, 'GET', path)).status)
+  expect(statuses).toEqual([404, 405, 400])
+  const warnings = server.logs
+    .map((line) => JSON.parse(line))
+    .filter(({ level, msg }) => level >= 40 && msg === 'request')
+  expect(warnings.map(({ status }) => status)).toEqual([400])
+})
+
 it('a model that sends more than 16 MiB fails the run, which stores the text so far', async () => {
   await using server = await startServer(env())
   const piece = 'x'.repeat(1024 * 1024)
