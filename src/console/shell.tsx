@@ -14,6 +14,7 @@ import { cn } from './lib/class-names.ts'
 import { loadPage } from './lib/pages.ts'
 import { GROUPS, SETTINGS } from './navigation.ts'
 import { useAction } from './queries.ts'
+import { ServerState } from './server-state.tsx'
 import { signOut, switchOrganization, useSession } from './session.ts'
 import { texts } from './texts.ts'
 import { applyTheme, setTheme, THEMES, theme } from './theme.ts'
@@ -84,6 +85,7 @@ export function Shell() {
       >
         {/* A chat says so itself. */}
         {!isConnected && !path.startsWith('/chats/') && <Reconnecting />}
+        <ServerState />
         <Outlet />
       </main>
       {Palette && <Palette onClose={() => setPalette(null)} />}

@@ -40,6 +40,11 @@ export const texts = {
   copied: 'Copied',
   notCopied: 'The browser did not allow the copy. Select the text and copy it by hand.',
   noConnection: 'The server cannot be reached',
+  serverStates: {
+    paused: 'This server is paused. Runs and missions wait until its operator resumes it.',
+    disk_full: 'The disk of the server is full. Nothing can be saved until its operator frees space.',
+    read_only: 'The database of the server is read-only. Nothing can be saved until its operator changes that.',
+  },
   notFound: 'Page not found',
   notFoundText: 'There is no page at this address. It may be old.',
   toStart: 'Go to the start',

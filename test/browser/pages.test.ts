@@ -215,6 +215,13 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('say that the server is paused', async () => {
+    await using paused = await startServer({ PAUSED: 'true' })
+    const { page } = await visit(browser, await ownerOf(paused), '/app/runs')
+    await page.getByRole('status').getByText('This server is paused').waitFor()
+    await leave(page)
+  })
+
   it('list the runs of missions apart from the chats of people', async () => {
     const { page } = await visit(browser, owner, '/app/chats')
     await page.getByRole('link', { name: /^Hello/ }).waitFor()
