@@ -268,9 +268,7 @@ async function serve(app: RequestListener, settings: Settings, log: Logger, stop
     if (stopping.aborted) res.setHeader('Connection', 'close')
     app(req, res)
   }
-  const options = { keepAliveTimeout: KEEP_ALIVE, requestTimeout: REQUEST_TIMEOUT, requireHostHeader: false }
-  // The app handles a missing host or an unknown expectation instead of Node.
-  const server = createServer(options, answer)
+  const server = createServer(CONNECTIONS, answer)
   server.on('checkExpectation', answer).on('clientError', refuseMalformed)
   await limitConnections(server, log)
   await listen(server, settings)
@@ -292,11 +290,16 @@ function urlOf(server: Server, { PUBLIC_URL }: Settings): string {
   return PUBLIC_URL?.replace(/\/$/, '') ?? `http://${host}:${port}`
 }
 
-/**
- * Idle timeout of connections (ms), longer than in proxies, which would otherwise send a request on a closing
- * connection.
- */
-const KEEP_ALIVE = 150_000
+const CONNECTIONS = {
+  // Idle timeout (ms), longer than in proxies, which would otherwise send a request on a closing connection.
+  keepAliveTimeout: 150_000,
+  requestTimeout: REQUEST_TIMEOUT,
+  // TCP's own probes (ms): a router forgets a connection on which a client waits minutes for a whole answer.
+  keepAlive: true,
+  keepAliveInitialDelay: 60_000,
+  // The app handles a missing host or an unknown expectation instead of Node.
+  requireHostHeader: false,
+}
 /** Maximum time for responses in progress at shutdown (ms). */
 const CLOSE_PATIENCE = 3_000
 

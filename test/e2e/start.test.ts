@@ -1,7 +1,7 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import Sqlite from 'better-sqlite3'
@@ -304,6 +304,22 @@ test.concurrent('a first start that cannot listen stores no token, because none 
   other.close()
   await using service = await start(folder.path)
   expect(service.firstToken).toMatch(TOKEN)
+})
+
+test.concurrent('a connection on which a client waits is probed by TCP, so that routers remember it', async ({
+  skip,
+}) => {
+  skip(process.platform !== 'linux', 'only Linux lists its timers')
+  await using folder = await createFolder()
+  await using service = await start(folder.path)
+  const { port } = new URL(service.url)
+  const socket = connect(Number(port), '127.0.0.1')
+  await once(socket, 'connect')
+  // Timer 2 of a line is the one of the probes.
+  const end = (number: number) => `0100007F:${number.toString(16).toUpperCase().padStart(4, '0')}`
+  const line = `${end(Number(port))} ${end(socket.localPort!)} 01 \\S+ 02:`
+  await expect.poll(() => readFile('/proc/net/tcp', 'utf8')).toMatch(new RegExp(line))
+  socket.destroy()
 })
 
 test.concurrent('a database without write permission is refused, by name', async ({ skip }) => {
