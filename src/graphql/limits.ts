@@ -15,7 +15,6 @@ import {
   isObjectType,
   Kind,
   Lexer,
-  type OperationDefinitionNode,
   parse,
   type SelectionNode,
   Source,
@@ -133,8 +132,10 @@ export function checkLimits(schema: GraphQLSchema, document: DocumentNode, varia
     if (node.kind !== Kind.OPERATION_DEFINITION) continue
     const { length: given = 0 } = node.variableDefinitions ?? []
     if (given > LIMITS.variables) refuse('has too many variables', `${LIMITS.variables}`)
-    const { weight, dearest } = weigh(schema, document, node, variablesOf(node, variables))
-    const { fields, depth, aliases, directives, cost, page } = weight
+    const { selections } = node.selectionSet
+    const weigher = createWeigher(schema, document, variablesOf(node, variables))
+    const type = schema.getRootType(node.operation)?.name
+    const { fields, depth, aliases, directives, cost, page } = weigher.ofAll(selections, type)
     if (fields > LIMITS.rootFields) refuse('has too many fields at its root', `${LIMITS.rootFields}`)
     if (depth > LIMITS.depth) refuse('is nested too deeply', `${LIMITS.depth} levels`)
     if (aliases > LIMITS.aliases) refuse('has too many aliases', `${LIMITS.aliases}`)
@@ -145,7 +146,7 @@ export function checkLimits(schema: GraphQLSchema, document: DocumentNode, varia
         `${LIMITS.page} in a list; use ${page.name}(first: ${LIMITS.page})`,
       )
     }
-    if (cost > LIMITS.cost) throw tooDear(cost, dearest())
+    if (cost > LIMITS.cost) throw tooDear(cost, findDearest(weigher, selections, type, cost))
   }
 }
 
@@ -187,19 +188,20 @@ const longer = (one: Page, other: Page): Page =>
 /** Fields of every connection, which are omitted from a list's path. */
 const WRAPPERS: ReadonlySet<string> = new Set(['nodes', 'edges', 'node'])
 
-/** Weighs each fragment and field once, so that the time is linear in the size of the document. */
-function weigh(
-  schema: GraphQLSchema,
-  document: DocumentNode,
-  operation: OperationDefinitionNode,
-  variables: Values,
-): { weight: Weight; dearest: () => Dearest } {
+type Type = string | undefined
+
+type Weigher = ReturnType<typeof createWeigher>
+
+/**
+ * Creates functions that weigh selections of a type. Each fragment and field is weighed once, so that the time is
+ * linear in the size of the document.
+ */
+function createWeigher(schema: GraphQLSchema, document: DocumentNode, variables: Values) {
   const fragments = new Map<string, FragmentDefinitionNode>()
   for (const node of document.definitions) {
     if (node.kind === Kind.FRAGMENT_DEFINITION && !fragments.has(node.name.value)) fragments.set(node.name.value, node)
   }
   const weighed = new Map<SelectionNode | FragmentDefinitionNode, Weight>()
-  const root = schema.getRootType(operation.operation)?.name
 
   function once<Node extends SelectionNode | FragmentDefinitionNode>(node: Node, weightOf: () => Weight): Weight {
     const known = weighed.get(node)
@@ -211,7 +213,7 @@ function weigh(
     return weight
   }
 
-  function ofAll(selections: readonly SelectionNode[], type: string | undefined): Weight {
+  function ofAll(selections: readonly SelectionNode[], type: Type): Weight {
     return selections.reduce((sum, node) => {
       const weight = ofOne(node, type)
       return {
@@ -225,14 +227,14 @@ function weigh(
     }, NOTHING)
   }
 
-  function ofOne(node: SelectionNode, type: string | undefined): Weight {
+  function ofOne(node: SelectionNode, type: Type): Weight {
     if (node.kind === Kind.FIELD) return once(node, () => ofField(node, fieldOf(schema, type, node.name.value)))
     const [of, selections, condition] = spread(node, type)
     return of ? once(of, () => ofAll(selections, condition)) : NOTHING
   }
 
   /** Returns the selections of a fragment and their type. */
-  function spread(node: InlineFragmentNode | FragmentSpreadNode, type: string | undefined) {
+  function spread(node: InlineFragmentNode | FragmentSpreadNode, type: Type) {
     const of = node.kind === Kind.INLINE_FRAGMENT ? node : fragments.get(node.name.value)
     return [of, of?.selectionSet.selections ?? [], of?.typeCondition?.name.value ?? type] as const
   }
@@ -255,65 +257,60 @@ function weigh(
     }
   }
 
-  /**
-   * Finds the list to shorten: the first one on the most expensive path that lets the query pass with one row or more.
-   * Searches the root fields, the most expensive first. If no list is enough, names the most expensive root field.
-   */
-  function dearest(): Dearest {
-    const { cost: whole } = ofAll(operation.selectionSet.selections, root)
+  return { schema, variables, ofAll, ofOne, spread }
+}
 
-    function down(
-      selections: readonly SelectionNode[],
-      type: string | undefined,
-      times: number,
-      path: string[],
-    ): Dearest | undefined {
-      for (const [node, of] of fieldsIn(selections, type).slice(0, path.length ? 1 : LIMITS.rootFields)) {
-        const field = fieldOf(schema, of, node.name.value)
-        if (!field || !node.selectionSet) continue
-        const name = node.name.value
-        const way = WRAPPERS.has(name) ? path : [...path, name]
-        const target = getNamedType(field.type).name
-        const rows = rowsOf(node, field, variables)
-        const each = times * ofAll(node.selectionSet.selections, target).cost
-        if (isPaged(field)) {
-          const fits = Math.floor((LIMITS.cost - whole + rows * each) / each)
-          const argument = typeof argumentsOf(node, variables).last === 'number' ? 'last' : 'first'
-          if (fits >= 1)
-            return { path: way.join('.'), cost: times * ofOne(node, of).cost, page: `${argument}: ${fits}` }
-        }
-        const found = down(node.selectionSet.selections, target, times * rows, way)
-        if (found) return found
+/**
+ * Finds the list to shorten: the first one on the most expensive path that lets the query pass with one row or more.
+ * Searches the root fields, the most expensive first. If no list is enough, names the most expensive root field.
+ * `whole`: the cost of the query.
+ */
+function findDearest(weigher: Weigher, root: readonly SelectionNode[], rootType: Type, whole: number): Dearest {
+  const { schema, variables, ofAll, ofOne } = weigher
+
+  function down(selections: readonly SelectionNode[], type: Type, times: number, path: string[]): Dearest | undefined {
+    for (const [node, of] of fieldsIn(weigher, selections, type).slice(0, path.length ? 1 : LIMITS.rootFields)) {
+      const field = fieldOf(schema, of, node.name.value)
+      if (!field || !node.selectionSet) continue
+      const name = node.name.value
+      const way = WRAPPERS.has(name) ? path : [...path, name]
+      const target = getNamedType(field.type).name
+      const rows = rowsOf(node, field, variables)
+      const each = times * ofAll(node.selectionSet.selections, target).cost
+      if (isPaged(field)) {
+        const fits = Math.floor((LIMITS.cost - whole + rows * each) / each)
+        const argument = typeof argumentsOf(node, variables).last === 'number' ? 'last' : 'first'
+        if (fits >= 1) return { path: way.join('.'), cost: times * ofOne(node, of).cost, page: `${argument}: ${fits}` }
       }
-      return undefined
+      const found = down(node.selectionSet.selections, target, times * rows, way)
+      if (found) return found
     }
-    const [first] = fieldsIn(operation.selectionSet.selections, root)
-    const [node, of] = first!
-    const whatever = { path: node.name.value, cost: ofOne(node, of).cost }
-    return down(operation.selectionSet.selections, root, 1, []) ?? whatever
+    return undefined
   }
+  const [first] = fieldsIn(weigher, root, rootType)
+  const [node, of] = first!
+  const whatever = { path: node.name.value, cost: ofOne(node, of).cost }
+  return down(root, rootType, 1, []) ?? whatever
+}
 
-  /** Returns the fields of selections and their fragments, most expensive first. */
-  function fieldsIn(selections: readonly SelectionNode[], type: string | undefined) {
-    const found = new Map<FieldNode, string | undefined>()
-    const seen = new Set<SelectionNode | FragmentDefinitionNode>()
-    function collect(nodes: readonly SelectionNode[], type: string | undefined): void {
-      for (const node of nodes) {
-        if (node.kind === Kind.FIELD) {
-          found.set(node, type)
-          continue
-        }
-        const [of, inner, condition] = spread(node, type)
-        if (!of || seen.has(of)) continue
-        seen.add(of)
-        collect(inner, condition)
+/** Returns the fields of selections and their fragments, most expensive first. */
+function fieldsIn({ ofOne, spread }: Weigher, selections: readonly SelectionNode[], type: Type) {
+  const found = new Map<FieldNode, Type>()
+  const seen = new Set<SelectionNode | FragmentDefinitionNode>()
+  function collect(nodes: readonly SelectionNode[], type: Type): void {
+    for (const node of nodes) {
+      if (node.kind === Kind.FIELD) {
+        found.set(node, type)
+        continue
       }
+      const [of, inner, condition] = spread(node, type)
+      if (!of || seen.has(of)) continue
+      seen.add(of)
+      collect(inner, condition)
     }
-    collect(selections, type)
-    return [...found].sort(([a, ofA], [b, ofB]) => ofOne(b, ofB).cost - ofOne(a, ofA).cost)
   }
-
-  return { weight: ofAll(operation.selectionSet.selections, root), dearest }
+  collect(selections, type)
+  return [...found].sort(([a, ofA], [b, ofB]) => ofOne(b, ofB).cost - ofOne(a, ofA).cost)
 }
 
 function fieldOf(schema: GraphQLSchema, typeName: string | undefined, name: string) {
