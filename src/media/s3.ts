@@ -23,43 +23,20 @@ const CONNECT_TIMEOUT = 5_000
 /** Maximum silence of the bucket (ms). */
 const IDLE_TIMEOUT = 30_000
 
+type BucketSettings = Settings & { S3_BUCKET: string }
+
 /**
  * Stores media in an S3 bucket, or in an S3-compatible service at S3_ENDPOINT, as `<installation>/<id>`. An upload is
  * first stored under the local `folder`, so that no partial upload reaches the bucket, and then streamed on. Failures
  * of the bucket are a 503. Only keys with the prefix are listed, because the bucket may be shared.
  */
 export async function createS3Storage(
-  settings: Settings & { S3_BUCKET: string },
+  settings: BucketSettings,
   installationId: string,
   folder: string,
 ): Promise<MediaStorage> {
-  const { S3_BUCKET: Bucket, S3_REGION, S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY } = settings
-  const proxyEnv = proxyVariables(
-    createProxyFor(settings),
-    S3_ENDPOINT ?? `https://${Bucket}.s3.${S3_REGION}.amazonaws.com`,
-  )
-  const client = new S3Client({
-    region: S3_REGION,
-    // Services other than AWS expect the bucket in the path and may not support newer checksums.
-    ...(S3_ENDPOINT && { endpoint: S3_ENDPOINT, forcePathStyle: true }),
-    requestChecksumCalculation: 'WHEN_REQUIRED',
-    responseChecksumValidation: 'WHEN_REQUIRED',
-    ...(S3_ACCESS_KEY_ID &&
-      S3_SECRET_ACCESS_KEY && {
-        credentials: { accessKeyId: S3_ACCESS_KEY_ID, secretAccessKey: S3_SECRET_ACCESS_KEY },
-      }),
-    // The default logger would write to the console.
-    logger: { debug() {}, info() {}, warn() {}, error() {} },
-    requestHandler: {
-      connectionTimeout: CONNECT_TIMEOUT,
-      socketTimeout: IDLE_TIMEOUT,
-      ...(proxyEnv.HTTP_PROXY && {
-        httpAgent: { keepAlive: true, maxSockets: 50, proxyEnv },
-        httpsAgent: { keepAlive: true, maxSockets: 50, proxyEnv },
-      }),
-    },
-  })
-
+  const { S3_BUCKET: Bucket } = settings
+  const client = openClient(settings)
   const own = (id: string) => `${installationId}/${id}`
   const inTrash = ({ id, day }: Trashed) => `${installationId}/trash/${day}/${id}`
   /** Returns the key of a file, and the key used by earlier versions. */
@@ -78,17 +55,6 @@ export async function createS3Storage(
       Body.destroy()
     }
   })
-
-  /** Returns null if an object does not exist. */
-  async function ifAny<T>(answer: Promise<T>): Promise<T | null> {
-    try {
-      return await answer
-    } catch (error) {
-      const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode
-      if (error instanceof NoSuchKey || error instanceof NotFound || status === 404) return null
-      return refuse(error)
-    }
-  }
 
   const drop = (Key: string) => client.send(new DeleteObjectCommand({ Bucket, Key })).catch(refuse)
 
@@ -159,6 +125,46 @@ export async function createS3Storage(
     async purge(trashed) {
       await drop(inTrash(trashed))
     },
+  }
+}
+
+function openClient(settings: BucketSettings): S3Client {
+  const { S3_BUCKET, S3_REGION, S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY } = settings
+  const proxyEnv = proxyVariables(
+    createProxyFor(settings),
+    S3_ENDPOINT ?? `https://${S3_BUCKET}.s3.${S3_REGION}.amazonaws.com`,
+  )
+  return new S3Client({
+    region: S3_REGION,
+    // Services other than AWS expect the bucket in the path and may not support newer checksums.
+    ...(S3_ENDPOINT && { endpoint: S3_ENDPOINT, forcePathStyle: true }),
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+    ...(S3_ACCESS_KEY_ID &&
+      S3_SECRET_ACCESS_KEY && {
+        credentials: { accessKeyId: S3_ACCESS_KEY_ID, secretAccessKey: S3_SECRET_ACCESS_KEY },
+      }),
+    // The default logger would write to the console.
+    logger: { debug() {}, info() {}, warn() {}, error() {} },
+    requestHandler: {
+      connectionTimeout: CONNECT_TIMEOUT,
+      socketTimeout: IDLE_TIMEOUT,
+      ...(proxyEnv.HTTP_PROXY && {
+        httpAgent: { keepAlive: true, maxSockets: 50, proxyEnv },
+        httpsAgent: { keepAlive: true, maxSockets: 50, proxyEnv },
+      }),
+    },
+  })
+}
+
+/** Returns null if an object does not exist. */
+async function ifAny<T>(answer: Promise<T>): Promise<T | null> {
+  try {
+    return await answer
+  } catch (error) {
+    const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode
+    if (error instanceof NoSuchKey || error instanceof NotFound || status === 404) return null
+    return refuse(error)
   }
 }
 
