@@ -12,12 +12,13 @@ import { PIECE, writeInPieces } from './unread.ts'
 const MIB = 1024 * 1024
 
 /** Encoded in base64, a file of 1 MiB exceeds the general limit. */
-const FILE_CONTENT = /^\/api\/(v1\/spaces\/[\w-]+\/files\/content|files\/write)(\?|$)/
+const FILE_CONTENT = /^\/(api\/v1\/spaces\/[\w-]+\/files\/content|api\/files\/write|trpc\/files\.write)(\?|$)/
 
 /** Clients of other protocols send all messages of a conversation with each. */
 const CONVERSATION = /^\/openai\/v1\/|^\/api\/v1\/agents\/[^/?]+\/(chat|ag-ui)(\?|$)/
 
-const maxBytes = ({ url = '' }: IncomingMessage): number =>
+/** Returns the maximum size of the body of a request (bytes). */
+export const maxBytes = ({ url = '' }: IncomingMessage): number =>
   FILE_CONTENT.test(url) ? 4 * MIB : CONVERSATION.test(url) ? 8 * MIB : MIB
 
 /** Returns whether a body is declared as supported JSON: UTF-8, not compressed. */

@@ -4,14 +4,12 @@ import type { TRPCRequestInfo } from '@trpc/server/http'
 import { type AppError, badRequest, methodNotAllowed, noSuchPath, unsupportedType } from '../errors.ts'
 import { appRouter } from '../router.ts'
 import { type Context, fromTRPCError, requestIds, toTRPCError } from '../trpc.ts'
-import { isJson } from './body.ts'
+import { isJson, maxBytes } from './body.ts'
 import { compressWritten } from './compress.ts'
 import { report } from './log.ts'
 
 /** Maximum number of calls in a batch. */
 const MAX_BATCH = 10
-/** Maximum size of a body (bytes). */
-const MAX_BODY = 1024 * 1024
 
 /** Procedures that must set a cookie, which a streamed batch cannot. */
 const SIGNS_IN: ReadonlySet<string> = new Set(['sessions.signIn', 'sessions.signOut', 'sessions.useLink'])
@@ -73,7 +71,7 @@ export async function handleTrpc(
       if (refusal) throw toTRPCError(refusal)
       return context
     },
-    maxBodySize: MAX_BODY,
+    maxBodySize: maxBytes(req),
     // tRPC's codes cannot express all statuses, nor a Retry-After.
     responseMeta: ({ errors: [error], data }) => {
       // tRPC would replace the header.

@@ -187,6 +187,12 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const file = { name: 'b.txt', mimeType: 'text/plain', buffer: Buffer.from('b') }
     await page.locator('input[type=file]').setInputFiles(file)
     await page.getByRole('heading', { name: 'Two' }).waitFor()
+    const large = [1024 * 1024, 1024 * 1024 + 1].map((size) => {
+      return { name: `${size}.bin`, mimeType: 'application/octet-stream', buffer: Buffer.alloc(size, 255) }
+    })
+    await page.locator('input[type=file]').setInputFiles(large)
+    await page.getByText('1048577.bin is too large: at most 1.0 MB').waitFor()
+    await page.getByRole('button', { name: '1048576.bin' }).waitFor()
     const asked: string[] = []
     page.on('dialog', (dialog) => {
       asked.push(dialog.message())

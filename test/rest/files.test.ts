@@ -171,6 +171,8 @@ describe('the content of a file', () => {
     expectError(await put({ content: more, encoding: 'base64' }), 400, 'File too large. At most 1 MiB')
     expectError(await put({ content: 'ä'.repeat(MIB / 2 + 1) }), 400, 'File too large. At most 1 MiB')
     expect(await counters(id)).toEqual({ fileCount: 1, fileBytes: MIB })
+    const file = { id, path: 'b', content: full.toString('base64'), encoding: 'base64' }
+    expect((await on('tRPC', 'files.write', file, ann)).status).toBe(200)
   })
 
   it('may come in a body of 4 MiB, while other bodies are limited to 1 MiB', async () => {

@@ -20,6 +20,9 @@ import { texts } from '../../texts.ts'
 
 const t = texts.spaces
 
+/** Maximum size of a file (bytes). A larger one would also block the page while it is encoded. */
+const MAX_BYTES = 1024 * 1024
+
 /** Maximum number of failed uploads in a message. */
 const MAX_FAILURES = 5
 
@@ -35,6 +38,10 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
     async (files: readonly File[]) => {
       const failures: string[] = []
       for (const file of files) {
+        if (file.size > MAX_BYTES) {
+          failures.push(texts.chat.tooLarge(file.name, size(MAX_BYTES)))
+          continue
+        }
         try {
           const content = await toBase64(file)
           await callMutation('files.write', { id: spaceId, path: file.name, content, encoding: 'base64' })
