@@ -309,6 +309,7 @@ it.each<[string, unknown, string[]]>([
   ['null', { tools: null }, []],
   ['nothing', {}, []],
   ['null as a whole', null, []],
+  ['left out as a whole (C#)', undefined, []],
   ['the list alone', [tool('act')], ['act']],
   ['an object by names', { tools: { act: { inputSchema: { type: 'object' } } } }, ['act']],
   ['tools without inputs', { tools: [tool('act', { inputSchema: { type: 'null' } })] }, ['act']],
@@ -384,6 +385,25 @@ it.each<[string, number, number]>([
   }
   // Neither the list nor the result has the fields that the revision demands.
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+})
+
+it('a server without sessions gets the properties in headers that its tool demands there', async () => {
+  const q = { type: 'string', 'x-mcp-header': 'Repo' }
+  otherwise = ({ message, headers }, response) => {
+    const results: Record<string, object> = {
+      'server/discover': { supportedVersions: ['2026-07-28'], capabilities: { tools: {} } },
+      'tools/list': { tools: [tool('act', { inputSchema: { type: 'object', properties: { q } } })] },
+      'tools/call': textResult(String(headers['mcp-param-repo'])),
+    }
+    const result = message && results[message.method]
+    if (message?.method === 'initialize') response.writeHead(404).end()
+    else if (result) reply(response, message, result)
+    return Boolean(result) || message?.method === 'initialize'
+  }
+  expect(await using((client) => client.call('act', { q: 'muster' }, never))).toEqual({
+    content: 'muster',
+    isError: false,
+  })
 })
 
 it('a server without sessions that asks for input first fails the call with this reason', async () => {

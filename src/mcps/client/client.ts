@@ -147,8 +147,10 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
     async call(name, input, signal, onProgress) {
       options.bearer?.forget()
       try {
-        const callOnce = ({ client, tools }: Session) =>
-          callTool(client, { name: tools.get(name)?.calledAs ?? name, input, onProgress }, signal)
+        const callOnce = ({ client, tools }: Session) => {
+          const { calledAs = name, tool } = tools.get(name) ?? {}
+          return callTool(client, { name: calledAs, input, inputSchema: tool?.inputSchema, onProgress }, signal)
+        }
         // After any other failure, the tool may have acted.
         const waitOfCall = (error: unknown) => {
           if (isUnwritten(error)) return JSON.stringify(input ?? null).length <= MAX_PIECE ? 0 : null

@@ -246,7 +246,9 @@ function toMessage(value: unknown, ownId: Asked['id']): unknown {
   }
   const hasId = 'id' in value || ownId !== undefined
   const isBare = jsonrpc === undefined && OF_RESULTS.some((field) => field in value)
-  if (!hasId || !(isBare || 'error' in value || 'result' in value)) return value
+  // Some servers in C# leave an empty result out.
+  const isEmpty = jsonrpc === '2.0' && ownId !== undefined && id === ownId
+  if (!hasId || !(isBare || isEmpty || 'error' in value || 'result' in value)) return value
   const answer = {
     jsonrpc: '2.0',
     ...(id === null || id === undefined ? ownId !== undefined && { id: ownId } : { id }),

@@ -6,7 +6,7 @@ import { BadAnswer, createSafeFetch, type SafeFetch } from '../../lib/safe-fetch
 import { authorized } from '../oauth/bearer.ts'
 import type { Bearer } from '../oauth/connections.ts'
 import type { Clean } from './content.ts'
-import { listTools } from './listing.ts'
+import { listTools, type McpTool } from './listing.ts'
 import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
 import { type Fetch, type Seen, watching } from './reasons.ts'
@@ -176,13 +176,31 @@ function idOf({ method, body }: RequestInit): number | undefined {
   return id !== undefined && text.startsWith('{"method":') ? Number(id) : undefined
 }
 
-type Call = { name: string; input: unknown; onProgress: (() => void) | undefined }
+type Call = {
+  name: string
+  input: unknown
+  /** Schema of the input, which may demand that the request repeats properties in headers (2026-07-28). */
+  inputSchema?: McpTool['inputSchema'] | undefined
+  onProgress: (() => void) | undefined
+}
 
 /** Calls a tool by its name on the server. */
-export async function callTool(client: Client, { name, input, onProgress }: Call, signal: AbortSignal) {
+export async function callTool(client: Client, { name, input, inputSchema, onProgress }: Call, signal: AbortSignal) {
   const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
   const request = { method: 'tools/call', params } as const
   const onprogress = () => onProgress?.()
-  const calling = requestWithSignal(signal, (options) => client.request(request, { ...options, onprogress }))
+  const hasHeaders = inputSchema && client.getProtocolEra() === 'modern' && HEADER.test(JSON.stringify(inputSchema))
+  const calling = requestWithSignal(signal, (given) => {
+    const options = { ...given, onprogress }
+    if (!hasHeaders) return client.request(request, options)
+    // Without the schema of the output, because the SDK refuses results that do not fit it.
+    return client.callTool(params, {
+      ...options,
+      toolDefinition: { name, inputSchema: { ...inputSchema, type: 'object' } },
+    })
+  })
   return abortable(calling, signal)
 }
+
+/** Keyword for properties of an input that a request repeats in headers. */
+const HEADER = /"x-mcp-header":/
