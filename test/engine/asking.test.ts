@@ -472,6 +472,7 @@ test.each([
   [402, 'This request requires more credits, or fewer max_tokens. You can only afford 73.', undefined],
   [400, 'thinking is enabled but reasoning_content is missing in assistant tool call message', 'add_reasoning'],
   [400, 'Function call is missing a thought_signature in functionCall parts.', 'signatures'],
+  [400, 'Corrupted thought signature.', 'signatures:here'],
   [400, 'contents[2].parts[0].function_response.name: Name cannot be empty.', 'tool_names'],
   [400, 'function_declarations[1].parameters.properties: should be non-empty for OBJECT type', 'empty_inputs'],
   [400, 'Function tools with reasoning_effort are not supported for gpt-x in /v1/chat/completions.', 'reasoningEffort'],
@@ -599,6 +600,19 @@ test.each<[change: string, before: object, after: object]>([
     },
   ],
   [
+    'signatures:here',
+    { messages: [{ tool_calls: [{ id: 'a', extra_content: 'A' }] }] },
+    {
+      messages: [
+        {
+          tool_calls: [
+            { id: 'a', extra_content: { google: { thought_signature: 'skip_thought_signature_validator' } } },
+          ],
+        },
+      ],
+    },
+  ],
+  [
     'tool_names',
     { messages: [{ tool_calls: [{ id: 'a', function: { name: 'one' } }] }, { role: 'tool', tool_call_id: 'a' }] },
     {
@@ -669,6 +683,24 @@ test.each<[change: string, before: object, after: object]>([
     {
       messages: [
         { role: 'assistant', content: [{ type: 'thinking', thinking: '', signature: '' }, { type: 'tool_use' }] },
+      ],
+    },
+  ],
+  [
+    'signatures:here',
+    {
+      contents: [
+        {
+          parts: [
+            { functionCall: {}, thoughtSignature: 'S' },
+            { text: 'x', thoughtSignature: 'T' },
+          ],
+        },
+      ],
+    },
+    {
+      contents: [
+        { parts: [{ functionCall: {}, thoughtSignature: 'skip_thought_signature_validator' }, { text: 'x' }] },
       ],
     },
   ],

@@ -61,7 +61,8 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (!isCompatible && hasParts(prompt, ['tool-call']) && THINKING_DEMANDED.test(detail)) changes.push('add_reasoning')
   if (!isCompatible && /encrypted content is not supported/i.test(detail)) changes.push('omit:include')
   if (hasParts(prompt, ['tool-call']) && !tools.length && TOOLS_DEMANDED.test(detail)) changes.push('calls:here')
-  if (hasParts(prompt, ['tool-call']) && /thought_?signature/i.test(detail)) changes.push('signatures')
+  if (hasParts(prompt, ['tool-call']) && /thought[_ ]?signature/i.test(detail))
+    changes.push(WRONG_SIGNATURE.test(detail) ? 'signatures:here' : 'signatures')
   if (tools.some(({ name }) => name.includes('-')) && TOOL_NAME_RULE.test(detail)) changes.push('plain_names')
   if (isCompatible && tools.length && EMPTY_INPUTS.test(detail)) changes.push('empty_inputs')
   let withoutTools: Change[] = []
@@ -127,6 +128,8 @@ function ofMessages(detail: string): Change[] {
 
 /** Wordings for reasoning of an earlier answer that is not accepted, as opposed to any reasoning. */
 const WRONG_REASONING = /signature|encrypted[_ ]content|\brs_|cannot be modified/i
+/** Wordings of Google's servers for a signature of another account, region or model. */
+const WRONG_SIGNATURE = /corrupt|(?:not|in)[ -]?valid/i
 /** A place in the messages of a request. */
 const IN_MESSAGES = /\bmessages?\W{0,2}[.[]\W?\d/i
 /** Wordings for a field that a server does not know. */

@@ -18,7 +18,7 @@ export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): 
     ...limitsIn(body, changes),
     ...(changes.has('stream') && 'stream' in body && { stream: false }),
     ...(changes.has('older_parameters') && { tools: asList(body.tools).map(withOlderParameters) }),
-    ...(changes.has('signatures') && { contents: asList(body.contents).map(withSignatures) }),
+    ...(signs(changes) && { contents: asList(body.contents).map((one) => withSignatures(one, changes)) }),
     ...withoutPartFields(body, changes),
     ...(changes.has('instructions') && withInstructions(asList(body.input))),
     ...(changes.has('plain_content') && withPlainContent(body)),
@@ -43,12 +43,17 @@ function limitsIn(body: Fields, changes: ReadonlySet<Change>): Fields {
 /** Google's documented signature for calls that another model has made. */
 const UNCHECKED = 'skip_thought_signature_validator'
 
-/** Signs the calls of a message of Google's API that have no signature. */
-function withSignatures(content: unknown): unknown {
+const signs = (changes: ReadonlySet<Change>): boolean => changes.has('signatures') || changes.has('signatures:here')
+
+/** Signs the calls of a message of Google's API, and replaces wrong signatures. */
+function withSignatures(content: unknown, changes: ReadonlySet<Change>): unknown {
   const { parts, ...rest } = asObject(content)
+  const isWrong = changes.has('signatures:here')
   const signed = asList(parts).map((part) => {
-    const isUnsigned = isObject(part) && part.functionCall !== undefined && !part.thoughtSignature
-    return isUnsigned ? { ...part, thoughtSignature: UNCHECKED } : part
+    if (!isObject(part) || (!isWrong && part.thoughtSignature)) return part
+    if (part.functionCall !== undefined) return { ...part, thoughtSignature: UNCHECKED }
+    const { thoughtSignature, ...unsigned } = part
+    return unsigned
   })
   return { ...rest, parts: signed }
 }
@@ -159,7 +164,7 @@ function changeMessages(messages: readonly Fields[], changes: ReadonlySet<Change
   let changed = messages
   if (changes.has('add_reasoning')) changed = changed.map(withReasoning)
   if (changes.has('empty_content')) changed = changed.map((message) => ({ ...message, content: message.content ?? '' }))
-  if (changes.has('signatures')) changed = changed.map(withSignedCalls)
+  if (signs(changes)) changed = changed.map((message) => withSignedCalls(message, changes.has('signatures:here')))
   if (changes.has('calls_alone')) changed = changed.map(withoutTextOfCalls)
   if (changes.has('plain_references')) changed = changed.map(withPlainReferences)
   if (changes.has('single_calls')) changed = withSingleCalls(changed)
@@ -195,9 +200,16 @@ function withoutEmptyInputs(tool: unknown): unknown {
   return { ...rest, function: { ...fields, ...(kept.properties !== undefined && { parameters: kept }) } }
 }
 
-const withSignedCalls = (message: Fields): Fields =>
+const withSignedCalls = (message: Fields, isWrong: boolean): Fields =>
   Array.isArray(message.tool_calls)
-    ? { ...message, tool_calls: message.tool_calls.map((call) => ({ extra_content: SIGNED, ...call })) }
+    ? {
+        ...message,
+        tool_calls: message.tool_calls.map((call) => ({
+          extra_content: SIGNED,
+          ...call,
+          ...(isWrong && { extra_content: SIGNED }),
+        })),
+      }
     : message
 
 const SIGNED = { google: { thought_signature: UNCHECKED } }

@@ -25,7 +25,8 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
  *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
  * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
- *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check.
+ *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check;
+ *   `signatures:here` all calls, in this run only.
  * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
  *   `calls:here`: leave earlier calls out of this run, which offers no tools. `calls_alone`: leave out the texts beside
  *   earlier calls. `plain_references`: write `ref` for `$ref` in results, which Google's servers would look up.
@@ -72,7 +73,7 @@ export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files|output|answer|afford|reasoning|calls):/.test(change) &&
+  !/^(?:schema|tool|files|output|answer|afford|reasoning|signatures|calls):/.test(change) &&
   change !== 'schemas' &&
   change !== 'maxOutputTokens'
 
