@@ -144,6 +144,7 @@ describe('the advice on a failure', () => {
     [oddAnswer('<html><title>Sign in</title></html>'), 'Check THE_ADDRESS'],
     [refused('The proxy 127.0.0.1:9 did not connect'), null],
     [answered(302, ''), 'Check THE_ADDRESS'],
+    [answered(407, ''), 'Check the proxy and its credentials: HTTP_PROXY and HTTPS_PROXY'],
     [answered(429, { error: 'Rate limit reached' }), null],
     [answered(400, { error: 'Bad' }), null],
   ])('of %o is "%s"', (error, advice) => {

@@ -133,8 +133,11 @@ describe('a run that the caller waits for', () => {
     expect(await lengthsOf(`x${long(300)}`)).toMatchObject({ title: `x${long(79)}`, message: `x${long(199)}` })
   })
 
-  it('fails if the model returns no text at all', async () => {
-    model.script({ tokens: [] })
+  it.each([
+    ['no text at all', []],
+    ['blanks alone', ['\n', ' \n']],
+  ])('fails if the model returns %s', async (_, tokens) => {
+    model.script({ tokens })
     const answer = await execute({})
     expectError(answer, 500, 'Chat execution failed')
     expect(answer.body).toMatchObject({

@@ -10,6 +10,7 @@ export function adviceFor(
   { kind, status, detail }: Pick<ModelFailure, 'kind' | 'status' | 'detail'>,
   { key, address }: ProviderSettings,
 ): string | null {
+  if (status === 407) return 'Check the proxy and its credentials: HTTP_PROXY and HTTPS_PROXY'
   // A gateway or a firewall has answered instead of the server.
   if (/a web page\b/.test(detail) && ['auth', 'refused', 'unreadable'].includes(kind)) return `Check ${address}`
   switch (kind) {

@@ -179,8 +179,8 @@ type Draft = {
 const newDraft = () => ({ pieces: [], half: '', length: 0, files: 0, used: undefined, isFinished: false, finish: null })
 
 /**
- * Returns the reason why a reply ended. Throws {@link ModelError} for a reply without text and calls, regardless of its
- * finish reason (contract-2.md section 2.8).
+ * Returns the reason why a reply ended. Throws {@link ModelError} for a reply without text, apart from blanks, and
+ * calls, regardless of its finish reason (contract-2.md section 2.8).
  */
 function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReason {
   const { unified = 'stop', raw } = finish ?? {}
@@ -193,7 +193,7 @@ function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReaso
       : unified === 'length'
         ? 'max_tokens'
         : 'end_turn'
-  if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text))) {
+  if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text.trim()))) {
     if (!raw && (finish === null || unified === 'other')) throw new ModelError(NO_END, 'broken_off')
     const hasReasoning = parts.some(({ type }) => type === 'reasoning')
     const what = files ? 'only files, such as pictures' : hasReasoning ? 'only reasoning, without an answer' : null
