@@ -14,10 +14,12 @@ export type Mailer = {
   stop(): Promise<void>
 }
 
-/** Maximum number of attempts per mail, and the time between two (ms). */
-const ATTEMPTS = 3
-const RETRY_AFTER = 2_000
+/** Waits before a mail is sent again (ms). Servers that delay mails of unknown senders accept them after minutes. */
+const RETRY_AFTER = [2_000, 30_000, 300_000]
 const TIMEOUT = 10_000
+
+/** Whether the mail server has refused a mail for good: its answer is a 5xx. */
+const isFinal = (error: unknown): boolean => Number((error as { responseCode?: unknown }).responseCode) >= 500
 
 /** Returns the sender address of mails: MAIL_FROM, else an address at the host of PUBLIC_URL. */
 const senderOf = ({ MAIL_FROM, PUBLIC_URL }: Settings): string =>
@@ -39,18 +41,18 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
   let transport: Transporter | undefined
 
   async function deliver(mail: Mail): Promise<void> {
-    for (let attempt = 1; ; attempt++) {
+    for (const wait of [...RETRY_AFTER, null]) {
       try {
         const mailer = await open()
         await mailer.sendMail({ ...mail, disableFileAccess: true, disableUrlAccess: true })
         return
       } catch (error) {
-        if (attempt === ATTEMPTS || stopping.signal.aborted) {
+        if (wait === null || isFinal(error) || stopping.signal.aborted) {
           log.error({ err: error, to: mail.to, subject: mail.subject }, 'failed to send a mail: check SMTP_URL')
           return
         }
         await new Promise<void>((resolve) => {
-          const timer = setTimeout(resolve, RETRY_AFTER)
+          const timer = setTimeout(resolve, wait)
           stopping.signal.addEventListener('abort', () => {
             clearTimeout(timer)
             resolve()

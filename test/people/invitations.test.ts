@@ -110,6 +110,21 @@ describe('creating invitations', () => {
     expect(mine()!.text).toContain('From: Muster <muster@example.com>')
   })
 
+  it('is mailed again after a temporary refusal, and not after a final one', async () => {
+    const { admin, path, email } = await people()
+    const isMailed = (address: string) => mail.mails.some(({ to }) => to.includes(address))
+    const isLogged = (address: string) =>
+      server.logs.some((line) => line.includes('failed to send a mail') && line.includes(address))
+    for (const code of [451, 550]) {
+      mail.refusals.push(code)
+      const address = `${code}-${email}`
+      await invite(path, admin, { email: address, role: 'member' })
+      const expected = code === 451 ? isMailed : isLogged
+      await expect.poll(() => expected(address), { timeout: 30_000 }).toBe(true)
+      expect([isMailed(address), isLogged(address), mail.refusals]).toEqual([code === 451, code === 550, []])
+    }
+  })
+
   it('mails the name of the organization as one line, whatever it contains', async () => {
     const { admin, path, email } = await people()
     const { db } = server.service.deps

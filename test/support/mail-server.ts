@@ -2,12 +2,17 @@ import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { SMTPServer } from 'smtp-server'
 
-/** Starts a mail server on loopback that records its mails. */
+/** Starts a mail server on loopback that records its mails. It refuses the next recipients with the codes in `refusals`. */
 export async function startMailServer() {
   const mails: { to: string[]; text: string }[] = []
+  const refusals: number[] = []
   const server = new SMTPServer({
     authOptional: true,
     disabledCommands: ['STARTTLS'],
+    onRcptTo(_address, _session, done) {
+      const responseCode = refusals.shift()
+      done(responseCode ? Object.assign(new Error('Refused'), { responseCode }) : null)
+    },
     onData(stream, session, done) {
       let text = ''
       stream.on('data', (chunk: Buffer) => {
@@ -23,5 +28,5 @@ export async function startMailServer() {
   await once(listening, 'listening')
   const { port } = listening.address() as AddressInfo
   const url = `smtp://127.0.0.1:${port}`
-  return { mails, url, [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(resolve)) }
+  return { mails, refusals, url, [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(resolve)) }
 }
