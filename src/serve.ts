@@ -68,7 +68,7 @@ export async function serve(): Promise<void> {
       service.stop().then(
         () => process.exit(0),
         (error) => {
-          log.error({ err: error }, 'the stop failed')
+          log.error({ err: error }, 'failed to stop')
           process.exit(1)
         },
       )

@@ -181,7 +181,7 @@ export async function startService(
   await operatorServers
     .declare()
     .catch((error) =>
-      log.error({ err: error }, 'MCP servers of MCP_CONFIG could not be written: start the server again'),
+      log.error({ err: error }, 'failed to store the MCP servers of MCP_CONFIG: start the server again'),
     )
   found.end()
   const made = found.isNew ? (file ?? hostsOf(settings.DATABASE_URL ?? '')) : null
@@ -241,10 +241,10 @@ function removeRemains(deps: Deps): void {
   const { log, pause } = deps
   removeStaleClones().then(
     (folders) => folders.length && log.info({ folders }, 'removed folders of clones that a killed server left'),
-    (error) => log.warn({ err: error }, 'folders of clones that a killed server left could not be removed'),
+    (error) => log.warn({ err: error }, 'failed to remove folders of clones that a killed server left'),
   )
   if (!pause.isPaused())
-    removeLeftovers(deps).catch((error) => log.error({ err: error }, 'files without a row could not be removed'))
+    removeLeftovers(deps).catch((error) => log.error({ err: error }, 'failed to remove files without a row'))
 }
 
 /** Writes a push notification. Loaded with the first one, as the whole protocol is. */

@@ -29,7 +29,7 @@ export async function openRevocation({ database, settings, log, now }: Admin): P
     async read(tx, where) {
       if ('wrappingKey' in key) return grantsToRevoke(tx, { ...key, log }, where)
       const count = await tx.mcpConnection.count({ where })
-      if (count) log.warn({ err: key.error, count }, 'deleted tokens of a user cannot be read, to revoke them')
+      if (count) log.warn({ err: key.error, count }, 'failed to read deleted tokens of a user, which are not revoked')
       return []
     },
     revoke: (grants) => revokeAll({ settings, log, pause: { isPaused: () => isPaused } }, grants, PATIENCE),

@@ -29,7 +29,7 @@ export async function openMasterKey({ client, kind }: Database, source: Source, 
   const find = () => client.installation.findUnique({ where: { id: 1 }, select: { masterKey: true } })
   const found = await find()
   if (!source.ENCRYPTION_KEY && kind === 'postgresql')
-    throw new EncryptionKeyError('PostgreSQL needs an ENCRYPTION_KEY.')
+    throw new EncryptionKeyError('PostgreSQL needs an ENCRYPTION_KEY. Make one: openssl rand -base64 32')
   const encryptionKey = source.ENCRYPTION_KEY
     ? Buffer.from(source.ENCRYPTION_KEY, 'base64')
     : await fromFile(pathOf(source), found === null)
@@ -50,10 +50,10 @@ async function fromFile(path: string, mayCreate: boolean): Promise<Buffer> {
   if (mayCreate) await createKeyFile(path)
   const key = await readKeyFile(path).catch(({ code }: NodeJS.ErrnoException) => {
     throw new EncryptionKeyError(
-      `${path} cannot be read (${code}). It holds the key that this database was set up with.`,
+      `${path} cannot be read (${code}). It holds the key that this database was set up with: put it back, or let this user read it.`,
     )
   })
-  if (!key) throw new EncryptionKeyError(`${path} is not a key: 32 bytes in base64 are expected.`)
+  if (!key) throw new EncryptionKeyError(`${path} is not a key: 32 bytes in base64 are expected. Put its copy back.`)
   return key
 }
 
@@ -69,7 +69,9 @@ async function unwrap(source: Source, encryptionKey: Buffer, wrapped: Uint8Array
     return unwrapped
   }
   const name = source.ENCRYPTION_KEY ? 'ENCRYPTION_KEY' : path
-  throw new EncryptionKeyError(`${name} is not the key that this database was set up with.`)
+  throw new EncryptionKeyError(
+    `${name} is not the key that this database was set up with. Use the key that was kept with it.`,
+  )
 }
 
 function tryUnwrap(encryptionKey: Buffer, wrapped: Uint8Array): Buffer | null {

@@ -109,7 +109,7 @@ export async function signIn(context: SignInContext, input: z.output<typeof Sign
   if (!user || !isRight) {
     // Not awaited, because only a known address takes this time.
     void noteFailure(context, email, user?.id).catch((error) =>
-      deps.log.error({ err: error }, 'a failed sign-in was not audited'),
+      deps.log.error({ err: error }, 'failed to audit a failed sign-in'),
     )
     throw signInFailed()
   }
@@ -215,7 +215,7 @@ async function resetPassword(tx: Tx, who: UserCause, now: Date): Promise<void> {
  */
 export function forgotPassword({ deps }: Pick<Context, 'deps'>, input: z.output<typeof ForgotPassword>) {
   void noteForgotten(deps, normalizeEmail(input.email) ?? input.email).catch((error) =>
-    deps.log.error({ err: error }, 'a request for a new password could not be noted'),
+    deps.log.error({ err: error }, 'failed to record a request for a new password'),
   )
   const outcome = deps.mail
     ? 'a link to a new password is on its way.'

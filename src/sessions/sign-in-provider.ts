@@ -66,7 +66,7 @@ async function findHome({ db, clock, log, settings }: Deps): Promise<string | nu
     return first?.id ?? null
   }
   const id = await findBySlug(db, slug, clock.now())
-  if (!id) log.error({ slug }, 'there is no organization with the slug of OIDC_ORGANIZATION')
+  if (!id) log.error({ slug }, 'there is no organization with the slug of OIDC_ORGANIZATION: correct the setting')
   return id
 }
 

@@ -350,7 +350,7 @@ describe('the tokens', () => {
     it('are deleted with one line in the log without the encryption key', async () => {
       const leaver = await connected()
       const { err } = await remove(leaver, { ENCRYPTION_KEY: randomBytes(32).toString('base64') })
-      expect(JSON.parse(err)).toMatchObject({ count: 1, msg: expect.stringContaining('cannot be read') })
+      expect(JSON.parse(err)).toMatchObject({ count: 1, msg: expect.stringContaining('failed to read deleted tokens') })
       expect(oauth.revoked).not.toContain(leaver.token)
     })
 

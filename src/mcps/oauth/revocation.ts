@@ -37,7 +37,7 @@ export async function grantsToRevoke(
     try {
       return { mcpId, url, grant: unsealGrant(dataKey, row) }
     } catch (error) {
-      log.warn({ mcpId, err: error }, 'deleted tokens of a user cannot be read, to revoke them')
+      log.warn({ mcpId, err: error }, 'failed to read deleted tokens of a user, which are not revoked')
       return []
     }
   })

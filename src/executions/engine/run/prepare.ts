@@ -110,7 +110,7 @@ function summarizerDeps(deps: PrepareDeps, attempt: Attempt): SummarizerDeps {
   const describe = (error: unknown) => {
     if (error instanceof TimeoutError) return error.message
     const cause = deps.models.describeError(error, row.organizationId)
-    deps.log.warn({ executionId: row.id, detail: withoutWords(cause) }, 'the history of a run could not be summarized')
+    deps.log.warn({ executionId: row.id, detail: withoutWords(cause) }, 'failed to summarize the history of a run')
     return isOwn(attempt) ? cause : withoutWords(cause)
   }
   return { maxHistory: maxHistoryOf(deps.settings), openAsking, describe, warn }
@@ -148,7 +148,8 @@ function choose(
       answered,
       demandedTool: demandedTool === undefined ? null : clientToolName(demandedTool),
       warn(code, text) {
-        if (code === 'model_fallback') log.warn({ executionId: row.id, detail: text }, 'a run goes on to another model')
+        if (code === 'model_fallback')
+          log.warn({ executionId: row.id, detail: text }, 'a run continues with another model')
         warn(code, text)
       },
     },
