@@ -16,7 +16,7 @@ test('under writes every second, the database file is never more than two minute
   db.pragma('wal_autocheckpoint = 0')
   db.exec('CREATE TABLE written (second INTEGER)')
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
-  const stop = startCheckpoints(file, { onCheckpoint: () => {}, isMoved: () => false, onMoved: () => {} })
+  const stop = startCheckpoints(file, { onCheckpoint: () => {}, isMoved: () => false })
   try {
     for (let second = 0; second < 130; second++) {
       db.prepare('INSERT INTO written VALUES (?)').run(second)

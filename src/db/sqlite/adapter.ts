@@ -9,7 +9,7 @@ import { type FastPathDriver, type Runner, SQLITE } from '../fast-path/index.ts'
 import { bounded, withTimeout } from '../limits.ts'
 import { startCheckpoints } from './checkpoints.ts'
 import { type Connection, connect } from './connection.ts'
-import { createMoveCheck, MOVED } from './file-identity.ts'
+import { createFileCheck, MOVED, type Tampering } from './file-identity.ts'
 import { createTurns, type Turn, untilFree } from './transaction-queue.ts'
 
 /** SQLite's limit of parameters in a statement. Prisma assumes 999 and would fail for a page of 1,000 rows. */
@@ -85,18 +85,24 @@ type SafeAdapter = SqlDriverAdapter & Omit<FastPathDriver, 'dialect'>
 type Kept = Pick<SqliteOptions, 'onFailure'> & { file: string }
 
 function safeAdapter(writer: Connection, reader: Connection, kept: Kept | null): SafeAdapter {
-  const check = kept ? createMoveCheck(kept.file) : () => false
-  const isMoved = () => {
-    const found = check()
+  const check = kept && createFileCheck(kept.file)
+  const note = (found: Tampering = null) => {
     if (found) kept?.onFailure?.(MOVED)
     return found
   }
-  const turns = createTurns(writer, kept ? { isMoved } : undefined)
+  const turns = createTurns(writer, kept ? { isMoved: (version) => note(check?.file(version)) !== null } : undefined)
   const stopCheckpoints = kept
-    ? startCheckpoints(kept.file, { onCheckpoint: turns.beginLog, isMoved, onMoved: emptyLog })
+    ? startCheckpoints(kept.file, { onCheckpoint: turns.beginLog, isMoved: () => inspect() !== null })
     : async () => {}
 
-  /** Copies the log of a moved file into it. Beside another file, the log would be mixed into that one. */
+  /** Empties the log of a moved file, so that it is not mixed into the file that has taken its place. */
+  function inspect(): Tampering {
+    const found = note(check?.fileAndLog(turns.version()))
+    if (found === 'moved') emptyLog()
+    return found
+  }
+
+  /** Copies the log into the file that the connections have open. */
   function emptyLog(): void {
     if (writer.inTransaction()) return
     try {
@@ -157,9 +163,12 @@ function safeAdapter(writer: Connection, reader: Connection, kept: Kept | null):
       // Those who share the group get its error.
       await turn.keep(true).catch(() => {})
       await stopCheckpoints()
-      if (isMoved()) emptyLog()
-      reader.close()
-      writer.close()
+      const closeAll = () => {
+        reader.close()
+        writer.close()
+      }
+      if (check) check.close(closeAll, inspect())
+      else closeAll()
     },
   }
 }

@@ -5,9 +5,8 @@ import { logOf } from './write-ahead-log.ts'
 type Options = {
   /** Called before each checkpoint. */
   onCheckpoint: () => void
+  /** Whether somebody has touched the file or its log, which are then left alone. */
   isMoved: () => boolean
-  /** Called at each check that finds the file moved. Its log is then left alone. */
-  onMoved: () => void
 }
 
 /** Interval of checks, idle time before a checkpoint, and maximum time between checkpoints under load (ms). */
@@ -20,7 +19,7 @@ const LONGEST = 60_000
  * file is nearly complete. A worker thread does this on its own connection, because a log of 32 MiB takes 0.25 to
  * 0.4 s, which would block the event loop. Returns a function that stops it.
  */
-export function startCheckpoints(file: string, { onCheckpoint, isMoved, onMoved }: Options): () => Promise<void> {
+export function startCheckpoints(file: string, { onCheckpoint, isMoved }: Options): () => Promise<void> {
   let thread: Worker | undefined
   let isBusy = false
   let isStopped = false
@@ -33,7 +32,7 @@ export function startCheckpoints(file: string, { onCheckpoint, isMoved, onMoved 
 
   async function look(): Promise<void> {
     // The thread would open the other file, and copy the log of this one into it.
-    if (isMoved()) return onMoved()
+    if (isMoved()) return
     const log = await stat(logOf(file)).catch(() => null)
     if (!log || log.size === 0 || isBusy || isStopped) return
     const now = performance.now()

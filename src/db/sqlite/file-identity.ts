@@ -1,21 +1,85 @@
-import { statSync } from 'node:fs'
+import { closeSync, openSync, readSync, renameSync, statSync } from 'node:fs'
+import { logOf, VERSION_AT } from './write-ahead-log.ts'
 
 /** SQLite's own code for a file that was moved since it was opened. */
 export const MOVED = 'SQLITE_READONLY_DBMOVED'
 
 /**
- * Returns a check whether the path of an open SQLite file leads to another file, or to none: somebody has deleted or
- * replaced it. SQLite would go on writing to the file without a name, and those writes would be lost at the next start.
+ * State of an open SQLite file that somebody has touched: its path leads to another file or to none, or that of its log
+ * does (`moved`), or it has the content of another file (`overwritten`). SQLite notices neither. Its writes would be lost
+ * at the next start, or spoil the new content.
  */
-export function createMoveCheck(file: string): () => boolean {
-  const identity = () => statSync(file, { bigint: true, throwIfNoEntry: false })?.ino
-  const opened = identity()
-  return () => {
+export type Tampering = 'moved' | 'overwritten' | null
+
+export type FileCheck = {
+  /** Looks at the file, in 5 microseconds. `version`: the latest `user_version` that this server has written. */
+  file: (version: number) => Tampering
+  /** Looks at the log too. Its state is remembered. */
+  fileAndLog: (version: number) => Tampering
+  /** Closes all connections by `closeAll`, without a copy of the log into an overwritten file. */
+  close: (closeAll: () => void, found: Tampering) => void
+}
+
+/**
+ * Creates the check of a file that is open. It holds a descriptor until all connections are closed, because closing one
+ * releases SQLite's locks in this process.
+ */
+export function createFileCheck(file: string): FileCheck {
+  const handle = openSync(file, 'r')
+  const head = Buffer.alloc(VERSION_AT + 4)
+  const opened = identityOf(file)
+  let log: bigint | null | undefined
+  let isLogMoved = false
+  /** The number in the file only rises, up to the one that was written last. */
+  let lowest = Math.max(0, readVersion() ?? 0)
+
+  /** Returns the file's number, -1 if its content is shorter, or null if it cannot be read. */
+  function readVersion(): number | null {
     try {
-      return identity() !== opened
+      if (readSync(handle, head, 0, head.length, 0) < head.length) return -1
+      return Math.abs(head.readInt32BE(VERSION_AT))
     } catch {
-      // A network drive that does not answer.
-      return false
+      return null
     }
   }
+
+  function look(version: number): Tampering {
+    log ??= identityOf(logOf(file))
+    if (leadsElsewhere(file, opened)) return 'moved'
+    const found = readVersion()
+    if (found === null) return null
+    if (found < lowest || found > version) return 'overwritten'
+    lowest = found
+    return isLogMoved ? 'moved' : null
+  }
+
+  return {
+    file: look,
+    fileAndLog(version) {
+      if (log && leadsElsewhere(logOf(file), log)) isLogMoved = true
+      return look(version)
+    },
+    close(closeAll, found) {
+      // SQLite copies nothing into a file that its path does not lead to.
+      const aside = `${file}.closing`
+      if (found === 'overwritten') renameSync(file, aside)
+      closeAll()
+      closeSync(handle)
+      if (found === 'overwritten') renameSync(aside, file)
+    },
+  }
+}
+
+/** Returns the inode that a path leads to, undefined for none, or null if a network drive does not answer. */
+function identityOf(path: string): bigint | null | undefined {
+  try {
+    return statSync(path, { bigint: true, throwIfNoEntry: false })?.ino
+  } catch {
+    return null
+  }
+}
+
+function leadsElsewhere(path: string, opened: bigint | null | undefined): boolean {
+  const found = identityOf(path)
+  return found !== null && found !== opened
 }

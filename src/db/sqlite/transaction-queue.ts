@@ -22,6 +22,8 @@ type Turns = {
   take: () => Promise<Turn>
   /** Makes the next write increment the file's number, because a checkpoint is about to restart the log. */
   beginLog: () => void
+  /** Returns the file's latest number. */
+  version: () => number
 }
 
 /** Turns that are committed to the disk together. */
@@ -33,15 +35,16 @@ type Group = { members: number; begun: number; end: PromiseWithResolvers<void> }
  * turn is committed at the end of the event loop turn.
  *
  * `kept`: that of the only server of a file. Its first write, and the first one after each `beginLog`, increments the
- * file's `user_version` (write-ahead-log.ts), and a file that was moved is not written.
+ * file's `user_version` (write-ahead-log.ts), and no write follows one that `isMoved`. It gets the latest number.
  */
-export function createTurns(writer: Connection, kept?: { isMoved: () => boolean }): Turns {
+export function createTurns(writer: Connection, kept?: { isMoved: (version: number) => boolean }): Turns {
   const waiting: (() => void)[] = []
   let taken = false
   let group: Group | null = null
   /** Whether the next write must increment the number, and the number of changes before it. */
   let isDue = kept !== undefined
   let changes = 0
+  let version = kept ? readVersion() : 0
 
   /** Executes a statement of each turn. A prepared one takes half the time of a script. */
   const control = (sql: string) => writer.changes({ sql, args: [] })
@@ -59,7 +62,7 @@ export function createTurns(writer: Connection, kept?: { isMoved: () => boolean 
       // SQLite rolls a transaction back by itself when the disk is full.
       if (!writer.inTransaction())
         throw new DriverAdapterError({ kind: 'TransactionAlreadyClosed', cause: 'Given up.' })
-      if (kept?.isMoved()) throw moved()
+      if (kept?.isMoved(version)) throw moved()
       if (isDue) raise()
       control('COMMIT')
       resolve()
@@ -74,13 +77,19 @@ export function createTurns(writer: Connection, kept?: { isMoved: () => boolean 
     const { total = 0 } = ask<{ total: number }>('SELECT total_changes() AS "total"')
     if (total === changes) return
     changes = total
-    const { version = 0 } = ask<{ version: number }>('SELECT "user_version" AS "version" FROM pragma_user_version')
-    writer.script(`PRAGMA user_version = ${Math.abs(version) + 1}`)
+    version = readVersion() + 1
+    writer.script(`PRAGMA user_version = ${version}`)
     isDue = false
   }
 
-  const ask = <T>(sql: string): Partial<T> =>
-    (writer.rows({ sql, args: [] }, { exact: false, readOnly: true })?.[0] ?? {}) as Partial<T>
+  function readVersion(): number {
+    const { version = 0 } = ask<{ version: number }>('SELECT "user_version" AS "version" FROM pragma_user_version')
+    return Math.abs(version)
+  }
+
+  function ask<T>(sql: string): Partial<T> {
+    return (writer.rows({ sql, args: [] }, { exact: false, readOnly: true })?.[0] ?? {}) as Partial<T>
+  }
 
   async function join(): Promise<Group> {
     if (!group) {
@@ -107,6 +116,7 @@ export function createTurns(writer: Connection, kept?: { isMoved: () => boolean 
   }
 
   return {
+    version: () => version,
     beginLog() {
       const { total = 0 } = ask<{ total: number }>('SELECT total_changes() AS "total"')
       if (!group) changes = total

@@ -8,7 +8,7 @@ import { closeSync, existsSync, openSync, readSync, renameSync, rmSync, statSync
 // number. Formats: https://sqlite.org/fileformat2.html, sections 1.3 and 4.
 
 /** Offset of `user_version` in the first page (bytes). */
-const VERSION_AT = 60
+export const VERSION_AT = 60
 const LOG_HEADER = 32
 const FRAME_HEADER = 24
 const CHUNK = 1024 * 1024
