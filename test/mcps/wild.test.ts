@@ -617,6 +617,22 @@ it.each([
   expect(await called).toEqual({ content: 'Acted', isError: false })
 })
 
+it('a load balancer gets its cookies back, in the same session alone', async () => {
+  const sent: (string | undefined)[] = []
+  otherwise = ({ message, headers }, response) => {
+    sent.push(headers.cookie)
+    if (message?.method === 'initialize') response.setHeader('set-cookie', ['lb=1; Path=/', 'old=x', 'a=b; HttpOnly'])
+    if (message?.method === 'tools/list') response.setHeader('set-cookie', ['lb=2; Path=/', 'old=; Max-Age=0'])
+    return false
+  }
+  await using((client) => client.call('act', {}, never))
+  expect(sent.at(0)).toBeUndefined()
+  expect(sent).toContain('lb=1; old=x; a=b')
+  expect(requests.flatMap((request, index) => (isCall(request) ? [sent[index]] : []))).toEqual(['lb=2; a=b'])
+  await using(async () => {})
+  expect(sent.filter((cookie) => cookie === undefined)).toHaveLength(2)
+})
+
 it.each([429, 503])('a server that answers %s at connecting is asked again at the requested time', async (status) => {
   let busy = 2
   otherwise = (_, response) => {

@@ -2,10 +2,11 @@ import { type Client, SdkError, SdkErrorCode } from '@modelcontextprotocol/clien
 import { isPublicAddress } from '../../lib/addresses.ts'
 import type { ProxyFor } from '../../lib/proxies.ts'
 import { abortable } from '../../lib/race-abort.ts'
-import { BadAnswer, createSafeFetch, type SafeFetch } from '../../lib/safe-fetch.ts'
+import { BadAnswer, createSafeFetch } from '../../lib/safe-fetch.ts'
 import { authorized } from '../oauth/bearer.ts'
 import type { Bearer } from '../oauth/connections.ts'
 import type { Clean } from './content.ts'
+import { withCookies } from './cookies.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
@@ -86,7 +87,7 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     ...silenceOf(options),
   })
   const plain = watching(
-    repairing(safe, variant, seen, () => client),
+    repairing(withCookies(safe.fetch, new URL(options.url).origin), variant, seen, () => client),
     seen,
   )
   const fetch = bearer ? authorized(plain, bearer, new URL(options.url).origin, seen, options.onToken) : plain
@@ -130,7 +131,7 @@ export async function openSession(options: SessionOptions, variant: Variant, see
  * Returns the `fetch` of a session, which repairs answers. Some servers accept a request with 202, and answer it on the
  * standalone stream of the session.
  */
-function repairing({ fetch }: SafeFetch, { transport }: Variant, seen: Seen, clientOf: () => StrictClient): Fetch {
+function repairing(fetch: Fetch, { transport }: Variant, seen: Seen, clientOf: () => StrictClient): Fetch {
   let hasStandalone: Promise<boolean> | undefined
   return async (url, init = {}) => {
     const asked = idOf(init)
