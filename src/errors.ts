@@ -254,7 +254,7 @@ export const sessionBusy = () =>
 export const cancelled = (executionId?: string) =>
   conflict('Execution was cancelled', {
     code: 'cancelled',
-    detail: 'Somebody cancelled the run before it ended. Execute again to get an answer.',
+    detail: 'The run was cancelled before it ended. Execute again to get an answer.',
     ...(executionId && { executionId }),
   })
 

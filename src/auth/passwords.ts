@@ -72,10 +72,10 @@ export const isPassword = (password: string, hash: string | null): Promise<boole
   inTurn(async () => {
     const [, scheme, parameters = '', salt = '', tag = ''] = HASH.exec(hash ?? '') ?? []
     if (!scheme) {
-      const nobody = Buffer.alloc(SALT_BYTES)
+      const noSalt = Buffer.alloc(SALT_BYTES)
       await (hasArgon2
-        ? argon2(normalized(password), nobody)
-        : scrypt(normalized(password), nobody, ARGON2.tagLength, SCRYPT))
+        ? argon2(normalized(password), noSalt)
+        : scrypt(normalized(password), noSalt, ARGON2.tagLength, SCRYPT))
       return false
     }
     const of = Object.fromEntries(parameters.split(',').map((pair) => pair.split('='))) as Record<string, string>

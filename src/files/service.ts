@@ -140,10 +140,10 @@ export const fileTooLarge = (size: number) =>
   })
 /** Returns the 400 for a space with the maximum number of files. */
 export const tooManyFiles = () =>
-  badRequest(`Too many files. At most ${MAX_FILES} in a space`, { detail: 'Delete files that nobody needs.' })
+  badRequest(`Too many files. At most ${MAX_FILES} in a space`, { detail: 'Delete files that are no longer needed.' })
 /** Returns the 400 for files that are too large together. */
 export const spaceFull = () =>
-  badRequest('Space is full. At most 50 MiB of files', { detail: 'Delete files that nobody needs.' })
+  badRequest('Space is full. At most 50 MiB of files', { detail: 'Delete files that are no longer needed.' })
 
 /** Updates the counters of a space whose row is locked. Throws 400 beyond a limit. */
 async function grow(tx: Tx, { id, fileCount }: { id: string; fileCount: number }, files: number, bytes: number) {

@@ -14,7 +14,7 @@ import { attend } from './sse.ts'
 
 type Connection = { requestId: string; ip: string | undefined; readCookie: ReturnType<typeof createCookieReader> }
 
-/** Creates the context of a request. Nobody is authenticated before the context is asked for the caller. */
+/** Creates the context of a request. Authenticates the caller only when the context is asked for it. */
 export function createContext(
   deps: Deps,
   { requestId, ip, readCookie }: Connection,

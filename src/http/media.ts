@@ -195,8 +195,8 @@ export async function download(context: Context, req: IncomingMessage, res: Serv
 }
 
 /**
- * Yields the bytes of a stored file. Throws, which ends the connection, if somebody has changed their number on the disk:
- * a client would wait for the rest, or read what is too much as the next answer.
+ * Yields the bytes of a stored file. Throws, which ends the connection, if the file on the disk has another length: a
+ * client would wait for missing bytes, or read surplus ones as the next answer.
  */
 async function* exactly(length: number, parts: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let size = 0

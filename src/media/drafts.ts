@@ -27,7 +27,7 @@ export async function createDrafts(
       const path = join(folder, newId())
       const discard = () => rm(path, { force: true })
       try {
-        // Somebody may have deleted the folder.
+        // The folder may have been deleted.
         await mkdir(folder, { recursive: true, mode: 0o700 })
         await pipeline(source, meter, createWriteStream(path, { flags: 'wx', mode: 0o600, flush: true }))
       } catch (error) {

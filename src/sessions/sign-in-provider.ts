@@ -100,7 +100,7 @@ async function createUser(context: SignInContext, identity: Verified): Promise<s
   const home = isAllowed(deps, email) ? await findHome(deps) : null
   if (!invitations.length && !home) {
     log.info({ email: tokenDigest(sessionKey, email) }, 'sign-in with an unknown e-mail address')
-    throw new SignInProblem('unknown', 'nobody has invited the address, and its domain is not allowed')
+    throw new SignInProblem('unknown', 'the address has no invitation, and its domain is not allowed')
   }
   const userId = newId()
   const name = identity.name ?? email.split('@', 1)[0] ?? email

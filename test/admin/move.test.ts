@@ -73,7 +73,7 @@ function sampleOf({ name, kind, type }: Field, number: number): unknown {
   if (type === 'BigInt') return 2n ** 60n + BigInt(number)
   if (type === 'Boolean') return number === 1001 ? 1 : 0
   if (type === 'Int') return number
-  throw new Error(`${name} is of a type that nobody has thought of: ${type}`)
+  throw new Error(`${name} is of an unknown type: ${type}`)
 }
 
 /** The databases sort differently. */
