@@ -105,7 +105,7 @@ function Row({ chat, list, isCurrent }: { chat: Chat; list: List; isCurrent: boo
       >
         <span className="flex items-center gap-2">
           {dot && (
-            <span className={cn('size-2 shrink-0 rounded-full', dot)}>
+            <span className={cn('mark size-2 shrink-0 rounded-full', dot)}>
               <span className="sr-only">{t.states[chat.status]}</span>
             </span>
           )}

@@ -166,7 +166,7 @@ function Bar({ kind, row, left, right, label, link }: BarProps) {
   if (right <= left && kind === 'queue') return null
   const text = (
     <span
-      className={cn('block h-6 min-w-1 overflow-hidden truncate rounded px-1.5 text-xs leading-6', COLOURS[kind])}
+      className={cn('mark block h-6 min-w-1 overflow-hidden truncate rounded px-1.5 text-xs leading-6', COLOURS[kind])}
       title={label}
     >
       {label}

@@ -239,7 +239,7 @@ function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readon
       <ul className="mb-4 flex flex-wrap gap-x-4 gap-y-1 text-xs">
         {lines.map(({ name, colour }) => (
           <li key={name} className="flex min-w-0 items-center gap-1.5">
-            <span aria-hidden className="size-2.5 shrink-0 rounded-sm" style={{ background: `var(${colour})` }} />
+            <span aria-hidden className="mark size-2.5 shrink-0 rounded-sm" style={{ background: `var(${colour})` }} />
             <bdi className="truncate">{name}</bdi>
           </li>
         ))}
