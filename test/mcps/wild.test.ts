@@ -562,7 +562,7 @@ it('a stream that breaks after an event with an id resumes there and brings the 
   expect(requests.filter(isCall)).toHaveLength(1)
 })
 
-it('a stream that ends without an event is resumed there, and may then bring the answer as JSON', async () => {
+it('a stream that ends without an event is resumed there, and may then answer with JSON', async () => {
   let asked: Message | null = null
   let polls = 0
   otherwise = ({ message, method, headers }, response) => {
