@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { linkSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs'
+import { existsSync, linkSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
@@ -49,6 +49,16 @@ test('the lock of a killed server is free at once', async () => {
 test('a lock is held until its release, within one process too', () => {
   const lock = lockDatabase(file)
   expect(() => lockDatabase(file)).toThrow(`(pid ${process.pid})`)
+  expect(() => lockDatabase(file)).toThrow(`(pid ${process.pid})`)
+  lock.release()
+  lockDatabase(file).release()
+})
+
+test('a lock whose file somebody deletes is soon held again', async () => {
+  const lock = lockDatabase(file)
+  rmSync(`${file}.lock`)
+  rmSync(`${file}.pid`)
+  await expect.poll(() => existsSync(`${file}.pid`)).toBe(true)
   expect(() => lockDatabase(file)).toThrow(`(pid ${process.pid})`)
   lock.release()
   lockDatabase(file).release()

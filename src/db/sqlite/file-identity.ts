@@ -71,7 +71,7 @@ export function createFileCheck(file: string): FileCheck {
 }
 
 /** Returns the inode that a path leads to, undefined for none, or null if a network drive does not answer. */
-function identityOf(path: string): bigint | null | undefined {
+export function identityOf(path: string): bigint | null | undefined {
   try {
     return statSync(path, { bigint: true, throwIfNoEntry: false })?.ino
   } catch {
@@ -79,7 +79,8 @@ function identityOf(path: string): bigint | null | undefined {
   }
 }
 
-function leadsElsewhere(path: string, opened: bigint | null | undefined): boolean {
+/** Returns whether a path leads to another file than the `opened` one, or to none. */
+export function leadsElsewhere(path: string, opened: bigint | null | undefined): boolean {
   const found = identityOf(path)
   return found !== null && found !== opened
 }

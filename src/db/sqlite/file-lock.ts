@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import Sqlite from 'better-sqlite3'
+import { identityOf, leadsElsewhere } from './file-identity.ts'
 
 /**
  * Thrown if the file cannot be used exclusively: another server uses it, or could use it unnoticed. The message states
@@ -12,6 +13,9 @@ export class DatabaseLockedError extends Error {
 
 export type Lock = { release: () => void }
 
+/** Interval of the checks whether the file of a lock was deleted (ms). */
+const INTERVAL = 1_000
+
 /** An unreferenced connection is closed by the garbage collector, which would release its lock. */
 const held = new Set<Sqlite.Database>()
 
@@ -21,7 +25,7 @@ const held = new Set<Sqlite.Database>()
  *
  * The operating system holds the lock, on an empty file beside the database (where symbolic links lead), in SQLite's
  * own way. It ends with the process, so no stale lock can remain and no pid can be confused. `<file>.pid` is used only
- * in the message.
+ * in the message. If somebody deletes the file of the lock, a new one is locked a moment later.
  */
 export function lockDatabase(path: string): Lock {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
@@ -37,28 +41,60 @@ export function lockDatabase(path: string): Lock {
     )
   }
   const pidFile = `${file}.pid`
-  let connection: Sqlite.Database | undefined
+  const lockFile = `${file}.lock`
+  let connection: Sqlite.Database
   try {
-    writeFileSync(`${file}.lock`, '', { flag: 'a', mode: 0o600 })
-    connection = new Sqlite(`${file}.lock`, { timeout: 0 })
-    connection.exec('BEGIN EXCLUSIVE')
+    connection = hold(lockFile)
   } catch (error) {
-    connection?.close()
     const { code, message: reason } = error as NodeJS.ErrnoException
     const message = code?.startsWith('SQLITE_BUSY')
       ? `Another Muster server${holder(pidFile)} uses ${file}. Stop it first, or set DATA_DIR to another folder.`
-      : `${file} cannot be locked: ${reason} (${file}.lock).`
+      : `${file} cannot be locked: ${reason} (${lockFile}).`
     throw new DatabaseLockedError(message, { cause: error })
   }
-  held.add(connection)
+  let locked = identityOf(lockFile)
   writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 })
+
+  function holdAgain(): void {
+    if (!leadsElsewhere(lockFile, locked)) return
+    try {
+      const next = hold(lockFile)
+      drop(connection)
+      connection = next
+      locked = identityOf(lockFile)
+      writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 })
+    } catch {
+      // The folder is gone, or another server was faster. The next check tries again.
+    }
+  }
+
+  const timer = setInterval(holdAgain, INTERVAL).unref()
   return {
     release() {
+      clearInterval(timer)
       rmSync(pidFile, { force: true })
-      held.delete(connection)
-      connection.close()
+      drop(connection)
     },
   }
+}
+
+/** Creates the file of a lock if it is missing, and locks it. */
+function hold(lockFile: string): Sqlite.Database {
+  writeFileSync(lockFile, '', { flag: 'a', mode: 0o600 })
+  const connection = new Sqlite(lockFile, { timeout: 0 })
+  try {
+    connection.exec('BEGIN EXCLUSIVE')
+  } catch (error) {
+    connection.close()
+    throw error
+  }
+  held.add(connection)
+  return connection
+}
+
+function drop(connection: Sqlite.Database): void {
+  held.delete(connection)
+  connection.close()
 }
 
 function holder(pidFile: string): string {
