@@ -143,6 +143,15 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
     },
   ],
   [
+    /^SQLITE_BUSY/,
+    {
+      name: 'locked',
+      detail:
+        'Another program holds a lock on the database file, such as a shell of sqlite3 with an open transaction. The ' +
+        'operator has to end it.',
+    },
+  ],
+  [
     /^55P03$/,
     {
       name: 'locked',

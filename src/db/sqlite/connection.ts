@@ -59,7 +59,8 @@ export function connect(file: string, onFailure: (code: string) => void = () => 
       return statement()
     } catch (error) {
       if (!(error instanceof Sqlite.SqliteError)) throw error
-      onFailure(error.code)
+      // A file that is locked for a moment is no failure: the statement is tried again.
+      if (!error.code.startsWith('SQLITE_BUSY')) onFailure(error.code)
       throw new DriverAdapterError({ originalCode: error.code, originalMessage: error.message, ...translate(error) })
     }
   }
