@@ -211,6 +211,7 @@ describe('a refusal that names a parameter', () => {
       garbled,
       { tokens: [], end: 'cut' as const },
       { tokens: ['data: [DONE]\n\n'].map(Buffer.from) },
+      { tokens: [event({ choices: [{ index: 0, delta: {}, finish_reason: 'tool_calls' }] })], end: 'cut' as const },
     ]) {
       lab.model.script(odd, { tokens: 'Fine.' })
       expect(await run()).toMatchObject({ execution: { status: 'completed', result: 'Fine.' }, requests: [{}, {}] })
@@ -218,6 +219,14 @@ describe('a refusal that names a parameter', () => {
     lab.model.script(garbled, garbled)
     const { error } = (await run()).execution
     expect(error).toContain('(finish reason: function_call_filter: MALFORMED_FUNCTION_CALL)')
+  })
+
+  test('is none: a call that the model announced and its provider lost, of which the run warns', async () => {
+    const choices = [{ index: 0, delta: { content: 'I will look.' }, finish_reason: 'tool_calls' }]
+    lab.model.script({ tokens: [event({ choices })], end: 'cut' })
+    const { execution } = await run()
+    expect(execution).toMatchObject({ status: 'completed', warnings: [{ code: 'cut_off' }] })
+    expect(execution.warnings[0].text).toContain('announced a call')
   })
 
   test('leads to a warning if the caller had requested the parameter', async () => {

@@ -42,18 +42,19 @@ export async function ask(
     const draft: Draft = { ...newDraft(), fence }
     try {
       await receiveReply(input, arranged(input, prompt, step), draft, step, emit)
-      count(usage, draft)
       const parts = draft.pieces.map(({ part }) => part)
       const separated = separateReasoning(parts, asking.current.model)
       const stopReason = endOf(separated, draft)
+      count(usage, draft)
+      if (announcesCall(separated, draft)) input.warn('cut_off', NO_CALL)
       if (draft.files) input.warn('cut_off', `Files in the answer, such as pictures, were left out: ${draft.files}`)
       return { parts: separated, stopReason }
     } catch (error) {
-      // An empty reply is complete and counted. The same request would get the same reply.
+      // An empty reply is complete. The same request would get the same reply.
       const isComplete = error instanceof EmptyReply
       const mayRepeat = !isComplete && !signal.aborted && isUnseen(draft)
       if (mayRepeat && (await prepareRetry(input, draft, error, usage, emit))) continue
-      if (!isComplete) count(usage, draft)
+      count(usage, draft)
       controller.abort(error)
       throw signal.reason
     }
@@ -195,12 +196,19 @@ function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReaso
         : 'end_turn'
   if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text.trim()))) {
     if (!raw && (finish === null || unified === 'other')) throw new ModelError(NO_END, 'broken_off')
+    if (unified === 'tool-calls') throw new ModelError(`${NO_CALL} (finish reason: ${raw})`, 'broken_off')
     const hasReasoning = parts.some(({ type }) => type === 'reasoning')
     const what = files ? 'only files, such as pictures' : hasReasoning ? 'only reasoning, without an answer' : null
     throw new EmptyReply(stopReason, raw, what ?? 'an empty answer')
   }
   return stopReason
 }
+
+const NO_CALL = 'The model announced a call of a tool, and its provider sent none: the answer may be unfinished'
+
+/** Returns whether a reply ended in order to call a tool, but has no call. Some gateways lose them. */
+const announcesCall = (parts: readonly ReplyPart[], { finish }: Draft): boolean =>
+  finish?.unified === 'tool-calls' && !parts.some(({ type }) => type === 'tool-call')
 
 /** A reply without text and calls. */
 export class EmptyReply extends ModelError {
