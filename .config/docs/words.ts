@@ -22,7 +22,7 @@ export const WARNING_HELP: Record<WarningCode, string> = {
   attachment_not_read: 'The model does not read an attached file. It gets the name of the file.',
   model_fallback: 'Another model of `fallbackModels` answered.',
   setting_ignored: 'The provider does not support a setting.',
-  cut_off: 'The answer is incomplete; see the stop reason.',
+  cut_off: 'The answer is incomplete; see the stop reason or the text of the warning.',
   secret_not_allowed: 'A secret may not be sent to a host, so nothing was sent.',
   history_cut: 'Earlier turns could not be summarized and were left out.',
 }
