@@ -322,6 +322,16 @@ export const unavailable = (cause?: unknown, trouble?: Trouble) =>
       'The database does not answer, or the server is starting or stopping. Repeat the request in a moment.',
   })
 
+/** Returns the 503 for a caller that waited for a run when the server stopped. */
+export const stoppedBeforeEnd = (executionId: string) =>
+  new AppError(503, 'Service temporarily unavailable. Please retry.', {
+    headers: { 'Retry-After': '1' },
+    executionId,
+    detail:
+      'The server stops before the run has ended; the next one to start takes it over. Read the execution or its events ' +
+      'instead of executing again.',
+  })
+
 /** Returns the 503 of `/readyz` after the database has reported damage. */
 export const damaged = (code: string) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {

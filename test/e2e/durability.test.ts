@@ -146,6 +146,9 @@ describe('SIGTERM', () => {
     const silent = await stream(subject)
     const [meta] = [(await silent.next())!]
     await subject.model.request(before + 2)
+    subject.model.script({ end: 'hang' })
+    const asked = execute(subject, { message: 'wait' })
+    await subject.model.request(before + 3)
     const waiting = await stream(subject, { sessionId: seen[0]!.data.sessionId })
     const pending = (await waiting.next())!
 
@@ -162,6 +165,9 @@ describe('SIGTERM', () => {
       const rest = await open.rest().catch(() => [])
       expect(rest.filter(({ event }) => event === 'result' || event === 'error')).toEqual([])
     }
+    // A caller that repeated the request would run the agent twice.
+    const detail = expect.stringContaining('instead of executing again')
+    expect(await asked).toMatchObject({ status: 503, body: { detail, executionId: expect.stringMatching(/^exec-/) } })
     expect((await finished).code).toBe(0)
 
     subject.model.fallback = { tokens: 'Done.' }
@@ -180,6 +186,7 @@ describe('SIGTERM', () => {
     expect(outcomes.map(({ status, attempt }) => [status, attempt])).toEqual([
       ['completed', 1],
       ['failed', 2],
+      ['completed', 2],
       ['completed', 2],
       ['completed', 1],
     ])

@@ -1,5 +1,5 @@
 import type { Db } from '../../../db/client.ts'
-import { throwRefusal, unavailable } from '../../../errors.ts'
+import { stoppedBeforeEnd, throwRefusal } from '../../../errors.ts'
 import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Live } from '../run/live.ts'
 import { drain, type EventLog, hasStored, unsubscribe, waitForMore } from './event-log.ts'
@@ -83,7 +83,7 @@ export async function* followRun(
     }
   }
   throwRefusal(signal)
-  if (!signal.aborted) throw unavailable()
+  if (!signal.aborted) throw stoppedBeforeEnd(row.id)
 }
 
 /**
@@ -102,7 +102,7 @@ export async function whenEnded(
     using notice = notices.expect(id, AbortSignal.any([...signals, stopped]))
     const current = await db.execution.findUniqueOrThrow({ where: { id } })
     if (current.terminalSeq !== null || signals.some(({ aborted }) => aborted)) return current
-    if (stopped.aborted) throw unavailable()
+    if (stopped.aborted) throw stoppedBeforeEnd(id)
     if (!live.has(id)) await notice.happened
   }
 }
