@@ -165,6 +165,7 @@ test('chat completions get images of tool results in a user turn after a neutral
   expect(bridge).toMatchObject({ role: 'assistant', content: [{ text: '[The pictures of these results follow]' }] })
   expect(user).toMatchObject({ role: 'user', content: [{ type: 'text' }, picture] })
   expect(arrange(prompt, MODELS[1]!)).toHaveLength(3)
+  expect(arrange(prompt, MODELS[1]!, true).slice(2)).toEqual([tool, bridge, user])
 })
 
 test("a call keeps its provider's id, which a second call does not share", () => {

@@ -528,6 +528,20 @@ test.each([
   expect(changeAfter(400, message, false)).toBe(change)
 })
 
+test.each([
+  ['Input should be a valid string', 'pictures_apart'],
+  ['Invalid input', 'pictures_apart'],
+  ["This model doesn't support the image field for user messages. Remove image and try again.", 'pictures_apart'],
+  ['Could not process image', expect.stringMatching(/^files:/)],
+])('a rejection of a picture in a result with "%s" changes the next request: %s', (message, change) => {
+  const detail = `HTTP 400: ${message}`
+  const failure = { kind: 'refused', field: null, detail, status: 400 } as ModelFailure
+  const output = { type: 'content' as const, value: [picture('a')] }
+  const content = [{ type: 'tool-result' as const, toolCallId: 'c', toolName: 'one', output }]
+  const prompt = [{ role: 'tool' as const, content }]
+  expect(changesFor(failure, { ...NOTHING, isCompatible: false, prompt })[0]).toEqual(change)
+})
+
 test('a model with limits gets the latest files and the first tools with the plainest schemas', () => {
   const prompt = [{ role: 'user' as const, content: [picture('a'), picture('b')] }]
   const [message] = changePrompt(prompt, new Set(['latest_files:1']))

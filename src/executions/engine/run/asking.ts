@@ -264,6 +264,7 @@ export async function createAsking(
         ...(acceptable.length && { tools: acceptable }),
         ...options,
         ...(provider === 'offline' && { providerOptions: { offline: { agentName } } }),
+        ...(changes.has('pictures_apart') && { picturesApart: true }),
         ...(changes.has('omit:anthropic-beta') && { omitHeaders: ['anthropic-beta'] }),
         ...(isChanged && {
           changeBody: (body: Fields) =>

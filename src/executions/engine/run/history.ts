@@ -42,11 +42,16 @@ const PICTURES_FOLLOW = '[The pictures of these results follow]'
  * nine letters and digits, or the form of Kimi K2; tool names are valid.
  *
  * Reasoning and provider fields are sent only to the model that produced them, in their original fields. Chat
- * completions accept no pictures in a result, so a user turn carries them. The result is deterministic.
+ * completions accept no pictures in a result, so a user turn carries them (`picturesApart`). The result is
+ * deterministic.
  */
-export function arrange(prompt: LanguageModelV4Prompt, model: Pick<TextModel, 'provider' | 'modelId'>) {
+export function arrange(
+  prompt: LanguageModelV4Prompt,
+  model: Pick<TextModel, 'provider' | 'modelId'>,
+  picturesApart = isCompatible(model),
+) {
   const arranged: LanguageModelV4Prompt = []
-  for (const message of prompt) add(arranged, message, model)
+  for (const message of prompt) add(arranged, message, model, picturesApart)
   complete(arranged)
   rename(arranged, isCompatible(model) && KIMI_K2.test(model.modelId))
   return isCompatible(model) ? withFields(arranged, keyOf(model), MINIMAX.test(model.modelId)) : arranged
@@ -66,6 +71,7 @@ function add(
   to: LanguageModelV4Prompt,
   message: LanguageModelV4Message,
   model: Pick<TextModel, 'provider' | 'modelId'>,
+  picturesApart: boolean,
 ) {
   const last = to.at(-1)
   if (message.role === 'system') return void to.push(message)
@@ -84,7 +90,7 @@ function add(
   if (message.role === 'tool') {
     if (!last || !openCalls(last).length) return
     closeCalls(to, message.content)
-    if (isCompatible(model)) showPictures(to)
+    if (picturesApart) showPictures(to)
     return
   }
   const isOwn = isWrittenBy(message, model)

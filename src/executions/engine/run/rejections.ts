@@ -57,6 +57,8 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (maxTokens !== null) changes.push(`max_tokens:${maxTokens}`)
   if (!isCompatible && tools.length && OLDER_PARAMETERS.test(detail)) changes.push('older_parameters')
   if (!isCompatible) changes.push(...ofContents(detail))
+  const hasShown = !isCompatible && prompt.some((message) => message.role === 'tool' && filesIn(message).length > 0)
+  if (hasShown && PICTURES_REFUSED.test(detail) && !isOfSomeFiles(detail)) changes.push('pictures_apart')
   if (isCompatible && hasParts(prompt, ['tool-call'])) changes.push(...ofMessages(detail))
   if (!isCompatible && hasParts(prompt, ['tool-call']) && THINKING_DEMANDED.test(detail)) changes.push('add_reasoning')
   if (!isCompatible && /encrypted content is not supported/i.test(detail)) changes.push('omit:include')
@@ -156,6 +158,9 @@ function ofContents(detail: string): Change[] {
     ...(PLAIN_CONTENT.test(detail) ? ['plain_content'] : []),
   ]
 }
+
+/** Wordings of gateways for pictures in the result of a tool, most of which do not name them. */
+const PICTURES_REFUSED = /\bimages?\b|should be a valid string|: invalid input\b/i
 
 /** Wordings for texts in a list of parts. */
 const PLAIN_CONTENT = /\b(?:output|input)_text\b|\bcontent\b.{0,60}(?:valid string|be a string|expected (?:a )?string)/i

@@ -24,6 +24,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `parts:<field>`: leave out a field of earlier messages that Google's server does not know.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
  *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
+ *   `pictures_apart`: send the pictures in results of tools as a user's.
  * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
  *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check;
  *   `signatures:here` all calls, in this run only.
