@@ -5,7 +5,7 @@ import { openNetwork } from '../lib/network.ts'
 import { createProxyFor } from '../lib/proxies.ts'
 import { publicAddress, type Settings } from '../settings.ts'
 import { ALGORITHMS, type IdTokens, LEEWAY, refuse } from './id-tokens.ts'
-import { discover, verifiedEmail } from './provider-claims.ts'
+import { discover, isSameButSlash, verifiedEmail } from './provider-claims.ts'
 import { createKeyFinder } from './remote-keys.ts'
 import { isScope } from './scopes.ts'
 
@@ -17,21 +17,24 @@ export type AccessTokens = IdTokens & {
 
 /**
  * Creates the check of access tokens of MCP_AUTHORIZATION_SERVER: signature by a key of its JWKS, `typ: at+jwt`, `iss`,
- * `aud`, `exp`, `nbf`. The keys are fetched at the first use.
+ * `aud`, `exp`, `nbf`. The issuer may be spelled with or without a slash at its end. The keys are fetched at the first use.
  */
 export function createAccessTokens(settings: Settings, issuer: string, clock: Clock): AccessTokens {
   const audience = `${publicAddress(settings)}/mcp`
+  const bare = issuer.replace(/\/$/, '')
   const { fetch } = openNetwork({ proxyFor: createProxyFor(settings) })
   const findKey = createKeyFinder(() => findKeys(issuer, fetch), fetch)
 
   return {
     async verify(token) {
-      const claims = { issuer, audience, typ: 'at+jwt', algorithms: ALGORITHMS, requiredClaims: ['sub', 'exp'] }
+      const required = { audience, typ: 'at+jwt', algorithms: ALGORITHMS, requiredClaims: ['sub', 'exp'] }
       const now = { currentDate: clock.now(), clockTolerance: LEEWAY }
-      const { payload } = await jwtVerify(token, findKey, { ...claims, ...now }).catch(refuse)
-      const { sub, exp = 0 } = payload
+      const { payload } = await jwtVerify(token, findKey, { issuer: [bare, `${bare}/`], ...required, ...now }).catch(
+        refuse,
+      )
+      const { sub, iss = issuer, exp = 0 } = payload
       if (!sub) throw unauthorized('Invalid or expired token')
-      return { issuer, subject: sub, email: verifiedEmail(payload), expiresAt: new Date((exp + LEEWAY) * 1000) }
+      return { issuer: iss, subject: sub, email: verifiedEmail(payload), expiresAt: new Date((exp + LEEWAY) * 1000) }
     },
     scopesOf(token) {
       const { scope } = decodeJwt(token)
@@ -46,6 +49,7 @@ async function findKeys(issuer: string, fetch: typeof globalThis.fetch): Promise
   const address = `${origin}/.well-known/oauth-authorization-server${pathname.replace(/\/$/, '')}`
   const response = await fetch(address, { redirect: 'error', signal: AbortSignal.timeout(5_000) })
   const metadata = response.ok ? ((await response.json()) as { issuer?: unknown; jwks_uri?: unknown }) : null
-  if (metadata?.issuer === issuer && typeof metadata.jwks_uri === 'string') return new URL(metadata.jwks_uri)
+  const isIssuer = typeof metadata?.issuer === 'string' && isSameButSlash(metadata.issuer, issuer)
+  if (isIssuer && typeof metadata.jwks_uri === 'string') return new URL(metadata.jwks_uri)
   return new URL((await discover(issuer, fetch)).jwks_uri)
 }

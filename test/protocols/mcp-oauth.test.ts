@@ -65,6 +65,10 @@ describe('an access token of the authorization server', () => {
     expect((await post(await sign(claims, header))).status).toBe(401)
   })
 
+  it('may spell its issuer with a slash at the end', async () => {
+    expect((await post(await sign({ iss: `${oidc.issuer}/` }))).status).toBe(200)
+  })
+
   it('opens nothing but the MCP server', async () => {
     expect((await request(server, 'GET', '/api/v1/tasks', { token: await sign() })).status).toBe(401)
   })
