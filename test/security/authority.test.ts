@@ -102,7 +102,9 @@ test('a tool that is set to ask during the run asks', async () => {
   const details = { agentName: 'Ada', mcpId, mcpName: 'Test', origin, description: 'The tool echo' }
   expect([approval, made('asks')]).toMatchObject([details, 0])
   lab.model.script({ tokens: 'Done.' })
-  await does('POST', `/approvals/${approval.id}/approve`)
+  // The input of the model itself is no edit.
+  const { body } = await does('POST', `/approvals/${approval.id}/approve`, { input: { text: 'asks' } })
+  expect(body.approval).not.toHaveProperty('editedInput')
   await ended(lab.engine, row)
   expect(made('asks')).toBe(1)
 })

@@ -379,3 +379,15 @@ test('a server gets secrets of the organization as long as an admin wrote it las
   expect(refused).toMatchObject({ statusCode: 502, code: 'secret_not_allowed' })
   expect(mcp.requests).toHaveLength(after)
 })
+
+test('a secret of the space of a run precedes the one of the organization', async () => {
+  const { permissions: _, ...row } = await lab.db.space.findFirstOrThrow({ where: { organizationId, isDefault: true } })
+  // The database may list a space before or behind the organization.
+  for (const id of ['a-space', 'z-space']) {
+    await lab.db.space.create({ data: { ...row, id, name: id, isDefault: false } })
+    const secrets = { ALLOWED: { value: `value-of-${id}`, hosts: [goodHost] } }
+    await call('owner', 'POST', `/spaces/${id}/secrets`, { secrets })
+    await fetchAs({ url: `http://${goodHost}/?x=${mention('ALLOWED')}` }, { run: { spaceId: id } })
+    expect(sent.at(-1)).toContain(`value-of-${id}`)
+  }
+})
