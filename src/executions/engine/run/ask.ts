@@ -180,8 +180,8 @@ type Draft = {
 const newDraft = () => ({ pieces: [], half: '', length: 0, files: 0, used: undefined, isFinished: false, finish: null })
 
 /**
- * Returns the reason why a reply ended. Throws {@link ModelError} for a reply without text, apart from blanks, and
- * calls, regardless of its finish reason (contract-2.md section 2.8).
+ * Returns the reason why a reply ended. Throws {@link ModelError} for a reply without text and calls, regardless of its
+ * finish reason (contract-2.md section 2.8). A reply of blanks alone is an answer: models end their turn with one.
  */
 function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReason {
   const { unified = 'stop', raw } = finish ?? {}
@@ -194,7 +194,7 @@ function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReaso
       : unified === 'length'
         ? 'max_tokens'
         : 'end_turn'
-  if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text.trim()))) {
+  if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text))) {
     if (!raw && (finish === null || unified === 'other')) throw new ModelError(NO_END, 'broken_off')
     if (unified === 'tool-calls') throw new ModelError(`${NO_CALL} (finish reason: ${raw})`, 'broken_off')
     const hasReasoning = parts.some(({ type }) => type === 'reasoning')
