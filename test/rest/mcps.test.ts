@@ -475,7 +475,6 @@ describe('GET /mcps/{id}/tools', () => {
     ['the port is closed', { url: 'http://127.0.0.1:1/' }],
     ['the name does not resolve', { url: 'http://nowhere.invalid/' }],
     ['it is no MCP server', { url: 'REST' }],
-    ['it uses another transport', { url: 'MCP', transport: 'sse' }],
     ['a credential is missing', { url: 'MCP', headers: { Authorization: `\${NOTHING}` } }],
   ])('answers 502 if %s', async (_, { url, ...fields }) => {
     const addresses: Body = { REST: `${server.url}/api/v1/agents`, MCP: mcp.url }
