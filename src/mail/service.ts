@@ -31,6 +31,7 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
   if (url === undefined) return null
   const stopping = new AbortController()
   const sending = new Set<Promise<void>>()
+  let transport: Transporter | undefined
   // Loaded with the first mail.
   const open = onceDone(async () => {
     const { createTransport } = await import('nodemailer')
@@ -38,7 +39,6 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
     transport = createTransport({ url, pool: false, ...timeouts }, { from: senderOf(settings) })
     return transport
   })
-  let transport: Transporter | undefined
 
   async function deliver(mail: Mail): Promise<void> {
     for (const wait of [...RETRY_AFTER, null]) {

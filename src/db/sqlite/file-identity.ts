@@ -5,9 +5,9 @@ import { logOf, VERSION_AT } from './write-ahead-log.ts'
 export const MOVED = 'SQLITE_READONLY_DBMOVED'
 
 /**
- * State of an open SQLite file after a change from outside. `moved`: its path, or that of its log, leads to another file or
- * to none. `overwritten`: it has the content of another file. SQLite notices neither. Its writes would be lost at the
- * next start, or spoil the new content.
+ * State of an open SQLite file after a change from outside. `moved`: its path, or that of its log, leads to another file
+ * or to none. `overwritten`: it has the content of another file. SQLite notices neither. Its writes would be lost at
+ * the next start, or spoil the new content.
  */
 export type Tampering = 'moved' | 'overwritten' | null
 
@@ -63,9 +63,12 @@ export function createFileCheck(file: string): FileCheck {
       // SQLite copies nothing into a file that its path does not lead to.
       const aside = `${file}.closing`
       if (found === 'overwritten') renameSync(file, aside)
-      closeAll()
-      closeSync(handle)
-      if (found === 'overwritten') renameSync(aside, file)
+      try {
+        closeAll()
+      } finally {
+        closeSync(handle)
+        if (found === 'overwritten') renameSync(aside, file)
+      }
     },
   }
 }

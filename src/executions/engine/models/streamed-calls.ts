@@ -324,8 +324,8 @@ function parsePython(text: string): unknown {
 }
 
 /**
- * Escapes the control characters in the strings of a JSON text, and unescapes single quotes. Passes once over it: inputs that were cut off are long,
- * and a pattern for whole strings would begin anew at each of their quotes.
+ * Escapes the control characters in the strings of a JSON text, and unescapes single quotes. Passes once over it:
+ * inputs that were cut off are long, and a pattern for whole strings would begin anew at each of their quotes.
  */
 function escapeControls(json: string): string {
   let isText = false

@@ -22,8 +22,6 @@ export type CallOptions = LanguageModelV4CallOptions & {
   changeBody?: (body: Fields) => Fields
   /** Headers that a provider package adds and that are not sent. */
   omitHeaders?: readonly string[]
-  /** Whether the pictures in results of tools become those of a user. */
-  picturesApart?: boolean
 }
 
 /** The model interface that the engine uses. */
@@ -37,7 +35,7 @@ export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
 export const textModel = (model: LanguageModelV4): TextModel => ({
   provider: model.provider,
   modelId: model.modelId,
-  async doStream({ changeBody, omitHeaders, picturesApart: _, ...options }) {
+  async doStream({ changeBody, omitHeaders, ...options }) {
     const { stream } = await (changeBody
       ? requestChange.run({ changeBody, omitHeaders }, () => model.doStream(options))
       : model.doStream(options))

@@ -83,8 +83,8 @@ async function prepareRetry(
 
 /** Returns the request of a step, with the prompt arranged for the current model. */
 function arranged({ asking, tools, question }: RunInput, prompt: LanguageModelV4Prompt, step: number): CallOptions {
-  const options = asking.request(prompt, tools, question, step)
-  return { ...options, prompt: arrange(options.prompt, asking.current.model, options.picturesApart) }
+  const { picturesApart, ...options } = asking.request(prompt, tools, question, step)
+  return { ...options, prompt: arrange(options.prompt, asking.current.model, picturesApart) }
 }
 
 /** Returns whether the reply has had no visible output and no reasoning yet. */

@@ -57,6 +57,12 @@ export type AskingInput = {
  */
 export type Again = { retry: Extract<MessageData, { messageType: 'retry' }> | null; isTooLong?: boolean }
 
+/**
+ * Options of a request. `picturesApart`: pictures in results of tools become those of a user; the model's API decides if
+ * absent.
+ */
+export type ModelRequest = CallOptions & { picturesApart?: boolean }
+
 /** Asks the models of one run: settings, changed requests, retries and fallback (contract-2.md sections 2.1 to 2.3). */
 export type Asking = {
   /** The model that is asked now. */
@@ -65,8 +71,8 @@ export type Asking = {
   readonly tried: readonly string[]
   /** Returns the maximum size of a prompt beside the tools (bytes), if it is known: infinite otherwise. */
   capacity(tools: readonly Tool[]): number
-  /** Makes the options of a request. `question` is the index of the message that the run answers. */
-  request(prompt: LanguageModelV4Prompt, tools: readonly Tool[], question: number, step: number): CallOptions
+  /** Makes a request. `question` is the index of the message that the run answers. */
+  request(prompt: LanguageModelV4Prompt, tools: readonly Tool[], question: number, step: number): ModelRequest
   /** Records that the model has begun to answer. */
   answered(): void
   /** Reads the warnings of a provider package about the settings of a request. */
