@@ -130,7 +130,7 @@ export function sendText(
   finish(res, json)
 }
 
-/** Compresses in zlib's threads, if the client accepts it. */
+/** Sends an answer compressed, if the client accepts that. */
 async function sendCompressed(
   res: ServerResponse,
   status: number,

@@ -184,6 +184,18 @@ describe('answers of more than 1 KB', () => {
     if (expected) expect(answer.headers.get('vary')).toContain('Accept-Encoding')
   })
 
+  test.each(['br', 'gzip'])('are sent whole as %s if they are long', async (encoding) => {
+    const { bytes: plain } = await bytesOf('identity')
+    expect(plain.length).toBeGreaterThan(200_000)
+    const { bytes, used } = await bytesOf(encoding)
+    expect([used, bytes.equals(plain)]).toEqual([encoding, true])
+  })
+
+  async function bytesOf(encoding: string) {
+    const answer = await get('/api/openapi.json', encoding)
+    return { bytes: Buffer.from(await answer.arrayBuffer()), used: answer.headers.get('content-encoding') }
+  }
+
   test('are compressed over GraphQL and tRPC, too', async () => {
     const query = encodeURIComponent('{ skills { nodes { id description prompt } } }')
     for (const path of [`/graphql?query=${query}`, '/trpc/skills.list']) {
