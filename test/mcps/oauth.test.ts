@@ -37,6 +37,8 @@ const visit = (address: string | URL, headers: Record<string, string> = {}) => v
 const connect = async (id: string, who = ann): Promise<URL> =>
   signInTo(server, id, who, await signedIn(server, who.userId))
 
+const browserOf = async ({ userId }: Member) => (await signedIn(server, userId)).headers
+
 const outcome = ({ pathname, searchParams }: URL) => [pathname, searchParams.get('connection')]
 const CONNECTED = ['/app/mcps', 'connected']
 
@@ -83,6 +85,26 @@ describe('a sign-in', () => {
     expect(outcome(await connect(id, bob))).toEqual(CONNECTED)
     expect(oauth.clients.size).toBe(before + 1)
     expect([...oauth.clients.values()].at(-1)).toMatchObject({ grant_types: ['authorization_code', 'refresh_token'] })
+  })
+
+  it.each<[string, (id: string) => Promise<unknown>]>([
+    [
+      'the user has not returned from the authorization server',
+      async (id) => visit((await call(ann, 'POST', `/mcps/${id}/connect`)).body.url, await browserOf(ann)),
+    ],
+    [
+      'the secret of the service has ended',
+      (id) => {
+        oauth.edit = (body) => ('client_secret' in body ? { ...body, client_secret_expires_at: 1 } : body)
+        return connect(id)
+      },
+    ],
+  ])('registers the service again if %s', async (_, begin) => {
+    const id = await createMcp()
+    await begin(id)
+    oauth.clients.clear()
+    expect(outcome(await connect(id))).toEqual(CONNECTED)
+    expect(oauth.clients.size).toBe(1)
   })
 
   it('works once, and only in the session and for the user that began it', async () => {
@@ -161,6 +183,10 @@ describe('an authorization server', () => {
       'that sends null and no type of its tokens',
       () => editing('access_token', (body) => ({ ...body, token_type: null, scope: null, id_token: null })),
     ],
+    [
+      "that has Slack's form of tokens",
+      () => editing('access_token', (body) => ({ ok: true, authed_user: { ...body, token_type: 'user' } })),
+    ],
     ['that lists scopes', () => editing('access_token', (body) => ({ ...body, scope: ['read'] }))],
     [
       'that registers with null and empty addresses',
@@ -232,6 +258,13 @@ describe('the tokens', () => {
     const tokens = new Set(await Promise.all(bearers.map((bearer) => bearer?.token())))
     expect(tokens.size).toBe(1)
     expect(oauth.forms.slice(before).map((form) => form.get('grant_type'))).toEqual(['refresh_token'])
+    expect((await tools(id)).status).toBe(200)
+  })
+
+  it('last until they are refused if their lifetime is 0', async () => {
+    const id = await createMcp()
+    oauth.edit = (body) => ('access_token' in body ? { ...body, expires_in: 0, refresh_token: undefined } : body)
+    await connect(id)
     expect((await tools(id)).status).toBe(200)
   })
 

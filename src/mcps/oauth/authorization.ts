@@ -30,7 +30,13 @@ const MAX_TOKEN = 16 * 1024
 const MAX_ACCOUNT = 200
 
 /** The identity of this service at an authorization server. */
-export type OAuthClient = { client_id: string; client_secret?: string; token_endpoint_auth_method?: string }
+export type OAuthClient = {
+  client_id: string
+  client_secret?: string
+  /** The end of the secret (s since 1970); 0 for none. */
+  client_secret_expires_at?: number
+  token_endpoint_auth_method?: string
+}
 
 /** Tokens, with everything that is needed to refresh and revoke them. */
 export type Grant = Issuer & {
@@ -91,7 +97,7 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
     discover: () => explained(() => discover(mcp, { send: http.send, fetch, issuers })),
     register: (server, redirectUri, scope) =>
       explained(async () => {
-        const { client_id, client_secret, token_endpoint_auth_method } = await registerClient(server.issuer, {
+        const registered = await registerClient(server.issuer, {
           ...common(server),
           ...(scope && { scope }),
           clientMetadata: {
@@ -101,9 +107,10 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
             application_type: isLoopback(new URL(redirectUri)) ? 'native' : 'web',
           },
         })
+        const { client_id, client_secret, client_secret_expires_at = 0, token_endpoint_auth_method } = registered
         return {
           client_id,
-          ...(client_secret && { client_secret }),
+          ...(client_secret && { client_secret, client_secret_expires_at }),
           ...(token_endpoint_auth_method && { token_endpoint_auth_method }),
         }
       }),
@@ -162,9 +169,12 @@ function codeIn(query: URLSearchParams, { metadata }: Issuer): { code: string; i
   const iss = query.get('iss') ?? undefined
   const issParameterSupported = metadata?.authorization_response_iss_parameter_supported === true
   validateAuthorizationResponseIssuer({ iss, expectedIssuer: metadata?.issuer, issParameterSupported })
-  if (query.get('error') === 'access_denied') throw new AuthorizationProblem('the access was denied')
+  const error = query.get('error')
+  if (error === 'access_denied') throw new AuthorizationProblem('the access was denied')
   const code = query.get('code')
-  if (!code || query.has('error')) throw new AuthorizationProblem('the authorization server answered with an error')
+  if (!code || error !== null) {
+    throw new AuthorizationProblem(`the authorization server answered ${nameOf(error ?? '')}`)
+  }
   return { code, iss }
 }
 
@@ -260,6 +270,9 @@ const TEMPORARY: ReadonlySet<string> = new Set([
   'too_many_requests',
 ])
 
+/** Returns the code of an error, unless it may be a text. */
+const nameOf = (code: string): string => (/^[a-z_]{1,60}$/.test(code) ? code : 'an error')
+
 async function explained<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -284,8 +297,8 @@ function toProblem(error: unknown): AuthorizationProblem {
     return new AuthorizationProblem('the authorization server does not register clients: give a clientId')
   }
   if (error instanceof OAuthError) {
-    const code = /^[a-z_]{1,60}$/.test(error.code) ? error.code : 'an error'
-    return new AuthorizationProblem(`the authorization server answered ${code}`, { isFinal: !TEMPORARY.has(code) })
+    const isFinal = !TEMPORARY.has(error.code)
+    return new AuthorizationProblem(`the authorization server answered ${nameOf(error.code)}`, { isFinal })
   }
   if (error instanceof Error && (error.name === 'TimeoutError' || error.name === 'AbortError')) {
     return new AuthorizationProblem('the authorization server does not answer in time', { cause: error })

@@ -47,17 +47,22 @@ export async function givenClient(
   return client
 }
 
-/** Returns the client that was registered for a server at an issuer; null if none was, or for another address. */
+/**
+ * Returns the client that was registered for a server at an issuer, with the time of its registration. Returns null if
+ * none was, or for another address, or if its secret has ended.
+ */
 export async function registeredClient(
   deps: ConnectionDeps,
   server: OAuthServer,
   issuer: string,
   redirectUri: string,
-): Promise<OAuthClient | null> {
+): Promise<{ client: OAuthClient; since: Date } | null> {
   const row = await deps.db.mcpClient.findUnique({ where: { mcpId_issuer: { mcpId: server.id, issuer } } })
   if (!row || row.isGiven || row.redirectUri !== redirectUri) return null
   const dataKey = await readDataKey(deps, server.organizationId)
-  return JSON.parse(unseal(dataKey, clientPlace(server, issuer), row.sealed).toString()) as OAuthClient
+  const client = JSON.parse(unseal(dataKey, clientPlace(server, issuer), row.sealed).toString()) as OAuthClient
+  const until = client.client_secret_expires_at
+  return until && until * 1000 <= deps.clock.now().getTime() ? null : { client, since: row.createdAt }
 }
 
 /** Stores a client for the server at an issuer. */

@@ -41,12 +41,12 @@ function toDocument(text: string, issuers: Issuers): Response {
 
 /** Returns the fields of a registration that are used. */
 function toRegistration(value: Fields, request: string) {
-  const { client_id, client_secret, token_endpoint_auth_method } = withoutEmpty(value)
+  const { client_id, client_secret, client_secret_expires_at: until, token_endpoint_auth_method } = withoutEmpty(value)
   const { redirect_uris } = JSON.parse(request) as { redirect_uris?: unknown }
   return {
     client_id,
     redirect_uris,
-    ...(client_secret !== undefined && { client_secret, client_secret_expires_at: 0 }),
+    ...(client_secret !== undefined && { client_secret, client_secret_expires_at: Number(until) || 0 }),
     ...(token_endpoint_auth_method !== undefined && { token_endpoint_auth_method }),
   }
 }
@@ -59,15 +59,23 @@ function toTokens(status: number, text: string): Response {
     throw new AuthorizationProblem(`the authorization server answered with the status ${status}`, { isFinal })
   }
   if (!isObject(value)) return new Response(text || null, { status })
-  const { scope, ...fields } = withoutEmpty(value)
+  const { scope, expires_in: lifetime, ...fields } = withoutEmpty(tokensIn(value))
   return json(
     {
       ...('access_token' in fields && { token_type: 'Bearer' }),
       ...(scope !== undefined && { scope: Array.isArray(scope) ? scope.join(' ') : scope }),
+      // Servers state 0 for tokens that do not end.
+      ...(Number(lifetime) > 0 && { expires_in: Number(lifetime) }),
       ...fields,
     },
     status,
   )
+}
+
+/** Returns the tokens of a user in Slack's answer, which has types of its own for bearer tokens. */
+function tokensIn({ ok, authed_user: user, ...fields }: Fields): Fields {
+  if (ok !== true) return fields
+  return { ...fields, ...(isObject(user) && 'access_token' in user && user), token_type: 'Bearer' }
 }
 
 const withoutEmpty = (fields: Fields): Fields =>

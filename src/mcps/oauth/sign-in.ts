@@ -86,7 +86,7 @@ export async function connect(actor: Actor, deps: Deps, id: string): Promise<{ u
   const owner = { organizationId, mcpId: server.id, userId, url: server.url }
   const where = { mcpId_userId: { mcpId: server.id, userId } }
   const before = await deps.db.mcpConnection.findUnique({ where, select: { neededScope: true } })
-  const flow = await prepare(deps, server, before?.neededScope).catch((error: unknown) => {
+  const flow = await prepare(deps, server, userId, before?.neededScope).catch((error: unknown) => {
     throw toAppError(deps, server, error)
   })
   const code = newSecret()
@@ -115,24 +115,30 @@ export async function connect(actor: Actor, deps: Deps, id: string): Promise<{ u
 }
 
 /** Finds the authorization server of an MCP server, and this service's client there. */
-async function prepare(deps: Deps, server: OAuthServer, needed: string | null | undefined): Promise<Flow> {
+async function prepare(
+  deps: Deps,
+  server: OAuthServer,
+  userId: string,
+  needed: string | null | undefined,
+): Promise<Flow> {
   const { openAuthorization } = await import('./authorization.ts')
   await using authorization = openAuthorization(deps.settings, server)
   const { scope: wanted, ...issuer } = await authorization.discover()
   const scope = joinScopes(server.scope ?? wanted, needed)
   const redirectUri = redirectUriOf(deps.settings)
-  const client = await clientFor(deps, authorization, server, { ...issuer, scope }, redirectUri)
+  const client = await clientFor(deps, authorization, { server, userId }, { ...issuer, scope }, redirectUri)
   return { server: issuer, client, redirectUri, ...(scope && { scope }) }
 }
 
 /**
  * Returns this service's client at an authorization server: the one given by hand, or its metadata document, or a
- * registered one. Registers it if necessary.
+ * registered one. Registers it if necessary, and again if the user has not returned from a sign-in with it: servers that
+ * have forgotten a client refuse it on their own page.
  */
 async function clientFor(
   deps: Deps,
   authorization: Authorization,
-  server: OAuthServer,
+  { server, userId }: { server: OAuthServer; userId: string },
   { scope, ...issuer }: Discovered,
   redirectUri: string,
 ): Promise<OAuthClient> {
@@ -143,16 +149,24 @@ async function clientFor(
     return { client_id: publicAddress(deps.settings) + CLIENT_PATH, token_endpoint_auth_method: 'none' }
   }
   const known = await registeredClient(deps, server, issuer.issuer, redirectUri)
-  if (known) return known
+  if (known && !(await hasUnfinished(deps, server, userId, known.since))) return known.client
   if (issuer.metadata && !issuer.metadata.registration_endpoint) {
     throw new AuthorizationProblem(
       `the authorization server does not register clients: give a clientId, for the address ${redirectUri}`,
     )
   }
-  const client = await authorization.register(issuer, redirectUri, scope)
-  await storeClient(deps, server, { issuer: issuer.issuer, redirectUri, isGiven: false }, client)
+  const client = await authorization.register(issuer, redirectUri, scope).catch((error: unknown) => {
+    if (!known) throw error
+    return known.client
+  })
+  if (client !== known?.client)
+    await storeClient(deps, server, { issuer: issuer.issuer, redirectUri, isGiven: false }, client)
   return client
 }
+
+/** Returns whether a user has left for a server since a time, and has not returned. */
+const hasUnfinished = async ({ db }: Deps, { id: mcpId }: OAuthServer, userId: string, since: Date) =>
+  (await db.mcpSignIn.count({ where: { mcpId, userId, stateDigest: { not: null }, createdAt: { gte: since } } })) > 0
 
 function toAppError(deps: Deps, { id: mcpId, name }: OAuthServer, error: unknown): unknown {
   if (!(error instanceof AuthorizationProblem)) return error
