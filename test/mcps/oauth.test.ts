@@ -5,6 +5,7 @@ import { createLocalBus } from '../../src/bus/local.ts'
 import { createEngine } from '../../src/executions/engine/engine.ts'
 import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
+import { openAuthorization } from '../../src/mcps/oauth/authorization.ts'
 import { ok } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -20,7 +21,14 @@ const oauth = await use(startOAuthMcp())
 const server = await use(startServer({ ...model.env, ALLOW_PRIVATE_NETWORK: 'true' }))
 const ann = await server.member({ organization: 'Acme' })
 const bob = await server.member({ organization: 'Acme' })
-const pristine = () => ({ answer: {}, broken: {}, account: 'ada@example.org', expiresIn: 3600, neededScope: '' })
+const pristine = () => ({
+  answer: {},
+  broken: {},
+  account: 'ada@example.org',
+  expiresIn: 3600,
+  neededScope: '',
+  knowsResources: true,
+})
 const { metadata, resource, edit, refusal } = oauth
 afterEach(() => Object.assign(oauth, pristine(), { metadata, resource, edit, refusal }))
 
@@ -171,6 +179,15 @@ describe('a sign-in', () => {
 })
 
 describe('an authorization server', () => {
+  it('of Microsoft is asked for scopes alone, beside which it refuses a resource', async () => {
+    await using authorization = openAuthorization(server.service.deps.settings, { url: oauth.url, transport: 'sse' })
+    const issuer = 'https://login.microsoftonline.com/0000/v2.0'
+    const request = { redirectUri: 'https://muster.example/back', scope: 'api://1/read', state: 'x' }
+    const { address } = await authorization.begin({ issuer, resource: oauth.url }, { client_id: '1' }, request)
+    expect(Object.fromEntries(address.searchParams)).toMatchObject({ scope: 'api://1/read', client_id: '1' })
+    expect(address.searchParams.has('resource')).toBe(false)
+  })
+
   const editing = (field: string, change: (body: object) => object | string) => {
     oauth.edit = (body) => (field in body ? change(body) : body)
   }
@@ -200,6 +217,7 @@ describe('an authorization server', () => {
       'whose issuer ends with a slash',
       () => Object.assign(metadataWith({ issuer: `${oauth.issuer}/` }), { answer: { iss: `${oauth.issuer}/` } }),
     ],
+    ['that knows no resources', () => Object.assign(oauth, { knowsResources: false })],
     ['whose resource ends with a slash', () => resourceWith({ resource: `${oauth.url}/` })],
     ['whose site answers every address with a page', () => page('/.well-known/oauth-protected-resource/mcp')],
   ])('%s connects a user, and refreshes the tokens', async (_, change) => {

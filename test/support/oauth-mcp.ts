@@ -28,6 +28,8 @@ export type OAuthMcp = AsyncDisposable & {
   /** Lifetime of access tokens (s), and the scope that the tools need. */
   expiresIn: number
   neededScope: string
+  /** Whether the token endpoint demands the resource, instead of refusing it. */
+  knowsResources: boolean
   /** Registered clients, the forms of the token endpoint, revoked tokens, and bearer tokens of the MCP server. */
   readonly clients: Map<string, Record<string, unknown>>
   readonly forms: URLSearchParams[]
@@ -84,7 +86,8 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     const [id = '', secret] = basic ? atob(basic).split(':').map(decodeURIComponent) : [form.get('client_id') ?? '']
     const client = server.clients.get(id)
     if (!client || client.client_secret !== secret) return json(res, 401, { error: 'invalid_client' })
-    if (form.get('resource') !== server.resource.resource) return json(res, 400, { error: 'invalid_target' })
+    const wanted = server.knowsResources ? server.resource.resource : null
+    if (form.get('resource') !== wanted) return json(res, 400, { error: 'invalid_target' })
     switch (form.get('grant_type')) {
       case 'authorization_code': {
         const code = form.get('code') ?? ''
@@ -151,6 +154,7 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     answer: {},
     expiresIn: 3600,
     neededScope: '',
+    knowsResources: true,
     clients: new Map(),
     forms: [],
     revoked: [],

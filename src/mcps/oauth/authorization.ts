@@ -91,7 +91,19 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
   const issuers: Issuers = new Map()
   const fetch = async (address: string | URL, init: RequestInit = {}) =>
     mendAnswer(await http.send(address, init), init, issuers)
-  const common = ({ metadata, resource }: Issuer) => ({ ...(metadata && { metadata }), resource, fetchFn: fetch })
+  const common = ({ issuer, metadata, resource }: Issuer) => ({
+    ...(metadata && { metadata }),
+    ...(!isMicrosofts(issuer) && { resource }),
+    fetchFn: fetch,
+  })
+  type Common = Pick<Issuer, 'metadata'> & { resource?: string; fetchFn: FetchLike }
+  /** Asks for tokens, and again without the resource if the server knows none of that name. */
+  const forTokens = (server: Issuer, ask: (options: Common) => Promise<OAuthTokens>) =>
+    ask(common(server)).catch((error: unknown) => {
+      if (!(error instanceof OAuthError) || error.code !== 'invalid_target') throw error
+      const { resource: _, ...others } = common(server)
+      return ask(others)
+    })
 
   return {
     discover: () => explained(() => discover(mcp, { send: http.send, fetch, issuers })),
@@ -131,21 +143,23 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
     redeem: (server, client, { query, redirectUri, verifier, scope }) =>
       explained(async () => {
         const { code, iss } = codeIn(query, server)
-        const tokens = await exchangeAuthorization(server.issuer, {
-          ...common(server),
+        const redeemed = {
           clientInformation: client,
           authorizationCode: code,
           codeVerifier: verifier,
           redirectUri,
           ...(iss !== undefined && { iss }),
-        })
-        return toGrant(server, client, tokens, scope)
+        }
+        const ask = (options: Common) => exchangeAuthorization(server.issuer, { ...options, ...redeemed })
+        return toGrant(server, client, await forTokens(server, ask), scope)
       }),
     refresh: (grant) =>
       explained(async () => {
         const { client, refreshToken = '', scope, account } = grant
-        const options = { ...common(grant), clientInformation: client, refreshToken }
-        const renewed = toGrant(grant, client, await refreshAuthorization(grant.issuer, options), scope)
+        const tokens = await forTokens(grant, (options) =>
+          refreshAuthorization(grant.issuer, { ...options, clientInformation: client, refreshToken }),
+        )
+        const renewed = toGrant(grant, client, tokens, scope)
         return account === undefined ? renewed : { account, ...renewed }
       }),
     clientCredentials: (server, client, scope) =>
@@ -157,12 +171,17 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
           clientInformation: () => client,
           prepareTokenRequest: () => parameters,
         } as unknown as Parameters<typeof fetchToken>[0]
-        return toGrant(server, client, await fetchToken(provider, server.issuer, common(server)), scope)
+        const tokens = await forTokens(server, (options) => fetchToken(provider, server.issuer, options))
+        return toGrant(server, client, tokens, scope)
       }),
     revoke: (grant) => explained(() => revoke(fetch, grant)),
     [Symbol.asyncDispose]: http.close,
   }
 }
+
+/** Returns whether an authorization server is one of Microsoft's, which refuse a resource beside their scopes. */
+const isMicrosofts = (issuer: string): boolean =>
+  /(?:^|\.)(?:microsoftonline\.(?:com|us|cn)|ciamlogin\.com|b2clogin\.com)$/.test(new URL(issuer).hostname)
 
 /** Returns the code in the address with which the browser has returned. Throws if it carries an error or no code. */
 function codeIn(query: URLSearchParams, { metadata }: Issuer): { code: string; iss: string | undefined } {
