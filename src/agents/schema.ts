@@ -27,10 +27,12 @@ const Slug = z
   .string()
   .regex(/^[a-z0-9-]{1,64}$/, { error: 'Invalid slug. Must be 1 to 64 characters of a-z, 0-9 and -' })
 
+const VISIBILITY = 'Users who can see the agent. Default: `organization`'
+
 /** Optional fields of an agent besides name and system prompt (contract.md section 3). */
 const optionalFields = {
   role: text(200).nullable().optional().describe("Short description of the agent's role. Default: `Assistant`"),
-  visibility: Visibility.optional().describe('Users who can see the agent. Default: `organization`'),
+  visibility: Visibility.optional().describe(VISIBILITY),
   model: requiredText(200).nullable().optional().describe('Model as `<provider>/<id>`; null for the default model'),
   description: text(2000).nullable().optional().describe('Purpose of the agent, for people who choose one'),
   tags: textList(50, 50).nullable().optional().describe('Words to find the agent by'),
@@ -96,6 +98,7 @@ export const CreateAgent = z
     systemPrompt: systemPrompt.nullish().describe('Required, unless basedOnAgentId or system_message replaces it'),
     basedOnAgentId: z.string().nullish().describe('Agent to copy. The other fields take precedence'),
     ...optionalFields,
+    visibility: Visibility.nullish().describe(VISIBILITY),
     system_message: systemMessage.nullish().describe('Alias of `systemPrompt`, which takes precedence'),
     characterDescription,
   })

@@ -168,7 +168,8 @@ async function newValues(actor: Actor, deps: Deps, input: z.output<typeof Create
   const { basedOnAgentId = null } = input
   const copied = basedOnAgentId === null ? null : await copyOf(actor, deps, basedOnAgentId)
   const { slug: _, ...base } = copied ? valuesOf(copied) : {}
-  const inputValues = valuesOf(input)
+  // A copy of a private agent stays private, whether its visibility is null or absent.
+  const inputValues = valuesOf({ ...input, visibility: input.visibility ?? undefined })
   const values: Values = { ...DEFAULTS, ...base, ...inputValues }
   checkPrompt(values)
   const newest = await checkReferences(actor, deps, inputValues, { ...DEFAULTS, ...base })

@@ -51,12 +51,14 @@ export const ScheduleChange = Schedule.partial().meta({
 const missionId = z.string().describe('The mission')
 const agentId = requiredText(100)
 
+const VISIBILITY = 'Users who can see the mission. Default: `organization`'
+
 const fields = {
   title: requiredText(200).describe('Short title of the mission'),
   goal: requiredText(100_000).describe('Goal of the agent: the message of each run'),
   spaceId: z.string().nullish().describe('Space of its runs. Default: the default space'),
   icon: text(200).nullish().describe('Picture of the mission in user interfaces'),
-  visibility: MissionVisibility.optional().describe('Users who can see the mission. Default: `organization`'),
+  visibility: MissionVisibility.optional().describe(VISIBILITY),
   maxTurns: int(1, 500).nullish().describe('Maximum number of model steps in a run'),
   output: NewOutput.nullish().describe("Form of the results, instead of the agent's: JSON that fits a schema"),
   agentType: text(100).nullish().describe('Description of the agent that the mission needs'),
@@ -66,16 +68,18 @@ const fields = {
 }
 
 /** POST /missions (contract.md section 7). */
-export const CreateMission = z.object(fields).meta({
-  examples: [
-    {
-      title: 'Morning news',
-      goal: 'Sum up the news.',
-      agentId: 'k3Jx0aQ9mZr7TbYc2LwVn5',
-      schedule: { type: 'cron', value: '0 8 * * *' },
-    },
-  ],
-})
+export const CreateMission = z
+  .object({ ...fields, visibility: MissionVisibility.nullish().describe(VISIBILITY) })
+  .meta({
+    examples: [
+      {
+        title: 'Morning news',
+        goal: 'Sum up the news.',
+        agentId: 'k3Jx0aQ9mZr7TbYc2LwVn5',
+        schedule: { type: 'cron', value: '0 8 * * *' },
+      },
+    ],
+  })
 
 /** PATCH /missions/{id} (contract.md section 7). */
 export const UpdateMission = z

@@ -63,6 +63,9 @@ const name = requiredText(64)
 const description = requiredText(1000).describe('Purpose of the skill: a model decides by it when to load the prompt')
 const prompt = requiredText(100_000).describe('Instructions in Markdown')
 
+const VISIBILITY =
+  'Users who can see the skill. Default: `organization`. `public` makes it visible to all organizations'
+
 const optionalFields = {
   category: SkillCategory.nullish().describe('Subject of the skill. Default: `other`'),
   builtInTools: textList()
@@ -73,9 +76,7 @@ const optionalFields = {
         'Read, Write, Edit, Glob, Grep, LS, WebFetch and WebSearch become the names of these. Other names are stored, and runs ignore them',
     ),
   requiredMCPs: textList().nullish().describe('Types of MCP servers that must be attached beside the skill'),
-  visibility: SkillVisibility.optional().describe(
-    'Users who can see the skill. Default: `organization`. `public` makes it visible to all organizations',
-  ),
+  visibility: SkillVisibility.optional().describe(VISIBILITY),
 }
 
 /** POST /skills (contract.md section 7). */
@@ -86,6 +87,7 @@ export const CreateSkill = z
     description,
     prompt,
     ...optionalFields,
+    visibility: SkillVisibility.nullish().describe(VISIBILITY),
   })
   .meta({
     examples: [

@@ -11,7 +11,7 @@ import type { CreateSpace, UpdateSpace } from './schema.ts'
 /** Ids of the objects attached to a space. */
 export type Attachments = { agents: string[]; skills: string[]; mcps: string[] }
 
-type Changes = Partial<Omit<z.output<typeof CreateSpace> & z.output<typeof UpdateSpace>, 'name'>>
+type Changes = Partial<Omit<z.output<typeof CreateSpace> & z.output<typeof UpdateSpace>, 'name' | 'visibility'>>
 
 const union = (...lists: (readonly string[] | null | undefined)[]) => [...new Set(lists.flatMap((ids) => ids ?? []))]
 

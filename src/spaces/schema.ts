@@ -13,11 +13,11 @@ export const SpaceVisibility = z
 const spaceId = z.string().describe('The space')
 const name = requiredText(200)
 
+const VISIBILITY = 'Users who can see the space. Default: `organization`; `public` behaves the same'
+
 const optionalFields = {
   description: text(2000).nullish().describe('Purpose of the space'),
-  visibility: SpaceVisibility.optional().describe(
-    'Users who can see the space. Default: `organization`; `public` behaves the same',
-  ),
+  visibility: SpaceVisibility.optional().describe(VISIBILITY),
   instructions: text(100_000).nullish().describe('Instructions for all agents that run here'),
   permissions: Permissions.nullish().describe(
     'Approval modes of built-in tools here. The strictest of agent, space and organization applies',
@@ -33,6 +33,7 @@ export const CreateSpace = z
   .object({
     name: name.describe('Name of the space'),
     ...optionalFields,
+    visibility: SpaceVisibility.nullish().describe(VISIBILITY),
     assignedAgents: textList().nullish().describe('Alias of `addAgents`'),
   })
   .meta({ examples: [{ name: 'Research', instructions: 'Name your sources.' }] })

@@ -27,7 +27,7 @@ export const CreateTask = z
   .object({
     title: title.describe('Short title of the task'),
     description: text(100_000).nullish().describe('The work to do'),
-    priority: TaskPriority.optional().describe('Urgency of the task. Default: `medium`'),
+    priority: TaskPriority.nullish().describe('Urgency of the task. Default: `medium`'),
     assignTo: assignee,
     assignedTo: assignee.describe('Alias of `assignTo`, which takes precedence'),
     spaceId: z.string().nullish().describe('Id of the space that the task belongs to; null for none'),

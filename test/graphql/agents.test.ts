@@ -89,7 +89,6 @@ describe('agents over GraphQL and tRPC', () => {
     ['a null system prompt', { name: 'n', systemPrompt: null }],
     ['a long system prompt', { name: 'n', systemPrompt: 'p'.repeat(100_001) }],
     ['an unknown visibility', { name: 'n', systemPrompt: 'p', visibility: 'secret' }],
-    ['a null visibility', { name: 'n', systemPrompt: 'p', visibility: null }],
     ['tags that are no list', { name: 'n', systemPrompt: 'p', tags: { a: 1 } }],
     ['maxTurns of another type', { name: 'n', systemPrompt: 'p', maxTurns: 'many' }],
     ['maxTurns out of bounds', { name: 'n', systemPrompt: 'p', maxTurns: 501 }],

@@ -107,7 +107,7 @@ describe('POST /agents', () => {
 
   it('treats null as the default of an optional field', async () => {
     const nothing = Object.fromEntries(Object.keys(OPTIONAL).map((field) => [field, null]))
-    const { id } = await create({ ...nothing, role: null, basedOnAgentId: null })
+    const { id } = await create({ ...nothing, role: null, visibility: null, basedOnAgentId: null })
     expect(await get(id)).toMatchObject({ ...OPTIONAL, role: 'Assistant' })
   })
 

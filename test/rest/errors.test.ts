@@ -78,12 +78,13 @@ const badInputs: [procedure: string, input: object, message: string][] = [
   ['agents.update', { archived: 0 }, invalid('archived', 'boolean')],
   ['agents.update', { maxTurns: '5' }, invalid('maxTurns', 'number')],
 
-  ...['', 'Private', 'secret', 5, null, ['private'], { toString: 'private' }].flatMap(
+  ...['', 'Private', 'secret', 5, ['private'], { toString: 'private' }].flatMap(
     (visibility): [string, object, string][] => [
       ['agents.create', { ...valid, visibility }, VISIBILITY],
       ['agents.update', { visibility }, VISIBILITY],
     ],
   ),
+  ['agents.update', { visibility: null }, VISIBILITY],
   ['agents.list', { visibility: 'secret' }, VISIBILITY],
   ['agents.list', { owner: 'you' }, invalid('owner', 'me')],
   ['agents.list', { limit: '0' }, invalid('limit', 'at least 1')],

@@ -131,8 +131,9 @@ describe('POST /missions', () => {
       ...full,
       schedule: { ...schedule, nextRun: '2026-06-02T07:00:00.000Z' },
     })
-    const none = { spaceId: null, icon: null, maxTurns: null, agentType: null, schedule: null }
-    expect(await create(none)).toMatchObject({ icon: null, maxTurns: null, schedule: { type: 'none' } })
+    const none = { spaceId: null, icon: null, maxTurns: null, agentType: null, schedule: null, visibility: null }
+    const defaults = { icon: null, maxTurns: null, visibility: 'organization', schedule: { type: 'none' } }
+    expect(await create(none)).toMatchObject(defaults)
     const nulls = { type: 'none', value: null, timezone: null, overlap: null, catchUp: null }
     expect((await create({ schedule: nulls })).schedule).toMatchObject({
       timezone: 'UTC',
@@ -200,7 +201,6 @@ describe('POST /missions', () => {
     [invalid('goal', 'at most 100000 characters'), { goal: 'x'.repeat(100_001) }],
     [invalid('agentId', 'string'), { agentId: [] }],
     [VISIBILITY, { visibility: 'unlisted' }],
-    [VISIBILITY, { visibility: null }],
     [invalid('maxTurns', 'at least 1'), { maxTurns: 0 }],
     [invalid('maxTurns', 'at most 500'), { maxTurns: 501 }],
     [invalid('maxTurns', 'integer'), { maxTurns: 1.5 }],

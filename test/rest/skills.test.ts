@@ -83,9 +83,10 @@ describe('POST /skills', () => {
     const skill = await create({ ...ALL_FIELDS, ...theirs })
     expect(skill).toMatchObject({ ...ALL_FIELDS, ownerId: people.ann.userId, version: 1, source: 'organization' })
     expect(await get(skill.id)).toEqual(skill)
-    expect(await create({ builtInTools: null, requiredMCPs: null })).toMatchObject({
+    expect(await create({ builtInTools: null, requiredMCPs: null, visibility: null })).toMatchObject({
       builtInTools: [],
       requiredMCPs: [],
+      visibility: 'organization',
     })
   })
 
@@ -142,7 +143,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
       { category },
       'Invalid category. Must be: research, writing, data, code, marketing, productivity, file-handling, other',
     ]),
-    ...['unlisted', '', null].map((visibility): [Fields, string] => [
+    ...['unlisted', ''].map((visibility): [Fields, string] => [
       { visibility },
       'Invalid visibility value. Must be: private, organization, or public',
     ]),

@@ -82,7 +82,10 @@ describe('POST /spaces', () => {
     const theirs = { id: 'x', ownerId: 'x', organizationId: 'x', isDefault: true, fileCount: 5, archivedAt: now }
     const space = await create({ ...fields, ...theirs })
     expect(await get(space.id)).toEqual({ ...space, ...EMPTY, ...fields, ownerId: people.ann.userId })
-    expect(await create({ description: null, instructions: null, addAgents: null })).toMatchObject(EMPTY)
+    expect(await create({ description: null, instructions: null, addAgents: null, visibility: null })).toMatchObject({
+      ...EMPTY,
+      visibility: 'organization',
+    })
   })
 
   it.each(['addAgents', 'addCharacters', 'assignedAgents'])('attaches the agents in %s, each once', async (field) => {
@@ -289,7 +292,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
         { name: 'x', instructions: 'x'.repeat(100_001) },
         invalid('instructions', 'at most 100000 characters'),
       ],
-      ...['unlisted', '', 'Private', null, 5, []].map((visibility): [string, Fields, string] => [
+      ...['unlisted', '', 'Private', 5, []].map((visibility): [string, Fields, string] => [
         procedure,
         { name: 'x', visibility },
         VISIBILITY,
@@ -301,6 +304,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
       [procedure, { name: 'x', addSkills: ['any'] }, 'Invalid addSkills'],
       [procedure, { name: 'x', addMcps: ['any'] }, 'Invalid addMcps'],
     ]),
+    ['spaces.update', { visibility: null }, VISIBILITY],
     ['spaces.create', { name: 'x', assignedAgents: ['unknown'] }, 'Invalid assignedAgents'],
     ['spaces.update', { removeAgents: 'a' }, invalid('removeAgents', 'array')],
     ['spaces.list', { limit: '0' }, invalid('limit', 'at least 1')],

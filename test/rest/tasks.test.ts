@@ -116,7 +116,11 @@ describe('POST /tasks', () => {
     const full = { description: 'All of\nthem 👩🏽‍💻', priority: 'urgent', assignedTo: ben.userId, spaceId }
     expect(await create(full)).toMatchObject(full)
     const none = { assignedTo: null, spaceId: null }
-    expect(await create({ ...none, description: null, assignTo: null })).toMatchObject({ ...none, description: '' })
+    expect(await create({ ...none, description: null, priority: null, assignTo: null })).toMatchObject({
+      ...none,
+      description: '',
+      priority: 'medium',
+    })
   })
 
   it('is for any member, and any other may change and delete the task', async () => {
@@ -183,10 +187,11 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     ['tasks.create', { title: 'x', spaceId: {} }, invalid('spaceId', 'string')],
     ['tasks.claim', { agentId: 5 }, invalid('agentId', 'string')],
     ['tasks.execute', { background: 'true' }, invalid('background', 'boolean')],
-    ...['', 'Low', 'critical', 5, null, ['low']].flatMap((priority): [string, Body, string][] => [
+    ...['', 'Low', 'critical', 5, ['low']].flatMap((priority): [string, Body, string][] => [
       ['tasks.create', { title: 'x', priority }, PRIORITY],
       ['tasks.update', { priority }, PRIORITY],
     ]),
+    ['tasks.update', { priority: null }, PRIORITY],
     ...['', 'done', 'PENDING', 'running', 5, null, ['pending']].map((status): [string, Body, string] => [
       'tasks.update',
       { status },
