@@ -54,6 +54,7 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
   return {
     tools: [...own, ...ofServers.tools],
     instructions: [...skills.instructions, ...ofServers.instructions],
+    whyMissing: ofServers.whyMissing,
     close: ofServers.close,
   }
 }

@@ -25,7 +25,7 @@ const MAX_SERVERS = 50
 type ServerRow = Prisma.McpServerGetPayload<object>
 
 /** `unusable`: a sentence for each unavailable server. `unknown`: allowed names that match no tool. */
-type ServerTools = Toolbox & { unusable: readonly string[]; unknown: readonly string[] }
+type ServerTools = Required<Toolbox> & { unusable: readonly string[]; unknown: readonly string[] }
 
 type Server = Prefixed & { row: ServerRow }
 
@@ -80,7 +80,18 @@ export async function openMcpTools(
   const names = new Set([...taken, ...connecting.map(({ name }) => name)])
   const tools = nameTools(offeredTools(all, servers, lists), names).map((tool) => toTool(deps, user, tool))
   // The other names may be those of tools that are not known yet.
-  return { tools: [...tools, ...connecting], instructions, close, unusable, unknown: unconnected.length ? [] : unknown }
+  const whyMissing = (target: string) => {
+    const away = servers.find(({ row }, index) => outcomes[index]?.status === 'rejected' && isOf(row, target))
+    return away ? `${unreachableText(away)} Nothing was called.` : null
+  }
+  return {
+    tools: [...tools, ...connecting],
+    instructions,
+    whyMissing,
+    close,
+    unusable,
+    unknown: unconnected.length ? [] : unknown,
+  }
 }
 
 type Warning = { text: string; code: 'mcp_unreachable' | 'secret_not_allowed' }
@@ -211,6 +222,12 @@ async function countUse({ db }: Pick<Deps, 'db'>, { row }: ToolUser, opened: rea
   await db.mcpServer.updateMany({ where, data: { usageCount: { increment: 1 } } })
 }
 
+/** Returns the target of a call: an equal tool at another address is another one. */
+const targetOf = ({ id, url }: Pick<ServerRow, 'id' | 'url'>, name: string) => JSON.stringify([id, url, name])
+
+/** Returns whether the target of a call is a tool of this server. */
+const isOf = (row: ServerRow, target: string) => target.startsWith(targetOf(row, '').slice(0, -'""]'.length))
+
 /** Returns the tools that are not denied. */
 const listed = (opened: readonly Opened[]) =>
   opened.flatMap((one) =>
@@ -230,7 +247,7 @@ function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode,
   return {
     name: modelName,
     aliases: [tool.name, plain, `${server.prefix}__${plain}`, `${id}/${tool.name}`],
-    target: JSON.stringify([id, url, tool.name]),
+    target: targetOf(server.row, tool.name),
     description: tool.description,
     inputSchema: tool.inputSchema as JSONSchema7,
     mode,

@@ -416,6 +416,18 @@ describe('an approved call', () => {
     expect([result, calls]).toMatchObject([GONE, [0, 0]])
   })
 
+  test('names its server if that cannot be reached when the run goes on', async () => {
+    const away = await startMcpServer()
+    const mcpInstanceIds = [await createMcp(lab.server, away.url, ASK)]
+    const row = await asking(['away'], await toolLab.agent({ mcpInstanceIds }))
+    await away[Symbol.asyncDispose]()
+    lab.model.script({ tokens: 'I see.' })
+    await decide(row, 'approve')
+    await ended(lab.engine, row)
+    const content = expect.stringMatching(/"Test" .* cannot be reached\. Nothing was called/)
+    expect(results(await followed(lab.engine, row))).toMatchObject([{ content, isError: true }])
+  })
+
   test('is made although its agent lost the tool since, because the run keeps its agent', async () => {
     const lists = { disallowedTools: ['echo'] }
     const { result, calls } = await approved('kept', (agentId) => change(`/agents/${agentId}`, lists))

@@ -75,7 +75,7 @@ async function make(
 ): Promise<MessageData | null> {
   const { step } = whole
   const tool = toolOf(input, call)
-  const refused = isFinished(whole, call) ? refusal(call, tool, input.tools) : unfinished(whole)
+  const refused = isFinished(whole, call) ? refusal(call, tool, input) : unfinished(whole)
   if (!refused && tool?.isClients && !call.given) {
     leave(call)
     return null
@@ -130,12 +130,12 @@ const failure = (content: string): ToolResult => ({ content, isError: true })
 function refusal(
   { name, target, input, inFlight, decision }: Call,
   tool: Tool | undefined,
-  tools: readonly Tool[],
+  { tools, whyMissing }: RunInput,
 ): string | null {
   if (inFlight && !tool?.delegates) {
     return 'The outcome of this call is unknown: the server restarted while it was under way. It was not made again.'
   }
-  if (!tool && target) return goneBy(name)
+  if (!tool && target) return whyMissing?.(target) ?? goneBy(name)
   if (!tool) return noSuchTool(name, tools)
   if (typeof input === 'string') return notJson(input)
   if (!isObject(input)) return `The arguments were valid JSON, but not an object: ${CALL_AGAIN}`

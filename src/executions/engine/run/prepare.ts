@@ -87,6 +87,7 @@ export async function prepareRun(
       question: prompt.length - 1,
       summarizer: hasSummaries ? createSummarizer(summarizerDeps(deps, attempt), built) : null,
       tools,
+      ...(toolbox.whyMissing && { whyMissing: toolbox.whyMissing }),
       output,
       maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,
       idleTimeout: settings.MODEL_IDLE_TIMEOUT,

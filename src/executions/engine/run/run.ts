@@ -19,7 +19,7 @@ import { writtenBy } from './history.ts'
 import { understood, writesCall } from './offers.ts'
 import { assistantEvent, type Call, callsOf, type ReplyPart, resultEvent, type Step, type StepStore } from './steps.ts'
 import type { Summarizer } from './summarizer.ts'
-import type { Described, Tool, ToolResult } from './tools.ts'
+import type { Described, Tool, Toolbox, ToolResult } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
 /** Inputs of a run. */
@@ -34,6 +34,7 @@ export type RunInput = {
   /** Makes the history fit by summaries; null if it is cut. */
   summarizer: Summarizer | null
   tools: readonly Tool[]
+  whyMissing?: Toolbox['whyMissing']
   /** Form of the answer; null for plain text. */
   output: Output | null
   /** Maximum number of model requests. */

@@ -91,6 +91,8 @@ export type Toolbox = {
   tools: readonly Tool[]
   /** Instructions about the tools, added after the system prompt. */
   instructions: readonly string[]
+  /** Returns a sentence about the server of a missing tool, by the target of a call, if it cannot be reached now. */
+  whyMissing?(target: string): string | null
   close(): Promise<void>
 }
 
