@@ -6,7 +6,7 @@ import { type Actor, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, badRequest, bodyTooLarge, notFound } from '../errors.ts'
+import { AppError, badRequest, bodyTooLarge, mediaLost, notFound } from '../errors.ts'
 import { type Keep, whenCommitted } from '../idempotency.ts'
 import { countPassed } from '../lib/buffers.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
@@ -67,8 +67,10 @@ export async function content(actor: Actor, deps: Deps, id: string) {
   const row = await find(actor, deps, id)
   const read = async (range?: Range): Promise<Readable> => {
     const stream = await storage.read(row.id, range)
-    if (!stream) throw notFound('Media')
-    return stream
+    if (stream) return stream
+    // It may have been deleted since.
+    await find(actor, deps, id)
+    throw mediaLost()
   }
   return { ...row, read }
 }

@@ -43,10 +43,10 @@ test('a refused upload leaves nothing in the bucket or on the machine', async ()
   expect([await objects(), await drafts()]).toEqual([[], []])
 })
 
-test('the row of a lost object gives a 404', async () => {
+test('the row of a lost object gives a 500', async () => {
   const { body } = await upload(server, 'soon gone')
   await server.service.deps.storage.remove(body.id)
-  expect((await contentOf(body.id)).status).toBe(404)
+  expect((await contentOf(body.id)).status).toBe(500)
 })
 
 /** Files in a folder that this process has open, if the system shows them. */

@@ -497,7 +497,7 @@ it('an upload creates a deleted folder again, and an unusable folder gives a 503
   expect([refused.status, refused.body.detail]).toEqual([503, expect.stringContaining('MEDIA_DIR')])
   // Neither failure is remembered.
   await rm(folder)
-  expect((await request(own, 'GET', `/api/v1/media/${id}/content`)).status).toBe(404)
+  expect((await request(own, 'GET', `/api/v1/media/${id}/content`)).status).toBe(500)
   expect((await upload(own, 'again')).status).toBe(200)
 })
 
@@ -589,7 +589,7 @@ describe('DELETE /media/{id}', () => {
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 404, 404])
   })
 
-  it('lets an active download finish, and then gives a 404', async () => {
+  it('lets an active download finish', async () => {
     const bytes = randomBytes(8 * MIB)
     const { id } = await uploaded(bytes)
     const response = await fetch(`${server.url}/api/v1/media/${id}/content`, {
@@ -597,11 +597,18 @@ describe('DELETE /media/{id}', () => {
     })
     await call('DELETE', `/media/${id}`)
     expect(Buffer.from(await response.arrayBuffer()).equals(bytes)).toBe(true)
-    const lost = await uploaded(PNG)
-    await server.service.deps.storage.remove(lost.id)
-    const { status, headers, body } = await content(lost.id)
+    const { status, headers, body } = await content(id)
     expectError({ status, headers, body }, 404, 'Media not found')
-    await call('DELETE', `/media/${lost.id}`)
+  })
+
+  it('deletes a media whose stored file is missing, which the content says before', async () => {
+    const { id } = await uploaded(PNG)
+    await server.service.deps.storage.remove(id)
+    server.logs.length = 0
+    const { status, body } = await content(id)
+    expect([status, body.detail]).toEqual([500, expect.stringContaining('file of this media is missing')])
+    expect(server.logs.join('')).toContain('restore the file from a backup')
+    expect((await call('DELETE', `/media/${id}`)).status).toBe(200)
   })
 
   it('is unaffected by a client that disconnects during a download', async () => {
