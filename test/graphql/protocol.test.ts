@@ -51,7 +51,7 @@ describe('GraphQL over HTTP', () => {
     ['no query', {}, 400, 'Missing required field: query'],
     ['an empty body', '', 400, 'Missing required field: query'],
     ['an unknown parameter', { query: QUERY, more: 1 }, 400, 'Unexpected parameter "more" in the request body.'],
-    ['more than 1 MiB', { query: QUERY, variables: { a: 'x'.repeat(1024 * 1024) } }, 413, 'Request body too large'],
+    ['more than 4 MiB', { query: QUERY, variables: { a: 'x'.repeat(4 * 1024 * 1024) } }, 413, 'Request body too large'],
   ])('refuses %s', async (_, body, status, message, detail = expect.any(String)) => {
     const response = await post(server, body)
     const { errors, data } = (await response.json()) as any

@@ -173,6 +173,10 @@ describe('the content of a file', () => {
     expect(await counters(id)).toEqual({ fileCount: 1, fileBytes: MIB })
     const file = { id, path: 'b', content: full.toString('base64'), encoding: 'base64' }
     expect((await on('tRPC', 'files.write', file, ann)).status).toBe(200)
+    const text =
+      'mutation ($id: ID!, $content: String!) { writeSpaceFile(id: $id, path: "b", content: $content, encoding: base64) { size } }'
+    const { data } = await graphql(server, text, file, { token: ann.token })
+    expect(data.writeSpaceFile.size).toBe(MIB)
   })
 
   it('may come in a body of 4 MiB, while other bodies are limited to 1 MiB', async () => {
