@@ -17,14 +17,14 @@ type ReadyDeps = Pick<Deps, 'db' | 'pause'> & {
 
 /**
  * Returns a check whether the database answers. It returns the limitations of the service, and throws 503 if the
- * database is damaged, was moved, or does not answer in time.
+ * database is damaged, was moved, is used by another server, or does not answer in time.
  */
 export function createReadyCheck({ db, pause, troubles, bus, stopping }: ReadyDeps) {
   function throwIfUnusable(): void {
     const code = troubles.damage()
     if (code !== null) throw damaged(code)
-    const moved = troubles.moved()
-    if (moved) throw unavailable(undefined, moved)
+    const trouble = troubles.ofFile()
+    if (trouble) throw unavailable(undefined, trouble)
   }
 
   return async () => {

@@ -17,9 +17,10 @@ import { type Db, databaseFile, openDatabase } from './db/client.ts'
 import { continueEvents } from './db/events.ts'
 import { STATEMENT_TIMEOUT } from './db/limits.ts'
 import { openDatabaseClock } from './db/postgresql/clock.ts'
+import { putBack } from './db/sqlite/file-identity.ts'
 import { lockDatabase } from './db/sqlite/file-lock.ts'
 import { hasForeignLog, setLogAside } from './db/sqlite/write-ahead-log.ts'
-import { createTroubles } from './db/troubles.ts'
+import { createTroubles, LOCK_TAKEN } from './db/troubles.ts'
 import type { Deps } from './deps.ts'
 import { createEngine } from './executions/engine/engine.ts'
 import { createNotices } from './executions/engine/events/notices.ts'
@@ -78,10 +79,15 @@ export async function startService(
   await using cleanup = new AsyncDisposableStack()
   const { onQuery } = options
   const file = databaseFile(settings)
-  if (file) cleanup.adopt(lockDatabase(file), (lock) => lock.release())
+  const troubles = cleanup.adopt(createTroubles(log, file), (opened) => opened.stop())
+  if (file) {
+    const lock = lockDatabase(file, () => troubles.note(LOCK_TAKEN))
+    cleanup.defer(() => lock.release())
+    if (putBack(file))
+      log.warn({ database: file }, 'a server was killed while it closed the file, which has its name back')
+  }
   const now = (options.clock ?? systemClock).now()
   const isReplaced = file !== null && checkLogOf(file, settings, now, log)
-  const troubles = cleanup.adopt(createTroubles(log, file), (opened) => opened.stop())
   const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT }
   const database = cleanup.adopt(
     await openDatabase(settings, { ...limits, onQuery, onFailure: troubles.note }),

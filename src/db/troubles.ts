@@ -8,6 +8,9 @@ const QUIET = 15_000
 /** Conditions under which the database serves reads only. */
 const WITHOUT_WRITES = ['disk_full', 'read_only'] as const
 
+/** Our own code for a file that another server has locked since. */
+export const LOCK_TAKEN = 'MUSTER_LOCK_TAKEN'
+
 const DAMAGED_FILE =
   'the database file is damaged: stop the server and restore a backup (npm run admin -- restore), or repair the file with sqlite3 .recover'
 const DAMAGED_DATABASE =
@@ -20,8 +23,8 @@ export type Troubles = {
   damage(): string | null
   /** Returns why the database refuses writes, or undefined while it accepts them. */
   writesRefused(): (typeof WITHOUT_WRITES)[number] | undefined
-  /** Returns the trouble of a file that was moved while the server uses it, or undefined. */
-  moved(): Trouble | undefined
+  /** Returns the trouble of a file that was moved, or that another server uses, or undefined. */
+  ofFile(): Trouble | undefined
   stop(): void
 }
 
@@ -54,7 +57,7 @@ export function createTroubles(log: Logger, file: string | null): Troubles {
     },
     damage: () => damage,
     writesRefused: () => WITHOUT_WRITES.find((name) => present.has(name)),
-    moved: () => (present.has('moved') ? troubleOf(MOVED) : undefined),
+    ofFile: () => troubleOf(present.has('moved') ? MOVED : present.has('taken') ? LOCK_TAKEN : ''),
     stop() {
       for (const timer of present.values()) clearTimeout(timer)
     },

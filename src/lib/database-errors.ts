@@ -82,6 +82,7 @@ export type Trouble = {
     | 'disk_full'
     | 'moved'
     | 'read_only'
+    | 'taken'
     | 'no_connections'
     | 'refused'
     | 'locked'
@@ -114,6 +115,16 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
         'the database file was deleted, moved or replaced while this server uses it, so writes are refused: move it back, ' +
         'or stop this server and restore a backup (npm run admin -- restore). A deleted file can be copied from ' +
         '/proc/<pid>/fd until this server stops',
+    },
+  ],
+  [
+    /^MUSTER_LOCK_TAKEN$/,
+    {
+      name: 'taken',
+      detail: 'Another server uses the same database file. The operator has to stop one of the two.',
+      line:
+        'the file <database>.lock was deleted while this server runs, and another server uses the database by now. Runs can ' +
+        'begin twice: stop one of the two servers (<database>.pid has the pid of the other one)',
     },
   ],
   [

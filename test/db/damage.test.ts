@@ -1,8 +1,9 @@
-import { cp, open, rename, rm, stat } from 'node:fs/promises'
+import { cp, open, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { expect, it } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
+import { lockDatabase } from '../../src/db/sqlite/file-lock.ts'
 import { createFolder } from '../support/folder.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -43,6 +44,41 @@ it.skipIf(onPostgres)('a server that read a damaged page is not ready, and asks 
   }
   expect((await fetch(`${server.url}/healthz`)).status).toBe(200)
   expect(server.logs.filter((line) => line.includes('the database file is damaged'))).toHaveLength(1)
+})
+
+it.skipIf(onPostgres)('a server whose lock another one has taken is not ready, and says so once', async () => {
+  await using server = await startServer()
+  const file = join(server.folder, 'muster.db')
+  await rm(`${file}.lock`)
+  const other = lockDatabase(file)
+  await expect.poll(async () => (await fetch(`${server.url}/readyz`)).status).toBe(503)
+  const { body } = await request(server, 'GET', '/readyz')
+  expect(body.detail).toContain('Another server uses the same database file')
+  expect(server.logs.filter((line) => line.includes('stop one of the two servers'))).toHaveLength(1)
+  other.release()
+})
+
+it.skipIf(onPostgres)('a file whose server was killed while it closed it gets its name back', async () => {
+  await using folder = await createFolder()
+  const file = join(folder.path, 'muster.db')
+  const first = await startServer({}, { folder: folder.path })
+  const { token } = first
+  await request(first, 'POST', '/api/v1/tasks', { token, body: { title: 'kept' } })
+  await first.service.stop()
+  await rename(file, `${file}.closing`)
+  // As a start that was refused leaves it.
+  await writeFile(file, '')
+  {
+    await using server = await startServer({}, { folder: folder.path })
+    const { tasks } = (await request(server, 'GET', '/api/v1/tasks', { token })).body
+    expect(tasks).toMatchObject([{ title: 'kept' }])
+    expect(server.logs.join('')).toContain('has its name back')
+  }
+  // A file of that name beside one with content stays.
+  await cp(file, `${file}.closing`)
+  await using again = await startServer({}, { folder: folder.path })
+  expect((await request(again, 'GET', '/api/v1/tasks', { token })).body.tasks).toHaveLength(1)
+  expect((await stat(`${file}.closing`)).size).toBeGreaterThan(0)
 })
 
 it.skipIf(onPostgres).each([

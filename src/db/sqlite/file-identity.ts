@@ -1,4 +1,4 @@
-import { closeSync, openSync, readSync, renameSync, statSync } from 'node:fs'
+import { closeSync, existsSync, openSync, readSync, renameSync, statSync } from 'node:fs'
 import { logOf, VERSION_AT } from './write-ahead-log.ts'
 
 /** SQLite's own code for a file that was moved since it was opened. */
@@ -61,7 +61,7 @@ export function createFileCheck(file: string): FileCheck {
     },
     close(closeAll, found) {
       // SQLite copies nothing into a file that its path does not lead to.
-      const aside = `${file}.closing`
+      const aside = asideOf(file)
       if (found === 'overwritten') renameSync(file, aside)
       try {
         closeAll()
@@ -71,6 +71,19 @@ export function createFileCheck(file: string): FileCheck {
       }
     },
   }
+}
+
+/** Returns the name that an overwritten file has while it is closed. */
+const asideOf = (file: string): string => `${file}.closing`
+
+/**
+ * Gives a file its name back if the process was killed while it closed it. Does nothing if there is content under its
+ * own name. Returns whether it did.
+ */
+export function putBack(file: string): boolean {
+  if (!existsSync(asideOf(file)) || (existsSync(file) && statSync(file).size > 0)) return false
+  renameSync(asideOf(file), file)
+  return true
 }
 
 /** Returns the inode that a path leads to, undefined for none, or null if a network drive does not answer. */

@@ -25,9 +25,10 @@ const held = new Set<Sqlite.Database>()
  *
  * The operating system holds the lock, on an empty file beside the database (where symbolic links lead), in SQLite's
  * own way. It ends with the process, so no stale lock can remain and no pid can be confused. `<file>.pid` is used only
- * in the message. If somebody deletes the file of the lock, a new one is locked a moment later.
+ * in the message. If somebody deletes the file of the lock, a new one is locked a moment later. `onTaken` is called again
+ * and again while another server holds that.
  */
-export function lockDatabase(path: string): Lock {
+export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   // A link may point to a missing file. An existing one must not be opened here, because closing it would release
   // SQLite's locks in this process.
@@ -46,9 +47,10 @@ export function lockDatabase(path: string): Lock {
   try {
     connection = hold(lockFile)
   } catch (error) {
-    const { code, message: reason } = error as NodeJS.ErrnoException
-    const message = code?.startsWith('SQLITE_BUSY')
-      ? `Another Muster server${holder(pidFile)} uses ${file}. Stop it first, or set DATA_DIR to another folder.`
+    const { message: reason } = error as Error
+    const pid = pidIn(pidFile)
+    const message = isBusy(error)
+      ? `Another Muster server${pid === null ? '' : ` (pid ${pid})`} uses ${file}. Stop it first, or set DATA_DIR to another folder.`
       : `${file} cannot be locked: ${reason} (${lockFile}).`
     throw new DatabaseLockedError(message, { cause: error })
   }
@@ -63,8 +65,9 @@ export function lockDatabase(path: string): Lock {
       connection = next
       locked = identityOf(lockFile)
       writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 })
-    } catch {
-      // The folder is gone, or another server was faster. The next check tries again.
+    } catch (error) {
+      // The next check tries again, also if the folder is gone.
+      if (isBusy(error)) onTaken()
     }
   }
 
@@ -72,11 +75,14 @@ export function lockDatabase(path: string): Lock {
   return {
     release() {
       clearInterval(timer)
-      rmSync(pidFile, { force: true })
+      // Another server's stays.
+      if (pidIn(pidFile) === String(process.pid)) rmSync(pidFile, { force: true })
       drop(connection)
     },
   }
 }
+
+const isBusy = (error: unknown): boolean => String((error as NodeJS.ErrnoException).code).startsWith('SQLITE_BUSY')
 
 /** Creates the file of a lock if it is missing, and locks it. */
 function hold(lockFile: string): Sqlite.Database {
@@ -97,10 +103,11 @@ function drop(connection: Sqlite.Database): void {
   connection.close()
 }
 
-function holder(pidFile: string): string {
+/** Returns the pid of the server that has locked a file, or null. */
+function pidIn(pidFile: string): string | null {
   try {
-    return ` (pid ${readFileSync(pidFile, 'utf8').trim()})`
+    return readFileSync(pidFile, 'utf8').trim()
   } catch {
-    return ''
+    return null
   }
 }
