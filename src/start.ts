@@ -275,6 +275,8 @@ async function serve(app: RequestListener, settings: Settings, log: Logger, stop
     app(req, res)
   }
   const server = createServer(CONNECTIONS, answer)
+  // A client that closes its half after the request, as `nc` does, gets its answer (http/context.ts).
+  Object.assign(server, { httpAllowHalfOpen: true })
   server.on('checkExpectation', answer).on('clientError', refuseMalformed)
   await limitConnections(server, log)
   await listen(server, settings)

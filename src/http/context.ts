@@ -116,9 +116,22 @@ function takeOrganization(req: IncomingMessage, isWrite: boolean): string | unde
 /** Shared abort reason, because without one each `abort()` creates an error with a stack. */
 const GONE = new Error('The connection has been closed')
 
+/**
+ * Creates a controller that aborts when the connection closes. Also closes it when the client has closed its half: that
+ * of a client that only sends nothing more looks the same, and gets the answers that nothing waits for (start.ts).
+ */
 function abortedByClose(res: ServerResponse): AbortController {
   const controller = new AbortController()
+  const { socket } = res
   if (res.closed) controller.abort(GONE)
-  else res.on('close', () => controller.abort(GONE))
+  else {
+    const hangUp = () => void res.destroy()
+    if (socket?.readableEnded) hangUp()
+    socket?.on('end', hangUp)
+    res.on('close', () => {
+      socket?.off('end', hangUp)
+      controller.abort(GONE)
+    })
+  }
   return controller
 }

@@ -1,5 +1,6 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
-import { request as httpRequest } from 'node:http'
+import { request as httpRequest, type Server } from 'node:http'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
@@ -232,6 +233,33 @@ describe('a body', () => {
       const rest = await text(socket)
       expect(rest.includes('HTTP/1.1 200 ')).toBe(connection === 'keep-alive')
     }
+  })
+
+  it('is answered to a client that closes its half after it, which a run that waits takes for gone', async () => {
+    const { body: agent } = await request(server, 'POST', '/api/v1/agents', { body: valid })
+    const message = JSON.stringify({ message: 'Hello' })
+    for (const [line, sent, status] of [
+      ['GET /api/v1/agents', '', '200'],
+      ['POST /api/v1/agents', '{', '400'],
+      [`POST /api/v1/agents/${agent.id}/execute`, message, undefined],
+    ] as const) {
+      const socket = connect({ port: Number(new URL(server.url).port), host: '127.0.0.1', allowHalfOpen: true })
+      const head = ['Host: localhost', `Authorization: Bearer ${server.token}`, 'Content-Type: application/json']
+      socket.end([`${line} HTTP/1.1`, ...head, `Content-Length: ${sent.length}`, '', sent].join('\r\n'))
+      const [, found] = /^HTTP\/1\.1 (\d+)/.exec(await text(socket)) ?? []
+      expect(found).toBe(status)
+    }
+  })
+
+  it('has half an hour to arrive, and a minute for its headers', async () => {
+    let limits: Pick<Server, 'requestTimeout' | 'headersTimeout'> | undefined
+    const note = (message: unknown) => {
+      limits = (message as { server: Server }).server
+    }
+    subscribe('http.server.request.start', note)
+    await fetch(`${server.url}/healthz`)
+    unsubscribe('http.server.request.start', note)
+    expect(limits).toMatchObject({ requestTimeout: 30 * 60_000, headersTimeout: 60_000 })
   })
 
   it('without an end is refused, and its sender is disconnected', async () => {
