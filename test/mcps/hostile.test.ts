@@ -128,7 +128,7 @@ describe('a server whose list of tools', () => {
     ['is a status', 'it answered with the status 500', (response) => void response.writeHead(500).end('Secret!')],
     [
       'asks to sign in',
-      'it answered with the status 401: it wants authorization (Bearer: resource_metadata=http://127.0.0.1:1/)',
+      'it answered with the status 401: it wants authorization (Bearer: resource_metadata=http://127.0.0.1:1/): give it credentials, or set `auth: oauth`',
       (response) =>
         void response.writeHead(401, { 'www-authenticate': 'Bearer resource_metadata="http://127.0.0.1:1/"' }).end(),
     ],

@@ -259,6 +259,12 @@ describe('an answer in another form', () => {
       '401: It has expired',
     ],
     [
+      'a scope that its token lacks',
+      (response) =>
+        response.writeHead(403, { 'www-authenticate': 'Bearer error="insufficient_scope", scope="write"' }).end(),
+      'it answered with the status 403: authorization (Bearer: error=insufficient_scope, scope=write)',
+    ],
+    [
       'an error event that is no JSON',
       (response) => response.writeHead(200, SSE_TYPE).end('event: error\ndata: Out of memory\n\n'),
       'Out of memory',

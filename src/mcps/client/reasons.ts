@@ -1,4 +1,4 @@
-import { SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
+import { InsufficientScopeError, SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
 import type { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
 import { ForbiddenAddress } from '../../lib/network.ts'
 import { BadAnswer, TOO_LARGE } from '../../lib/safe-fetch.ts'
@@ -40,6 +40,7 @@ export const watching =
 export function statusOf(error: unknown): number | undefined {
   if (error instanceof SdkHttpError) return error.status
   if (error instanceof SseError) return error.code
+  if (error instanceof InsufficientScopeError) return 403
   const posted = error instanceof Error && /^Error POSTing to endpoint \(HTTP (\d{3})\)/.exec(error.message)
   return posted ? Number(posted[1]) : undefined
 }
@@ -154,6 +155,8 @@ export function causeIn(error: unknown, clean: Clean): string | null {
 
 const IS_ADDRESS = 'is this the address of an MCP server?'
 
+const OAUTH = ': give it credentials, or set `auth: oauth`'
+
 const ofContent = (type: string) =>
   /html/i.test(type)
     ? `it answered with a web page (${type}): ${IS_ADDRESS}`
@@ -163,7 +166,10 @@ function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
   const headers = refusal?.status === status ? refusal.headers : new Headers()
   if (status === 200) return 'it did not answer with an event stream'
   const answered = `it answered with the status ${status}`
-  if (status === 401) return `${answered}: it wants ${challengeOf(headers, clean) ?? 'credentials that it knows'}`
+  if (status === 401) {
+    const challenge = challengeOf(headers, clean) ?? 'credentials that it knows'
+    return `${answered}: it wants ${challenge}${challenge.includes('resource_metadata') ? OAUTH : ''}`
+  }
   if (status === 403) return `${answered}: ${challengeOf(headers, clean) ?? 'its credentials do not allow this'}`
   const location = headers.get('location')
   const target = location ? URL.parse(location) : null
