@@ -1,4 +1,5 @@
 import { createServer, type Server } from 'node:http'
+import { gzipSync } from 'node:zlib'
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { createGoogle } from '@ai-sdk/google'
 import { createOpenAI } from '@ai-sdk/openai'
@@ -596,6 +597,15 @@ describe('the stream of Google', () => {
       JSON.stringify([whole([{ text: 'H' }]), whole([{ text: 'i' }], 'STOP')]),
       'H i stop 5/7',
     ],
+    [
+      "the names of Python's library",
+      data({ candidates: [{ content: { parts: [{ function_call: { name: 'echo', args: { q_a: 1 } } }] } }] }) +
+        data({
+          candidates: [{ finish_reason: 'STOP' }],
+          usage_metadata: { prompt_token_count: 5, candidates_token_count: 7 },
+        }),
+      'echo({"q_a":1}) tool-calls 5/7',
+    ],
     ['an end without a finish reason', chunk([{ text: 'Th' }]), 'Th interrupted 5/7'],
     [
       'another charset',
@@ -611,6 +621,12 @@ describe('the stream of Google', () => {
         ends: 'never',
       },
       'refused 400: HTTP 400: Wähle',
+    ],
+    ['compression that is not stated', { body: gzipSync(chunk([{ text: 'Hi' }], 'STOP')) }, 'Hi stop 5/7'],
+    [
+      'a refusal with compression that is not stated',
+      { status: 400, body: gzipSync('{"error":"No"}') },
+      'refused 400: HTTP 400: No',
     ],
     ['chat completions', CHAT, IS_CHAT('GOOGLE_BASE_URL')],
     ['a web page', PAGE, IS_PAGE],

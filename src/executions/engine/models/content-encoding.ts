@@ -90,7 +90,7 @@ export function createDecoder(
 const isPlain = (first: Buffer): boolean => /^(?:\s*[{[]|data:|event:|id:|:)/.test(first.toString('latin1', 0, 16))
 
 /** Returns whether the bytes begin a gzip file, which some servers send without the header. */
-export const isGzip = ([one, two, three]: Buffer): boolean => one === 0x1f && two === 0x8b && three === 0x08
+export const isGzip = ([one, two, three]: Uint8Array): boolean => one === 0x1f && two === 0x8b && three === 0x08
 
 /** Returns whether the bytes are raw `deflate` without the zlib wrapper, as some servers send it. */
 const isRawDeflate = (encoding: string, [first = 0]: Buffer): boolean =>

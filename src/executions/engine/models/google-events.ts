@@ -6,17 +6,18 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
   let isBegun = false
   let isSettled = false
 
-  function read(event: Fields): void {
-    const error = errorIn(event)
+  function read(given: Fields): void {
+    const error = errorIn(given)
     if (error) throw error
-    refuseChat(event, 'GOOGLE_BASE_URL')
+    refuseChat(given, 'GOOGLE_BASE_URL')
+    const event = camelCased(given)
     // Gateways wrap the chunk (Code Assist, Vertex).
     if (isObject(event.response)) {
       read(event.response)
       return
     }
     const usageMetadata = usageOf(event.usageMetadata)
-    const { blockReason } = asObject(event.promptFeedback)
+    const { blockReason } = camelCased(asObject(event.promptFeedback))
     const candidate = asList(event.candidates).find((one) => isObject(one) && Number(one.index ?? 0) === 0)
     if (!candidate && !usageMetadata && !blockReason) {
       if (Array.isArray(event.candidates)) isBegun = true
@@ -31,7 +32,7 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
       ...(usageMetadata && { usageMetadata }),
       ...(typeof blockReason === 'string' && { promptFeedback: { blockReason } }),
     })
-    if (blockReason || asObject(candidate).finishReason) isSettled = true
+    if (blockReason || camelCased(asObject(candidate)).finishReason) isSettled = true
   }
 
   return {
@@ -50,7 +51,19 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
   }
 }
 
-function candidateOf({ content, finishReason }: Fields): Fields {
+const SNAKE_CASED = /_([a-z])/g
+
+/** Returns an object with the API's names of its fields. Some gateways answer with those of Python's library. */
+function camelCased(fields: Fields): Fields {
+  const names = Object.keys(fields)
+  if (!names.some((name) => name.includes('_'))) return fields
+  return Object.fromEntries(
+    names.map((name) => [name.replace(SNAKE_CASED, (_, letter: string) => letter.toUpperCase()), fields[name]]),
+  )
+}
+
+function candidateOf(given: Fields): Fields {
+  const { content, finishReason } = camelCased(given)
   const parts = asList(asObject(content).parts).flatMap(partOf)
   const isReason = typeof finishReason === 'string' || typeof finishReason === 'number'
   return {
@@ -60,7 +73,7 @@ function candidateOf({ content, finishReason }: Fields): Fields {
 }
 
 function partOf(value: unknown): Fields[] {
-  const { text, thought, functionCall, inlineData, thoughtSignature } = asObject(value)
+  const { text, thought, functionCall, inlineData, thoughtSignature } = camelCased(asObject(value))
   const signature = typeof thoughtSignature === 'string' && { thoughtSignature }
   if (isObject(functionCall)) return [{ functionCall: withTextOfInput(functionCall), ...signature }]
   // Only the number of files counts, which are not read.
@@ -85,9 +98,10 @@ const COUNTS = [
 /** Returns the numeric counts. Output that is not reported is computed from the total. */
 function usageOf(value: unknown): Fields | null {
   if (!isObject(value)) return null
+  const fields = camelCased(value)
   const counts: Record<string, number> = {}
   for (const name of COUNTS) {
-    const count = typeof value[name] === 'string' && asText(value[name]) ? Number(value[name]) : value[name]
+    const count = typeof fields[name] === 'string' && asText(fields[name]) ? Number(fields[name]) : fields[name]
     if (typeof count === 'number' && Number.isFinite(count)) counts[name] = count
   }
   const { promptTokenCount: input, totalTokenCount: total, thoughtsTokenCount: thoughts = 0 } = counts

@@ -6,6 +6,7 @@ import { parseExact, tryParseExact } from '../../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { MAX_EVENT, MAX_HEAD, MAX_REFUSAL, MAX_REST, refuseLong } from './answer-limits.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
+import { isGzip } from './content-encoding.ts'
 import { createGoogleEvents } from './google-events.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { oddAnswer, readOddLine } from './odd-answers.ts'
@@ -41,7 +42,7 @@ export function repairStreams(kind: Exclude<ProviderKind, 'compatible'>, fetch: 
 
 /** Reads the body of an unsuccessful response, or its start if it is long or if the server leaves it open. */
 async function readRefusal(body: ReadableStream<Uint8Array>, charset: TextReader): Promise<string> {
-  const reader = body.getReader()
+  const reader = readerOf(body)
   let text = ''
   while (text.length < MAX_REFUSAL) {
     const { done, value } = await next(reader, true)
@@ -67,7 +68,7 @@ function repair(
   create: (emit: Emit) => ProviderEvents,
   signal: AbortSignal | null,
 ): ReadableStream<Uint8Array> {
-  const reader = body.getReader()
+  const reader = readerOf(body)
   const encoder = new TextEncoder()
   let written = ''
   const emit: Emit = (event) => {
@@ -110,7 +111,37 @@ function repair(
   )
 }
 
-type Reader = ReadableStreamDefaultReader<Uint8Array>
+type Reader = Pick<ReadableStreamDefaultReader<Uint8Array>, 'read' | 'cancel'>
+
+/** Creates the reader of a body. Decompresses one that a server has compressed without stating it. */
+function readerOf(body: ReadableStream<Uint8Array>): Reader {
+  let reader = body.getReader()
+  let isFirst = true
+  return {
+    async read() {
+      const result = await reader.read()
+      const first = isFirst ? result.value : undefined
+      isFirst = false
+      if (!first || !isGzip(first)) return result
+      reader = unzipped(reader, first)
+      return reader.read()
+    },
+    cancel: (reason) => reader.cancel(reason),
+  }
+}
+
+function unzipped(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array) {
+  const compressed = new ReadableStream<BufferSource>({
+    start: (controller) => controller.enqueue(first as Uint8Array<ArrayBuffer>),
+    async pull(controller) {
+      const { done, value } = await reader.read()
+      if (done) controller.close()
+      else controller.enqueue(value as Uint8Array<ArrayBuffer>)
+    },
+    cancel: (reason) => reader.cancel(reason),
+  })
+  return compressed.pipeThrough(new DecompressionStream('gzip')).getReader()
+}
 
 /** Returns the next bytes, or the end if the answer is settled and its rest is late or broken. */
 async function next(reader: Reader, isSettled: boolean): Promise<{ done: boolean; value?: Uint8Array | undefined }> {
