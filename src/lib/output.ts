@@ -3,7 +3,7 @@ import { runInNewContext } from 'node:vm'
 import type { Ajv2020, ErrorObject, ValidateFunction } from 'ajv/dist/2020.js'
 import { LRUCache } from 'lru-cache'
 import { z } from 'zod'
-import { hasLargeNumbers, parseExact } from './exact-json.ts'
+import { hasLargeNumbers, parseExact, tryParseExact } from './exact-json.ts'
 import { text } from './fields.ts'
 import { asObject, type Fields, isObject } from './unknown.ts'
 
@@ -174,15 +174,25 @@ export function parseAnswer({ schema }: Output, answer: string): Parsed {
 
 /**
  * Finds the JSON of an answer that has other text around it: in a code fence, or between the first and the last
- * bracket. Returns null if none fits the schema.
+ * bracket. Also looks into a JSON text, and into an object or a list around the value alone. Returns null if none fits
+ * the schema.
  */
 export function findAnswer(output: Output, answer: string): string | null {
   const fence = answer.indexOf('\n', answer.indexOf('```'))
   const fenced = answer.includes('```') ? answer.slice(fence, answer.indexOf('\n```', fence + 1)) : undefined
   const begin = answer.search(/[{[]/)
   const end = Math.max(answer.lastIndexOf('}'), answer.lastIndexOf(']'))
-  const candidates = [fenced, begin === -1 ? undefined : answer.slice(begin, end + 1)]
-  return candidates.find((json) => json && parseAnswer(output, json).problem === null)?.trim() ?? null
+  const candidates = [fenced, begin === -1 ? undefined : answer.slice(begin, end + 1), answer]
+  const inner = candidates.map((json) => json && innerOf(json))
+  return [...candidates, ...inner].find((json) => json && parseAnswer(output, json).problem === null)?.trim() ?? null
+}
+
+/** Returns the JSON inside a JSON text, or inside an object or a list of one value; undefined for any other. */
+function innerOf(json: string): string | undefined {
+  const value = tryParseExact(json.trim())
+  if (typeof value === 'string') return value
+  const [inner, ...others] = typeof value === 'object' && value !== null ? Object.values(value) : []
+  return inner === undefined || others.length ? undefined : JSON.stringify(inner)
 }
 
 /** Returns whether a schema follows the stricter rules of OpenAI: no additional and no optional properties. */

@@ -105,9 +105,20 @@ describe('a run with an output schema', () => {
   test.each([
     ['words around it', `Here it is: ${fitting}\nAnything else?`],
     ['a code fence after words', `Sure!\n\`\`\`json\n${fitting}\n\`\`\`\nDone.`],
+    ['a JSON text around it', JSON.stringify(fitting)],
+    ['an object around it', `{"answer": ${fitting}}`],
+    ['a list around it', `[${fitting}]`],
   ])('reads the JSON of a second answer with %s', async (_, answer) => {
     const { execution, requests } = await run([answer, answer])
     expect(requests).toHaveLength(2)
+    expect(execution).toMatchObject({ status: 'completed', resultObject: value })
+    expect(JSON.parse(execution.result)).toEqual(value)
+  })
+
+  test('reads an answer that the server takes for reasoning', async () => {
+    const reasoning = { choices: [{ index: 0, delta: { reasoning_content: fitting }, finish_reason: 'stop' }] }
+    const { execution, requests } = await run([{ tokens: [Buffer.from(`data: ${JSON.stringify(reasoning)}\n\n`)] }])
+    expect(requests).toHaveLength(1)
     expect(execution).toMatchObject({ status: 'completed', result: fitting, resultObject: value })
   })
 

@@ -1,5 +1,6 @@
 import type { LanguageModelV4Prompt } from '@ai-sdk/provider'
-import { isStrict, type Output } from '../../../lib/output.ts'
+import { isStrict, type Output, parseAnswer } from '../../../lib/output.ts'
+import type { ReplyPart } from '../run/steps.ts'
 import { isCompatible } from './call-settings.ts'
 import type { CallOptions } from './text-model.ts'
 
@@ -33,3 +34,13 @@ const inWords = (schema: unknown) =>
 /** Returns the request to answer again after an answer that does not fit. */
 export const repairRequest = ({ schema }: Output, problem: string) =>
   `Your answer does not fit the required form: ${problem}.\n${inWords(schema)}`
+
+/**
+ * Makes reasoning that fits the schema the answer of a reply without one. Servers that constrain the text of a thinking
+ * model may take all of it for reasoning.
+ */
+export function answerInReasoning(parts: ReplyPart[], output: Output): ReplyPart[] {
+  const [only, ...others] = parts
+  const fits = only?.type === 'reasoning' && !others.length && parseAnswer(output, only.text).problem === null
+  return fits ? [{ type: 'text', text: only.text }] : parts
+}

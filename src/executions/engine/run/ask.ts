@@ -13,6 +13,7 @@ import type { Delta } from '../events/events.ts'
 import { createFenceFilter, type FenceFilter } from '../models/code-fence.ts'
 import { separateReasoning } from '../models/inline-reasoning.ts'
 import { ModelError, NO_END } from '../models/model-errors.ts'
+import { answerInReasoning } from '../models/output-format.ts'
 import type { CallOptions, Part } from '../models/text-model.ts'
 import { AbortReason, TimeoutError } from './abort.ts'
 import type { Again } from './asking.ts'
@@ -43,7 +44,8 @@ export async function ask(
     try {
       await receiveReply(input, arranged(input, prompt, step), draft, step, emit)
       const parts = draft.pieces.map(({ part }) => part)
-      const separated = separateReasoning(parts, asking.current.model)
+      const read = separateReasoning(parts, asking.current.model)
+      const separated = input.output ? answerInReasoning(read, input.output) : read
       const stopReason = endOf(separated, draft)
       count(usage, draft)
       if (announcesCall(separated, draft)) input.warn('cut_off', NO_CALL)
