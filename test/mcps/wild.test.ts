@@ -639,6 +639,18 @@ it('a load balancer gets its cookies back, in the same session alone', async () 
   expect(sent.filter((cookie) => cookie === undefined)).toHaveLength(2)
 })
 
+it('a cookie of a session is removed from the results of tools', async () => {
+  otherwise = ({ message, headers }, response) => {
+    response.setHeader('set-cookie', 'session=0123456789abcdef; HttpOnly')
+    if (message?.method !== 'tools/call' || !message) return false
+    reply(response, message, textResult(`You sent ${headers.cookie}`))
+    return true
+  }
+  expect(await using((client) => client.call('act', {}, never))).toMatchObject({
+    content: 'You sent session=[removed]',
+  })
+})
+
 it.each([429, 503])('a server that answers %s at connecting is asked again at the requested time', async (status) => {
   let busy = 2
   otherwise = (_, response) => {

@@ -54,11 +54,11 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
   const secrets = new Set(connection.secrets)
   let scrub = cleaner(connection.secrets)
   const clean: Clean = (text, max) => scrub(text, max)
-  /** Adds a token to the secrets that are removed. */
-  const onToken = (token: string) => {
-    if (!secrets.has(token)) scrub = cleaner([...secrets.add(token)])
+  /** Adds a token or a cookie to the secrets that are removed. */
+  const onSecret = (secret: string) => {
+    if (!secrets.has(secret)) scrub = cleaner([...secrets.add(secret)])
   }
-  const options = { ...connection, clean, onToken }
+  const options = { ...connection, clean, onSecret }
   const variants = connection.transport === 'sse' ? [SSE, HTTP] : [...VARIANTS]
   let failure: UnreachableServer | null = null
   for (let variant = variants.shift(); variant; variant = variants.shift()) {

@@ -1,19 +1,29 @@
 import type { Fetch } from './reasons.ts'
 
-/** Maximum number of cookies of a session, and the maximum length of one (characters). */
-const MAX = { cookies: 20, length: 4096 }
+/** Maximum number of cookies of a session, the maximum length of one (characters), and of values that are secrets. */
+const MAX = { cookies: 20, length: 4096, secrets: 100 }
+/** Minimum length of a value that may be a secret rather than a word (characters). */
+const MIN_SECRET = 16
 
 /**
  * Wraps the `fetch` of a session to send the cookies of its server back to it. Load balancers find the process that has
- * the session by them. Attributes are ignored: no cookie outlives the session or goes to another origin.
+ * the session by them. Attributes are ignored: no cookie outlives the session or goes to another origin. Calls
+ * `onSecret` with each value that may be a secret.
  */
-export function withCookies(fetch: Fetch, origin: string): Fetch {
+export function withCookies(fetch: Fetch, origin: string, onSecret: (value: string) => void): Fetch {
   const cookies = new Map<string, string>()
+  const secrets = new Set<string>()
   return async (url, init = {}) => {
     if (new URL(url).origin !== origin) return fetch(url, init)
     const response = await fetch(url, cookies.size ? { ...init, headers: withCookie(init.headers, cookies) } : init)
     // The answer to a redirect may come from another origin.
-    if (URL.parse(response.url)?.origin === origin) keep(cookies, response.headers.getSetCookie())
+    if (URL.parse(response.url)?.origin !== origin) return response
+    keep(cookies, response.headers.getSetCookie())
+    for (const value of cookies.values()) {
+      if (value.length < MIN_SECRET || secrets.size === MAX.secrets || secrets.has(value)) continue
+      secrets.add(value)
+      onSecret(value)
+    }
     return response
   }
 }

@@ -68,7 +68,7 @@ export type Connection = Address & {
 export type Variant = Handshake & { transport: string }
 
 /** A connection with the functions that keep its secrets out of texts. */
-export type SessionOptions = Connection & { clean: Clean; onToken: (token: string) => void }
+export type SessionOptions = Connection & { clean: Clean; onSecret: (secret: string) => void }
 
 /** A session with the tools that the server had at its beginning. */
 export type Session = Awaited<ReturnType<typeof openSession>>
@@ -86,11 +86,13 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     staysOnOrigin: options.staysOnOrigin,
     ...silenceOf(options),
   })
+  const { origin } = new URL(options.url)
+  const withSession = withCookies(safe.fetch, origin, options.onSecret)
   const plain = watching(
-    repairing(withCookies(safe.fetch, new URL(options.url).origin), variant, seen, () => client),
+    repairing(withSession, variant, seen, () => client),
     seen,
   )
-  const fetch = bearer ? authorized(plain, bearer, new URL(options.url).origin, seen, options.onToken) : plain
+  const fetch = bearer ? authorized(plain, bearer, origin, seen, options.onSecret) : plain
   const transport = createTransport({ ...options, transport: variant.transport }, fetch)
   const { client, settled } = createClient(transport, variant, {
     notificationTimeout: Math.min(MAX_NOTIFICATION_TIMEOUT, options.toolTimeout / 4),
