@@ -235,7 +235,7 @@ describe('a body', () => {
     }
   })
 
-  it('is answered to a client that closes its half after it, which a run that waits takes for gone', async () => {
+  it('is answered to a client that closes its half, unless the request waits for a run', async () => {
     const { body: agent } = await request(server, 'POST', '/api/v1/agents', { body: valid })
     const message = JSON.stringify({ message: 'Hello' })
     for (const [line, sent, status] of [
