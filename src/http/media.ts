@@ -105,7 +105,7 @@ async function receiveForm<Received>(
     stream.on('error', () => {})
     if (field !== 'file') return void stream.resume()
     if (received) return void form.destroy(invalidField('file', 'one file', 'Send one file for each request.'))
-    received = take(stream, name ?? '')
+    received = take(stream, decodeWords(name ?? ''))
     // An invalid file ends the reading of the form.
     received.catch((error) => form.destroy(error))
   })
@@ -119,6 +119,25 @@ async function receiveForm<Received>(
   if (!received) throw badRequest('Missing required field: file')
   return received
 }
+
+/**
+ * Decodes the encoded words of a file name (RFC 2047). Java's and .NET's clients send them as `filename`, before a
+ * `filename*` that the parser does not read.
+ */
+const decodeWords = (name: string): string =>
+  name
+    .replace(/(\?=)\s+(?==\?)/g, '$1')
+    .replace(/=\?([\w-]+)\?([bq])\?([^?\s]*)\?=/gi, (word, charset: string, form: string, text: string) => {
+      const quoted = text
+        .replaceAll('_', ' ')
+        .replace(/=([0-9a-f]{2})/gi, (_, hex) => String.fromCharCode(Number.parseInt(hex, 16)))
+      const bytes = Buffer.from(/b/i.test(form) ? text : quoted, /b/i.test(form) ? 'base64' : 'latin1')
+      try {
+        return new TextDecoder(charset).decode(bytes)
+      } catch {
+        return word
+      }
+    })
 
 function openForm(contentType: string): BusboyInstance {
   try {
@@ -178,7 +197,7 @@ export async function download(context: Context, req: IncomingMessage, res: Serv
     ...(range && { 'Content-Range': `bytes ${range.start}-${range.end}/${size}` }),
     'Accept-Ranges': 'bytes',
     ETag: etag,
-    'Content-Disposition': `${disposition}; filename*=UTF-8''${encodeName(name)}`,
+    'Content-Disposition': `${disposition}; filename="${inAscii(name)}"; filename*=UTF-8''${encodeName(name)}`,
     'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': "default-src 'none'; sandbox",
     'Cache-Control': 'private, max-age=0',
@@ -226,6 +245,9 @@ export function rangeOf(
   if (to && Number(to) < start) return null
   return start < size ? { start, end } : 'none'
 }
+
+/** Returns a file name for clients that read no `filename*`, such as curl. */
+const inAscii = (name: string): string => name.replace(/[^\w .,+@=~-]/gu, '_')
 
 /** Encodes a file name for a header: also the characters that `encodeURIComponent` leaves as they are (RFC 8187). */
 const encodeName = (name: string): string =>

@@ -312,7 +312,7 @@ describe('a file name', () => {
       expect(body.media.name).not.toMatch(/[\p{Cc}/\\]|(?!\p{Join_Control})\p{Cf}|^\.*$|^\s|\s$/u)
       const { headers } = await content(body.id, eve)
       const [, encoded = ''] =
-        /^attachment; filename\*=UTF-8''((?:[\w!#$&+.^`|~-]|%[0-9A-F]{2})+)$/.exec(
+        /^attachment; filename="[\w .,+@=~-]+"; filename\*=UTF-8''((?:[\w!#$&+.^`|~-]|%[0-9A-F]{2})+)$/.exec(
           headers.get('content-disposition') ?? '',
         ) ?? []
       expect(decodeURIComponent(encoded), headers.get('content-disposition') ?? '').toBe(body.media.name)
@@ -333,6 +333,7 @@ describe('a file name', () => {
       'a;b=c.txt',
       '.gitignore',
       'ß–€.md',
+      '=?utf-8?B?.txt',
     ]) {
       const media = await uploaded('x', name)
       expect(media.name).toBe(name)
@@ -341,6 +342,19 @@ describe('a file name', () => {
       expect(decodeURIComponent(disposition.split("''")[1] ?? '')).toBe(name)
     }
   })
+})
+
+it('a name in encoded words is read, and a name beyond ASCII is offered in both forms', async () => {
+  for (const [given, name] of [
+    ['=?UTF-8?Q?r=C3=A9sum=C3=A9_2.txt?=', 'résumé 2.txt'],
+    ['=?utf-8?B?csOpc3Vtw6k=?= =?utf-8?B?IDIudHh0?=', 'résumé 2.txt'],
+  ] as const) {
+    const media = await uploaded('x', given)
+    expect(media.name).toBe(name)
+    expect((await content(media.id)).headers.get('content-disposition')).toBe(
+      `attachment; filename="r_sum_ 2.txt"; filename*=UTF-8''r%C3%A9sum%C3%A9%202.txt`,
+    )
+  }
 })
 
 describe('an invalid upload', () => {
