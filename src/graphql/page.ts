@@ -38,7 +38,9 @@ export type PageArgs = {
 export type Page = { take: number; backwards: boolean; after: string | undefined; before: string | undefined }
 
 /** Reads the arguments of a page. Throws a 400 for `first` together with `last`, which would contradict each other. */
-export function pageOf({ first, after, last, before }: PageArgs, byDefault: number): Page {
+export function pageOf({ first, last, ...cursors }: PageArgs, byDefault: number): Page {
+  // A loop over pages often begins with an empty cursor.
+  const [after, before] = [cursors.after || undefined, cursors.before || undefined]
   if (first !== undefined && last !== undefined)
     throw invalidField('last', 'no first beside it', 'Send either `first` or `last`.')
   const backwards = last !== undefined || (before !== undefined && first === undefined)

@@ -6,10 +6,13 @@ import { beginning } from './text.ts'
 
 export const MAX_ROWS = 1000
 
+/** A loop over pages often begins with an empty cursor, and models send one for an optional text. */
+const cursor = z.string().transform((given) => given || undefined)
+
 /** The query fields of every list (contract.md section 1, "Lists"). */
 export const pageInput = {
   limit: queryInt(1, MAX_ROWS).optional().describe('Maximum number of rows, 1000 by default; fewer if they are long'),
-  cursor: z.string().optional().describe('`nextCursor` of the page before'),
+  cursor: cursor.optional().describe('`nextCursor` of the page before'),
 }
 
 /** Creates a query field that accepts only `true` in a query string. In typed inputs (tRPC) it is a boolean too. */

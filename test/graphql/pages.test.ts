@@ -54,7 +54,7 @@ describe.each(Object.keys(lists))('%s', (name) => {
     expect(all.has[0]).toBe(false)
     const size = Math.max(1, Math.ceil(all.ids.length / 3))
     const forwards: string[] = []
-    let page = await read(name, `first: ${size}`)
+    let page = await read(name, `first: ${size}, after: ""`)
     for (;;) {
       expect(page.has[0]).toBe(forwards.length > 0)
       forwards.push(...page.ids)

@@ -127,7 +127,7 @@ async function pagesOf(api: Api, { of, rows, input = () => ({}) }: List, limit?:
   const pages: Pages = []
   let cursor: string | null = null
   do {
-    const page: object = { ...(limit && { limit: api === 'REST' ? `${limit}` : limit }), ...(cursor && { cursor }) }
+    const page: object = { ...(limit && { limit: api === 'REST' ? `${limit}` : limit }), cursor: cursor ?? '' }
     const { status, body } = await apis[api](server, of, { ...input(), ...page }, member)
     expect(status).toBe(200)
     // Skills are grouped by source: here all except the shipped ones belong to the organization.
