@@ -75,7 +75,7 @@ describe('models', () => {
 
   it('finds an agent by id, by slugs and by a name that only one agent has', async () => {
     const { agent: made } = await create({ name: 'The only Grace' })
-    for (const name of [made.id, `acme/${made.slug}`, 'The only Grace']) {
+    for (const name of [made.id, `acme/${made.slug}`, made.slug, 'The only Grace']) {
       const completion = await clientOf().chat.completions.create({ model: name, messages: [user('Hi')] })
       expect(completion.model).toBe(name)
     }
@@ -109,6 +109,7 @@ describe('models', () => {
     for (const error of errors) {
       expect(error).toMatchObject({ status: 404, code: 'model_not_found', type: 'not_found_error' })
       expect(error.message).toBe(errors[0]?.message)
+      expect(error.message).toContain('GET /openai/v1/models')
     }
   })
 })
