@@ -210,6 +210,7 @@ describe('the address', () => {
     ['null for a cursor and metadata', 'tools/list', { cursor: null, _meta: null }],
     ['null for a progress token and arguments', 'tools/call', { _meta: { progressToken: null }, arguments: null }],
     ['a list for no arguments', 'tools/call', { arguments: [] }],
+    ['arguments as text', 'tools/call', { arguments: '{"limit": 1, "cursor": ""}' }],
   ])('answers a client that sends %s', async (_, method, given) => {
     const params = given && { ...given, ...(method === 'tools/call' && { name: 'list_agents' }) }
     const body = { jsonrpc: '2.0', id: 1, method, params }
@@ -221,6 +222,18 @@ describe('the address', () => {
     expect(answer.body.result).toMatchObject(
       given && 'arguments' in given ? { content: expect.any(Array) } : { tools: expect.any(Array) },
     )
+  })
+
+  it('takes an empty cursor for none, and refuses another one as a wrong parameter', async () => {
+    const post = async (method: string, cursor: string) => {
+      const body = { jsonrpc: '2.0', id: 1, method, params: { cursor } }
+      return (
+        await request(server, 'POST', '/mcp', { body, headers: { Accept: 'application/json' }, token: ann.token })
+      ).body
+    }
+    for (const method of ['tools/list', 'prompts/list', 'resources/list'])
+      expect(await post(method, '')).toHaveProperty('result')
+    expect((await post('prompts/list', 'x')).error.code).toBe(-32_602)
   })
 
   it('accepts no session of a browser', async () => {

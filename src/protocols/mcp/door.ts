@@ -126,8 +126,7 @@ function parse(body: Buffer): unknown {
 }
 
 /**
- * Treats parameters that are null as absent. Clients in many languages send each field that they know; PHP's send `[]`
- * for `{}`.
+ * Treats parameters that are null as absent. Clients in many languages send each field that they know.
  */
 function withoutNullParams(message: unknown): unknown {
   if (!isObject(message) || message.params === undefined) return message
@@ -140,8 +139,19 @@ function withoutNullParams(message: unknown): unknown {
     params: {
       ...given,
       ...(meta !== undefined && { _meta: isObject(meta) ? withoutNull(meta) : meta }),
-      ...(input !== undefined && { arguments: Array.isArray(input) && !input.length ? {} : input }),
+      ...(input !== undefined && { arguments: toObject(input) }),
     },
+  }
+}
+
+/** Returns the arguments that a client has sent as `[]` or as JSON in a text. */
+function toObject(input: unknown): unknown {
+  if (Array.isArray(input) && !input.length) return {}
+  if (typeof input !== 'string') return input
+  try {
+    return JSON.parse(input)
+  } catch {
+    return input
   }
 }
 

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { type McpServer, ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/server'
 import { SkillsExtension } from '@modelcontextprotocol/server/ext/skills'
 import type { Actor } from '../../auth/actor.ts'
+import { AppError } from '../../errors.ts'
 import { checkInput } from '../../lib/fields.ts'
 import { listPage, type SkillOutput } from '../../skills/service.ts'
 import type { Context } from '../../trpc.ts'
@@ -21,7 +22,13 @@ export function addSkills(mcp: McpServer, context: Context, actor: Actor): void 
 
   const page = async (cursor?: string) => {
     checkInput(cursor)
-    const found = await listPage(actor, context.deps, { limit: PAGE, cursor }, true)
+    const found = await listPage(actor, context.deps, { limit: PAGE, cursor: cursor || undefined }, true).catch(
+      (error: unknown) => {
+        throw error instanceof AppError && error.status === 400
+          ? new ProtocolError(ProtocolErrorCode.InvalidParams, error.message)
+          : error
+      },
+    )
     const own = found.skills.filter(({ source }) => source !== 'marketplace')
     const isOver = own.length < found.skills.length || found.nextCursor === null
     return {
