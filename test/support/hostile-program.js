@@ -5,7 +5,9 @@ import { createInterface } from 'node:readline'
 
 const [start = 'well'] = process.argv.slice(2)
 const write = (text) => process.stdout.write(text)
-const send = (message) => write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)
+/** Some programs print for people in the line of a message. */
+const before = start === 'prints' ? '[1/2] Loading… {}\r\u001b[2K' : ''
+const send = (message) => write(`${before}${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)
 const text = (content) => ({ content: [{ type: 'text', text: content }] })
 
 /** Writes without end, as fast as the reader reads. */

@@ -22,6 +22,9 @@ const TAIL = { lines: 20, line: 500, all: 2000 }
 const REST_TIMEOUT = 500
 
 const LINE_FEED = 0x0a
+/** The beginning of a message, and the maximum length of what precedes it in its line (characters). */
+const MESSAGE = /\{\s*"(?:jsonrpc|id|result|error|method|params)"\s*:/
+const MAX_BEFORE = 1000
 
 export type ProgramTransport = Transport & {
   /** Returns why the program has ended, or null while it runs. Contains cleaned lines of its output. */
@@ -95,7 +98,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   function toMessage(line: Buffer, text: string): JSONRPCMessage | null {
     try {
       counter()(line)
-      return deserializeMessage(mendMessage(text))
+      return parsed(text)
     } catch (error) {
       if (error instanceof BadAnswer) kill('its program sent a message with too many values')
       return null
@@ -196,6 +199,17 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     kill,
   }
   return transport
+}
+
+/** Parses a message. Control characters of a terminal, or an unfinished line for people, may precede it. */
+function parsed(text: string): JSONRPCMessage {
+  try {
+    return deserializeMessage(mendMessage(text))
+  } catch (error) {
+    const at = text.slice(0, MAX_BEFORE).search(MESSAGE)
+    if (at <= 0) throw error
+    return deserializeMessage(mendMessage(text.slice(at)))
+  }
 }
 
 /** Divides output into lines, and passes each to `onLine` while `isOpen` returns true. */
