@@ -115,6 +115,13 @@ describe('the schema of a tool', () => {
     )
   })
 
+  it('leaves out a list of required properties among the properties', () => {
+    expect(fitted({ type: 'object', properties: { q: { type: 'string' }, required: ['q'] } })).toEqual({
+      type: 'object',
+      properties: { q: { type: 'string' } },
+    })
+  })
+
   it('allows the properties of all its alternatives, and requires those they share', () => {
     const one = { properties: { kind: { const: 'a' }, a: { type: 'string' } }, required: ['kind', 'a'] }
     const other = { properties: { kind: { const: 'b' }, b: { type: 'array' } }, required: ['kind'] }

@@ -259,6 +259,26 @@ describe('an answer in another form', () => {
       '401: It has expired',
     ],
     [
+      'a refusal of a firewall',
+      (response) => response.writeHead(403, { 'content-type': 'text/html' }).end('<title>Just a moment...</title>'),
+      'it answered with the status 403 and a web page: a firewall may have refused it',
+    ],
+    [
+      'a sentence with the status of a success',
+      (response) => response.writeHead(200, { 'content-type': 'text/plain' }).end('Rate limit exceeded\n'),
+      'Rate limit exceeded',
+    ],
+    [
+      'an error of a gateway with the status of a success',
+      (response) => response.writeHead(200, JSON_TYPE).end('{"success":false,"message":"No workflow"}'),
+      'No workflow',
+    ],
+    [
+      'an error of a web framework with its name',
+      (response) => response.writeHead(402, JSON_TYPE).end('{"error":"Payment Required","message":"Top up"}'),
+      '402: Payment Required: Top up',
+    ],
+    [
       'a scope that its token lacks',
       (response) =>
         response.writeHead(403, { 'www-authenticate': 'Bearer error="insufficient_scope", scope="write"' }).end(),

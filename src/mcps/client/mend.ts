@@ -7,6 +7,9 @@ import { type Fields, isObject } from '../../lib/unknown.ts'
 import { counter } from './message-size.ts'
 
 const JSON_TYPE = /[/+]json\b/i
+/** The content type of a sentence, in which some gateways answer with 200, and the maximum length of one (characters). */
+const SENTENCE = /^\s*(?:text\/plain\b.*)?$/i
+const MAX_SENTENCE = 500
 const EVENT_STREAM = /^\s*text\/event-stream\b/i
 
 /** Returns whether a response is a successful event stream. */
@@ -58,6 +61,12 @@ export async function mend(response: Response, { id, onError, onEnd, isOfOther, 
   if (id !== undefined && response.status === 202 && !typeOf(beginning ?? '')) {
     await body.cancel()
     throw new BadAnswer(EMPTY)
+  }
+  const said = id !== undefined && guessed === null && SENTENCE.test(type) ? (beginning ?? '').trim() : ''
+  if (said && said.length <= MAX_SENTENCE && !said.startsWith('<')) {
+    await body.cancel()
+    const answer = JSON.stringify({ jsonrpc: '2.0', id, error: { code: NO_CODE, message: said } })
+    return withBody(response, new Blob([answer]).stream(), 'application/json')
   }
   if (guessed === null) return withBody(response, body, type)
   const isStream = guessed === 'text/event-stream'
@@ -240,7 +249,7 @@ const OF_RESULTS = ['content', 'structuredContent', 'tools', 'protocolVersion']
 /** Repairs a request or notification, or an answer to a request of this service. */
 function toMessage(value: unknown, ownId: Asked['id']): unknown {
   if (!isObject(value)) return value
-  const { jsonrpc, id, method, params, error, result } = value
+  const { jsonrpc, id, method, params, error, result, message } = value
   if (typeof method === 'string') {
     return { jsonrpc, id, method, ...(isObject(params) && { params: withoutMeta(params) }) }
   }
@@ -248,6 +257,9 @@ function toMessage(value: unknown, ownId: Asked['id']): unknown {
   const isBare = jsonrpc === undefined && OF_RESULTS.some((field) => field in value)
   // Some servers in C# leave an empty result out.
   const isEmpty = jsonrpc === '2.0' && ownId !== undefined && id === ownId
+  // Gateways answer with errors of their own.
+  if (ownId !== undefined && !isBare && jsonrpc === undefined && typeof message === 'string' && !('error' in value))
+    return { jsonrpc: '2.0', id: ownId, error: toError(message) }
   if (!hasId || !(isBare || isEmpty || 'error' in value || 'result' in value)) return value
   const answer = {
     jsonrpc: '2.0',

@@ -170,11 +170,14 @@ function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
     const challenge = challengeOf(headers, clean) ?? 'credentials that it knows'
     return `${answered}: it wants ${challenge}${challenge.includes('resource_metadata') ? OAUTH : ''}`
   }
-  if (status === 403) return `${answered}: ${challengeOf(headers, clean) ?? 'its credentials do not allow this'}`
+  const isPage = /html/i.test(headers.get('content-type') ?? '')
+  const challenge = status === 403 ? challengeOf(headers, clean) : null
+  if (status === 403 && isPage && !challenge) return `${answered} and a web page: a firewall may have refused it`
+  if (status === 403) return `${answered}: ${challenge ?? 'its credentials do not allow this'}`
   const location = headers.get('location')
   const target = location ? URL.parse(location) : null
   if (status < 400 && target) return `${answered}: it redirects to ${clean(target.origin + target.pathname, 200)}`
-  if (/html/i.test(headers.get('content-type') ?? '')) return `${answered} and a web page: ${IS_ADDRESS}`
+  if (isPage) return `${answered} and a web page: ${IS_ADDRESS}`
   if (status === 405) return `${answered}: ${IS_ADDRESS}`
   if (status === 429) return `${answered}: too many requests`
   return answered

@@ -55,7 +55,8 @@ export function serverMessage(error: unknown): string | undefined {
   const said = asList(asObject(body.result).content).flatMap((part) => asText(asObject(part).text) || [])
   if (said.length) return said.join('\n\n')
   // Gateways and web frameworks have errors of their own.
-  const text = [body.error_description, body.error, body.message, body.detail, body.title].find((field) => field)
+  const both = [body.error, body.message].map(asText).filter(Boolean).join(': ')
+  const text = [body.error_description, both, body.error, body.message, body.detail, body.title].find((field) => field)
   if (text === undefined) return undefined
   return `${statusOf(error)}: ${(typeof text === 'string' ? text : JSON.stringify(text)).slice(0, MAX_FOREIGN)}`
 }

@@ -171,7 +171,10 @@ export function createClient(transport: Transport, { isLatest, version }: Handsh
  * Creates a transport without OAuth. It resumes only the streams of requests (SEP-1699), because runs need nothing from
  * other streams.
  */
-export function createTransport({ url, transport, headers }: Address, fetch: FetchLike) {
+export function createTransport({ url, transport, headers: given }: Address, fetch: FetchLike) {
+  // Firewalls refuse requests without a client's name.
+  const headers = new Headers({ 'user-agent': `Muster/${packageJson.version}` })
+  for (const [name, value] of given) headers.set(name, value)
   const options = { fetch, requestInit: { headers }, redirectPolicy: 'follow' as const }
   if (transport === 'sse') return new SSEClientTransport(new URL(url), options)
   return new StreamableHTTPClientTransport(new URL(url), {

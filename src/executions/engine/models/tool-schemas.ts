@@ -132,7 +132,9 @@ function fitAlternatives(node: Fields, branches: unknown[], place: Place, contex
 }
 
 function fitObject(node: Fields, place: Place, context: Context, isTop: boolean): Fields {
-  const given = Object.entries(isObject(node.properties) ? node.properties : {}).filter(([, one]) => one !== false)
+  // Some servers write the list of required properties among them.
+  const isProperty = (one: unknown) => one !== false && !Array.isArray(one)
+  const given = Object.entries(isObject(node.properties) ? node.properties : {}).filter(([, one]) => isProperty(one))
   // Properties that keep their names come first, so that no generated name takes theirs.
   const ordered = given.toSorted(([one], [other]) => Number(PROPERTY.test(other)) - Number(PROPERTY.test(one)))
   for (const [name] of ordered) nameFor(name, place)
