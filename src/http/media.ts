@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { Busboy, type BusboyInstance } from '@fastify/busboy'
+import type { BusboyInstance } from '@fastify/busboy'
 import { type Actor, requireScope } from '../auth/actor.ts'
 import { newKey, toKey, write } from '../client/files.ts'
 import { FileUploaded, UploadFile } from '../client/schema.ts'
@@ -9,6 +9,7 @@ import { AppError, badRequest, bodyTooLarge, invalidField, rangeNotSatisfiable, 
 import { MAX_FILE_BYTES } from '../files/schema.ts'
 import { fileTooLarge } from '../files/service.ts'
 import { type IdempotencyKey, idempotent, idempotentLease, namesNothing } from '../idempotency.ts'
+import { onceDone } from '../lib/once.ts'
 import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
 import type { Range } from '../media/storage.ts'
@@ -96,7 +97,7 @@ async function receiveForm<Received>(
   if (!/; *boundary=("[^"]+"|[^\s;"]+)/i.test(contentType)) throw malformed()
   const length = Number(req.headers['content-length'])
   if (length > MAX_FORM) throw bodyTooLarge(service.MAX_BYTES, length)
-  const form = openForm(contentType)
+  const form = await openForm(contentType)
   const files: Readable[] = []
   let received: Promise<Received> | undefined
   form.on('file', (field, stream, name) => {
@@ -139,7 +140,11 @@ const decodeWords = (name: string): string =>
       }
     })
 
-function openForm(contentType: string): BusboyInstance {
+/** Loaded with the first form, because the package has many modules. */
+const loadBusboy = onceDone(() => import('@fastify/busboy'))
+
+async function openForm(contentType: string): Promise<BusboyInstance> {
+  const { Busboy } = await loadBusboy()
   try {
     const limits = { parts: 20, headerPairs: 50, fieldSize: 1024 }
     return new Busboy({ headers: { 'content-type': contentType }, limits })

@@ -1,4 +1,7 @@
-import { fileTypeFromBuffer } from 'file-type'
+import { onceDone } from './once.ts'
+
+/** Loaded with the first file, because the package has many modules. */
+const loadPackage = onceDone(() => import('file-type'))
 
 /** Types whose content is never plain text, even if it begins like text. */
 const BINARY = /^(image|audio|video|font)\//
@@ -8,6 +11,7 @@ const BINARY = /^(image|audio|video|font)\//
  * a text, so plain text is never an image, audio or video.
  */
 export async function typeOf(head: Uint8Array): Promise<string> {
+  const { fileTypeFromBuffer } = await loadPackage()
   const type = (await fileTypeFromBuffer(head))?.mime ?? 'application/octet-stream'
   return BINARY.test(type) && isText(head) && !type.endsWith('+xml') ? 'application/octet-stream' : type
 }
