@@ -137,9 +137,11 @@ export function unwrap(schema: z.core.$ZodType): z.ZodType {
   return inner ? unwrap(inner) : (schema as z.ZodType)
 }
 
+/** One schema for all outputs, because schemas take memory and time at the start. */
+const success = z.literal(true).default(true).describe('Always true')
+
 /** Creates the output of a procedure: `success: true` beside its fields (service.md, "What the service does"). */
-export const ok = <Shape extends z.ZodRawShape>(shape: Shape) =>
-  z.object({ success: z.literal(true).default(true).describe('Always true'), ...shape })
+export const ok = <Shape extends z.ZodRawShape>(shape: Shape) => z.object({ success, ...shape })
 
 /** Format of an Idempotency-Key (contract.md section 1), in the header and in a field. */
 export const IDEMPOTENCY_KEY = /^[\x20-\x7e]{1,255}$/
