@@ -26,11 +26,11 @@ import { createEngine } from './executions/engine/engine.ts'
 import { createNotices } from './executions/engine/events/notices.ts'
 import { createModels } from './executions/engine/models/models.ts'
 import { agentFor } from './executions/execute.ts'
-import { openTools } from './executions/tools.ts'
 import { limitConnections } from './http/connections.ts'
 import { REQUEST_TIMEOUT, refuseMalformed } from './http/malformed.ts'
 import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
+import { onceDone } from './lib/once.ts'
 import { hostsOf } from './lib/postgres-url.ts'
 import { createMailer } from './mail/service.ts'
 import { createOperatorServers } from './mcps/operator.ts'
@@ -132,7 +132,11 @@ export async function startService(
     models,
     telemetry,
   }
-  const engine = createEngine({ ...base, agentFor, openTools: (user) => openTools(deps, user) })
+  const engine = createEngine({
+    ...base,
+    agentFor,
+    openTools: async (user) => (await loadTools()).openTools(deps, user),
+  })
   const chatNotices = createNotices(bus, 'chat')
   cleanup.defer(() => chatNotices.stop())
   const revocations = createRevocations(base)
@@ -197,7 +201,7 @@ export async function startService(
     scheduler = createScheduler(deps)
     deliverer = createDeliverer(deps, pushBody)
     // A failure is reported to its user later.
-    const preload = () => models.preload().catch(() => {})
+    const preload = () => Promise.all([models.preload(), engine.preload(), loadTools()]).catch(() => {})
     const timer = setTimeout(preload, PRELOAD_AFTER)
     cleanup.defer(() => clearTimeout(timer))
   }
@@ -252,6 +256,9 @@ function removeRemains(deps: Deps): void {
   if (!pause.isPaused())
     removeLeftovers(deps).catch((error) => log.error({ err: error }, 'failed to remove files without a row'))
 }
+
+/** Imported with the first run that has tools. */
+const loadTools = onceDone(() => import('./executions/tools.ts'))
 
 /** Writes a push notification. Loaded with the first one, as the whole protocol is. */
 const pushBody: PushBody = async (...given) => (await import('./protocols/a2a/push.ts')).bodyOf(...given)

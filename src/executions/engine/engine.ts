@@ -5,6 +5,7 @@ import { AppError, unavailable } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUnavailable } from '../../lib/database-errors.ts'
 import { newId } from '../../lib/id.ts'
+import { onceDone } from '../../lib/once.ts'
 import { raceAbort } from '../../lib/race-abort.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Pause } from '../../pause.ts'
@@ -29,12 +30,11 @@ import { countRunning } from './queue/concurrency.ts'
 import { expireConnection } from './queue/connections.ts'
 import * as endings from './queue/endings.ts'
 import { type RunHooks, registeredRunHooks } from './queue/run-hooks.ts'
-import { createAttempts } from './run/attempt.ts'
 import { createBreaker } from './run/breaker.ts'
 import { BEGIN, loadCheckpoint } from './run/checkpoint.ts'
 import { failedWith } from './run/failures.ts'
 import { createLive, type Launch } from './run/live.ts'
-import { readSpace } from './run/prepare.ts'
+import { readSpace } from './run/space.ts'
 import type { OpenTools } from './run/tools.ts'
 
 export type EngineDeps = {
@@ -81,6 +81,8 @@ export type Engine = {
    * process uses this database.
    */
   start(exclusive: boolean): Promise<void>
+  /** Imports the modules of the first run. */
+  preload(): Promise<unknown>
   /**
    * Rejects new runs, lets live runs finish until the timeout, hands the rest to other processes and ends the streams.
    */
@@ -131,19 +133,16 @@ export function createEngine(deps: EngineDeps): Engine {
     begin: startPending,
   })
 
-  const attempt = createAttempts({
-    ...deps,
-    asking,
-    claimDeps,
-    eventLog,
-    draining: leaving.signal,
-    stopped: stopped.signal,
-    end: endRun,
+  // Imported with the first run, because its modules would delay the start.
+  const attempts = onceDone(async () => {
+    const { createAttempts } = await import('./run/attempt.ts')
+    const signals = { draining: leaving.signal, stopped: stopped.signal }
+    return createAttempts({ ...deps, ...signals, asking, claimDeps, eventLog, end: endRun })
   })
   const live = createLive({
     eventLog,
     log,
-    attempt,
+    attempt: async (...given) => (await attempts())(...given),
     stopped: stopped.signal,
     onLeft(executionId) {
       deps.telemetry.left(executionId)
@@ -342,6 +341,7 @@ export function createEngine(deps: EngineDeps): Engine {
       await countRunning(claimDeps)
       await maintenance.start(exclusive)
     },
+    preload: attempts,
     async drain() {
       draining = true
       leaving.abort()

@@ -7,7 +7,7 @@ import type { AgentRow } from '../queue/claims.ts'
 import { AbortReason } from './abort.ts'
 import type { RunAttempt } from './attempt.ts'
 import type { Checkpoint } from './checkpoint.ts'
-import type { ReadSpace } from './prepare.ts'
+import type { ReadSpace } from './space.ts'
 
 /** A run that executes in this process. */
 type Run = {

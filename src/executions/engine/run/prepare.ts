@@ -1,6 +1,6 @@
 import type { Logger } from 'pino'
 import { covers } from '../../../auth/scopes.ts'
-import { type Db, Prisma } from '../../../db/client.ts'
+import type { Db } from '../../../db/client.ts'
 import { lacksScope } from '../../../errors.ts'
 import { omitUndefined } from '../../../lib/changes.ts'
 import type { Clock } from '../../../lib/clock.ts'
@@ -21,6 +21,7 @@ import { type Asking, type AskingDeps, createAsking } from './asking.ts'
 import { offerable } from './offers.ts'
 import { buildPrompt } from './prompt.ts'
 import type { RunInput } from './run.ts'
+import { type ReadSpace, readSpace } from './space.ts'
 import { createStepStore } from './steps.ts'
 import { maxHistoryOf } from './stored-history.ts'
 import { createSummarizer, type SummarizerDeps } from './summarizer.ts'
@@ -50,9 +51,6 @@ export type Attempt = {
   /** Its space, if it is being read already. */
   space?: ReadSpace | undefined
 }
-
-/** The result of {@link readSpace}, or null if it failed. */
-export type ReadSpace = Promise<Awaited<ReturnType<typeof readSpace>> | null>
 
 const DEFAULT_MAX_TURNS = 50
 const NOTHING: Toolbox = { tools: [], instructions: [], close: async () => {} }
@@ -155,16 +153,6 @@ function choose(
       },
     },
   )
-}
-
-/** Reads the instructions of a space and whether it has skills or MCP servers. */
-export async function readSpace(db: Db, id: string) {
-  const [space] = await db.$queryRaw<{ instructions: string | null; hasTools: boolean | bigint }[]>(Prisma.sql`
-    SELECT s."instructions", (
-      EXISTS (SELECT 1 FROM "SpaceSkill" k WHERE k."spaceId" = s."id") OR
-      EXISTS (SELECT 1 FROM "SpaceMcp" m WHERE m."spaceId" = s."id")) AS "hasTools"
-    FROM "Space" s WHERE s."id" = ${id}`)
-  return { instructions: space?.instructions, hasTools: Boolean(space?.hasTools) }
 }
 
 /** Returns whether an agent may have tools. Most have none, so their runs skip the query. */
