@@ -62,7 +62,7 @@ export function startCheckpoints(file: string, { onCheckpoint, isMoved }: Option
   }
 
   function open(): Worker {
-    const opened = new Worker(new URL('./checkpoint-thread.ts', import.meta.url), { workerData: file, execArgv: [] })
+    const opened = new Worker(new URL('./checkpoint-thread.js', import.meta.url), { workerData: file, execArgv: [] })
     opened.unref()
     const forget = () => {
       if (thread === opened) thread = undefined
