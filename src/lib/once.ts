@@ -1,7 +1,15 @@
-/** Returns a function that calls `make` at its first call, and returns that promise at each. */
+/**
+ * Returns a function that calls `make` at its first call, and returns that promise at each. It then forgets `make`,
+ * because an open stream would retain all that its request needed.
+ */
 export const once = <T>(make: () => Promise<T>): (() => Promise<T>) => {
+  let due: (() => Promise<T>) | null = make
   let made: Promise<T> | undefined
-  return () => (made ??= make())
+  return () => {
+    made ??= due?.()
+    due = null
+    return made!
+  }
 }
 
 /**
