@@ -110,7 +110,7 @@ export function createTraces(
     telemetry: {
       ...silent,
       begin(row, agent, { input }) {
-        const asked = attributesOf(input.asking.current.id)
+        const asked = attributesOf(input.asking.current().id)
         const run = start(`invoke_agent ${agent.name}`, runs.get(row.parentExecutionId ?? ''), SpanKind.INTERNAL, {
           'gen_ai.operation.name': 'invoke_agent',
           'gen_ai.agent.id': agent.id,

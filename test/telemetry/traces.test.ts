@@ -166,7 +166,7 @@ test.each([true, false])('spans are sent unless the service is paused (paused: %
     proxyFor: () => null,
     isPaused: () => isPaused,
   })
-  const input = { asking: { current: { id: 'compatible/test' } }, tools: [] }
+  const input = { asking: { current: () => ({ id: 'compatible/test' }) }, tools: [] }
   telemetry.begin({ id: 'e', attempt: 1 } as never, { id: 'a', name: 'Ada' } as never, { input } as never)
   telemetry.left('e')
   await stop()

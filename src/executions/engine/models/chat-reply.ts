@@ -5,7 +5,7 @@ import { isNoReason, unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning } from './inline-reasoning.ts'
 import { ModelError, NO_END } from './model-errors.ts'
 import { laterUsage, NO_USAGE, usageIn } from './reported-usage.ts'
-import { createStreamedCalls } from './streamed-calls.ts'
+import { createStreamedCalls, type StreamedCalls } from './streamed-calls.ts'
 import type { Part } from './text-model.ts'
 
 export type ReplyOptions = {
@@ -24,17 +24,20 @@ export type ChatReply = {
   /** Emits the remaining parts. `isClosed`: the server closed the connection without `[DONE]`. */
   end(isClosed: boolean, parts: Part[]): void
   /** Whether the finish reason has arrived, after which only usage may follow. */
-  readonly isSettled: boolean
-  readonly isOver: boolean
+  isSettled(): boolean
+  isOver(): boolean
   /** Whether anything of the protocol has arrived. */
-  readonly isBegun: boolean
+  isBegun(): boolean
 }
 
-/** Creates the reader of one chat completion. */
+/**
+ * Creates the reader of one chat completion. What few answers have is made when it comes, because thousands of answers
+ * may be open.
+ */
 export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions): ChatReply {
-  const calls = createStreamedCalls(tools)
-  const inline = createInlineReasoning()
-  inline.isOver = !thinkTags
+  let calls: StreamedCalls | null = null
+  /** Reads the beginning of the text; null after it. */
+  let inline = thinkTags ? createInlineReasoning() : null
   let open: 'text' | 'reasoning' | null = null
   let hasText = false
   let reason: string | undefined
@@ -88,8 +91,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     kind === 'text' ? emit('text', text, parts) : think('content', text, parts)
 
   function emitText(text: string, parts: Part[]): void {
-    if (inline.isOver) emit('text', text, parts)
+    if (!inline) emit('text', text, parts)
     else if (text) inline.read(text, emitInline(parts))
+    if (inline?.isOver) inline = null
   }
 
   /** Some servers send a list of parts where others send text. */
@@ -141,7 +145,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   function readMessage(delta: Fields, isMessage: boolean, isLast: boolean, parts: Part[]): void {
     const { content } = delta
     // Fast path for nearly all chunks: checking a few more fields per token would cost as much as reading it.
-    if (!isMessage && inline.isOver && typeof content === 'string' && hasContentAlone(delta)) {
+    if (!isMessage && !inline && typeof content === 'string' && hasContentAlone(delta)) {
       emit('text', content, parts)
       return
     }
@@ -169,6 +173,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   }
 
   function addCall(piece: Fields, parts: Part[]): void {
+    calls ??= createStreamedCalls(tools)
     const { id, input } = calls.add(piece)
     if (input) parts.push({ type: 'tool-input-delta', id, delta: input })
   }
@@ -214,7 +219,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
   }
 
   function endCalls(parts: Part[]): void {
-    for (const { id, name, input, extra, signature } of calls.end()) {
+    for (const { id, name, input, extra, signature } of calls?.end() ?? []) {
       const extras = { ...(signature && { thoughtSignature: signature }), ...(extra && { extraContent: extra }) }
       parts.push({
         type: 'tool-call',
@@ -231,10 +236,10 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       const unified = unifiedReason(reason)
       return unified === 'stop' && isRefusal ? 'content-filter' : unified
     }
-    if (!hasText && !calls.size) return 'error'
+    if (!hasText && !calls?.size) return 'error'
     // The server signaled the end without a reason. Without that signal the answer counts as cut off.
     if (isClosed) return 'length'
-    return calls.size ? 'tool-calls' : 'stop'
+    return calls?.size ? 'tool-calls' : 'stop'
   }
 
   return {
@@ -242,7 +247,7 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
     end(isClosed, parts) {
       if (isOver) return
       isOver = true
-      inline.end(emitInline(parts))
+      inline?.end(emitInline(parts))
       if (Object.keys(details).length && open !== 'reasoning') {
         field = Object.keys(details)[0] ?? ''
         turnTo('reasoning', parts)
@@ -255,15 +260,9 @@ export function createChatReply({ metadataKey, tools, thinkTags }: ReplyOptions)
       }
       parts.push({ type: 'finish', finishReason: { unified, raw: reason }, usage: usage ?? NO_USAGE })
     },
-    get isSettled() {
-      return reason !== undefined
-    },
-    get isOver() {
-      return isOver
-    },
-    get isBegun() {
-      return isBegun
-    },
+    isSettled: () => reason !== undefined,
+    isOver: () => isOver,
+    isBegun: () => isBegun,
   }
 }
 

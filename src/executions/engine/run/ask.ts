@@ -44,7 +44,7 @@ export async function ask(
     try {
       await receiveReply(input, arranged(input, prompt, step), draft, step, emit)
       const parts = draft.pieces.map(({ part }) => part)
-      const read = separateReasoning(parts, asking.current.model)
+      const read = separateReasoning(parts, asking.current().model)
       const separated = input.output ? answerInReasoning(read, input.output) : read
       const stopReason = endOf(separated, draft)
       count(usage, draft)
@@ -86,7 +86,7 @@ async function prepareRetry(
 /** Returns the request of a step, with the prompt arranged for the current model. */
 function arranged({ asking, tools, question }: RunInput, prompt: LanguageModelV4Prompt, step: number): CallOptions {
   const { picturesApart, ...options } = asking.request(prompt, tools, question, step)
-  return { ...options, prompt: arrange(options.prompt, asking.current.model, picturesApart) }
+  return { ...options, prompt: arrange(options.prompt, asking.current().model, picturesApart) }
 }
 
 /** Returns whether the reply has had no visible output and no reasoning yet. */
@@ -131,7 +131,7 @@ async function receiveReply(
   let watchdog = setTimeout(silent, idleTimeout)
   let hasBegun = false
   try {
-    const { id, model: plain } = asking.current
+    const { id, model: plain } = asking.current()
     const model = input.watch?.(plain, id) ?? plain
     // Hidden reasoning and pings produce no parts, but they show that the model is not silent.
     const { stream } = await model.doStream({ ...options, abortSignal: call.signal, includeRawChunks: true })

@@ -66,9 +66,9 @@ export type ModelRequest = CallOptions & { picturesApart?: boolean }
 /** Asks the models of one run: settings, changed requests, retries and fallback (contract-2.md sections 2.1 to 2.3). */
 export type Asking = {
   /** The model that is asked now. */
-  readonly current: ChosenModel
+  current(): ChosenModel
   /** Models that were asked or skipped before. */
-  readonly tried: readonly string[]
+  tried(): readonly string[]
   /** Returns the maximum size of a prompt beside the tools (bytes), if it is known: infinite otherwise. */
   capacity(tools: readonly Tool[]): number
   /** Makes a request. `question` is the index of the message that the run answers. */
@@ -122,8 +122,8 @@ export async function createAsking(
   }: AskingInput,
 ): Promise<Asking> {
   const chain = await openChain({ models, breaker, organizationId, warn }, names, answered)
-  const keyOf = () => `${organizationId} ${chain.current.id}`
-  const sessionKey = () => `${sessionId} ${chain.current.id}`
+  const keyOf = () => `${organizationId} ${chain.current().id}`
+  const sessionKey = () => `${sessionId} ${chain.current().id}`
   const known = () => new Set([...lessons.changes, ...knowledge.of(sessionKey()).changes])
   let lessons = knowledge.of(keyOf())
   /** Changes of the requests to the current model, and those among them that are not remembered yet. */
@@ -136,16 +136,16 @@ export async function createAsking(
   let ownFrom = 0
 
   const ignored = (name: string) =>
-    warn('setting_ignored', `The model ${chain.current.id} does not support the setting ${name}: it was left out`)
+    warn('setting_ignored', `The model ${chain.current().id} does not support the setting ${name}: it was left out`)
 
   const lowered = (limit: string, reason = 'including reasoning') =>
     warn(
       'setting_ignored',
-      `The model ${chain.current.id} writes at most ${limit} tokens, ${reason}: maxOutputTokens was lowered`,
+      `The model ${chain.current().id} writes at most ${limit} tokens, ${reason}: maxOutputTokens was lowered`,
     )
 
   function warnOf(change: changed.Change, hasFiles: boolean): void {
-    const { id } = chain.current
+    const { id } = chain.current()
     const [kind = '', name = ''] = change.split(/:(.*)/s)
     if (!hasFiles && ['files', 'documents', 'latest_files'].includes(kind)) return
     if (kind === 'documents')
@@ -197,9 +197,9 @@ export async function createAsking(
   }
 
   async function fallBack(reason: string): Promise<Again | null> {
-    const { id } = chain.current
+    const { id } = chain.current()
     if (!(await chain.next())) return null
-    warn('model_fallback', `The model ${id} failed (${reason}): the run continues with ${chain.current.id}`)
+    warn('model_fallback', `The model ${id} failed (${reason}): the run continues with ${chain.current().id}`)
     lessons = knowledge.of(keyOf())
     changes = known()
     untold = new Set()
@@ -210,18 +210,13 @@ export async function createAsking(
   }
 
   return {
-    get current() {
-      return chain.current
-    },
-    get tried() {
-      return chain.tried
-    },
-
+    current: chain.current,
+    tried: chain.tried,
     capacity,
 
     request(given, tools, answers, step) {
       if (step !== done.step) done = unasked(step)
-      const { provider } = chain.current.model
+      const { provider } = chain.current().model
       const hasFiles = changed.hasFiles(given)
       if (provider === 'offline' && hasFiles) changes.add('files')
       // Most compatible servers refuse documents or ignore them silently.
@@ -280,7 +275,7 @@ export async function createAsking(
     },
 
     answered() {
-      breaker.succeeded(chain.current.circuit)
+      breaker.succeeded(chain.current().circuit)
       const ofSession = [...untold].filter(changed.isOfSession)
       const ofModel = [...untold].filter(changed.isOfModel)
       if (ofModel.length) knowledge.learn(keyOf(), { changes: ofModel })
@@ -299,7 +294,7 @@ export async function createAsking(
     },
 
     async recover(error) {
-      const { provider, circuit } = chain.current
+      const { provider, circuit } = chain.current()
       const failure = classifyModelError(error, { provider })
       // A reply that broke off before any output, such as one that the provider (Gemini) could not read itself, mostly
       // succeeds at once. Others refuse theirs with 400 (Groq's `tool_use_failed`), which is never repeated.

@@ -289,7 +289,7 @@ function statedBy(why: unknown): string | null {
 /** Returns the model that the run asked last and those before it. */
 const askedOf = ({ row, asking }: State) =>
   asking
-    ? { model: asking.current.id, modelsTried: asking.tried }
+    ? { model: asking.current().id, modelsTried: asking.tried() }
     : { model: row.model, modelsTried: row.modelsTried as string[] }
 const limitText = (maxTurns: number) => `The run reached its limit of ${maxTurns} turns before it was done`
 

@@ -19,9 +19,9 @@ export type ChosenModel = {
 
 /** The models of a run: its own, then those that it may fall back to (contract-2.md section 2.2). */
 export type ModelChain = {
-  readonly current: ChosenModel
+  current(): ChosenModel
   /** Models that were asked or skipped before the current one. */
-  readonly tried: readonly string[]
+  tried(): readonly string[]
   /** Whether another model is left to ask. */
   hasNext(): boolean
   /** Switches to the next usable model. Returns false if there is none. */
@@ -90,10 +90,8 @@ export async function openChain(
   let current = await choose()
   if (!current) throw refusal
   return {
-    get current() {
-      return current!.chosen!
-    },
-    get tried() {
+    current: () => current!.chosen!,
+    tried() {
       const place = candidates.indexOf(current!)
       return candidates
         .filter((each, index) => each !== current && (index < place || !each.isLeft))

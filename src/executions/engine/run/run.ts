@@ -124,7 +124,7 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
     progress.last = reply.parts
     last = {
       ...reply,
-      model: input.asking.current.id,
+      model: input.asking.current().id,
       step: number,
       usage: difference(usage, before),
       calls: callsOf(reply.parts, input.tools),

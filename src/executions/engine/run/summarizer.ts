@@ -108,7 +108,7 @@ export function createSummarizer(
     signal.addEventListener('abort', stop)
     try {
       signal.throwIfAborted()
-      const asking = await openAsking(input.asking.current.id)
+      const asking = await openAsking(input.asking.current().id)
       const own = { ...input, asking, controller, prompt, question: 1, tools: [], output: null, summarizer: null }
       const { parts, stopReason } = await ask(own, prompt, 1, usage, (data) =>
         data.messageType === 'retry' ? emit(data) : undefined,
