@@ -12,7 +12,6 @@ import { checkProtocol } from './http/malformed.ts'
 import { pathOf } from './http/paths.ts'
 import { handleRest } from './http/rest.ts'
 import { routeOf } from './http/route-names.ts'
-import { handleTrpc } from './http/trpc.ts'
 import { createUnreadLimit } from './http/unread.ts'
 import { newId } from './lib/id.ts'
 import { onceDone } from './lib/once.ts'
@@ -55,6 +54,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     const json = JSON.stringify((await import('./http/openapi.ts')).createDocument(settings))
     return { json, etag: digestTag(json) }
   })
+  const trpc = () => import('./http/trpc.ts')
   const docs = () => import('./http/docs.ts')
   const pages = () => import('./http/pages/pages.ts')
   const signIn = () => import('./http/sign-in.ts')
@@ -72,7 +72,9 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     if (path.startsWith('/api/auth/oidc/')) return (await signIn()).handleSignIn(context, path, req, res)
     if (path.startsWith('/api/mcps/oauth/')) return (await mcpSignIn()).handleMcpSignIn(context, path, req, res)
     if (/^\/api\/(auth|v1|spaces|agent|usage|tokens|files|public)\//.test(path)) return handleRest(context, req, res)
-    if (path.startsWith('/trpc/')) return handleTrpc(context, path.slice('/trpc/'.length), req, res)
+    if (path.startsWith('/trpc/')) {
+      return (await trpc()).handleTrpc(context, path.slice('/trpc/'.length), req, res)
+    }
     if (path === '/graphql') return (await graphql())(context, req, res)
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       throw routeOf('GET', path) === 'other' ? noSuchPath(path) : methodNotAllowed(['GET', 'HEAD'])

@@ -8,8 +8,7 @@ import type { Network } from '../../../lib/network.ts'
 import { onceDone } from '../../../lib/once.ts'
 import type { Settings } from '../../../settings.ts'
 import { type Catalogue, createCatalogue } from './compatible.ts'
-import { offlineEcho } from './offline.ts'
-import { type TextModel, textModel } from './text-model.ts'
+import type { TextModel } from './text-model.ts'
 
 /** Address and authentication of a provider in one record, so that a key is sent only to its own address. */
 export type Endpoint = {
@@ -135,6 +134,7 @@ async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: 
   const fetch =
     kind === 'compatible' ? plainFetch : (await import('./provider-streams.ts')).repairStreams(kind, plainFetch)
   const config = { baseURL, apiKey: endpoint.apiKey ?? '', fetch }
+  const { textModel } = await import('./text-model.ts')
   if (kind === 'anthropic') {
     const create = (await import('@ai-sdk/anthropic')).createAnthropic(config)
     return (id) => textModel(create(id))
@@ -303,5 +303,8 @@ const offline: Provider = {
   catalogue: null,
   secrets: [],
   load: async () => {},
-  model: async () => textModel(offlineEcho),
+  model: onceDone(async () => {
+    const [{ textModel }, { offlineEcho }] = await Promise.all([import('./text-model.ts'), import('./offline.ts')])
+    return textModel(offlineEcho)
+  }),
 }

@@ -17,6 +17,7 @@ import { answerInReasoning } from '../models/output-format.ts'
 import type { CallOptions, Part } from '../models/text-model.ts'
 import { AbortReason, TimeoutError } from './abort.ts'
 import type { Again } from './asking.ts'
+import { EmptyReply } from './failures.ts'
 import { arrange } from './history.ts'
 import type { Emit, RunInput, RunUsage } from './run.ts'
 import type { Reply, ReplyPart } from './steps.ts'
@@ -211,22 +212,6 @@ const NO_CALL = 'The model announced a call of a tool, and its provider sent non
 /** Returns whether a reply ended in order to call a tool, but has no call. Some gateways lose them. */
 const announcesCall = (parts: readonly ReplyPart[], { finish }: Draft): boolean =>
   finish?.unified === 'tool-calls' && !parts.some(({ type }) => type === 'tool-call')
-
-/** A reply without text and calls. */
-export class EmptyReply extends ModelError {
-  readonly stopReason: StopReason
-  constructor(stopReason: StopReason, raw: string | undefined, returned: string) {
-    const isFiltered = stopReason === 'content_filter' || stopReason === 'refusal'
-    const why = raw ? ` (finish reason: ${raw.slice(0, 100)})` : ''
-    const what = isFiltered
-      ? 'The provider blocked the answer'
-      : stopReason === 'max_tokens'
-        ? 'The model reached its token limit before it answered'
-        : `The model returned ${returned}`
-    super(what + why, isFiltered ? 'content_filter' : 'broken_off')
-    this.stopReason = stopReason === 'end_turn' ? 'error' : stopReason
-  }
-}
 
 const NOTHING: Delta = { type: 'text_delta', text: '' }
 const textDelta = (text: string): Delta => ({ type: 'text_delta', text })

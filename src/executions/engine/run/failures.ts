@@ -1,9 +1,24 @@
 import { AppError } from '../../../errors.ts'
 import type { ErrorCode, StopReason } from '../../../wire.ts'
-import { classifyModelError, isModelError, UNEXPECTED } from '../models/model-errors.ts'
+import { classifyModelError, isModelError, ModelError, UNEXPECTED } from '../models/model-errors.ts'
 import type { FailureKind } from '../models/model-failures.ts'
 import { TimeoutError } from './abort.ts'
-import { EmptyReply } from './ask.ts'
+
+/** A reply without text and calls. */
+export class EmptyReply extends ModelError {
+  readonly stopReason: StopReason
+  constructor(stopReason: StopReason, raw: string | undefined, returned: string) {
+    const isFiltered = stopReason === 'content_filter' || stopReason === 'refusal'
+    const why = raw ? ` (finish reason: ${raw.slice(0, 100)})` : ''
+    const what = isFiltered
+      ? 'The provider blocked the answer'
+      : stopReason === 'max_tokens'
+        ? 'The model reached its token limit before it answered'
+        : `The model returned ${returned}`
+    super(what + why, isFiltered ? 'content_filter' : 'broken_off')
+    this.stopReason = stopReason === 'end_turn' ? 'error' : stopReason
+  }
+}
 
 /** An answer that does not fit the schema of the run's output (contract-2.md section 2.5). */
 export class InvalidOutput extends AppError {
