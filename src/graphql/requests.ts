@@ -27,8 +27,9 @@ export const useRequests = (): Plugin<object, GraphQLRequest> => ({
 })
 
 /** Throws the error for a request without a document, after which Apollo's clients send the document itself. */
-function withQuery<Params extends { extensions?: unknown }>(params: Params): Params {
-  if ('query' in params) return params
+function withQuery<Params extends { extensions?: unknown; operationName?: unknown }>(params: Params): Params {
+  // Some clients send an empty name for none.
+  if ('query' in params) return params.operationName === '' ? { ...params, operationName: null } : params
   const { persistedQuery = null } = (params.extensions ?? {}) as { persistedQuery?: unknown }
   if (persistedQuery !== null) {
     const detail = 'Send the document itself as `query`.'

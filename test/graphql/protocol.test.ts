@@ -24,6 +24,11 @@ describe('GraphQL over HTTP', () => {
     expect(results).toHaveLength(61)
   })
 
+  test('takes an empty name of the operation for none', async () => {
+    const response = await post(server, { query: QUERY, operationName: '' })
+    expect(await response.json()).toHaveProperty('data')
+  })
+
   test.each([
     ['malformed JSON', '{', 400, 'Invalid JSON in request body'],
     ['null', 'null', 400, 'Invalid value for field: body. Expected object'],
