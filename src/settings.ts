@@ -26,6 +26,7 @@ import {
   smtp,
   switchOf,
   web,
+  wordOf,
 } from './lib/setting-fields.ts'
 import { isWellFormed } from './lib/token.ts'
 
@@ -61,7 +62,7 @@ export const Settings = z
       .max(320)
       .regex(/^[^\p{Cc}]+@[^\p{Cc}]+$/u, 'must be an e-mail address, such as Muster <muster@example.com>')
       .optional(),
-    LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+    LOG_LEVEL: wordOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
 
     ROLE: z.enum(['all', 'api', 'worker']).default('all'),
     PAUSED: flag,

@@ -45,6 +45,13 @@ describe('a setting', () => {
     expect([settings.LOG_LEVEL, settings.MAIL_FROM, settings.DATA_DIR]).toEqual(['warn', undefined, '"a b'])
   })
 
+  it('of words is read in any case', () => {
+    const settings = readSettings({ LOG_LEVEL: 'WARN', ALLOW_PRIVATE_NETWORK: 'True' })
+    expect([settings.LOG_LEVEL, settings.ALLOW_PRIVATE_NETWORK]).toEqual(['warn', true])
+    expect(() => readSettings({ LOG_LEVEL: 'verbose' })).toThrow('LOG_LEVEL: Expected one of: trace, debug')
+    expect(() => readSettings({ TOOL_TIMEOUT: '2m' })).toThrow('TOOL_TIMEOUT: must be a number of seconds')
+  })
+
   it('of a duration is in whole milliseconds', () => {
     expect(readSettings({ TOOL_TIMEOUT: '2.01', APPROVAL_TIMEOUT: '1.0005', DRAIN_TIMEOUT: '0.00001' })).toMatchObject({
       TOOL_TIMEOUT: 2_010,

@@ -16,7 +16,10 @@ const MAX_TIMER = 2_147_483
 export const MAX_DAYS = 36_500
 export const MAX_WAIT = MAX_DAYS * 24 * 60 * 60
 
-const duration = (max: number) => z.coerce.number().max(max, `must be at most ${max} seconds`)
+const duration = (max: number) =>
+  z.coerce
+    .number({ error: ({ code }) => (code === 'invalid_type' ? 'must be a number of seconds' : undefined) })
+    .max(max, `must be at most ${max} seconds`)
 
 /** Rounds to whole milliseconds, as `AbortSignal.timeout` requires. */
 const toMs = (value: number) => Math.ceil(value * 1000)
@@ -30,10 +33,13 @@ export const delay = duration(MAX_TIMER).min(0).default(0).transform(toMs)
 /** Accepts a number up to the maximum of a PostgreSQL integer column. */
 export const count = (min: number) => z.coerce.number().int().min(min).max(2_147_483_647)
 
+/** Accepts one of some words, in any case. */
+export const wordOf = <const Words extends readonly string[]>(words: Words) =>
+  z.string().toLowerCase().pipe(z.enum(words))
+
 /** Accepts a word for true or false. */
 export const switchOf = (fallback: 'true' | 'false') =>
-  z
-    .enum(['true', 'false', '1', '0'])
+  wordOf(['true', 'false', '1', '0'])
     .default(fallback)
     .transform((value) => value === 'true' || value === '1')
 
