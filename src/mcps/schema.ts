@@ -53,8 +53,10 @@ const RESERVED =
 /** Returns whether a header may be sent to MCP servers. */
 export const isHeaderName = (name: string) => /^[\w!#$%&'*+.^`|~-]{1,100}$/.test(name) && !RESERVED.test(name)
 
+// Values that are pasted often end with a line break.
 const Value = z
   .string()
+  .trim()
   .max(MAX_VALUE)
   .regex(/^[\x20-\x7e]*$/, {
     error: (issue) => `Invalid value for field: ${(issue.path ?? []).join('.')}. Expected printable ASCII characters`,
@@ -94,15 +96,17 @@ const Credentials = z
 
 const BAD_URL = 'Invalid url. Must be an http or https address, without user and password'
 
-const Url = requiredText(2000).refine(
-  (text) => {
-    const url = URL.parse(text)
-    if (!url || /[\x00-\x20\x7f\\]/.test(text)) return false
-    // A secret stands in the path or the query, never in the host.
-    return /^https?:$/.test(url.protocol) && !url.username && !url.password && !/[${}]/.test(url.host)
-  },
-  { error: ({ input }) => (typeof input === 'string' && input.trim() ? BAD_URL : undefined) },
-)
+const Url = requiredText(2000)
+  .trim()
+  .refine(
+    (text) => {
+      const url = URL.parse(text)
+      if (!url || /[\x00-\x20\x7f\\]/.test(text)) return false
+      // A secret stands in the path or the query, never in the host.
+      return /^https?:$/.test(url.protocol) && !url.username && !url.password && !/[${}]/.test(url.host)
+    },
+    { error: ({ input }) => (typeof input === 'string' && input.trim() ? BAD_URL : undefined) },
+  )
 
 /**
  * Field names that start a program, in any spelling. Servers are reached over the network only (contract.md section 7).
@@ -151,13 +155,15 @@ const oauth = {
     .describe('Scope to ask for, separated by spaces. Default: the one that the MCP server names'),
 }
 
+const TRANSPORT = 'Transport of the protocol. Default: `streamable-http`'
+
 const fields = {
   mcpType: requiredText(100).nullish().describe('Type of the server. Default: `custom`'),
   name: requiredText(200).describe('Name of the MCP server'),
   description: text(2000).nullish().describe('Purpose of the MCP server'),
   isActive: bool().nullish().describe('Whether runs use the MCP server. Default: true'),
   url: Url.describe('Where it is, http or https'),
-  transport: Transport.optional().describe('Transport of the protocol. Default: `streamable-http`'),
+  transport: Transport.optional().describe(TRANSPORT),
   headers: Headers.nullish().describe(`Headers that are sent with each request; \${NAME} stands for a credential`),
   credentials: Credentials.nullish().describe(
     'Credentials by name, each sent as a header of that name unless `headers` mention it; null removes one',
@@ -173,6 +179,7 @@ export const CreateMcp = z
     url: fields.url
       .nullish()
       .describe('Address of the server (http or https). Default: that of its `mcpType` in the catalogue'),
+    transport: Transport.nullish().describe(TRANSPORT),
   })
   .meta({
     examples: [

@@ -8,13 +8,15 @@ export const MAX_WEBHOOKS = 100
 
 const BAD_URL = 'Invalid url. Must be an http or https address, without user and password'
 
-const address = requiredText(2_000).refine(
-  (text) => {
-    const url = URL.parse(text)
-    return url !== null && /^https?:$/.test(url.protocol) && !url.username && !url.password
-  },
-  { error: BAD_URL },
-)
+const address = requiredText(2_000)
+  .trim()
+  .refine(
+    (text) => {
+      const url = URL.parse(text)
+      return url !== null && /^https?:$/.test(url.protocol) && !url.username && !url.password
+    },
+    { error: BAD_URL },
+  )
 
 const patterns = z
   .array(

@@ -82,8 +82,17 @@ describe('POST /mcps', () => {
     const made = await create({ ...fields, credentials })
     expect(made).toMatchObject({ ...fields, credentialsSet: ['TOKEN', 'X-Key'] })
     expect(made).not.toHaveProperty('credentials')
-    const none = { description: null, headers: null, credentials: null, permissions: null }
-    expect(await create(none)).toMatchObject({ description: null, headers: {}, credentialsSet: [], permissions: [] })
+    const none = { description: null, transport: null, headers: null, credentials: null, permissions: null }
+    const empty = { description: null, transport: 'streamable-http', headers: {}, credentialsSet: [], permissions: [] }
+    expect(await create(none)).toMatchObject(empty)
+  })
+
+  it('loses blanks and line breaks around the address and the values, as pasted ones have', async () => {
+    const { url, ...fields } = { url: 'https://mcp.example.com/mcp', credentials: { TOKEN: { value: 'secret\r\n' } } }
+    expect(await create({ ...fields, url: ` ${url}\n`, headers: { 'X-Team': 'blue\n' } })).toMatchObject({
+      url,
+      headers: { 'X-Team': 'blue' },
+    })
   })
 
   it('ignores read-only and unknown fields', async () => {
