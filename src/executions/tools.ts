@@ -55,6 +55,10 @@ export async function openTools(deps: Deps, user: ToolUser): Promise<Toolbox> {
     tools: [...own, ...ofServers.tools],
     instructions: [...skills.instructions, ...ofServers.instructions],
     whyMissing: ofServers.whyMissing,
+    async refresh() {
+      const changed = await ofServers.refresh()
+      return changed && [...own, ...changed]
+    },
     close: ofServers.close,
   }
 }

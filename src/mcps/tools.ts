@@ -78,7 +78,10 @@ export async function openMcpTools(
     ...connected.map(({ server, client }) => connectTool(server, client)),
   ]
   const names = new Set([...taken, ...connecting.map(({ name }) => name)])
-  const tools = nameTools(offeredTools(all, servers, lists), names).map((tool) => toTool(deps, user, tool))
+  const nameOf = createNames(names)
+  const offer = (all: readonly Listing[]) =>
+    nameOf(offeredTools(all, servers, lists)).map((tool) => toTool(deps, user, tool))
+  const tools = offer(all)
   // The other names may be those of tools that are not known yet.
   const whyMissing = (target: string) => {
     const away = servers.find(({ row }, index) => outcomes[index]?.status === 'rejected' && isOf(row, target))
@@ -88,6 +91,10 @@ export async function openMcpTools(
     tools: [...tools, ...connecting],
     instructions,
     whyMissing,
+    async refresh() {
+      const changed = await Promise.all(opened.map(({ client }) => client.refresh(user.signal)))
+      return changed.includes(true) ? [...offer(listed(opened)), ...connecting] : null
+    },
     close,
     unusable,
     unknown: unconnected.length ? [] : unknown,
@@ -241,6 +248,17 @@ const listed = (opened: readonly Opened[]) =>
 
 type Listing = ReturnType<typeof listed>[number]
 type Listed = Listing & { modelName: string }
+
+/** Names the tools of a run. Those that were named before keep their names. */
+function createNames(taken: ReadonlySet<string>) {
+  const names = new Map<string, string>()
+  return (offered: readonly Listing[]): Listed[] => {
+    const keyOf = ({ server, tool }: Listing) => targetOf(server.row, tool.name)
+    const added = offered.filter((one) => !names.has(keyOf(one)))
+    for (const one of nameTools(added, new Set([...taken, ...names.values()]))) names.set(keyOf(one), one.modelName)
+    return offered.map((one) => ({ ...one, modelName: names.get(keyOf(one)) ?? one.plain }))
+  }
+}
 
 function toTool(deps: ConnectDeps, user: ToolUser, { opened, server, tool, mode, plain, modelName }: Listed): Tool {
   const { id, name, url } = server.row

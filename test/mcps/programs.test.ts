@@ -93,6 +93,15 @@ describe('a program', () => {
     expect(await read(client, 'echo', { text: 'Hello' })).toBe('Hello')
   })
 
+  it('that announces another tool is asked for its tools again, once', async () => {
+    const client = await open().connect()
+    expect(await client.refresh(signal)).toBe(false)
+    await read(client, 'learn')
+    expect(await client.refresh(signal)).toBe(true)
+    expect(client.tools.at(-1)?.name).toBe('learned')
+    expect(await client.refresh(signal)).toBe(false)
+  })
+
   it('that answers texts among its messages works', async () => {
     const client = await open({}, 'prints').connect()
     expect(await read(client, 'garbage')).toBe('after garbage')

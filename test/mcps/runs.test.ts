@@ -6,7 +6,7 @@ import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
-const { calling, drip, JSON_TYPE, MEBIBYTE, pour, reply, SSE_TYPE } = hostileMcp
+const { calling, drip, envelope, JSON_TYPE, MEBIBYTE, pour, reply, SSE_TYPE } = hostileMcp
 
 const model = await use(startModelServer())
 const hostile = await use(hostileMcp.startHostileMcp())
@@ -46,6 +46,32 @@ async function run(answer: hostileMcp.Answer): Promise<any[]> {
     data.messageType === 'tool_result' ? data : [],
   )
 }
+
+it('a run can call the tools that its server announces while it calls one', async () => {
+  let names = ['a', 'gone']
+  hostile.answer = (response, message) =>
+    calling(names, () => {
+      names = ['later', 'a']
+      const changed = '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+      const result = envelope(message, { content: [{ type: 'text', text: 'Unlocked' }] })
+      response.writeHead(200, SSE_TYPE).end(`data: ${changed}\n\ndata: ${result}\n\n`)
+    })(response, message)
+  const toolCalls = (name: string) => ({ toolCalls: [{ id: name, name, input: {} }] })
+  model.script(toolCalls('a'), toolCalls('later'), { tokens: 'Done' })
+  const before = model.requests.length
+  const { executionId } = await execute(agentWithTools)
+  const offered = model.requests
+    .slice(before)
+    .map(({ body }) => (body.tools ?? []).map((tool: any) => tool.function.name))
+  expect(offered).toEqual([
+    ['a', 'gone'],
+    ['later', 'a'],
+    ['later', 'a'],
+  ])
+  const { logs } = (await request(server, 'GET', `/api/v1/executions/${executionId}/logs`)).body
+  const results = logs.filter(({ data }: any) => data.messageType === 'tool_result')
+  expect(results.map(({ data }: any) => data.content)).toEqual(['Unlocked', 'Unlocked'])
+})
 
 it.each<[string, hostileMcp.Answer]>([
   ['says nothing', () => {}],

@@ -48,6 +48,11 @@ const tools = {
   },
   hang: block,
   silent() {},
+  learn() {
+    tools.learned = () => text('Learned')
+    send({ method: 'notifications/tools/list_changed' })
+    return text('Listed')
+  },
   secret: () => text(`The token is ${process.env.API_TOKEN}.`),
   child() {
     const script = 'process.on("SIGTERM", () => {}); setInterval(() => {}, 1000)'

@@ -18,6 +18,7 @@ const RETRY = { most: 2, maxDelay: 10_000 }
 
 /** A connection to an MCP server, for one run. */
 export type McpClient = {
+  /** The tools as listed last. */
   readonly tools: readonly McpTool[]
   /** Whether the server has more tools than can be used. */
   readonly hasMore: boolean
@@ -27,6 +28,11 @@ export type McpClient = {
    * and repeats the rejected call once. Calls `onProgress` for each progress notification.
    */
   call(name: string, input: unknown, signal: AbortSignal, onProgress?: () => void): Promise<ToolResult>
+  /**
+   * Lists the tools again if the server has announced a change since. Returns whether it did: false if it fails. Rejects
+   * with the signal's reason.
+   */
+  refresh(signal: AbortSignal): Promise<boolean>
   /** Lists the current tools. Throws an {@link UnreachableServer} or the signal's reason. */
   list(signal: AbortSignal): Promise<readonly McpTool[]>
   /**
@@ -142,8 +148,24 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
   }
 
   return {
-    tools: [...opened.tools.values()].map(({ tool }) => tool),
+    get tools() {
+      return [...session.tools.values()].map(({ tool }) => tool)
+    },
     hasMore: opened.hasMore,
+    async refresh(signal) {
+      const { client, toolChanges } = session
+      if (client.toolChanges === toolChanges) return false
+      try {
+        const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+        session.toolChanges = client.toolChanges
+        const { tools } = await abortable(listTools(client, clean, until), until)
+        session.tools = tools
+        return true
+      } catch {
+        signal.throwIfAborted()
+        return false
+      }
+    },
     async call(name, input, signal, onProgress) {
       options.bearer?.forget()
       try {

@@ -107,10 +107,13 @@ export async function openSession(options: SessionOptions, variant: Variant, see
   try {
     const connected = requestWithSignal(signal, (given) => client.connect(transport, given))
     await abortable(connected, signal)
+    const { toolChanges } = client
     const { tools, hasMore } = await listTools(client, clean, signal)
     return {
       client,
       tools,
+      /** Number of announced changes before the tools were listed. */
+      toolChanges,
       hasMore,
       seen,
       close,

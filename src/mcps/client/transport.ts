@@ -63,6 +63,8 @@ export class StrictClient extends Client {
   readonly #onStandalone = new Set<string>()
   /** Answers on the standalone stream that came before the response of their request. */
   readonly #early = new Map<string, JSONRPCResponse | JSONRPCErrorResponse>()
+  /** Number of times that the server has announced other tools. */
+  toolChanges = 0
   #usesStandalone = false
   #hasStandaloneEnded = false
 
@@ -163,6 +165,9 @@ export function createClient(transport: Transport, { isLatest, version }: Handsh
       ...(version && { supportedProtocolVersions: [version, ...SUPPORTED_PROTOCOL_VERSIONS] }),
     },
   )
+  client.setNotificationHandler('notifications/tools/list_changed', () => {
+    client.toolChanges++
+  })
   const { settled } = prepare(client, transport, limits)
   return { client, settled }
 }

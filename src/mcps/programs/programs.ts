@@ -49,7 +49,7 @@ export type Programs = {
   stop(): Promise<void>
 }
 
-type Listed = Awaited<ReturnType<typeof listTools>>
+type Listed = Awaited<ReturnType<typeof list>>
 
 /** The program of a server in a space, with the number of runs that use it. */
 type Slot = {
@@ -136,24 +136,40 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
 }
 
 /** Lists the current tools. */
-async function list({ supervisor, clean }: Slot, signal: AbortSignal): Promise<Listed> {
+async function list({ supervisor, clean }: Slot, signal: AbortSignal) {
   const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
   try {
-    return await supervisor.withProgram(until, ({ client }) => abortable(listTools(client, clean, until), until))
+    return await supervisor.withProgram(until, async ({ client }) => {
+      const { toolChanges } = client
+      return { ...(await abortable(listTools(client, clean, until), until)), client, toolChanges }
+    })
   } catch (error) {
     signal.throwIfAborted()
     throw new UnreachableServer(until.aborted ? TOO_SLOW : failureReason(error, clean))
   }
 }
 
-function toClient(slot: Slot, { tools, hasMore }: Listed, release: () => void): McpClient {
+function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
   const { use, clean, supervisor } = slot
+  let listed = opened
   return {
-    tools: [...tools.values()].map(({ tool }) => tool),
-    hasMore,
+    get tools() {
+      return [...listed.tools.values()].map(({ tool }) => tool)
+    },
+    hasMore: opened.hasMore,
+    async refresh(signal) {
+      if (listed.client.toolChanges === listed.toolChanges || !supervisor.isLive()) return false
+      try {
+        listed = await list(slot, signal)
+        return true
+      } catch {
+        signal.throwIfAborted()
+        return false
+      }
+    },
     async call(name, input, signal, onProgress) {
       try {
-        const params = { name: tools.get(name)?.calledAs ?? name, input, onProgress }
+        const params = { name: listed.tools.get(name)?.calledAs ?? name, input, onProgress }
         const result = await supervisor.withProgram(signal, ({ client }) => callTool(client, params, signal))
         return toToolResult(result, clean)
       } catch (error) {

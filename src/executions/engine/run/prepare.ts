@@ -25,7 +25,7 @@ import { type ReadSpace, readSpace } from './space.ts'
 import { createStepStore } from './steps.ts'
 import { maxHistoryOf } from './stored-history.ts'
 import { createSummarizer, type SummarizerDeps } from './summarizer.ts'
-import type { OpenTools, Toolbox, ToolUser } from './tools.ts'
+import type { OpenTools, Tool, Toolbox, ToolUser } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
 export type PrepareDeps = {
@@ -72,8 +72,14 @@ export async function prepareRun(
   const needsTools = hasTools(agent) || space.hasTools
   const toolbox = needsTools ? await open(deps, attempt) : NOTHING
   const { clientTools = [] } = row.overrides as Overrides
-  const opened = clientTools.length ? [...toolbox.tools, ...clientTools.map(toClientTool)] : toolbox.tools
-  const tools = offerable(opened, agent.allowedTools as string[], warn)
+  const withClients = (opened: readonly Tool[]) =>
+    offerable(
+      clientTools.length ? [...opened, ...clientTools.map(toClientTool)] : opened,
+      agent.allowedTools as string[],
+      warn,
+    )
+  const tools = withClients(toolbox.tools)
+  const { refresh } = toolbox
   const instructions = [space.instructions, ...toolbox.instructions].flatMap((text) => text || [])
   try {
     const built = await buildPrompt(deps, agent, row, { instructions, withCalls: tools.length > 0, warn })
@@ -85,6 +91,12 @@ export async function prepareRun(
       question: prompt.length - 1,
       summarizer: hasSummaries ? createSummarizer(summarizerDeps(deps, attempt), built) : null,
       tools,
+      ...(refresh && {
+        async refreshTools() {
+          const changed = await refresh()
+          return changed && withClients(changed)
+        },
+      }),
       ...(toolbox.whyMissing && { whyMissing: toolbox.whyMissing }),
       output,
       maxTurns: agent.maxTurns ?? DEFAULT_MAX_TURNS,

@@ -34,6 +34,8 @@ export type RunInput = {
   /** Makes the history fit by summaries; null if it is cut. */
   summarizer: Summarizer | null
   tools: readonly Tool[]
+  /** Returns all tools again if they have changed, or null. */
+  refreshTools?: () => Promise<readonly Tool[] | null>
   whyMissing?: Toolbox['whyMissing']
   /** Form of the answer; null for plain text. */
   output: Output | null
@@ -113,6 +115,7 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
       for await (const result of makeCalls(input, last, progress)) await emit(result)
       if (progress.asks.length || progress.theirs.length || progress.signIns.length) return null
       prompt.push(...toPrompt(last))
+      if (input.refreshTools) input.tools = (await input.refreshTools()) ?? input.tools
     }
     const number: number = (last?.step ?? 0) + 1
     if (repair !== null) prompt.push({ role: 'user', content: [{ type: 'text', text: repair }] })

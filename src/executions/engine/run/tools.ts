@@ -93,6 +93,8 @@ export type Toolbox = {
   instructions: readonly string[]
   /** Returns a sentence about the server of a missing tool, by the target of a call, if it cannot be reached now. */
   whyMissing?(target: string): string | null
+  /** Returns all tools again if a server has announced other ones, or null. Rejects with the signal's reason. */
+  refresh?(): Promise<readonly Tool[] | null>
   close(): Promise<void>
 }
 
