@@ -15,6 +15,9 @@ export function endOf(text: string, length: number, from = 0): number {
   return end
 }
 
+/** Returns whether a character is a grapheme of its own beside another such one: Latin letters, signs and blanks. */
+const isPlain = (code: number): boolean => code >= 0x20 && code < 0x300
+
 let graphemes: Intl.Segmenter | undefined
 
 /**
@@ -24,6 +27,7 @@ let graphemes: Intl.Segmenter | undefined
 export function beginningWhole(text: string, length: number): string {
   const end = endOf(text, length)
   if (end === text.length) return text
+  if (isPlain(text.charCodeAt(end - 1)) && isPlain(text.charCodeAt(end))) return text.slice(0, end)
   graphemes ??= new Intl.Segmenter()
   // Whether two characters form a grapheme depends on the preceding ones.
   const start = graphemes.segment(text.slice(0, end + 2)).containing(end)?.index

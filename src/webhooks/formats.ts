@@ -1,5 +1,5 @@
 import { titleOf, type VisibleEvent } from '../events/show.ts'
-import { beginning } from '../lib/text.ts'
+import { beginningWhole } from '../lib/text.ts'
 import { asText } from '../lib/unknown.ts'
 
 export type Format = 'standard' | 'slack' | 'discord' | 'teams'
@@ -62,10 +62,10 @@ function messageOf(base: string, event: VisibleEvent): Message {
   ] as const
   return {
     headline: HEADLINES[event.type] ?? event.type,
-    title: beginning(titleOf(event) || asText(data.id), MAX_TITLE),
+    title: beginningWhole(titleOf(event) || asText(data.id), MAX_TITLE),
     lines: facts.flatMap(([name, value]) => {
       const text = typeof value === 'string' ? value : value == null ? '' : JSON.stringify(value)
-      return text ? [`${name}: ${beginning(text, MAX_TEXT)}`] : []
+      return text ? [`${name}: ${beginningWhole(text, MAX_TEXT)}`] : []
     }),
     link: linkOf(base, event),
   }
@@ -87,7 +87,7 @@ export function bodyOf(format: Format, base: string, event: VisibleEvent): objec
       return {
         text: `${headline}: ${forSlack(title)}`,
         blocks: [
-          { type: 'section', text: { type: 'mrkdwn', text: beginning(text, 2_900) } },
+          { type: 'section', text: { type: 'mrkdwn', text: beginningWhole(text, 2_900) } },
           {
             type: 'actions',
             elements: [{ type: 'button', text: { type: 'plain_text', text: 'Open in Muster' }, url: link }],
@@ -97,12 +97,12 @@ export function bodyOf(format: Format, base: string, event: VisibleEvent): objec
     }
     case 'discord':
       return {
-        content: beginning(`**${headline}**: ${forMarkdown(title)}`, 2_000),
+        content: beginningWhole(`**${headline}**: ${forMarkdown(title)}`, 2_000),
         embeds: [
           {
-            title: beginning(title, 256),
+            title: beginningWhole(title, 256),
             url: link,
-            description: beginning(lines.map(forMarkdown).join('\n'), 4_000),
+            description: beginningWhole(lines.map(forMarkdown).join('\n'), 4_000),
             timestamp: event.timestamp,
           },
         ],

@@ -1,5 +1,5 @@
 import { titleOf, type VisibleEvent } from '../events/show.ts'
-import { beginning } from '../lib/text.ts'
+import { beginningWhole } from '../lib/text.ts'
 import { asText } from '../lib/unknown.ts'
 import { linkOf } from './formats.ts'
 import type { WebhookRow } from './service.ts'
@@ -11,7 +11,8 @@ const MAX_TITLE = 200
 const MAX_LISTED = 20
 
 /** Returns a text as one line: one of several lines could pose as more of the mail. */
-const inLine = (text: string): string => beginning(text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ').trim(), MAX_TITLE)
+const inLine = (text: string): string =>
+  beginningWhole(text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ').trim(), MAX_TITLE)
 
 /** Writes the mail that a webhook was disabled. */
 export function disabledMail(base: string, { shownUrl, description }: WebhookRow, reason: string): Text {

@@ -8,7 +8,7 @@ import { type KeyClaim, takeClaim } from '../../../idempotency.ts'
 import { newSortableId, newTimedId } from '../../../lib/id.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
-import { beginning, toTitle } from '../../../lib/text.ts'
+import { beginningWhole, toTitle } from '../../../lib/text.ts'
 import type { Fields } from '../../../lib/unknown.ts'
 import { type ExecutionRow, META_SEQ } from '../events/events.ts'
 import { chatStatus } from './chat-status.ts'
@@ -267,7 +267,7 @@ function rowOf(request: NamedRequest, id: string, chatId: string, now: Date): Ex
     message,
     mediaIds: [...request.mediaIds],
     files: [...(request.files ?? [])],
-    preview: beginning(message, PREVIEW_LENGTH),
+    preview: beginningWhole(message, PREVIEW_LENGTH),
     modelOverride: request.model,
     overrides: request.overrides as Prisma.JsonObject,
     model: request.modelName,

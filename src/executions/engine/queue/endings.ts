@@ -3,7 +3,7 @@ import { audit } from '../../../auth/audit.ts'
 import { Prisma, type Tx } from '../../../db/client.ts'
 import { expectsOne } from '../../../db/fast-path/index.ts'
 import { isUnexpectedCount } from '../../../lib/database-errors.ts'
-import { beginning } from '../../../lib/text.ts'
+import { beginningWhole } from '../../../lib/text.ts'
 import type { ErrorCode, StopReason } from '../../../wire.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast, textOf, type Warning } from '../events/events.ts'
 import { type CallRecord, forgetSteps, loadSteps, reasoningOf, recordsOf, replayOf } from '../run/steps.ts'
@@ -284,7 +284,7 @@ async function release(
   const where = { id: ended.chatId }
   const data = {
     status: next ? ('working' as const) : CHAT_STATUS[ended.status as keyof typeof CHAT_STATUS],
-    ...(text && { lastMessage: beginning(text, PREVIEW_LENGTH) }),
+    ...(text && { lastMessage: beginningWhole(text, PREVIEW_LENGTH) }),
     updatedAt: now,
   }
   // Most chats have one session. The subquery sees other sessions as they were before this statement waited for the
