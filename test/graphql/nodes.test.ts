@@ -37,7 +37,7 @@ const LISTS = ROOTS.filter(
 
 test.each(LISTS)('$list refuses an invalid cursor with the error of every list', async ({ list, needsId }) => {
   const of = needsId ? `, id: "${ann.organizationId}"` : ''
-  for (const after of ['', 'bad', 'WzFd', btoa('1.'), btoa("1.a' OR 1")]) {
+  for (const after of ['bad', 'WzFd', btoa('1.'), btoa("1.a' OR 1")]) {
     const { message } = await ask(`query ($after: String) { ${list}(after: $after${of}) { totalCount } }`, { after })
     expect(message).toBe('Invalid value for field: after. Expected an endCursor of this list')
   }

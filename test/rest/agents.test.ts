@@ -414,7 +414,7 @@ describe('GET /agents/{id}/versions', () => {
     for (const { size } of pages) expect(size).toBeLessThan(8_000_000)
   })
 
-  it.each(onEachApi([['0'], [''], [btoa('x')], [btoa('1.1')], [btoa('-1')], [btoa('9'.repeat(10))]]))(
+  it.each(onEachApi([['0'], [btoa('x')], [btoa('1.1')], [btoa('-1')], [btoa('9'.repeat(10))]]))(
     '%s: a cursor of another list is refused: %j',
     async (api, cursor) => {
       const { id } = await create()

@@ -384,7 +384,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     ],
     ['files.write', { path: 'a', content: 'a\0' }, 'Invalid character in request: U+0000'],
     ['files.list', { limit: '0' }, 'Invalid value for field: limit. Expected at least 1'],
-    ...['', 'x', '!', Buffer.from('../a').toString('base64url')].map((cursor): [string, Fields, string] => [
+    ...['x', '!', Buffer.from('../a').toString('base64url')].map((cursor): [string, Fields, string] => [
       'files.list',
       { cursor },
       'Invalid value for field: cursor. Expected a nextCursor of this list',
