@@ -542,6 +542,19 @@ test.each([
   expect(changesFor(failure, { ...NOTHING, isCompatible: false, prompt })[0]).toEqual(change)
 })
 
+test.each([
+  ['half of the files', ['a', 'b', 'c'], 0, 'text,file,file'],
+  ['all of them then', ['a', 'b', 'c'], 1, 'text,text,text'],
+  ['a single one', ['a'], 0, 'text'],
+])('a request that is too large for a server leaves out %s', (_, names, step, types) => {
+  const prompt = [{ role: 'user' as const, content: names.map(picture) }]
+  const failure = { kind: 'context_too_long', field: null, detail: 'HTTP 413', status: 413, contextWindow: null }
+  const change = changesFor(failure as ModelFailure, { ...NOTHING, prompt })[step] ?? ''
+  const [message] = changePrompt(prompt, new Set([change]))
+  const parts = (message?.content ?? []) as { type: string }[]
+  expect(parts.map(({ type }) => type).join()).toBe(types)
+})
+
 test('a model with limits gets the latest files and the first tools with the plainest schemas', () => {
   const prompt = [{ role: 'user' as const, content: [picture('a'), picture('b')] }]
   const [message] = changePrompt(prompt, new Set(['latest_files:1']))

@@ -147,11 +147,13 @@ export async function createAsking(
   function warnOf(change: changed.Change, hasFiles: boolean): void {
     const { id } = chain.current()
     const [kind = '', name = ''] = change.split(/:(.*)/s)
-    if (!hasFiles && ['files', 'documents', 'latest_files'].includes(kind)) return
+    if (!hasFiles && ['files', 'large_files', 'documents', 'latest_files'].includes(kind)) return
     if (kind === 'documents')
       warn('attachment_not_read', `The model ${id} does not support PDF: it received only the names of the documents`)
     else if (kind === 'files')
       warn('attachment_not_read', `The model ${id} does not support the attached files: it received only their names`)
+    else if (kind === 'large_files')
+      warn('attachment_not_read', `The request to ${id} was too large: it received only the names of earlier files`)
     else if (kind === 'latest_files')
       warn(
         'attachment_not_read',

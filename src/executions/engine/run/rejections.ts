@@ -48,6 +48,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     const most = answerLimitIn(detail, contextWindow)
     return most === null ? [] : [`answer:${most}`]
   }
+  if (kind === 'context_too_long' && status === 413 && !/token/i.test(detail)) return ofSize(prompt)
   const affordable = isCompatible && kind === 'quota' ? AFFORDABLE.exec(detail)?.[1] : undefined
   if (affordable && Number(affordable) >= MIN_AFFORDABLE) return [`afford:${affordable}`]
   if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
@@ -114,6 +115,13 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (!isCompatible && settings.providerOptions && /thinking/i.test(detail)) changes.push('omit:thinking')
   // Last, because a sentence about another part may mention tools.
   return [...new Set([...changes, ...withoutTools])]
+}
+
+/** Returns the changes for a body with more bytes than a server takes: without the older half of the files, then all. */
+function ofSize(prompt: LanguageModelV4Prompt): Change[] {
+  const digests = digestsIn(prompt)
+  const older = digests.slice(0, Math.floor(digests.length / 2))
+  return [older, digests].flatMap((some) => (some.length ? `large_files:${some.join(',')}` : []))
 }
 
 /** Returns the changes of earlier messages for a rejection of the forms that some servers demand. */

@@ -23,7 +23,8 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `plain_content`: send texts as such, not as lists of parts.
  * - `parts:<field>`: leave out a field of earlier messages that Google's server does not know.
  * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
- *   read. `latest_files:<number>`: of all but the last ones. `documents`: of PDF files.
+ *   read. `large_files:<digest>,<digest>`: of these, with which the request is too large. `latest_files:<number>`: of all
+ *   but the last ones. `documents`: of PDF files.
  *   `pictures_apart`: send the pictures in results of tools as a user's.
  * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
  *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check;
@@ -74,12 +75,18 @@ export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files|output|answer|afford|reasoning|signatures|calls):/.test(change) &&
+  !/^(?:schema|tool|files|large_files|output|answer|afford|reasoning|signatures|calls):/.test(change) &&
   change !== 'schemas' &&
   change !== 'maxOutputTokens'
 
 /** Returns whether a change applies to the next turns of the session, which send the files again. */
-export const isOfSession = (change: Change): boolean => change.startsWith('files:')
+export const isOfSession = (change: Change): boolean => /^(?:large_)?files:/.test(change)
+
+/** Returns the digests of the files that changes of this name leave out. */
+const refusedBy = (name: string, changes: ReadonlySet<Change>): ReadonlySet<string> =>
+  new Set(
+    [...changes].flatMap((change) => (change.startsWith(`${name}:`) ? change.slice(name.length + 1).split(',') : [])),
+  )
 
 /** Applies changes to a prompt. */
 export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt {
@@ -87,7 +94,10 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
   let changed = prompt
   const most = numberOf('latest_files', changes)
   if (most !== null) changed = withLatestFiles(changed, most)
-  const refused = new Set([...changes].flatMap((change) => (isOfSession(change) ? change.slice(6).split(',') : [])))
+  const large = refusedBy('large_files', changes)
+  if (large.size)
+    changed = changed.map((message) => withoutFiles(message, (file) => large.has(digestOf(file)), TOO_LARGE))
+  const refused = refusedBy('files', changes)
   if (changes.has('files') || changes.has('documents') || refused.size) {
     const isRefused = (file: LanguageModelV4FilePart) =>
       changes.has('files') || (changes.has('documents') && isDocument(file)) || refused.has(digestOf(file))
@@ -153,6 +163,7 @@ export const digestsIn = (prompt: LanguageModelV4Prompt): string[] => [
 ]
 
 const UNSUPPORTED = 'which this model does not support'
+const TOO_LARGE = 'which was left out because the request was too large'
 const LEFT_OUT = 'which was left out in favour of later files'
 
 const named = ({ filename, mediaType }: LanguageModelV4FilePart, why: string): LanguageModelV4TextPart => ({
