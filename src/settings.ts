@@ -298,7 +298,8 @@ export function readSettings(env: Record<string, string | undefined>): Settings 
     const value = given[name.toLowerCase()] ?? given[name]
     if (value !== undefined) given[name] = value
   }
-  const result = Settings.safeParse(given, { error: describeIssue })
+  // Zod would compile a function for it, which takes longer than the only use.
+  const result = Settings.safeParse(given, { error: describeIssue, jitless: true })
   if (result.success) return result.data
   const problems = [
     ...result.error.issues.map(describe),

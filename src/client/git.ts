@@ -118,10 +118,11 @@ const FOLDER = 'muster-clone-'
  */
 export async function removeStaleClones(): Promise<string[]> {
   const removed: string[] = []
-  for (const name of await readdir(tmpdir())) {
+  const parent = tmpdir()
+  for (const name of await readdir(parent)) {
     const [, pid] = /^muster-clone-(\d+)-\w+$/.exec(name) ?? []
-    const folder = join(tmpdir(), name)
     if (pid === undefined || isAlive(Number(pid))) continue
+    const folder = join(parent, name)
     const stats = await lstat(folder).catch(() => null)
     if (!stats?.isDirectory() || stats.uid !== process.getuid?.()) continue
     await rm(folder, { recursive: true, force: true })

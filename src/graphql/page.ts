@@ -53,10 +53,12 @@ export const readingOf = (order: Order, { backwards, after, before }: Page) => (
   range: [behind(order, after), behind(reversed(order), before, { name: 'before' })],
 })
 
+const ROOT_PAGE = pageArgs(ROOT_ROWS)
+
 /** Returns the arguments of a list: the filters of the REST list, and Relay's page arguments. */
 export function listArgs<Shape extends z.ZodRawShape>(input: z.ZodObject<Shape>) {
   const { limit, cursor, count, ...filters } = input.shape
-  return z.object({ ...(filters as Omit<Shape, 'limit' | 'cursor' | 'count'>), ...pageArgs(ROOT_ROWS) })
+  return z.object({ ...(filters as Omit<Shape, 'limit' | 'cursor' | 'count'>), ...ROOT_PAGE })
 }
 
 /** The page arguments of a list on a row. */
