@@ -100,7 +100,7 @@ export const queryInt = (min: number, max: number) => z.coerce.number<number>().
 
 export const timestamp = z.iso.datetime()
 
-const TIME = '([01]\\d|2[0-3]):[0-5]\\d'
+const [TIME, OFFSET] = [':', ':?'].map((colon) => `([01]\\d|2[0-3])${colon}[0-5]\\d`)
 const DATE = z.regexes.date.source.slice(1, -1)
 
 /** A point in time from a client: an ISO 8601 date (UTC), or a date and time with an offset. */
@@ -111,7 +111,7 @@ export const moment = new z.ZodISODateTime({
   offset: true,
   local: false,
   precision: null,
-  pattern: new RegExp(`^${DATE}(T${TIME}(:[0-5]\\d(\\.\\d+)?)?(Z|[+-]${TIME}))?$`),
+  pattern: new RegExp(`^${DATE}(T${TIME}(:[0-5]\\d(\\.\\d+)?)?(Z|[+-]${OFFSET}))?$`),
 })
 
 const [FIRST, LAST] = [Date.parse('0001-01-01T00:00:00.000Z'), Date.parse('9999-12-31T23:59:59.999Z')]

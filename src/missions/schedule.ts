@@ -84,10 +84,15 @@ function checkCron(schedule: Schedule, now: Date): void {
   if (!next) throw invalidField('schedule.value', 'a cron expression with at least one fire time')
 }
 
-/** Parses an ISO 8601 date and time. Without an offset it is local to the timezone. */
+/**
+ * Parses an ISO 8601 date and time. Without an offset it is local to the timezone. Digits after the milliseconds, which
+ * Python and Go write, are dropped.
+ */
 function parseDate({ scheduleValue, timezone }: Schedule): Date {
   const [, day, time, offset] =
-    /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)(Z|[+-]\d\d:\d\d)?$/.exec(scheduleValue ?? '') ?? []
+    /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)(Z|[+-]\d\d:?\d\d)?$/.exec(
+      (scheduleValue ?? '').replace(/(?<=:\d\d\.\d{3})\d{1,6}/, ''),
+    ) ?? []
   const local = new Date(`${day}${time}Z`)
   const date = new Date(`${day}${time}${offset ?? 'Z'}`)
   // JavaScript accepts February 30 as March 2.
