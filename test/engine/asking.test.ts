@@ -521,6 +521,7 @@ test.each([
   ['The maximum tokens you requested exceeds the model limit of 4096.', 'max_tokens:4096'],
   ['Instructions are required', 'instructions'],
   ['Encrypted content is not supported with this model.', 'omit:include'],
+  ['Argument not supported on this model: store', 'omit:store'],
   ['thinking.type.enabled is not supported. Use adaptive and output_config.effort.', 'reasoningEffort'],
   ['messages.0.content: Input should be a valid string', 'plain_content'],
   ["Input should be 'text' [type=literal_error, input_value='output_text', input_type=str]", 'plain_content'],

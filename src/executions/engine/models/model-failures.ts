@@ -167,6 +167,8 @@ const FIELDS: readonly RegExp[] = [
   // OpenAI: "Unsupported parameter: 'x'", and "Unrecognized request argument supplied: x".
   /unsupported (?:parameter|value|field|argument|option)s?(?: \(s\))?:? ['"`]?([\w.[\]-]+)/i,
   /(?:unknown|unrecognized|unexpected|unsupported|invalid|extra|additional|not permitted)(?: request)? (?:parameter|field|argument|name|key|property|option|input)s?(?: supplied)?:? ?\(?['"`]?([\w.[\]-]+)/i,
+  // xAI: "Argument not supported on this model: x".
+  /(?:parameter|argument|field|option)s? (?:is |are )?not (?:supported|allowed|permitted|recognized)[^:.]{0,40}: ['"`]?([\w.[\]-]+)/i,
   // Groq: "property 'x' is unsupported".
   /(?:property|parameter|field|argument|option|feature) ['"`]([\w.[\]-]+)['"`] (?:is |are )?(?:not |un)/i,
   /['"`]([\w.[\]-]+)['"`](?: \w+){0,3} (?:is|are|was) (?:not (?:supported|allowed|permitted|a valid|recognized|available)|unsupported|deprecated|no longer)/i,
