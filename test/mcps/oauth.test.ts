@@ -159,6 +159,11 @@ describe('a sign-in', () => {
     ['has other metadata than its own', () => metadataWith({ issuer: 'https://evil.example' }), /issuer mismatch/],
     ['has no PKCE', () => metadataWith({ code_challenge_methods_supported: ['plain'] }), /cannot be used/],
     ['registers nobody', () => metadataWith({ registration_endpoint: undefined }), /give a clientId/],
+    [
+      'refuses its address',
+      () => refusing('/register', { error: 'invalid_redirect_uri' }),
+      /\(invalid_redirect_uri\): give a/,
+    ],
     ['is endless', () => endless('/.well-known/oauth-authorization-server'), /too large/],
     ['is broken', () => answering('/.well-known/oauth-authorization-server', [1]), /no metadata/],
     ['leads elsewhere', () => redirecting('/.well-known/oauth-authorization-server', 'http://localhost:1/'), /./],
@@ -236,6 +241,9 @@ const resourceWith = (fields: object) => Object.assign(oauth, { resource: { ...r
 const JSON_TYPE = { 'Content-Type': 'application/json' }
 const answering = (path: string, body: unknown) => {
   oauth.broken[path] = (_, res) => void res.writeHead(200, JSON_TYPE).end(JSON.stringify(body))
+}
+const refusing = (path: string, body: object) => {
+  oauth.broken[path] = (_, res) => void res.writeHead(400, JSON_TYPE).end(JSON.stringify(body))
 }
 const redirecting = (path: string, Location: string) => {
   oauth.broken[path] = (_, res) => void res.writeHead(307, { Location }).end()

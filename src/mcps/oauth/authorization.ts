@@ -15,6 +15,8 @@ import {
   validateAuthorizationResponseIssuer,
 } from '@modelcontextprotocol/client'
 import { decodeJwt } from 'jose'
+import { parseJson } from '../../lib/json.ts'
+import { asObject } from '../../lib/unknown.ts'
 import type { Settings } from '../../settings.ts'
 import { cleaner } from '../client/content.ts'
 import { causeIn } from '../client/reasons.ts'
@@ -313,7 +315,9 @@ function toProblem(error: unknown): AuthorizationProblem {
     return new AuthorizationProblem('the token endpoint of the authorization server is not https', { cause: error })
   }
   if (error instanceof RegistrationRejectedError) {
-    return new AuthorizationProblem('the authorization server does not register clients: give a clientId')
+    const { error: code } = asObject(parseJson(error.body))
+    const why = typeof code === 'string' ? ` (${nameOf(code)})` : ''
+    return new AuthorizationProblem(`the authorization server does not register this service${why}: give a clientId`)
   }
   if (error instanceof OAuthError) {
     const isFinal = !TEMPORARY.has(error.code)
