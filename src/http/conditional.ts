@@ -38,11 +38,17 @@ export async function tagged(route: Route, answer: object): Promise<{ json: stri
   return { json, etag: versionTag(route, answer) ?? `"${digest.digest('base64url')}"` }
 }
 
-/** Returns whether a list of ETags contains one, weak or strong. `*` matches any. Quotes are optional. */
+/** Suffix of the ETag of an answer that a proxy has compressed: Apache's, and those of Jetty and Caddy. */
+const COMPRESSED = /(?:-|--|;)(?:gzip|br|zstd|deflate)"$/
+
+/**
+ * Returns whether a list of ETags contains one, weak or strong, also with a proxy's suffix. `*` matches any. Quotes are
+ * optional.
+ */
 export function names(header: string, etag: string): boolean {
   if (header.trim() === '*') return true
   const tags = header.match(/"[^"]*"/g) ?? header.split(',').map((tag) => `"${tag.trim().replace(/^W\//, '')}"`)
-  return tags.includes(etag)
+  return tags.some((tag) => tag === etag || tag.replace(COMPRESSED, '"') === etag)
 }
 
 /** Sends a single resource with its ETag, or 304 if the caller has it already. */
