@@ -184,6 +184,17 @@ it.each([
   expect(findTool(tools, name)?.name).toBe(expected)
 })
 
+it('a call that makes several at once is read as these', () => {
+  const call = { type: 'tool-call' as const, toolCallId: '1', toolName: 'multi_tool_use.parallel' }
+  const tool_uses = ['a', 'b'].map((q) => ({ recipient_name: 'functions.echo', parameters: { q } }))
+  expect(understood([{ ...call, input: { tool_uses } }], [tool('echo')])).toEqual([
+    { ...call, toolName: 'echo', input: { q: 'a' } },
+    { ...call, toolCallId: '1_2', toolName: 'echo', input: { q: 'b' } },
+  ])
+  const odd = { ...call, input: { tool_uses: [{}] } }
+  expect(understood([odd], [tool('echo')])).toEqual([odd])
+})
+
 it('a call is read with the name and the properties of its tool', () => {
   const odd = tool('odd', { inputSchema: { type: 'object', properties: { $filter: { type: 'string' } } } })
   const call = { type: 'tool-call' as const, toolCallId: '1', toolName: 'functions.odd', input: { filter: 'x' } }

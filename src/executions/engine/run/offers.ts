@@ -1,4 +1,5 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
+import { asList, asObject, asText } from '../../../lib/unknown.ts'
 import { fitDescription, fitSchema } from '../models/tool-schemas.ts'
 import type { ReplyPart } from './steps.ts'
 import type { Tool } from './tools.ts'
@@ -61,11 +62,24 @@ const namesOf = ({ name, aliases = [] }: Tool) => [name, ...aliases]
  */
 export function understood(parts: ReplyPart[], tools: readonly Tool[]): ReplyPart[] {
   if (!tools.length || parts.every(({ type }) => type !== 'tool-call')) return parts
-  return parts.map((part) => {
+  return parts.flatMap(separate).map((part) => {
     const tool = part.type === 'tool-call' ? findTool(tools, part.toolName) : undefined
     if (part.type !== 'tool-call' || !tool) return part
     return { ...part, toolName: tool.name, input: fitSchema(tool.inputSchema)?.restore(part.input) ?? part.input }
   })
+}
+
+/** Divides a call of a tool that OpenAI's models imagine, which makes several calls at once. */
+function separate(part: ReplyPart): ReplyPart[] {
+  if (part.type !== 'tool-call' || !/^(?:functions\.)?multi_tool_use[._]parallel$/.test(part.toolName)) return [part]
+  const uses = asList(asObject(part.input).tool_uses).map(asObject)
+  if (!uses.length || uses.some(({ recipient_name }) => !asText(recipient_name))) return [part]
+  const { type, toolCallId } = part
+  return uses.map(({ recipient_name, parameters }, place) => ({
+    ...(place ? { type, toolCallId: `${toolCallId}_${place + 1}` } : part),
+    toolName: asText(recipient_name),
+    input: parameters ?? {},
+  }))
 }
 
 /** Prefixes that some models write before a tool name. */
