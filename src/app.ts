@@ -4,7 +4,7 @@ import type { Deps } from './deps.ts'
 import { type AppError, methodNotAllowed, noSuchPath, toAppError, toBody, unavailable } from './errors.ts'
 import { sendJson } from './http/body.ts'
 import { digestTag, sendTagged } from './http/conditional.ts'
-import { createContext } from './http/context.ts'
+import { type Connection, createContext } from './http/context.ts'
 import { createCors } from './http/cors.ts'
 import { createHostCheck } from './http/hosts.ts'
 import { logRequest, report } from './http/log.ts'
@@ -112,6 +112,12 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     }
   }
 
+  /** Begins to handle a request. Not async, because an open stream would then retain its context. */
+  function begin(connection: Connection, req: IncomingMessage, res: ServerResponse) {
+    const context = createContext(deps, connection, req, res)
+    return { forget: unread.watch(res, context.authenticate), handled: route(context, req, res) }
+  }
+
   return async (req, res) => {
     const requestId = requestIdOf(req)
     res.setHeader('X-Request-Id', requestId)
@@ -134,9 +140,9 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
         res.setHeader('Cache-Control', 'private')
       }
       if (allowCrossOrigin(req, res)) return
-      const context = createContext(deps, { requestId, ip, readCookie }, req, res)
-      forget = unread.watch(res, context.authenticate)
-      await route(context, req, res)
+      const begun = begin({ requestId, ip, readCookie }, req, res)
+      forget = begun.forget
+      await begun.handled
       if (res.writableLength > LARGE) unread.check()
     } catch (error) {
       sendError(deps, toAppError(error), res, requestId)

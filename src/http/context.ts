@@ -12,7 +12,11 @@ import { createRequestLimits } from './limits.ts'
 import { pathOf } from './paths.ts'
 import { attend } from './sse.ts'
 
-type Connection = { requestId: string; ip: string | undefined; readCookie: ReturnType<typeof createCookieReader> }
+export type Connection = {
+  requestId: string
+  ip: string | undefined
+  readCookie: ReturnType<typeof createCookieReader>
+}
 
 /** Creates the context of a request. Authenticates the caller only when the context is asked for it. */
 export function createContext(

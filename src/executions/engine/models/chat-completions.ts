@@ -11,6 +11,8 @@ const OWN_HEADERS = {
   'user-agent': 'Muster',
 }
 
+const NO_TOOLS: ReadonlySet<string> = new Set()
+
 /** Builds the request body of a call, with the provider package. */
 type Prepare = (options: LanguageModelV4CallOptions) => Promise<{ body: object }>
 
@@ -37,7 +39,7 @@ export function chatCompletions(
       const whole = { ...body, stream: true, stream_options: { include_usage: true } }
       const text = JSON.stringify(options.changeBody?.(whole) ?? whole)
       const request = { url, dispatcher, headers, body: text, signal: options.abortSignal }
-      const tools = new Set(options.tools?.map(({ name }) => name))
+      const tools = options.tools?.length ? new Set(options.tools.map(({ name }) => name)) : NO_TOOLS
       return { stream: await post(request, createChatReader({ metadataKey, tools, thinkTags })) }
     },
   }
