@@ -5,7 +5,7 @@ import { splitData } from '../../../lib/event-data.ts'
 import { parseExact } from '../../../lib/exact-json.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import { MAX_EVENT, MAX_HEAD, refuseLong } from './answer-limits.ts'
-import { type ChatReply, createChatReply, type ReplyOptions } from './chat-reply.ts'
+import { type ChatReply, createChatReply, endReply, isSettled, type ReplyOptions, readChunk } from './chat-reply.ts'
 import { readErrorBody } from './error-bodies.ts'
 import { oddAnswer, readOddLine } from './odd-answers.ts'
 import type { Reading } from './post.ts'
@@ -62,10 +62,10 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
   function end(): void {
     if (body) readBody(reply, body.join(''), into)
     // The last event may lack its blank line.
-    else if (isBegun && !reply.isOver()) closeLast()
-    if (reply.isOver()) return
-    if (!reply.isBegun() && !reply.isSettled()) throw oddAnswer(head ?? '')
-    reply.end(true, into)
+    else if (isBegun && !reply.isOver) closeLast()
+    if (reply.isOver) return
+    if (!reply.isBegun && !isSettled(reply)) throw oddAnswer(head ?? '')
+    endReply(reply, true, into)
   }
 
   function closeLast(): void {
@@ -88,31 +88,31 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
       const text = decoder ? decoder.write(bytes) : bytes.toString()
       if (isBegun) feed(text)
       else begin(text)
-      if (head !== null && reply.isBegun()) head = null
+      if (head !== null && reply.isBegun) head = null
       // Most events arrive whole, so little is buffered.
       if (last === LF && text.endsWith('\n\n')) parser = decoder = null
       // Any bytes show that the model is not silent.
       if (parts.length === before) parts.push({ type: 'raw', rawValue: null })
     }
-    if (reply.isOver()) return 'whole'
-    return reply.isSettled() ? 'settled' : 'open'
+    if (reply.isOver) return 'whole'
+    return isSettled(reply) ? 'settled' : 'open'
   }
 }
 
 /** Reads the data of an event. */
 function readData(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): void {
-  if (reply.isOver()) return
+  if (reply.isOver) return
   if (data === '[DONE]') {
-    reply.end(false, parts)
+    endReply(reply, false, parts)
     return
   }
   const chunk = parse(reply, data, event, parts)
   if (isObject(chunk)) {
-    reply.read(chunk, event, parts)
+    readChunk(reply, chunk, event, parts)
     return
   }
   for (const one of Array.isArray(chunk) ? chunk : [chunk]) {
-    if (isObject(one) && !reply.isOver()) reply.read(one, event, parts)
+    if (isObject(one) && !reply.isOver) readChunk(reply, one, event, parts)
     else if (event === 'error' && typeof one === 'string') fail(reply, one, parts)
   }
 }
@@ -126,14 +126,14 @@ function parse(reply: ChatReply, data: string, event: string | undefined, parts:
     // Some servers send an input as an object, whose large numbers keep their digits.
     return data.includes('"arguments"') ? parseExact(data) : JSON.parse(data)
   } catch (cause) {
-    if (/^\s*\[done\]\s*$/i.test(data)) reply.end(false, parts)
-    if (reply.isOver() || !data.trim()) return null
+    if (/^\s*\[done\]\s*$/i.test(data)) endReply(reply, false, parts)
+    if (reply.isOver || !data.trim()) return null
     const pieces = splitData(data)
     if (pieces) {
       for (const piece of pieces) readData(reply, piece, event, parts)
       return null
     }
-    if (reply.isSettled()) return null
+    if (isSettled(reply)) return null
     if (event === 'error') fail(reply, data, parts)
     else if (/^\s*[[{]/.test(data)) throw new JSONParseError({ text: data, cause })
     else if (COMPLAINT.test(data)) fail(reply, data, parts)
@@ -143,13 +143,13 @@ function parse(reply: ChatReply, data: string, event: string | undefined, parts:
 
 /** Ends the reply with the error that a server reports. */
 function fail(reply: ChatReply, body: unknown, parts: Part[]): void {
-  reply.read({ error: body }, undefined, parts)
+  readChunk(reply, { error: body }, undefined, parts)
 }
 
 /** Reads a line that violates the event stream format. */
 function readOdd(reply: ChatReply, parseError: ParseError, parts: Part[]): void {
   const found = readOddLine(parseError)
-  if (!found || reply.isOver()) return
+  if (!found || reply.isOver) return
   if ('error' in found) fail(reply, readErrorBody(found.error), parts)
   else readData(reply, found.data, undefined, parts)
 }
@@ -164,8 +164,8 @@ function readBody(reply: ChatReply, body: string, parts: Part[]): void {
     return
   }
   for (const value of Array.isArray(values) ? values : [values]) {
-    if (isObject(value) && !reply.isOver()) reply.read(value, undefined, parts)
+    if (isObject(value) && !reply.isOver) readChunk(reply, value, undefined, parts)
   }
   // A complete body is a complete reply.
-  if (reply.isBegun() && !reply.isOver()) reply.end(false, parts)
+  if (reply.isBegun && !reply.isOver) endReply(reply, false, parts)
 }
