@@ -7,9 +7,9 @@ import { beforeEach, expect } from 'vitest'
  */
 const SELECTED: Readonly<Record<string, number>> = {
   'rest/agents': 39,
-  'rest/chats': 30,
-  'rest/missions': 20,
-  'rest/spaces': 26,
+  'rest/chats': 28,
+  'rest/missions': 19,
+  'rest/spaces': 25,
   'rest/tasks': 33,
   'people/sessions': 17,
   'people/sign-in-provider': 39,
