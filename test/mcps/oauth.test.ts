@@ -222,6 +222,24 @@ describe('an authorization server', () => {
       'whose issuer ends with a slash',
       () => Object.assign(metadataWith({ issuer: `${oauth.issuer}/` }), { answer: { iss: `${oauth.issuer}/` } }),
     ],
+    [
+      'whose MCP server states an address of its metadata that only it knows',
+      () => {
+        oauth.broken['/mcp'] = (_, res) => {
+          delete oauth.broken['/mcp']
+          const header = 'Bearer resource_metadata="http://127.0.0.1:1/.well-known/oauth-protected-resource"'
+          res.writeHead(401, { 'WWW-Authenticate': header }).end()
+        }
+      },
+    ],
+    [
+      'that has metadata of OpenID Connect alone, and fails at other addresses',
+      () => {
+        oauth.broken['/.well-known/oauth-authorization-server'] = (_, res) => void res.writeHead(500).end()
+        const more = { jwks_uri: oauth.issuer, subject_types_supported: [], id_token_signing_alg_values_supported: [] }
+        answering('/.well-known/openid-configuration', { ...metadata, ...more })
+      },
+    ],
     ['that knows no resources', () => Object.assign(oauth, { knowsResources: false })],
     ['whose resource ends with a slash', () => resourceWith({ resource: `${oauth.url}/` })],
     ['whose site answers every address with a page', () => page('/.well-known/oauth-protected-resource/mcp')],

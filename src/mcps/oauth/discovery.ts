@@ -36,10 +36,7 @@ type Ways = { send: FetchLike; fetch: FetchLike; issuers: Issuers }
 export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }: Ways): Promise<Discovered> {
   const { url } = mcp
   const { resourceMetadataUrl, scope } = await challenge(mcp, send)
-  const found = await discoverOAuthServerInfo(url, {
-    ...(resourceMetadataUrl && { resourceMetadataUrl }),
-    fetchFn: fetch,
-  })
+  const found = await serverOf(url, resourceMetadataUrl, fetch)
   const { authorizationServerMetadata: metadata, authorizationServerUrl, resourceMetadata } = found
   const requestedResource = resourceUrlFromServerUrl(url)
   const resource = resourceMetadata?.resource ?? requestedResource.href
@@ -58,6 +55,23 @@ export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }
     ...(metadata && { metadata: { ...brief(metadata), issuer } }),
     resource,
     scope: joinScopes(wanted, offline)?.slice(0, MAX_SCOPE),
+  }
+}
+
+/**
+ * Reads the metadata of an MCP server and of its authorization server: at the address that it states, or else at
+ * well-known ones. Servers behind a proxy state an address that only they know.
+ */
+async function serverOf(url: string, stated: URL | undefined, fetchFn: FetchLike) {
+  const plainly = () => discoverOAuthServerInfo(url, { fetchFn })
+  if (!stated) return plainly()
+  try {
+    const found = await discoverOAuthServerInfo(url, { resourceMetadataUrl: stated, fetchFn })
+    return found.resourceMetadata ? found : await plainly()
+  } catch (error) {
+    const found = await plainly().catch(() => null)
+    if (found?.resourceMetadata) return found
+    throw error
   }
 }
 

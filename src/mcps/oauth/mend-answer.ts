@@ -16,7 +16,9 @@ export async function mendAnswer(
   { method = 'GET', body }: RequestInit,
   issuers: Issuers,
 ): Promise<Response> {
-  if (method === 'GET') return response.ok ? toDocument(await response.text(), issuers) : response
+  if (method === 'GET' && response.ok) return toDocument(await response.text(), issuers)
+  // Web frameworks fail at addresses that they do not know.
+  if (method === 'GET') return response.status > 501 ? response : new Response(null, { status: 404 })
   const text = await response.text()
   if (body instanceof URLSearchParams) return toTokens(response.status, text)
   const value = response.ok ? parseJson(text) : undefined
