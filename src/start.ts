@@ -290,9 +290,15 @@ async function serve(app: RequestListener, settings: Settings, log: Logger, stop
   return server
 }
 
+/**
+ * Maximum number of connections that wait to be accepted; Linux allows 4,096. Node's 511 are too few for 3,000 clients
+ * that connect at once: the kernel resets some of them.
+ */
+const BACKLOG = 4_096
+
 function listen(server: Server, { HOST, PORT }: Settings): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once('error', reject).listen(PORT, HOST, () => {
+    server.once('error', reject).listen(PORT, HOST, BACKLOG, () => {
       server.off('error', reject)
       resolve()
     })
