@@ -24,10 +24,7 @@ export async function generate(stamp: string): Promise<void> {
     rmSync(stampPath, { force: true })
     writeFileSync(twinPath, postgresqlTwin(readFileSync(schemaPath, 'utf8')))
     await Promise.all([prismaGenerate(schemaPath), prismaGenerate(twinPath)])
-    for (const kind of ['sqlite', 'postgresql']) {
-      await unpackCompiler(join(generated, kind))
-      removeSymbols(join(generated, kind))
-    }
+    for (const kind of ['sqlite', 'postgresql']) await unpackCompiler(join(generated, kind))
     writeFileSync(stampPath, stamp)
   } finally {
     lock.close()
@@ -57,17 +54,6 @@ async function unpackCompiler(folder: string): Promise<void> {
   const reading = `const { readFile } = await import('node:fs/promises')
     return new WebAssembly.Module(await readFile(new URL('./query_compiler.wasm', import.meta.url)))`
   writeFileSync(path, client.replace(found, reading))
-}
-
-/**
- * Removes the coloured symbols from comments at the beginning of the loaded modules. With a character beyond Latin-1 V8
- * keeps two bytes for each character of a module, 0.7 MB in all.
- */
-function removeSymbols(folder: string): void {
-  for (const name of ['client.ts', 'enums.ts', 'internal/class.ts', 'internal/prismaNamespace.ts']) {
-    const path = join(folder, name)
-    writeFileSync(path, readFileSync(path, 'utf8').replace(/^ ?\* [🛑🟢].*$/mu, ''))
-  }
 }
 
 /** Runs `prisma generate`, silently unless it fails. It finds its generators on PATH. */

@@ -210,11 +210,8 @@ export async function find(actor: Actor, { db }: Pick<Deps, 'db'>, id: string): 
   return row
 }
 
-/**
- * Ids of default spaces by organization. They stay valid, because a default space is never deleted or private. With a
- * size rather than a number of entries the cache reserves no memory.
- */
-const defaultSpaces = new LRUCache<string, string>({ maxSize: 10_000, sizeCalculation: () => 1 })
+/** Ids of default spaces by organization. They stay valid, because a default space is never deleted or private. */
+const defaultSpaces = new LRUCache<string, string>({ max: 10_000 })
 
 /** Returns the id of the named space, or of the default one. Throws 404 if the caller cannot reach it. */
 export async function findOrDefault(

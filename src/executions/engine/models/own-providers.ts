@@ -36,8 +36,7 @@ export function createOwnProviders(
   deps: ProviderDeps,
   read: ReadProviders = async () => [],
 ) {
-  // With a size rather than a number of entries it reserves no memory.
-  const cache = new LRUCache<string, CachedProviders>({ maxSize: MAX_CACHED, sizeCalculation: () => 1 })
+  const cache = new LRUCache<string, CachedProviders>({ max: MAX_CACHED })
   let changes = 0
 
   async function load(organizationId: string, before: CachedProviders | undefined): Promise<CachedProviders> {

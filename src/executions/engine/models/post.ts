@@ -131,12 +131,10 @@ export function post<Part>(
         controller = started
         if (batches.isFinished()) started.abort(signal?.reason)
       },
-      onResponseStart(started, status, responseHeaders) {
+      onResponseStart(_, status, responseHeaders) {
         if (status < 200) return
         statusCode = status
         replyHeaders = pick(responseHeaders, statusCode === 429)
-        // Copies of all headers, which the controller would retain until the end of the answer.
-        started.rawHeaders = null
         if (statusCode >= 300) {
           lingering = setTimeout(() => controller?.abort(new Error('The reader stopped')), MAX_REST)
           return
