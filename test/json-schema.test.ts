@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { misfit } from '../src/lib/json-schema.ts'
+import { misfit } from '../src/approvals/json-schema.ts'
 
 const schema = {
   type: 'object',

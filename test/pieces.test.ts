@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { hasLongText, jsonPieces, PIECE, textPieces } from '../src/lib/pieces.ts'
+import { hasLongText, jsonPieces, PIECE, textPieces } from '../src/http/pieces.ts'
 
 /** Texts that are cut once or twice, with surrogate pairs at every place of a possible cut. */
 const long = fc

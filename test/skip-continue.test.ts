@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { openNetwork } from '../src/lib/network.ts'
+import { openNetwork } from '../src/lib/net/network.ts'
 
 const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n'
 const OK = 'HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n'

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
-import { nextReadBatch } from '../src/lib/turn.ts'
+import { nextReadBatch } from '../src/http/turn.ts'
 import { listen } from './support/listen.ts'
 
 const COUNT = 5

@@ -10,8 +10,8 @@ import { type ApprovalRow, decide as decideCall } from '../executions/engine/que
 import { reachable as reachableExecution, readableOf } from '../executions/service.ts'
 import { type KeyClaim, store, takeClaim } from '../idempotency.ts'
 import { hasLostDigits, parseExact, restoreDigits } from '../lib/exact-json.ts'
-import { misfit } from '../lib/json-schema.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { misfit } from './json-schema.ts'
 import type { Approval, Approve, ListApprovals } from './schema.ts'
 
 /** Filters approvals: those of executions that the caller can reach (contract.md section 2). */

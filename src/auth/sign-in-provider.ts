@@ -1,9 +1,9 @@
 import * as client from 'openid-client'
 import type { Clock } from '../lib/clock.ts'
 import { newSecret } from '../lib/id.ts'
-import { openNetwork } from '../lib/network.ts'
-import { createProxyFor } from '../lib/proxies.ts'
-import { bounded } from '../lib/safe-fetch.ts'
+import { openNetwork } from '../lib/net/network.ts'
+import { createProxyFor } from '../lib/net/proxies.ts'
+import { bounded } from '../lib/net/safe-fetch.ts'
 import type { Settings } from '../settings.ts'
 import { type Claims, claimOf, discover, roleOf, verifiedEmail } from './provider-claims.ts'
 

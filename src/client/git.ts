@@ -5,8 +5,8 @@ import { isIP } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { badRequest, unavailable } from '../errors.ts'
-import { addressesOf } from '../lib/addresses.ts'
-import { type ProxyFor, proxyVariables } from '../lib/proxies.ts'
+import { addressesOf } from '../lib/net/addresses.ts'
+import { type ProxyFor, proxyVariables } from '../lib/net/proxies.ts'
 
 /** Network options for reaching a repository. */
 export type Way = { allowPrivate: boolean; proxyFor: ProxyFor }

@@ -3,10 +3,10 @@ import { finished } from 'node:stream/promises'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { bodyTooLarge, invalidField, invalidJson, unsupportedType } from '../errors.ts'
 import { typeOf } from '../lib/input-issues.ts'
-import { hasLongText, jsonPieces } from '../lib/pieces.ts'
 import { toJson } from '../lib/preserialize.ts'
 import { compress, headersOf, MIN_LENGTH } from './compress.ts'
 import { malformed } from './malformed.ts'
+import { hasLongText, jsonPieces } from './pieces.ts'
 import { PIECE, writeInPieces } from './unread.ts'
 
 const MIB = 1024 * 1024

@@ -6,10 +6,10 @@ import { lockRows, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { hasChanged } from '../errors.ts'
 import { type IdempotencyKey, idempotent, inTransaction, namesNothing } from '../idempotency.ts'
-import { hasLongText } from '../lib/pieces.ts'
 import { toJson } from '../lib/preserialize.ts'
 import type { Context } from '../trpc.ts'
 import { sendText, writeJson } from './body.ts'
+import { hasLongText } from './pieces.ts'
 import type { Route } from './routes.ts'
 
 // Conditional requests (RFC 9110 section 13, contract-2.md section 1.17), and Idempotency-Key on PATCH and DELETE.

@@ -7,12 +7,12 @@ import { deriveKey } from '../crypto/secrets.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
-import { returnPath } from '../lib/return-to.ts'
 import { tokenDigest } from '../lib/token.ts'
 import { signInByProvider } from '../sessions/sign-in-provider.ts'
 import { basePath, type Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
 import { redirect } from './body.ts'
+import { returnPath } from './return-to.ts'
 
 // Sign-in with the identity provider (contract-2.md section 3.3): two paths that a browser visits, beside the API.
 

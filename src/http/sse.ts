@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { hasLongText, jsonPieces } from '../lib/pieces.ts'
+import { hasLongText, jsonPieces } from './pieces.ts'
 import { drained } from './unread.ts'
 
 /** Interval of heartbeats of an idle stream (ms). */

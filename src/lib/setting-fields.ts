@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
-import { normalizeBaseAddress, type ProviderKind } from './base-address.ts'
 import { describeIssue } from './input-issues.ts'
 import { BUILT_IN, PROVIDER_NAME } from './model-name.ts'
+import { normalizeBaseAddress, type ProviderKind } from './net/base-address.ts'
 import { splitHosts, targetOf } from './postgres-url.ts'
 import { ProviderHeaders, ProviderKey } from './provider-headers.ts'
 

@@ -3,8 +3,7 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, conflict, paused } from '../errors.ts'
 import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
-import { createProxyFor } from '../lib/proxies.ts'
-import { createQueues } from '../lib/queue.ts'
+import { createProxyFor } from '../lib/net/proxies.ts'
 import {
   fillIn,
   fillUrl,
@@ -19,6 +18,7 @@ import { UnreachableServer } from './client/unreachable.ts'
 import { readCredentials } from './credentials.ts'
 import { secretsOf } from './declared-secrets.ts'
 import { bearerFor, type ConnectionDeps } from './oauth/connections.ts'
+import { createQueues } from './queue.ts'
 import { find, headersOf, isDeclared } from './service.ts'
 
 /**

@@ -14,7 +14,7 @@ import {
   S3Client,
 } from '@aws-sdk/client-s3'
 import { unavailable } from '../errors.ts'
-import { createProxyFor, proxyVariables } from '../lib/proxies.ts'
+import { createProxyFor, proxyVariables } from '../lib/net/proxies.ts'
 import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR } from './drafts.ts'
 import type { MediaStorage, Trashed } from './storage.ts'

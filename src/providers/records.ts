@@ -3,7 +3,7 @@ import { unseal } from '../crypto/envelope.ts'
 import type { Deps } from '../deps.ts'
 import type { OwnProvider, ReadProviders } from '../executions/engine/models/own-providers.ts'
 import { publicAddress } from '../executions/engine/models/providers.ts'
-import type { ProviderKind } from '../lib/base-address.ts'
+import type { ProviderKind } from '../lib/net/base-address.ts'
 
 /** The encrypted parts of a record. */
 export type Sealed = Pick<OwnProvider, 'headers'> & { apiKey: string }

@@ -2,7 +2,7 @@ import type { AddressInfo } from 'node:net'
 import type { Logger } from 'pino'
 import type { Db } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
-import { createProxyFor } from '../lib/proxies.ts'
+import { createProxyFor } from '../lib/net/proxies.ts'
 import type { Settings } from '../settings.ts'
 import { silent, type Telemetry } from './telemetry.ts'
 

@@ -4,7 +4,7 @@ import { resourceFromAttributes } from '@opentelemetry/resources'
 import { BatchSpanProcessor, type SpanExporter, TracerProvider } from '@opentelemetry/sdk-trace'
 import type { TextModel } from '../executions/engine/models/text-model.ts'
 import type { Tool } from '../executions/engine/run/tools.ts'
-import { type ProxyFor, proxyVariables } from '../lib/proxies.ts'
+import { type ProxyFor, proxyVariables } from '../lib/net/proxies.ts'
 import { createLook, failed, mark, toMessages, watchStream } from './spans.ts'
 import { silent, type Telemetry } from './telemetry.ts'
 

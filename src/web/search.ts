@@ -1,6 +1,6 @@
 import { badRequest } from '../errors.ts'
-import { openNetwork } from '../lib/network.ts'
-import { createProxyFor } from '../lib/proxies.ts'
+import { openNetwork } from '../lib/net/network.ts'
+import { createProxyFor } from '../lib/net/proxies.ts'
 import { asList, asObject, asText } from '../lib/unknown.ts'
 import type { Settings } from '../settings.ts'
 

@@ -1,8 +1,8 @@
-import { isPublicAddress } from '../lib/addresses.ts'
 import type { Clock } from '../lib/clock.ts'
-import type { Network } from '../lib/network.ts'
+import { isPublicAddress } from '../lib/net/addresses.ts'
+import type { Network } from '../lib/net/network.ts'
+import { createProxyFor } from '../lib/net/proxies.ts'
 import { onceDone } from '../lib/once.ts'
-import { createProxyFor } from '../lib/proxies.ts'
 import type { Settings } from '../settings.ts'
 
 /** Time to answer that a receiver has (ms; protocols.md section 6). */
@@ -35,7 +35,7 @@ export function createSender(settings: Settings, clock: Clock, patience = TIMEOU
   let network: Network | undefined
   // The client of HTTP is loaded with the first attempt, because a start without webhooks needs none.
   const open = onceDone(async () => {
-    const { openNetwork } = await import('../lib/network.ts')
+    const { openNetwork } = await import('../lib/net/network.ts')
     network = openNetwork({
       proxyFor: createProxyFor(settings),
       allowH2: false,

@@ -7,9 +7,9 @@ import { lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
 import { endOfEvents, settlePresentEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
-import { isPublicAddress } from '../lib/addresses.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId, newSortableId } from '../lib/id.ts'
+import { isPublicAddress } from '../lib/net/addresses.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import {
   type CreateWebhook,

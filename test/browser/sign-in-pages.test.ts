@@ -1,6 +1,6 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { returnPath } from '../../src/lib/return-to.ts'
+import { returnPath } from '../../src/http/return-to.ts'
 import { hasBrowser, launch, leave, visit } from '../support/browser.ts'
 import { newLink, setPassword } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'

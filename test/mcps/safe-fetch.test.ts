@@ -1,7 +1,7 @@
 import { createServer, type RequestListener } from 'node:http'
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createSafeFetch, type SafeFetchOptions } from '../../src/lib/safe-fetch.ts'
+import { createSafeFetch, type SafeFetchOptions } from '../../src/lib/net/safe-fetch.ts'
 import { listen } from '../support/listen.ts'
 
 const LIMIT = 1_000_000

@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { returnPath } from '../../lib/return-to.ts'
 import { basePath, type Settings } from '../../settings.ts'
+import { returnPath } from '../return-to.ts'
 import { explainProblem } from './problems.ts'
 import * as views from './views.ts'
 

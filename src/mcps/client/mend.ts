@@ -2,7 +2,7 @@ import { createParser, type EventSourceMessage } from 'eventsource-parser'
 import { createTextReader, decodeText, type TextReader } from '../../lib/charset.ts'
 import { splitData } from '../../lib/event-data.ts'
 import { parseJson } from '../../lib/json.ts'
-import { BadAnswer } from '../../lib/safe-fetch.ts'
+import { BadAnswer } from '../../lib/net/safe-fetch.ts'
 import { type Fields, isObject } from '../../lib/unknown.ts'
 import { counter } from './message-size.ts'
 

@@ -1,6 +1,6 @@
 import { createParser } from 'eventsource-parser'
 import { createTextReader } from '../../lib/charset.ts'
-import { BadAnswer } from '../../lib/safe-fetch.ts'
+import { BadAnswer } from '../../lib/net/safe-fetch.ts'
 
 /**
  * Maximum number of values in one message. Processing this many already blocks the event loop for a tenth of a second.

@@ -1,6 +1,6 @@
-import { isPublicAddress } from '../../lib/addresses.ts'
-import { createProxyFor } from '../../lib/proxies.ts'
-import { BadAnswer, createSafeFetch } from '../../lib/safe-fetch.ts'
+import { isPublicAddress } from '../../lib/net/addresses.ts'
+import { createProxyFor } from '../../lib/net/proxies.ts'
+import { BadAnswer, createSafeFetch } from '../../lib/net/safe-fetch.ts'
 import type { Settings } from '../../settings.ts'
 
 /** Maximum time for an answer, and for all requests of one task (ms). */

@@ -1,7 +1,7 @@
 import type { Clock } from '../../../lib/clock.ts'
 import { parseJson } from '../../../lib/json.ts'
 import { isModelId } from '../../../lib/model-name.ts'
-import type { Network } from '../../../lib/network.ts'
+import type { Network } from '../../../lib/net/network.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { ModelError } from './model-errors.ts'
 

@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from '../../../lib/clock.ts'
 import { isModelId, type ModelName, readModelName } from '../../../lib/model-name.ts'
+import { createProxyFor } from '../../../lib/net/proxies.ts'
 import { onceDone } from '../../../lib/once.ts'
-import { createProxyFor } from '../../../lib/proxies.ts'
 import type { Settings } from '../../../settings.ts'
 import { adviceFor } from './advice.ts'
 import { fetchModels } from './compatible.ts'
@@ -271,8 +271,8 @@ function createNetworks(settings: Settings): ProviderDeps['network'] {
   const proxyFor = createProxyFor(settings)
   const open = onceDone(async () => {
     const [{ openNetwork }, { isPublicAddress }] = await Promise.all([
-      import('../../../lib/network.ts'),
-      import('../../../lib/addresses.ts'),
+      import('../../../lib/net/network.ts'),
+      import('../../../lib/net/addresses.ts'),
     ])
     // The caller limits the duration by aborting.
     const options = { proxyFor, headersTimeout: 0, bodyTimeout: 0, maxHeaderSize: MAX_HEADERS }

@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache'
-import type { ProviderKind } from '../../../lib/base-address.ts'
+import type { ProviderKind } from '../../../lib/net/base-address.ts'
 import { createProvider, type Endpoint, type Provider, type ProviderDeps, settingsIn } from './providers.ts'
 
 /** A provider that an organization has configured. */
