@@ -2,7 +2,7 @@ import type { LanguageModelV4Prompt, SharedV4Warning } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
-import type { MessageData } from '../events/events.ts'
+import type { MessageData, Warning } from '../events/events.ts'
 import { bodyFieldsOf, ignoredIn, isCompatible, loweredLimitIn, optionsOf } from '../models/call-settings.ts'
 import { classifyModelError, withoutWords } from '../models/model-errors.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
@@ -11,6 +11,7 @@ import type { Models } from '../models/models.ts'
 import { formatOf, withSchema } from '../models/output-format.ts'
 import type { CallOptions } from '../models/text-model.ts'
 import type { Breaker } from './breaker.ts'
+import { ignoredSetting, loweredLimit, warningOf } from './change-warnings.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
 import { offersOf } from './offers.ts'
 import { type Asked, changesFor } from './rejections.ts'
@@ -128,50 +129,15 @@ export async function createAsking(
   let lessons = knowledge.of(keyOf())
   /** Changes of the requests to the current model, and those among them that are not remembered yet. */
   let changes = known()
-  let untold = new Set<changed.Change>()
+  let unlearned = new Set<changed.Change>()
   let { maxSize } = lessons
   let done = unasked(0)
   let last: LastRequest | null = null
   /** Index of the first message whose reasoning belongs to the current model. */
   let ownFrom = 0
 
-  const ignored = (name: string) =>
-    warn('setting_ignored', `The model ${chain.current().id} does not support the setting ${name}: it was left out`)
-
-  const lowered = (limit: string, reason = 'including reasoning') =>
-    warn(
-      'setting_ignored',
-      `The model ${chain.current().id} writes at most ${limit} tokens, ${reason}: maxOutputTokens was lowered`,
-    )
-
-  function warnOf(change: changed.Change, hasFiles: boolean): void {
-    const { id } = chain.current()
-    const [kind = '', name = ''] = change.split(/:(.*)/s)
-    if (!hasFiles && ['files', 'large_files', 'documents', 'latest_files'].includes(kind)) return
-    if (kind === 'documents')
-      warn('attachment_not_read', `The model ${id} does not support PDF: it received only the names of the documents`)
-    else if (kind === 'files')
-      warn('attachment_not_read', `The model ${id} does not support the attached files: it received only their names`)
-    else if (kind === 'large_files')
-      warn('attachment_not_read', `The request to ${id} was too large: it received only the names of earlier files`)
-    else if (kind === 'latest_files')
-      warn(
-        'attachment_not_read',
-        `The model ${id} accepts no more attached files than ${name}: it received only the names of the earlier ones`,
-      )
-    else if (kind === 'tools' && name)
-      warn(
-        'tool_missing',
-        `The model ${id} accepts no more tools than ${name}: the others were left out. List the ones you need in allowedTools`,
-      )
-    else if (change === 'tools') warn('tool_missing', `The model ${id} does not support tools: none were offered`)
-    else if (kind === 'tool') warn('tool_missing', `The provider of ${id} rejects the tool ${name}: it was left out`)
-    else if (['max_tokens', 'answer', 'afford'].includes(kind) && Number(name) < (settings.maxOutputTokens ?? 0))
-      lowered(name, REASONS_OF_LIMITS[kind])
-    else if (kind === 'omit' && changed.isOption(name, settings)) ignored(`providerOptions (${name})`)
-    else if (kind === 'extra') ignored(`providerOptions.compatible.${name}`)
-    else if (change in settings) ignored(change)
-  }
+  const add = ({ code, text }: Warning) => warn(code, text)
+  const ignored = (name: string) => add(ignoredSetting(chain.current().id, name))
 
   const change = (failure: ModelFailure): boolean => last !== null && changeOne(changesFor(failure, last.asked))
 
@@ -181,7 +147,7 @@ export async function createAsking(
     if (!next || done.changes === MAX_CHANGES) return false
     done.changes++
     changes.add(next)
-    if (changed.isOfModel(next) || changed.isOfSession(next)) untold.add(next)
+    if (changed.isOfModel(next) || changed.isOfSession(next)) unlearned.add(next)
     return true
   }
 
@@ -204,7 +170,7 @@ export async function createAsking(
     warn('model_fallback', `The model ${id} failed (${reason}): the run continues with ${chain.current().id}`)
     lessons = knowledge.of(keyOf())
     changes = known()
-    untold = new Set()
+    unlearned = new Set()
     maxSize = lessons.maxSize
     done = unasked(done.step)
     ownFrom = last?.messages ?? 0
@@ -223,7 +189,10 @@ export async function createAsking(
       if (provider === 'offline' && hasFiles) changes.add('files')
       // Most compatible servers refuse documents or ignore them silently.
       if (hasFiles && isCompatible(provider) && changed.hasDocuments(given)) changes.add('documents')
-      for (const each of changes) warnOf(each, hasFiles)
+      for (const each of changes) {
+        const warning = warningOf(each, { model: chain.current().id, settings, hasFiles })
+        if (warning) add(warning)
+      }
       const offered = [...offersOf(tools)]
       const acceptable = changed.changeTools(offered, changes)
       const isOffered = demandedTool !== null && acceptable.some(({ name }) => name === demandedTool)
@@ -278,19 +247,19 @@ export async function createAsking(
 
     answered() {
       breaker.succeeded(chain.current().circuit)
-      const ofSession = [...untold].filter(changed.isOfSession)
-      const ofModel = [...untold].filter(changed.isOfModel)
+      const ofSession = [...unlearned].filter(changed.isOfSession)
+      const ofModel = [...unlearned].filter(changed.isOfModel)
       if (ofModel.length) knowledge.learn(keyOf(), { changes: ofModel })
       if (ofSession.length) knowledge.learn(sessionKey(), { changes: ofSession })
       if (done.shortened && maxSize !== null) knowledge.learn(keyOf(), { maxSize })
-      untold = new Set()
+      unlearned = new Set()
     },
 
     readWarnings(warnings) {
       if (!warnings.length) return
       const limit = loweredLimitIn(warnings)
       for (const name of ignoredIn(warnings, settings)) {
-        if (limit && name === 'maxOutputTokens') lowered(limit)
+        if (limit && name === 'maxOutputTokens') add(loweredLimit(chain.current().id, limit))
         else ignored(name)
       }
     },
@@ -322,12 +291,6 @@ export async function createAsking(
       return isRetryable || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
     },
   }
-}
-
-/** Why a model writes fewer tokens than it could. */
-const REASONS_OF_LIMITS: Readonly<Record<string, string>> = {
-  answer: 'after a prompt of this length',
-  afford: 'for which the credit of its provider suffices',
 }
 
 /** Failures that fall back to another model although they are not retried. */

@@ -1,0 +1,68 @@
+import type { ModelSettings } from '../../../lib/model-settings.ts'
+import type { Warning } from '../../../wire.ts'
+import { type Change, isOption } from './request-changes.ts'
+
+/** The request that is changed. `model`: the full id of the model that gets it. */
+type Changed = { model: string; settings: ModelSettings; hasFiles: boolean }
+
+/** Returns the warning about a setting that a model does not support. */
+export const ignoredSetting = (model: string, name: string): Warning => ({
+  code: 'setting_ignored',
+  text: `The model ${model} does not support the setting ${name}: it was left out`,
+})
+
+/** Returns the warning about an answer that is limited to fewer tokens than the settings allow. */
+export const loweredLimit = (model: string, limit: string, reason = 'including reasoning'): Warning => ({
+  code: 'setting_ignored',
+  text: `The model ${model} writes at most ${limit} tokens, ${reason}: maxOutputTokens was lowered`,
+})
+
+/** Returns the warning about a change of a request; null if the request loses nothing by it. */
+export function warningOf(change: Change, { model, settings, hasFiles }: Changed): Warning | null {
+  const [kind = '', name = ''] = change.split(/:(.*)/s)
+  switch (kind) {
+    case 'documents':
+    case 'files':
+    case 'large_files':
+    case 'latest_files':
+      return hasFiles ? { code: 'attachment_not_read', text: textOfFiles(kind, model, name) } : null
+    case 'tools':
+      return {
+        code: 'tool_missing',
+        text: name
+          ? `The model ${model} accepts no more tools than ${name}: the others were left out. List the ones you need in allowedTools`
+          : `The model ${model} does not support tools: none were offered`,
+      }
+    case 'tool':
+      return { code: 'tool_missing', text: `The provider of ${model} rejects the tool ${name}: it was left out` }
+    case 'max_tokens':
+    case 'answer':
+    case 'afford':
+      return Number(name) < (settings.maxOutputTokens ?? 0) ? loweredLimit(model, name, REASONS_OF_LIMITS[kind]) : null
+    case 'omit':
+      return isOption(name, settings) ? ignoredSetting(model, `providerOptions (${name})`) : null
+    case 'extra':
+      return ignoredSetting(model, `providerOptions.compatible.${name}`)
+    default:
+      return change in settings ? ignoredSetting(model, change) : null
+  }
+}
+
+/** Why a model writes fewer tokens than it could. */
+const REASONS_OF_LIMITS: Readonly<Record<string, string>> = {
+  answer: 'after a prompt of this length',
+  afford: 'for which the credit of its provider suffices',
+}
+
+function textOfFiles(kind: string, model: string, name: string): string {
+  switch (kind) {
+    case 'documents':
+      return `The model ${model} does not support PDF: it received only the names of the documents`
+    case 'files':
+      return `The model ${model} does not support the attached files: it received only their names`
+    case 'large_files':
+      return `The request to ${model} was too large: it received only the names of earlier files`
+    default:
+      return `The model ${model} accepts no more attached files than ${name}: it received only the names of the earlier ones`
+  }
+}
