@@ -140,7 +140,7 @@ test('a wait for the database beyond MODEL_IDLE_TIMEOUT does not count as silenc
   }
   const model = { provider: 'test', modelId: 'model', doStream: async () => ({ stream: stream() }) }
   const asking = {
-    current: { id: 'test/model', model },
+    current: () => ({ id: 'test/model', model }),
     request: (prompt: object) => ({ prompt }),
     answered: () => {},
     recover: async () => null,

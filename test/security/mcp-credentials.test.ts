@@ -39,7 +39,7 @@ it('the credentials of an MCP server appear only at that server', async () => {
   await call('POST', '/api/v1/mcps', fields, { 'Idempotency-Key': 'canary' })
   await call('PATCH', `/api/v1/mcps/${id}`, { credentials: { TOKEN: { value: header } } })
   await call('PATCH', `/api/v1/mcps/${id}`, { credentials: { 'NOT ONE': { value: refused } } })
-  await call('PATCH', `/api/v1/mcps/${id}`, { credentials: { TOKEN: { value: `${refused}\n` } } })
+  await call('PATCH', `/api/v1/mcps/${id}`, { credentials: { TOKEN: { value: `${refused}\nx` } } })
   await call('PATCH', `/api/v1/mcps/${id}`, { credentials: { command: { value: refused } } })
   await call('POST', '/graphql', {
     query: 'mutation ($input: CreateMcpInput!) { createMcp(input: $input) { id credentialsSet } }',
