@@ -30,6 +30,9 @@ const FINISH = data({ choices: [{ delta: {}, finish_reason: 'stop' }] })
 const USAGE = data({ choices: [], usage: { prompt_tokens: 5, completion_tokens: 7 } })
 const WHOLE = `${TEXT}${FINISH}${USAGE}data: [DONE]\n\n`
 
+/** Keeps the process busy (ms). */
+const block = (ms: number) => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+
 /** Reads an answer to its end. Returns its text, finish reason and tokens, or the failure. */
 async function read(): Promise<string> {
   const url = `http://127.0.0.1:${port}/v1/chat/completions`
@@ -129,6 +132,15 @@ describe('the answer to a chat completion', () => {
     ['the server is silent', TEXT + FINISH, () => {}, 'Hi stop ?/?'],
     ['the usage comes and the server is silent', TEXT + FINISH + USAGE, () => {}, 'Hi stop 5/7'],
     ['the usage comes later', TEXT + FINISH, (response) => response.end(USAGE), 'Hi stop 5/7'],
+    [
+      'the process is busy when the usage comes',
+      TEXT + FINISH,
+      (response) => {
+        setTimeout(() => response.end(USAGE), 900)
+        setTimeout(() => setImmediate(block, 500), 700)
+      },
+      'Hi stop 5/7',
+    ],
     ['garbage comes', TEXT + FINISH, (response) => response.end('data: {"cho\n\n'), 'Hi stop ?/?'],
   ])('is whole after its finish reason if %s', async (_, body, then, expected) => {
     answer = (response) => response.writeHead(200).write(body, () => setImmediate(() => then(response)))

@@ -51,6 +51,8 @@ export function post<Part>(
   let hasData = false
   let isSettled = false
   let isEnded = false
+  /** Whether the time for the rest is over and nothing more has been read since. */
+  let isSilent = false
   let lingering: NodeJS.Timeout | undefined
   const batches = createBatches<Part>(() => controller?.resume())
 
@@ -78,13 +80,22 @@ export function post<Part>(
     }
     if (reading === 'settled' && !isSettled) {
       isSettled = true
-      lingering = setTimeout(() => consumeOrFail(null), MAX_REST)
+      lingering = setTimeout(awaitReading, MAX_REST)
     } else if (isSettled && batches.parts.slice(before).some(isContent)) {
       // Some servers state a finish reason with each chunk.
+      isSilent = false
       lingering?.refresh()
     }
     batches.deliver()
     if (batches.parts.length > MAX_PENDING) controller?.pause()
+  }
+
+  /** Ends the answer, after the bytes that have arrived while the process was too busy to read them. */
+  function awaitReading(): void {
+    isSilent = true
+    setImmediate(() => {
+      if (isSilent) consumeOrFail(null)
+    })
   }
 
   /** Like `consume`, for callers that cannot handle a thrown error. */
