@@ -62,10 +62,10 @@ export async function mend(response: Response, { id, onError, onEnd, isOfOther, 
     await body.cancel()
     throw new BadAnswer(EMPTY)
   }
-  const said = id !== undefined && guessed === null && SENTENCE.test(type) ? (beginning ?? '').trim() : ''
-  if (said && said.length <= MAX_SENTENCE && !said.startsWith('<')) {
+  const sentence = id !== undefined && guessed === null && SENTENCE.test(type) ? (beginning ?? '').trim() : ''
+  if (sentence && sentence.length <= MAX_SENTENCE && !sentence.startsWith('<')) {
     await body.cancel()
-    const answer = JSON.stringify({ jsonrpc: '2.0', id, error: { code: NO_CODE, message: said } })
+    const answer = JSON.stringify({ jsonrpc: '2.0', id, error: { code: NO_CODE, message: sentence } })
     return withBody(response, new Blob([answer]).stream(), 'application/json')
   }
   if (guessed === null) return withBody(response, body, type)
