@@ -316,7 +316,7 @@ describe('the reader of chat completions', () => {
     [
       'events without blank lines',
       [chunk({ content: 'Wh' }), chunk({ content: 'ole' }), chunk({}, 'stop'), DONE].map(
-        (event) => event.trimEnd() + '\n',
+        (event) => `${event.trimEnd()}\n`,
       ),
     ],
     ['two chunks in one line', [`${chunk({ content: 'Wh' }).trimEnd()}${chunk({ content: 'ole' }, 'stop').slice(6)}`]],

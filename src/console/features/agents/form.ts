@@ -126,10 +126,10 @@ function toOutput({ outputSchema, outputName }: Draft): Written['output'] {
 /** Converts a draft to a request. The service validates it. */
 type Written = Omit<
   Input<'agents.create'>,
-  'systemPrompt' | 'basedOnAgentId' | 'system_message' | 'characterDescription'
+  'systemPrompt' | 'visibility' | 'basedOnAgentId' | 'system_message' | 'characterDescription'
 >
 
-export function toInput(draft: Draft): Written & { systemPrompt: string } {
+export function toInput(draft: Draft): Written & Pick<Draft, 'systemPrompt' | 'visibility'> {
   const settings = {
     ...draft.otherSettings,
     temperature: number(draft.temperature),
