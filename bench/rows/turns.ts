@@ -72,5 +72,5 @@ export const turnRows: Row[] = [
     { MAX_HISTORY_TOKENS: NINE },
     { of: 'ratio', atMost: 1.2 },
   ),
-  row('turns-told', '1,001st run, history of 1,000 messages', { MAX_HISTORY_TOKENS: '1000000' }),
+  row('turns-history', '1,001st run, history of 1,000 messages', { MAX_HISTORY_TOKENS: '1000000' }),
 ]
