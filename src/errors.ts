@@ -193,10 +193,10 @@ export const lacksScope = (scope: string) =>
   })
 
 /** Returns the 404 for a row that does not exist or that the caller cannot see. */
-export const notFound = (resource: ResourceName) =>
-  new AppError(404, `${resource} not found`, {
-    detail: 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
-  })
+export const notFound = (
+  resource: ResourceName,
+  detail = 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
+) => new AppError(404, `${resource} not found`, { detail })
 
 /** Advice on unknown paths: mostly the base URL of a client is wrong. */
 const PATH_ADVICE: readonly (readonly [path: RegExp, detail: string])[] = [

@@ -257,7 +257,7 @@ function removeRemains(deps: Deps): void {
     removeLeftovers(deps).catch((error) => log.error({ err: error }, 'failed to remove files without a row'))
 }
 
-/** Imported with the first run that has tools. */
+/** Imported a second after the start, or with an earlier run that has tools. */
 const loadTools = onceDone(() => import('./executions/tools.ts'))
 
 /** Writes a push notification. Loaded with the first one, as the whole protocol is. */

@@ -11,7 +11,7 @@ import { PIECE, writeInPieces } from './unread.ts'
 
 const MIB = 1024 * 1024
 
-/** Encoded in base64, a file of 1 MiB exceeds the general limit. */
+/** Encoded in base64, a file of 1 MiB exceeds the general limit. Any request of GraphQL may have one. */
 const FILE_CONTENT = /^\/(api\/v1\/spaces\/[\w-]+\/files\/content|api\/files\/write|trpc\/files\.write|graphql)(\?|$)/
 
 /** Clients of other protocols send all messages of a conversation with each. */

@@ -133,7 +133,7 @@ export function createEngine(deps: EngineDeps): Engine {
     begin: startPending,
   })
 
-  // Imported with the first run, because its modules would delay the start.
+  // Imported by `preload`, or with an earlier run, because the modules would delay the start.
   const attempts = onceDone(async () => {
     const { createAttempts } = await import('./run/attempt.ts')
     const signals = { draining: leaving.signal, stopped: stopped.signal }

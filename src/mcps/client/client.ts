@@ -153,13 +153,15 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
     },
     hasMore: opened.hasMore,
     async refresh(signal) {
-      const { client, toolChanges } = session
-      if (client.toolChanges === toolChanges) return false
+      const current = session
+      const { client } = current
+      const { toolChanges } = client
+      if (toolChanges === current.toolChanges) return false
       try {
         const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
-        session.toolChanges = client.toolChanges
         const { tools } = await abortable(listTools(client, clean, until), until)
-        session.tools = tools
+        current.tools = tools
+        current.toolChanges = toolChanges
         return true
       } catch {
         signal.throwIfAborted()

@@ -3,6 +3,7 @@ import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcont
 import type { Actor } from '../../auth/actor.ts'
 import { AppError, lacksScopes } from '../../errors.ts'
 import { readBody, sendJson } from '../../http/body.ts'
+import { parseJson } from '../../lib/json.ts'
 import { asObject, isObject, withoutNull } from '../../lib/unknown.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
 import { asRequested, type Context } from '../../trpc.ts'
@@ -147,12 +148,8 @@ function withoutNullParams(message: unknown): unknown {
 /** Returns the arguments that a client has sent as `[]` or as JSON in a text. */
 function toObject(input: unknown): unknown {
   if (Array.isArray(input) && !input.length) return {}
-  if (typeof input !== 'string') return input
-  try {
-    return JSON.parse(input)
-  } catch {
-    return input
-  }
+  const parsed = typeof input === 'string' ? parseJson(input) : undefined
+  return isObject(parsed) ? parsed : input
 }
 
 /** Throws 403 for a tool outside the scopes of the token, so that a client can ask its user for them. */

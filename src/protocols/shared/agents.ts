@@ -2,7 +2,7 @@ import { type CachedAgent, findCached } from '../../agents/agent-cache.ts'
 import { executable, listed } from '../../agents/visibility.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
-import { AppError, badRequest } from '../../errors.ts'
+import { badRequest, notFound } from '../../errors.ts'
 import { findBySlug } from '../../organizations/service.ts'
 
 /**
@@ -15,7 +15,7 @@ export async function findAgent(actor: Actor, deps: Deps, wanted: string): Promi
   if (known) return known
   const id = wanted.includes('/') ? await findBySlugs(actor, deps, wanted) : await findByName(actor, deps, wanted)
   const agent = id && (await findCached(deps, id, executable(actor)))
-  if (!agent) throw new AppError(404, 'Agent not found', { detail: HOW_TO_NAME })
+  if (!agent) throw notFound('Agent', HOW_TO_NAME)
   return agent
 }
 

@@ -20,12 +20,9 @@ export const loweredLimit = (model: string, limit: string, reason = 'including r
 /** Returns the warning about a change of a request; null if the request loses nothing by it. */
 export function warningOf(change: Change, { model, settings, hasFiles }: Changed): Warning | null {
   const [kind = '', name = ''] = change.split(/:(.*)/s)
+  const textOfFiles = TEXTS_OF_FILES[kind]
+  if (textOfFiles) return hasFiles ? { code: 'attachment_not_read', text: textOfFiles(model, name) } : null
   switch (kind) {
-    case 'documents':
-    case 'files':
-    case 'large_files':
-    case 'latest_files':
-      return hasFiles ? { code: 'attachment_not_read', text: textOfFiles(kind, model, name) } : null
     case 'tools':
       return {
         code: 'tool_missing',
@@ -54,15 +51,11 @@ const REASONS_OF_LIMITS: Readonly<Record<string, string>> = {
   afford: 'for which the credit of its provider suffices',
 }
 
-function textOfFiles(kind: string, model: string, name: string): string {
-  switch (kind) {
-    case 'documents':
-      return `The model ${model} does not support PDF: it received only the names of the documents`
-    case 'files':
-      return `The model ${model} does not support the attached files: it received only their names`
-    case 'large_files':
-      return `The request to ${model} was too large: it received only the names of earlier files`
-    default:
-      return `The model ${model} accepts no more attached files than ${name}: it received only the names of the earlier ones`
-  }
+/** Texts about files that a model does not receive. */
+const TEXTS_OF_FILES: Readonly<Record<string, (model: string, name: string) => string>> = {
+  documents: (model) => `The model ${model} does not support PDF: it received only the names of the documents`,
+  files: (model) => `The model ${model} does not support the attached files: it received only their names`,
+  large_files: (model) => `The request to ${model} was too large: it received only the names of earlier files`,
+  latest_files: (model, most) =>
+    `The model ${model} accepts no more attached files than ${most}: it received only the names of the earlier ones`,
 }
