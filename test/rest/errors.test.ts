@@ -241,10 +241,14 @@ describe('a body', () => {
     for (const [line, sent, status] of [
       ['GET /api/v1/agents', '', '200'],
       ['POST /api/v1/agents', '{', '400'],
+      // Checking a password takes so long that the end is seen first.
+      ['POST /api/auth/login', JSON.stringify({ email: 'nobody@example.com', password: 'a long password' }), '401'],
       [`POST /api/v1/agents/${agent.id}/execute`, message, undefined],
     ] as const) {
       const socket = connect({ port: Number(new URL(server.url).port), host: '127.0.0.1', allowHalfOpen: true })
-      const head = ['Host: localhost', `Authorization: Bearer ${server.token}`, 'Content-Type: application/json']
+      const { host } = new URL(server.url)
+      const own = [`Host: ${host}`, `Origin: ${server.url}`, 'X-Muster-Request: 1']
+      const head = [...own, `Authorization: Bearer ${server.token}`, 'Content-Type: application/json']
       socket.end([`${line} HTTP/1.1`, ...head, `Content-Length: ${sent.length}`, '', sent].join('\r\n'))
       const [, found] = /^HTTP\/1\.1 (\d+)/.exec(await text(socket)) ?? []
       expect(found).toBe(status)
