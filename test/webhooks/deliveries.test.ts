@@ -5,6 +5,7 @@ import { announce } from '../../src/db/events.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
+import { bodyOf as messageOf } from '../../src/webhooks/formats.ts'
 import { createSender } from '../../src/webhooks/send.ts'
 import { callerAt } from '../support/api.ts'
 import { movableClock } from '../support/clock.ts'
@@ -328,6 +329,14 @@ describe('A webhook', () => {
     expect(read(receiver.at(path)[0]!.body)).toEqual(expected[format])
     const url = (await call('GET', `/webhooks/${id}`)).body.webhook.url
     expect(url).toBe(`${receiver.url}/…${(receiver.url + path).slice(-4)}`)
+  })
+
+  it.each(['slack', 'discord', 'teams'] as const)('of %s cuts a long text between emoji', (format) => {
+    const data = { id: 'exec-1', result: `${'x'.repeat(998)}\u{1f469}\u200d\u{1f469}\u200d\u{1f467}` }
+    const common = { id: 'evt-1', sequence: 1, organizationId: 'acme', timestamp: '2026-01-01T00:00:00Z' }
+    const event = { ...common, type: 'execution.completed', data }
+    const body = JSON.stringify(messageOf(format, server.url, event))
+    expect([body.includes('x'.repeat(998)), body.includes('\u{1f469}')]).toEqual([true, false])
   })
 
   it.runIf(onPostgres)('gets no event from before it was enabled, though an older transaction is open', async () => {
