@@ -393,6 +393,15 @@ test('reasoning with a wrong signature is left out of one run only', () => {
     expect(changeOf(detail)).toBe('reasoning:here')
 })
 
+test('tools that are refused beside another part of a request are left out of one run only', () => {
+  const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'one', input: {} }
+  const prompt = [{ role: 'assistant' as const, content: [call, { type: 'text' as const, text: 'Hi' }] }]
+  const changes = new Set(['tools:here'])
+  expect([isOfModel('tools:here'), isOfModel('tools:9'), isOfModel('tools')]).toEqual([false, true, true])
+  expect(changePrompt(prompt, changes)[0]?.content).toEqual([{ type: 'text', text: 'Hi' }])
+  expect(changeTools([offer('one')], changes)).toEqual([])
+})
+
 test.each([
   'The toolConfig field must be defined when using toolUse and toolResult content blocks.',
   "Bedrock doesn't support tool calling without `tools=` param specified.",
@@ -441,6 +450,9 @@ test.each([
   [400, 'think value "low" is not supported for this model', 'reasoningEffort'],
   [503, 'This model does not support tools', undefined],
   [400, 'Unknown parameter: tools', 'tools'],
+  [400, "Unsupported parameter: 'tools' is not supported with this model.", 'tools'],
+  [400, 'Tool use with function calling is not supported together with web search', 'tools:here'],
+  [400, 'Tools are not supported when audio is in the request', 'tools:here'],
   [
     400,
     "Invalid 'tools': array too long. Expected an array with maximum length 1, but got one with length 2.",

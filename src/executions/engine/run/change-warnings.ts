@@ -26,9 +26,12 @@ export function warningOf(change: Change, { model, settings, hasFiles }: Changed
     case 'tools':
       return {
         code: 'tool_missing',
-        text: name
-          ? `The model ${model} accepts no more tools than ${name}: the others were left out. List the ones you need in allowedTools`
-          : `The model ${model} does not support tools: none were offered`,
+        text:
+          name === 'here'
+            ? `The model ${model} does not support tools in a request such as this one: none were offered`
+            : name
+              ? `The model ${model} accepts no more tools than ${name}: the others were left out. List the ones you need in allowedTools`
+              : `The model ${model} does not support tools: none were offered`,
       }
     case 'tool':
       return { code: 'tool_missing', text: `The provider of ${model} rejects the tool ${name}: it was left out` }

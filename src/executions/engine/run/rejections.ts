@@ -107,7 +107,8 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     if (most) changes.push(`tools:${most}`)
     const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
     const isRefused = isField || /support|enable|allow|available|capab|endpoints|requires --/i.test(detail)
-    if (isRefused && !hasParts(prompt, ['tool-call'], question)) withoutTools = ['tools']
+    if (isRefused && !hasParts(prompt, ['tool-call'], question))
+      withoutTools = [TOOLS_HERE.test(detail) ? 'tools:here' : 'tools']
   }
   const added = /[\w-]+$/.exec(field ?? '')?.[0] ?? ''
   if (!isCompatible && added && !KEPT.has(added)) changes.push(`omit:${added}`)
@@ -178,6 +179,10 @@ const OLDER_PARAMETERS = /parameters_?json_?schema|non-?empty for OBJECT/i
 
 /** Wordings of Bedrock, LiteLLM and Anthropic for earlier calls in a request that offers no tools. */
 const TOOLS_DEMANDED = /toolconfig|tool calling without|must define tools|expects the `?tools\b/i
+
+/** Wordings for tools that are refused beside another part of a request, rather than by the model. */
+const TOOLS_HERE =
+  /\b(?:when|while|alongside|together with|combin\w+|in combination|at the same time|in this request|for this (?:request|conversation)|with (?!(?:(?:this|the|that|your|selected|current|any|specified|requested) )*['"`]?(?:models?|server|endpoint|deployment|provider|engine|backend)\b))/i
 
 /** Wordings of DeepSeek for an answer that must begin with thinking. */
 const THINKING_DEMANDED = /thinking.{0,60}must be passed back/i

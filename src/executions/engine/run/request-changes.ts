@@ -36,7 +36,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
  *   or not this one.
  * - `plain_names`: write underscores for hyphens in the names of tools.
- * - `tools`: offer no tools. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools
+ * - `tools`: offer no tools; `tools:here` in this run only. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools
  *   in the plainest form, `older_parameters` in Google's field of before, `empty_inputs` without those that are empty.
  *   `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
  */
@@ -73,10 +73,14 @@ export function isOption(field: string, { providerOptions = {} }: ModelSettings)
 export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
   changes.has('output') || changes.has('output:schema')
 
+/** Returns whether no tools are offered. */
+const refusesTools = (changes: ReadonlySet<Change>): boolean => changes.has('tools') || changes.has('tools:here')
+
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
   !/^(?:schema|tool|files|large_files|output|answer|afford|reasoning|signatures|calls):/.test(change) &&
   change !== 'schemas' &&
+  change !== 'tools:here' &&
   change !== 'maxOutputTokens'
 
 /** Returns whether a change applies to the next turns of the session, which send the files again. */
@@ -105,7 +109,7 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
   }
   if (changes.has('reasoning') || changes.has('reasoning:here')) changed = changed.flatMap(withoutReasoning)
   if (changes.has('plain_names')) changed = changed.map(withPlainNames)
-  return changes.has('tools') || changes.has('calls:here') ? withoutCalls(changed) : changed
+  return refusesTools(changes) || changes.has('calls:here') ? withoutCalls(changed) : changed
 }
 
 /**
@@ -238,7 +242,7 @@ export function changeTools(
   changes: ReadonlySet<Change>,
 ): LanguageModelV4FunctionTool[] {
   if (!changes.size) return [...tools]
-  if (changes.has('tools')) return []
+  if (refusesTools(changes)) return []
   const names = new Set(tools.map(({ name }) => name))
   const renamed = (name: string) => (names.has(plainName(name)) ? name : plainName(name))
   return tools
