@@ -264,6 +264,12 @@ describe('the reader of chat completions', () => {
     expect(JSON.stringify(errorOf(bytes))).toContain('Too hot')
   })
 
+  it('quotes a sentence or the title of a page that arrives in pieces', () => {
+    expect(errorOf('Internal Ser', 'ver Error')).toMatchObject({ body: 'Internal Server Error' })
+    const pieces = ['<!doctype', ' html><title>Sign', ' in</title>']
+    expect(errorOf(...pieces)).toMatchObject({ message: expect.stringContaining('"Sign in"') })
+  })
+
   it.each<[string, string, string]>([
     ['responses', data({ type: 'response.created', response: {} }), 'OPENAI_RESPONSES_BASE_URL'],
     ['a whole response', JSON.stringify({ object: 'response', output: [] }), 'OPENAI_RESPONSES_BASE_URL'],

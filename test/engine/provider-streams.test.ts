@@ -11,7 +11,13 @@ import { listen } from '../support/listen.ts'
 
 type Kind = 'anthropic' | 'openai' | 'google'
 /** An answer: its bytes, and the end of its connection. */
-type Answer = { status?: number; body: string | Buffer; type?: string; ends?: 'in order' | 'reset' | 'never' }
+type Answer = {
+  status?: number
+  body: string | Buffer
+  type?: string
+  encoding?: string
+  ends?: 'in order' | 'reset' | 'never'
+}
 
 let server: Server
 let port = 0
@@ -19,8 +25,8 @@ let answer: Answer
 beforeAll(async () => {
   server = createServer((request, response) => {
     request.resume()
-    const { status = 200, body, type = 'text/event-stream', ends = 'in order' } = answer
-    response.writeHead(status, { 'content-type': type })
+    const { status = 200, body, type = 'text/event-stream', encoding, ends = 'in order' } = answer
+    response.writeHead(status, { 'content-type': type, ...(encoding && { 'content-encoding': encoding }) })
     if (ends === 'in order') response.end(body)
     else response.write(body, () => ends === 'reset' && setImmediate(() => response.socket?.resetAndDestroy()))
   })
@@ -102,6 +108,8 @@ const IS_PAGE = `unreadable -: The model server answered with a web page titled 
 const CHAT = 'data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"Hi"}}]}\n\n'
 const IS_CHAT = (setting: string) =>
   `unreadable -: The server answers with chat completions: give its address to the provider compatible (OPENAI_BASE_URL), not ${setting}`
+const IS_DAMAGED =
+  'unreadable -: The model server sent an answer that cannot be decompressed: check the proxies before it, or turn off its compression'
 const IS_EMPTY = 'broken_off -: The model server sent an empty answer'
 const IS_GARBAGE = 'unreadable -: The model server sent data that cannot be read'
 
@@ -628,6 +636,8 @@ describe('the stream of Google', () => {
       { status: 400, body: gzipSync('{"error":"No"}') },
       'refused 400: HTTP 400: No',
     ],
+    ['a false encoding', { body: 'no gzip', encoding: 'gzip' }, IS_DAMAGED],
+    ['damaged compression', { body: gzipSync(chunk([{ text: 'Hi' }], 'STOP')).fill(255, 20) }, IS_DAMAGED],
     ['chat completions', CHAT, IS_CHAT('GOOGLE_BASE_URL')],
     ['a web page', PAGE, IS_PAGE],
     ['nothing', '', IS_EMPTY],

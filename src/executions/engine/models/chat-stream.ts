@@ -86,8 +86,10 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
       // A multi-byte character may be split.
       if (last > 0x7f) decoder ??= new StringDecoder()
       const text = decoder ? decoder.write(bytes) : bytes.toString()
-      if (isBegun) feed(text)
-      else begin(text)
+      if (isBegun) {
+        if (head !== null) head = `${head}${text}`.slice(0, MAX_HEAD)
+        feed(text)
+      } else begin(text)
       if (head !== null && reply.isBegun) head = null
       // Most events arrive whole, so little is buffered.
       if (last === LF && text.endsWith('\n\n')) parser = decoder = null

@@ -69,9 +69,7 @@ export function createDecoder(
         : coding[0]()
     made.on('data', take)
     made.on('end', () => take(null))
-    made.on('error', () =>
-      fail(new ModelError('The model server sent an answer that cannot be decompressed', 'unreadable')),
-    )
+    made.on('error', () => fail(damaged()))
     return made
   }
   return {
@@ -84,6 +82,23 @@ export function createDecoder(
       else take(null)
     },
   }
+}
+
+/** Makes the error of an answer that cannot be decoded. */
+const damaged = () =>
+  new ModelError(
+    'The model server sent an answer that cannot be decompressed: check the proxies before it, or turn off its compression',
+    'unreadable',
+  )
+
+/** Codes of zlib for bytes that it cannot decode. The end of an incomplete stream (`Z_BUF_ERROR`) has another cause. */
+const UNDECODABLE = /^(?:Z_(?!BUF_)|ZSTD_|ERR__ERROR_)/
+
+/** Returns the error of an answer that could not be decoded, from the error of a stream; null for any other one. */
+export function damagedBy(error: unknown): ModelError | null {
+  for (let cause = error; cause instanceof Error; cause = cause.cause)
+    if ('code' in cause && UNDECODABLE.test(String(cause.code))) return damaged()
+  return null
 }
 
 /** Returns whether bytes begin an answer as text: proxies decode answers and leave the header. */

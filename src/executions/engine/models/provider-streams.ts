@@ -6,7 +6,7 @@ import type { ProviderKind } from '../../../lib/net/base-address.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { MAX_EVENT, MAX_HEAD, MAX_REFUSAL, MAX_REST, refuseLong } from './answer-limits.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
-import { isGzip } from './content-encoding.ts'
+import { damagedBy, isGzip } from './content-encoding.ts'
 import { createGoogleEvents } from './google-events.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { oddAnswer, readOddLine } from './odd-answers.ts'
@@ -154,7 +154,7 @@ async function next(reader: Reader, isSettled: boolean): Promise<{ done: boolean
 }
 
 function broken(error: unknown): never {
-  throw Object.assign(new TypeError('Failed to process successful response', { cause: error }))
+  throw damagedBy(error) ?? Object.assign(new TypeError('Failed to process successful response', { cause: error }))
 }
 
 /** Reads a short rest so that the connection can be reused. Closes the connection if the rest is long. */
@@ -251,6 +251,7 @@ function createReader(events: ProviderEvents) {
     },
     feed(text: string): void {
       if (isStream) {
+        if (!events.isBegun && head.length < MAX_HEAD) head = `${head}${text}`.slice(0, MAX_HEAD)
         parser.feed(text)
         return
       }
@@ -270,7 +271,10 @@ function createReader(events: ProviderEvents) {
         }
         body = [head.replace(/^\ufeff/, '')]
         head = head.slice(0, MAX_HEAD)
-      } else body.push(text)
+      } else {
+        body.push(text)
+        if (head.length < MAX_HEAD) head = `${head}${text}`.slice(0, MAX_HEAD)
+      }
       length += text.length
       if (length > MAX_EVENT) refuseLong()
     },
