@@ -247,6 +247,13 @@ describe('the kind of a failure', () => {
     [400, 'This organization has been disabled.', 'invalid_request_error', 'auth'],
     [498, 'Flex tier capacity exceeded. Please try again later.', 'capacity_exceeded', 'overloaded'],
     [418, 'I am a teapot', '', 'refused'],
+    [403, 'Sorry, your account balance is insufficient', '30001', 'quota'],
+    [429, 'You exceeded your current token quota, please check your account balance', '', 'quota'],
+    [403, 'Your credits are exhausted', '', 'quota'],
+    [429, "Quota exceeded for quota metric 'Generate Content API requests'", '', 'rate_limit'],
+    [400, 'Unsupported model x', '', 'unknown_model'],
+    [400, 'Model gpt-9 is not supported.', '', 'unknown_model'],
+    [400, 'max_completion_tokens: number of requested output tokens exceeds the limit 8192', '', 'refused'],
   ])('with status %i, "%s" and code "%s" is %s', (status, message, code, kind) => {
     expect(failureOf(answered(status, { error: { message, code } })).kind).toBe(kind)
   })
@@ -297,6 +304,10 @@ describe('the kind of a failure', () => {
     ['rate_limit', new ReportedError({ code: 'rate_limit_exceeded', message: 'Slow down' }), true],
     ['overloaded', new ReportedError({ code: 'server_error', message: 'The server had an error' }), true],
     ['context_too_long', new ReportedError('the prompt is too long'), false],
+    ['overloaded', new ReportedError({ error: { code: '1305', message: '该模型当前访问量过大，请您稍后再试' } }), true],
+    ['rate_limit', new ReportedError({ error: { message: 'Concurrency limit exceeded' } }), true],
+    ['overloaded', new ReportedError({ __type: 'InternalServerException', message: 'An error occurred' }), true],
+    ['overloaded', new ReportedError({ message: 'peer closed connection without a complete body' }), true],
     ['unknown_model', new ModelError('Unknown model', 'unknown_model'), false],
     ['connection', new APICallError({ message: 'Cannot connect to API: x', url: '', requestBodyValues: {} }), true],
     ['unknown', new ModelError('The reply of the model is longer than 16 MiB'), false],

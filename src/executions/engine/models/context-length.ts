@@ -3,27 +3,36 @@
 /** Wordings of such rejections in the provider's code or message. */
 const TOO_LONG: readonly RegExp[] = [
   /context[ _-]?(?:length|window|size|limit)|ContextWindowExceeded|exceed_context_size|context shift is disabled/i,
-  /(?:prompt|input|request|messages?|conversation)(?: \w+){0,3} (?:is|are|was) too (?:long|large|big)/i,
-  /prompt \(total length \d+\) is too long|prompt too (?:long|large)|prompt is over the limit/i,
+  /(?:prompt|input|request|messages?|conversation)(?: \w+){0,3}(?: \([^)]{1,40}\))? (?:is|are|was) too (?:long|large|big)/i,
+  /(?:prompt|input|conversation)[ _]?(?:tokens?[ _])?too[ _]?(?:long|large)|prompt is over the limit/i,
+  // Volcengine, TensorRT-LLM.
+  /(?:input|prompt|sequence) length(?: of the \w+)?(?: is)? ?\(?[\d.,]+\)?(?: tokens?)?,? (?:which )?(?:is )?(?:exceeds?|longer than|greater than|larger than)/i,
+  /sum of prompt length\b.{0,80}should not exceed/i,
+  // OpenVINO, watsonx, Bedrock, Databricks.
+  /number of (?:input |prompt |requested )?tokens\b.{0,60}?(?:exceed|longer than|greater than|larger than)/i,
+  /(?:token count|\d+ (?:input|prompt) tokens)\b.{0,40}?exceed|(?:input|prompt)_tokens(?:_limit)?_exceeded/i,
+  // Baidu, Snowflake.
+  /\binput characters|max tokens of \d+ exceeded/i,
+  /max(?:imum)? context\b|inputs? longer than \d+ tokens/i,
   /exceed\w*(?: the)?(?: \S+){0,5} (?:context|(?:input|prompt|maximum|max)\S*(?: \w+){0,4} tokens?)/i,
   /(?:prompt|input)(?: \w+)?(?: length)?(?: \([^)]{1,40}\)| of \d+)? (?:is longer than|exceeds?) (?:the )?(?:max|limit|model|allowed)/i,
   /input token count|too many (?:input |prompt )?tokens\b(?! per)|too many total text bytes|token limit exceeded/i,
   /max(?:imum)? (?:input|prompt|model) (?:length|tokens)|exceeded model token limit|range of input length/i,
   /reduce (?:the length|your prompt|the (?:prompt|number of (?:input )?tokens))|string_above_max_length/i,
-  /tokens?(?: \S+){0,4} (?:exceeds?|more than|larger than|>)(?: \S+){0,5} (?:maximum|limit|context)/i,
+  /tokens?(?: \S+){0,4} (?:exceeds?|more than|larger than|>)(?: \S+){0,5} (?:max(?:imum)?\b|limit|context)/i,
   // Text Generation Inference.
   /`inputs`(?: tokens \+ `max_new_tokens`)? must (?:be <=|have less than)/i,
   /request[ _]too[ _]large|request entity too large|request payload size exceeds|expected maxLength: \d+, actual/i,
   // GitHub Models, TabbyAPI, Transformers.
   /request body too large|tokens_limit_reached|max_seq_len|maximum sequence length|max_position_embeddings/i,
   /超[过出]\S{0,12}(?:上下文|输入|最大\S{0,6}长度)/,
-  /prompt ?超长|(?:输入|上下文|提示词)\S{0,6}(?:长度)?(?:超过|超出|过长)/i,
+  /prompt ?超长|(?:输入|上下文|提示词)\S{0,12}(?:长度)?(?:超过|超出|超限|过长)|token\S{0,6}超(?:过|出|限)/i,
 ]
 
 /** Wordings that concern the answer's length or a token rate instead. */
 const OTHER_LIMITS: readonly RegExp[] = [
   /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
-  /maximum tokens you requested/i,
+  /maximum tokens you requested|number of (?:requested )?(?:output|completion|new) tokens/i,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
   // Bedrock.
   /too many tokens, please wait/i,
@@ -45,12 +54,14 @@ const numberIn = (source: string) => new RegExp(source.replace('N', NUMBER), 'i'
 const LIMITS: readonly RegExp[] = [
   numberIn('n_ctx\\W{1,4}N'),
   numberIn('\\d \\+ \\d+ > N'),
+  numberIn('window limit \\(N'),
+  numberIn('max_(?:seq_len|num_tokens)\\W{1,3}N'),
   numberIn('N(?: tokens?)? maximum\\b'),
   numberIn('range of input length should be \\[\\d+, N'),
   numberIn('(?:context|model) (?:length|window|size|limit)(?: of| is| only| to|:|=){0,3} ?\\(?N'),
   numberIn('(?:max|maximum)(?: \\w+){0,2} (?:length|tokens)(?: of| is|:){1,2} N'),
   numberIn(
-    '(?:must be <=|less than|cannot exceed|up to|limit is|limit of|token limit:|(?:allowed|maximum)(?: \\w+){0,2} \\() ?N',
+    '(?:must be <=|less than|cannot exceed|up to|limit is|limit of|token limit:|(?:allowed|maximum)(?: (?!output)\\w+){0,2} \\() ?N',
   ),
   numberIn('> N'),
   numberIn('(?:context|maximum|max|allowed|supports?|than|limit)[^\\d(]{0,60}N'),
@@ -59,7 +70,7 @@ const LIMITS: readonly RegExp[] = [
 
 /** Returns the context window stated in a rejection (tokens). */
 export function contextWindowIn(message: string): number | null {
-  if (/\bbytes\b|maxLength/i.test(message)) return null
+  if (/\bbytes\b|\bcharacters\b|maxLength/i.test(message)) return null
   const stated = LIMITS.map((pattern) => pattern.exec(message)).find((found) => found !== null)
   if (!stated) return null
   const tokens = Number(stated[1]?.replace(/[,_.]/g, '')) * (stated[2] ? 1000 : 1)

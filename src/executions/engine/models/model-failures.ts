@@ -86,32 +86,42 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     'quota',
     anyOf(
       // OpenAI, DeepSeek.
-      /insufficient[_ ](?:\w+_)?(?:quota|balance|credits?|funds)|billing|payment required/,
+      /insufficient[_ ](?:\w+[_ ]){0,4}(?:quota|balance|credits?|funds)|billing|payment required/,
       // Anthropic.
       /credit balance is too low|usage limits/,
+      // SiliconFlow, Moonshot.
+      /balance (?:is |was )?(?:insufficient|negative|exhausted|not enough|too low)|exceeded[_ ](?:your[_ ])?current[_ ](?:token[_ ])?quota/,
+      /credits? (?:\w+ ){0,2}(?:exhausted|expired|used up)|quota (?:is |has been )?(?:exhausted|used up)/,
       // OpenRouter, xAI, Hugging Face.
-      /out of credits|key limit exceeded|(?:requires more|any|all available|included) credits|spending limit/,
+      /out of credits|key limit exceeded|(?:requires more|any|all available|included) credits|spend(?:ing)? limit/,
       // Alibaba.
       /arrear|overdue|good standing|free tier .{0,30}exhausted/,
       // Cloudflare.
       /used up your .{0,20}allocation/,
       // LiteLLM.
-      /exceededbudget|budget (?:has been )?exceeded|over budget/,
+      /exceededbudget|budget (?:limit )?(?:has been )?exceeded|over budget|exceeded its (?:maximum )?budget/,
       // Zhipu and Chinese gateways: no balance, in arrears, the quota is used up.
       /余额不足|欠费|额度(?:不足|已用尽)/,
     ),
   ],
-  ['rate_limit', /rate[_ -]?limit|too many requests|resource_exhausted|throttl|tokens per min|requests per/i],
+  [
+    'rate_limit',
+    /rate[_ -]?limit|too many (?:requests|connections)|resource_exhausted|throttl|tokens per min|requests per|concurren\w+ (?:\w+ )?limit|并发|频繁/i,
+  ],
   [
     'overloaded',
     anyOf(
-      /overloaded|unavailable|server_error|internal_?(?:server_?)?error|at capacity|try again later|server is busy/,
+      /overloaded|unavailable|server_error|internal_?(?:server_?)?error|at capacity|try again later|server (?:is )?busy/,
+      // Bedrock.
+      /internalserver|modelstreamerror|internal error/,
       // Proxies such as Envoy, before the server.
-      /upstream connect|connection (?:error|refused|reset|closed|terminat)|no healthy upstream/,
+      /upstream (?:connect|error)|peer closed connection|connection (?:error|refused|reset|closed|terminat)|no healthy upstream/,
       // DeepSeek, Moonshot, Zhipu.
       /insufficient_system_resource|engine_overloaded|network_error/,
       // Hugging Face, One API.
-      /is loading|no available channel/,
+      /is loading|no available channel|do_request_failed/,
+      // Zhipu and Chinese gateways: try again later, too many visitors, busy.
+      /稍后(?:再试|重试)|访问量过大|繁忙/,
     ),
   ],
   [
@@ -134,6 +144,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /does(?: not|n't) work with the specified model|deployment\b.{0,40}does not exist|deploymentnotfound/,
       // LM Studio, Volcengine, NVIDIA.
       /model (?:unloaded|has crashed|has been sunset)|model_?not_?open|function '[\w-]+': not found for account/,
+      /unsupported model\b|(?:^|: )(?:the )?(?:requested )?model:? ['"`]?[\w./:-]{1,80}['"`]? is (?:not supported|unsupported|retired)\.?(?:$| by )/,
       // Bedrock: models of an old version, and models that need an inference profile.
       /marked by provider as legacy|inference profile that contains/,
       // Copilot and ChatGPT, Moonshot, Together, Bedrock, Zhipu.
@@ -147,7 +158,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'auth',
     anyOf(
-      /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:api )?(?:key|token|credential)/,
+      /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:(?:x-)?api[ -])?(?:key|token|credential)/,
       /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
       /(?:organization|account|project) (?:has been|is) (?:disabled|suspended|deactivated)/,
       // Gemini.
