@@ -737,3 +737,74 @@ describe('a slow call', () => {
     expect(calls).toBe(3)
   })
 })
+
+describe('a tool that only runs as a task', () => {
+  const working = { taskId: 't1', status: 'working', pollInterval: 1 }
+  /** Answers like a server with such a tool, whose task has these states. `answers` replaces its results. */
+  const tasking = (states: string[], answers: Record<string, object> = {}): Handle => {
+    const results: Record<string, () => object> = {
+      'tools/list': () => ({ tools: [tool('act', { execution: { taskSupport: 'required' } })] }),
+      'tasks/get': () => ({ ...working, status: states.shift() }),
+      'tasks/result': () => textResult('Done'),
+      'tasks/cancel': () => ({ ...working, status: 'cancelled' }),
+    }
+    return ({ message }, response) => {
+      if (!message?.id || message.method === 'initialize') return false
+      const isPlain = message.method === 'tools/call' && !message.params.task
+      const result = answers[message.method] ?? results[message.method]?.() ?? { task: working }
+      const error = isPlain ? { code: -32601, message: 'It requires a task' } : 'code' in result && result
+      response.writeHead(200, JSON_TYPE)
+      response.end(JSON.stringify({ jsonrpc: '2.0', id: message.id, ...(error ? { error } : { result }) }))
+      return true
+    }
+  }
+
+  it('is called as one, and its work is progress', async () => {
+    otherwise = tasking(['working', 'working', 'completed'])
+    let calls = 0
+    const called = await using((client) => client.call('act', {}, never, () => calls++))
+    expect([called, calls]).toEqual([{ content: 'Done', isError: false }, 3])
+  })
+
+  it.each<[string, string[], Record<string, object>, object]>([
+    ['that waits for an answer', ['input_required'], {}, { content: 'Done', isError: false }],
+    ['whose server answers at once', [], { 'tools/call': textResult('Now') }, { content: 'Now', isError: false }],
+    [
+      'that fails',
+      ['failed'],
+      { 'tasks/result': { code: -32603, message: 'No space' } },
+      { content: 'The task of the tool failed: No space', isError: true },
+    ],
+    [
+      'whose session is lost',
+      [],
+      { 'tasks/get': { code: -32001, message: 'Session not found' } },
+      { content: 'The task of the tool failed: Session not found', isError: true },
+    ],
+  ])('is called once, also one %s', async (_, states, answers, result) => {
+    otherwise = tasking(states, answers)
+    expect(await using((client) => client.call('act', {}, never))).toEqual(result)
+    expect(requests.filter(isCall)).toHaveLength(1)
+  })
+
+  it('may have acted if its server is gone', async () => {
+    const answer = tasking(['working'])
+    otherwise = (request, response) => {
+      if (request.message?.method !== 'tasks/result') return answer(request, response)
+      response.destroy()
+      return true
+    }
+    const { content, isError } = await using((client) => client.call('act', {}, never))
+    expect([isError, content]).toEqual([true, expect.stringContaining('The tool may have acted')])
+  })
+
+  it('is cancelled on the server if its caller gives up', async () => {
+    const controller = new AbortController()
+    otherwise = tasking(Array(1_000).fill('working'))
+    await using(async (client) => {
+      const giveUp = () => controller.abort(new Error('enough'))
+      await expect(client.call('act', {}, controller.signal, giveUp)).rejects.toThrow('enough')
+      await expect.poll(methodsOf).toContain('tasks/cancel')
+    })
+  })
+})

@@ -172,8 +172,9 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
       options.bearer?.forget()
       try {
         const callOnce = ({ client, tools }: Session) => {
-          const { calledAs = name, tool } = tools.get(name) ?? {}
-          return callTool(client, { name: calledAs, input, inputSchema: tool?.inputSchema, onProgress }, signal)
+          const { calledAs = name, tool, isTask } = tools.get(name) ?? {}
+          const inputSchema = tool?.inputSchema
+          return callTool(client, { name: calledAs, input, inputSchema, isTask, onProgress }, signal)
         }
         // After any other failure, the tool may have acted.
         const waitOfCall = (error: unknown) => {

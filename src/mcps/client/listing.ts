@@ -13,8 +13,8 @@ const MAX_SCHEMAS = 512 * 1024
 /** A tool as described by its server, cleaned. */
 export type McpTool = { name: string; description: string; inputSchema: Record<string, unknown> }
 
-/** Tools by cleaned name, with the name on the server. */
-type McpTools = Map<string, { tool: McpTool; calledAs: string }>
+/** Tools by cleaned name, with the name on the server. `isTask`: it only runs as a task (revision 2025-11-25). */
+type McpTools = Map<string, { tool: McpTool; calledAs: string; isTask: boolean }>
 
 /**
  * Lists the tools within the limits on number and size, each name once. Also stops if the cursor does not advance, if a
@@ -40,7 +40,11 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
       if (!tool || tools.has(tool.name)) continue
       size += JSON.stringify(tool).length
       if (tools.size === MAX_TOOLS || size > MAX_SCHEMAS) return { tools, hasMore: true }
-      tools.set(tool.name, { tool, calledAs: described.name })
+      tools.set(tool.name, {
+        tool,
+        calledAs: described.name,
+        isTask: described.execution?.taskSupport === 'required',
+      })
     }
     cursor = listed.nextCursor
     if (cursor === undefined || cursors.has(cursor)) return { tools, hasMore: false }

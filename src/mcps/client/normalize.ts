@@ -139,7 +139,7 @@ function toTool(given: unknown) {
   if (!isObject(given)) return []
   // Nested, as models' APIs have it.
   const described = given.type === 'function' && isObject(given.function) ? given.function : given
-  const { name, description, inputSchema, input_schema, parameters } = described
+  const { name, description, inputSchema, input_schema, parameters, execution } = described
   const schemaOrText = inputSchema ?? input_schema ?? parameters ?? {}
   const stated = isText(schemaOrText) ? parseJson(schemaOrText) : schemaOrText
   // PHP sends an empty list for an empty object.
@@ -154,6 +154,7 @@ function toTool(given: unknown) {
   return {
     name,
     ...(isText(description) && { description }),
+    ...(isObject(execution) && execution.taskSupport === 'required' && { execution: { taskSupport: 'required' } }),
     inputSchema: {
       ...others,
       type: 'object',

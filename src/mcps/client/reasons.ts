@@ -66,6 +66,8 @@ const SILENT = 'it was silent in the middle of its answer for too long'
 const ASKS = 'it asks for something else first, such as the answer of a person, which a run cannot give'
 const FALSE_ENCODING = 'its answer is not compressed as its headers state'
 const ENDED = 'its answer ended without a result'
+/** Reason of a task whose server cannot be asked any more. */
+export const LOST_TASK = 'the task that it had begun cannot be followed any more'
 const NO_MESSAGE = 'its answer is not a message of the protocol'
 /** Reasons after which a tool may have acted. */
 const UNCLEAR: ReadonlySet<string> = new Set([
@@ -75,6 +77,7 @@ const UNCLEAR: ReadonlySet<string> = new Set([
   ENDED,
   EMPTY,
   NO_MESSAGE,
+  LOST_TASK,
   TOO_LARGE,
   TOO_MANY_VALUES,
 ])

@@ -11,6 +11,7 @@ import { listTools, type McpTool } from './listing.ts'
 import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
 import { type Fetch, type Seen, watching } from './reasons.ts'
+import { callAsTask } from './tasks.ts'
 import {
   type Address,
   createClient,
@@ -187,14 +188,22 @@ type Call = {
   input: unknown
   /** Schema of the input, which may demand that the request repeats properties in headers (2026-07-28). */
   inputSchema?: McpTool['inputSchema'] | undefined
+  /** Whether the tool only runs as a task. */
+  isTask?: boolean | undefined
   onProgress: (() => void) | undefined
 }
 
 /** Calls a tool by its name on the server. */
-export async function callTool(client: Client, { name, input, inputSchema, onProgress }: Call, signal: AbortSignal) {
+export async function callTool(
+  client: Client,
+  { name, input, inputSchema, isTask, onProgress }: Call,
+  signal: AbortSignal,
+) {
   const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
   const request = { method: 'tools/call', params } as const
   const onprogress = () => onProgress?.()
+  if (isTask && client.getProtocolEra() !== 'modern')
+    return abortable(callAsTask(client, params, onprogress, signal), signal)
   const hasHeaders = inputSchema && client.getProtocolEra() === 'modern' && HEADER.test(JSON.stringify(inputSchema))
   const calling = requestWithSignal(signal, (given) => {
     const options = { ...given, onprogress }

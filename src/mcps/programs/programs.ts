@@ -169,7 +169,8 @@ function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
     },
     async call(name, input, signal, onProgress) {
       try {
-        const params = { name: listed.tools.get(name)?.calledAs ?? name, input, onProgress }
+        const { calledAs = name, isTask } = listed.tools.get(name) ?? {}
+        const params = { name: calledAs, input, isTask, onProgress }
         const result = await supervisor.withProgram(signal, ({ client }) => callTool(client, params, signal))
         return toToolResult(result, clean)
       } catch (error) {
