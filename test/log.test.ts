@@ -51,6 +51,18 @@ test('a full pipe is retried', () => {
   expect(written).toBe('line\n')
 })
 
+test('a reader that has stopped costs the waits of one line', () => {
+  let tried = 0
+  const destination = createDestination(1, () => {
+    tried++
+    return failing('EAGAIN')()
+  })
+  destination.write('one\n')
+  const first = tried
+  destination.write('two\n')
+  expect([first, tried]).toEqual([11, 12])
+})
+
 test.runIf(existsSync('/dev/full'))('a full disk does not stop the caller', () => {
   const log = createLog('info', createDestination(openSync('/dev/full', 'w')))
   expect(() => log.info('lost')).not.toThrow()

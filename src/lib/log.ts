@@ -11,7 +11,10 @@ const serializers = { err: (error: Error) => describeDatabaseError(error) ?? std
 export const createLog = (level: string, destination: DestinationStream = createDestination()): Logger =>
   pino({ level, serializers }, destination)
 
-/** Number of retries for a full pipe, and the pause before each (ms). */
+/**
+ * Number of retries for a full pipe, and the pause before each (ms). After a lost line there are none, because the
+ * process waits for them.
+ */
 const TRIES = 10
 const PAUSE = 10
 
@@ -32,7 +35,7 @@ export function createDestination(fd = 1, write: (fd: number, bytes: Buffer) => 
         left = left.subarray(write(fd, left))
         isTorn = left.length > 0
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EAGAIN' || ++tries > TRIES) throw error
+        if ((error as NodeJS.ErrnoException).code !== 'EAGAIN' || ++tries > (lost ? 0 : TRIES)) throw error
         Atomics.wait(SLEEP, 0, 0, PAUSE)
       }
     }
