@@ -3,6 +3,7 @@ import { generateText, streamText } from 'ai'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
 import { call, startToolLab } from '../engine/tool-lab.ts'
+import { event } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import type { Member } from '../support/server.ts'
 import { use } from '../support/use.ts'
@@ -89,6 +90,20 @@ describe('a response', () => {
     model().script({ tokens: ['Good ', 'day.'] })
     const final = await clientOf().responses.stream({ model: agent, input: 'Hello' }).finalResponse()
     expect(final.output_text).toBe('Good day.')
+  })
+
+  it('has an incomplete last message if the answer was cut off, and complete ones before it', async () => {
+    const cut = event({ choices: [{ index: 0, delta: { content: 'd' }, finish_reason: 'length' }] })
+    model().script(
+      { tokens: ['Wait.'], toolCalls: [call('echo', { text: 'x' })] },
+      { tokens: ['Good ', cut], end: 'cut' },
+    )
+    const events = await eventsOf(await clientOf().responses.create({ model: agent, input: 'Hello', stream: true }))
+    const done = events.flatMap((one) => (one.type === 'response.output_item.done' ? one.item : []))
+    expect(done).toMatchObject([{ status: 'completed' }, { status: 'completed' }, { status: 'incomplete' }])
+    const { response } = events.at(-1) as OpenAI.Responses.ResponseIncompleteEvent
+    expect(response).toMatchObject({ status: 'incomplete', output: done })
+    expect(await clientOf().responses.retrieve(response.id)).toMatchObject({ output: done })
   })
 
   it('runs in the background, and can be cancelled and deleted', async () => {

@@ -13,14 +13,17 @@ type Open = { item: Item; index: number; step: number; isVoid: boolean; isDone: 
 export type ItemReader = {
   /** Returns the events of a part. */
   read(part: Part): ItemEvent[]
-  /** Returns the events that end open items at the end of the response. */
-  finish(): ItemEvent[]
+  /** Returns the events that end open items at the end of the response. `isCut`: its last text is incomplete. */
+  finish(isCut: boolean): ItemEvent[]
   /** Lists the items so far, without those of restarted steps. */
   output(): Item[]
 }
 
 const outputText = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] })
 const summaryText = (text: string) => ({ type: 'summary_text', text })
+
+/** Parts that start another item, or their step anew. */
+const STARTS: ReadonlySet<Part['type']> = new Set(['text-start', 'reasoning-start', 'tool-call', 'reset'])
 
 /** Number of places in the output that a restart leaves out, more than a step has items. */
 const LOST = 1000
@@ -32,6 +35,8 @@ export function createItemReader(executionId: string): ItemReader {
   const items: Open[] = []
   const calls = new Map<string, Open>()
   let current: Open | null = null
+  /** A message whose text has ended. Whether it was cut off is known when another item or the end comes. */
+  let ended: Open | null = null
   let text = ''
   let step = 0
   let resets = 0
@@ -62,12 +67,15 @@ export function createItemReader(executionId: string): ItemReader {
     return [...events, { type: 'response.content_part.added', ...part }]
   }
 
-  function endText(open: Open): ItemEvent[] {
+  function endText(status: 'completed' | 'incomplete'): ItemEvent[] {
+    const open = ended
+    ended = null
+    if (!open) return []
     const at = { ...place(open), content_index: 0 }
     return [
       { type: 'response.output_text.done', ...at, text, logprobs: [] },
       { type: 'response.content_part.done', ...at, part: outputText(text) },
-      ...end(open, { status: 'completed', content: [outputText(text)] }),
+      ...end(open, { status, content: [outputText(text)] }),
     ]
   }
 
@@ -108,13 +116,13 @@ export function createItemReader(executionId: string): ItemReader {
 
   /** Ends the items of a restarted step, which are no part of the response. */
   function reset(isShown: boolean): ItemEvent[] {
-    const ended = isShown ? items.filter((open) => open.step === step && !open.isVoid) : []
-    for (const open of ended) open.isVoid = true
+    const voided = isShown ? items.filter((open) => open.step === step && !open.isVoid) : []
+    for (const open of voided) open.isVoid = true
     resets++
     // A client may have seen items that the crash has lost: theirs are never used again.
     nextIndex = (Math.floor(nextIndex / LOST) + 1) * LOST
     current = null
-    return ended.flatMap((open) => (open.isDone ? [] : end(open, incomplete(open))))
+    return voided.flatMap((open) => (open.isDone ? [] : end(open, incomplete(open))))
   }
 
   const incomplete = ({ item }: Open): Fields => {
@@ -122,7 +130,7 @@ export function createItemReader(executionId: string): ItemReader {
     return item.type === 'reasoning' ? { summary: [summaryText(text)] } : { status: 'incomplete' }
   }
 
-  function read(part: Part): ItemEvent[] {
+  function convert(part: Part): ItemEvent[] {
     switch (part.type) {
       case 'step-start':
         step = part.step
@@ -143,11 +151,13 @@ export function createItemReader(executionId: string): ItemReader {
         return [{ type: 'response.output_text.delta', ...at }]
       }
       case 'text-end':
-      case 'reasoning-end': {
-        const ended = current
+        ended = current
         current = null
-        if (!ended) return []
-        return part.type === 'text-end' ? endText(ended) : endReasoning(ended)
+        return []
+      case 'reasoning-end': {
+        const open = current
+        current = null
+        return open ? endReasoning(open) : []
       }
       case 'tool-call':
         return call(part)
@@ -169,8 +179,11 @@ export function createItemReader(executionId: string): ItemReader {
   }
 
   return {
-    read,
-    finish: () => items.flatMap((open) => (open.isDone ? [] : end(open, incomplete(open)))),
+    read: (part) => [...(STARTS.has(part.type) ? endText('completed') : []), ...convert(part)],
+    finish: (isCut) => [
+      ...endText(isCut ? 'incomplete' : 'completed'),
+      ...items.flatMap((open) => (open.isDone ? [] : end(open, incomplete(open)))),
+    ],
     output: () => items.flatMap(({ item, isVoid }) => (isVoid ? [] : item)),
   }
 }

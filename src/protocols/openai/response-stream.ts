@@ -79,7 +79,7 @@ function createResponseReader(ref: ResponseRef) {
       if (part.type === 'start') return numbered(part.seq, opening())
       const end = endOf(part, row)
       if (!end) return numbered(part.seq, items.read(part))
-      const events = items.finish()
+      const events = items.finish(end.status === 'incomplete')
       state = end
       const name = end.status === 'cancelled' ? 'failed' : end.status
       return numbered(part.seq, [...events, { type: `response.${name}`, response: snapshot(end) }])
