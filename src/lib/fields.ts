@@ -103,7 +103,10 @@ export const timestamp = z.iso.datetime()
 const [TIME, OFFSET] = [':', ':?'].map((colon) => `([01]\\d|2[0-3])${colon}[0-5]\\d`)
 const DATE = z.regexes.date.source.slice(1, -1)
 
-/** A point in time from a client: an ISO 8601 date (UTC), or a date and time with an offset. */
+/**
+ * A point in time from a client: an ISO 8601 date (UTC), or a date and time with an offset. RFC 3339 also allows a blank
+ * and small letters, as `str()` of Python writes.
+ */
 export const moment = new z.ZodISODateTime({
   type: 'string',
   format: 'datetime',
@@ -111,8 +114,8 @@ export const moment = new z.ZodISODateTime({
   offset: true,
   local: false,
   precision: null,
-  pattern: new RegExp(`^${DATE}(T${TIME}(:[0-5]\\d(\\.\\d+)?)?(Z|[+-]${OFFSET}))?$`),
-})
+  pattern: new RegExp(`^${DATE}([Tt ]${TIME}(:[0-5]\\d(\\.\\d+)?)?([Zz]|[+-]${OFFSET}))?$`),
+}).overwrite((text) => text.replace(/(?<=^.{10})[t ]/, 'T').replace('z', 'Z'))
 
 const [FIRST, LAST] = [Date.parse('0001-01-01T00:00:00.000Z'), Date.parse('9999-12-31T23:59:59.999Z')]
 

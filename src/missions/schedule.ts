@@ -90,11 +90,11 @@ function checkCron(schedule: Schedule, now: Date): void {
  */
 function parseDate({ scheduleValue, timezone }: Schedule): Date {
   const [, day, time, offset] =
-    /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)(Z|[+-]\d\d:?\d\d)?$/.exec(
+    /^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)([Zz]|[+-]\d\d:?\d\d)?$/.exec(
       (scheduleValue ?? '').replace(/(?<=:\d\d\.\d{3})\d{1,6}/, ''),
     ) ?? []
-  const local = new Date(`${day}${time}Z`)
-  const date = new Date(`${day}${time}${offset ?? 'Z'}`)
+  const local = new Date(`${day}T${time}Z`)
+  const date = new Date(`${day}T${time}${offset?.toUpperCase() ?? 'Z'}`)
   // JavaScript accepts February 30 as March 2.
   const isDate = !Number.isNaN(date.getTime()) && local.toISOString().slice(0, 10) === day
   if (!isDate) throw invalidField('schedule.value', 'an ISO 8601 date and time', 'Send one like 2026-01-31T09:00:00Z.')
