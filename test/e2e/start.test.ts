@@ -1,5 +1,6 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
@@ -229,6 +230,21 @@ describe('a server with the most detailed log', () => {
   test('loads the modules of the first run before it comes, but after it is ready', async () => {
     await expect.poll(() => server.out).toMatch(/ready at(?=.*chat-completions).*undici/s)
     expect(server.out.match(/chat-completions/g)).toHaveLength(1)
+  })
+
+  // Other systems, and old Linux, let fewer connections wait.
+  const most = process.platform === 'linux' ? Number(readFileSync('/proc/sys/net/core/somaxconn', 'utf8')) : 0
+  test.skipIf(most < 4_096)('lets 1,000 clients connect while its event loop is blocked', async () => {
+    const { port } = new URL(server.url)
+    let connected = 0
+    server.child.kill('SIGSTOP')
+    const clients = Array.from({ length: 1_000 }, () => connect(Number(port), '127.0.0.1', () => connected++))
+    try {
+      await expect.poll(() => connected).toBe(clients.length)
+    } finally {
+      for (const client of clients) client.destroy()
+      server.child.kill('SIGCONT')
+    }
   })
 
   test('makes BOOTSTRAP_TOKEN the first token, and prints no secret', async () => {
