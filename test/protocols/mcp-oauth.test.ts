@@ -1,6 +1,12 @@
-import { describe, expect, it } from 'vitest'
+import { createServer } from 'node:http'
+import { exportJWK } from 'jose'
+import { describe, expect, it, test } from 'vitest'
+import { createAccessTokens } from '../../src/auth/access-tokens.ts'
+import { systemClock } from '../../src/lib/clock.ts'
+import { readSettings } from '../../src/settings.ts'
 import { freePort } from '../support/free-port.ts'
-import { startOidc } from '../support/oidc.ts'
+import { listen } from '../support/listen.ts'
+import { generateKey, type Key, startOidc } from '../support/oidc.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
@@ -20,7 +26,7 @@ const ann = await all.member({ organization: 'Acme', email: 'ann@example.com' })
 const HEADERS = { Accept: 'application/json, text/event-stream' }
 const METADATA = `resource_metadata="${PUBLIC_URL}/.well-known/oauth-protected-resource/mcp"`
 
-const sign = (claims: object = {}, header: object = {}) =>
+const sign = (claims: object = {}, header: object = {}, key: Key = oidc.key) =>
   oidc.sign(
     {
       iss: oidc.issuer,
@@ -33,7 +39,7 @@ const sign = (claims: object = {}, header: object = {}) =>
       scope: 'openid tasks:write',
       ...claims,
     },
-    { header: { typ: 'at+jwt', ...header } },
+    { key, header: { typ: 'at+jwt', ...header } },
   )
 
 const rpc = (method: string, params: object = {}) => ({ jsonrpc: '2.0', id: 1, method, params })
@@ -60,9 +66,16 @@ describe('an access token of the authorization server', () => {
     ['another issuer', { iss: 'https://other.example' }, {}],
     ['another type', {}, { typ: 'JWT' }],
     ['no time left', { exp: 1_000_000_000 }, {}],
+    ['no end', { exp: undefined }, {}],
     ['an unknown user', { sub: 'eve', email: 'eve@example.com' }, {}],
   ])('is refused with %s', async (_, claims, header) => {
     expect((await post(await sign(claims, header))).status).toBe(401)
+  })
+
+  it('has no scope unless it names one', async () => {
+    const token = await sign({ scope: undefined })
+    const { status } = await post(token, rpc('tools/call', { name: 'create_task', arguments: { title: 'T' } }))
+    expect(status).toBe(403)
   })
 
   it('may spell its issuer with a slash at the end', async () => {
@@ -72,6 +85,40 @@ describe('an access token of the authorization server', () => {
   it('opens nothing but the MCP server', async () => {
     expect((await request(server, 'GET', '/api/v1/tasks', { token: await sign() })).status).toBe(401)
   })
+})
+
+test.each([
+  ['are used if they are of the issuer', (issuer: string) => issuer, 'of its metadata'],
+  ['are ignored if they are of another issuer', () => 'https://other.example', 'of OpenID Connect'],
+])('keys in the metadata of the authorization server %s', async (_, named, valid) => {
+  const keys = { metadata: await generateKey(), openid: await generateKey() }
+  const published = async ({ publicKey, kid, alg }: Key) => ({ keys: [{ ...(await exportJWK(publicKey)), kid, alg }] })
+  const jwks = { '/metadata': await published(keys.metadata), '/openid': await published(keys.openid) }
+  const http = createServer((req, res) => {
+    const { url = '' } = req
+    const isMetadata = url === '/.well-known/oauth-authorization-server'
+    const document = {
+      issuer: isMetadata ? named(issuer) : issuer,
+      jwks_uri: issuer + (isMetadata ? '/metadata' : '/openid'),
+    }
+    res.setHeader('Content-Type', 'application/json').end(JSON.stringify(jwks[url as keyof typeof jwks] ?? document))
+  })
+  const issuer = `http://127.0.0.1:${await listen(http)}`
+  try {
+    const tokens = createAccessTokens(readSettings({ PUBLIC_URL }), issuer, systemClock)
+    const verify = async (key: Key) =>
+      tokens.verify(await sign({ iss: issuer }, {}, key)).then(
+        () => 'valid',
+        () => 'refused',
+      )
+    expect({ 'of its metadata': await verify(keys.metadata), 'of OpenID Connect': await verify(keys.openid) }).toEqual({
+      'of its metadata': 'refused',
+      'of OpenID Connect': 'refused',
+      [valid]: 'valid',
+    })
+  } finally {
+    http.close()
+  }
 })
 
 describe('a client without a token', () => {
