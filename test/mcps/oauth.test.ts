@@ -6,6 +6,7 @@ import { createEngine } from '../../src/executions/engine/engine.ts'
 import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { openAuthorization } from '../../src/mcps/oauth/authorization.ts'
+import { authorized } from '../../src/mcps/oauth/bearer.ts'
 import { ok } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -132,8 +133,74 @@ describe('a sign-in', () => {
     expect(outcome(await visit(back, second.headers))[1]).toBe('other_user')
     expect(outcome(await visit(back))[1]).toBe('other_user')
     expect(await mcpOf(id)).toMatchObject({ connection: 'none' })
-    expect(outcome(await visit(back, own.headers))).toEqual(CONNECTED)
+    const both = await Promise.all([visit(back, own.headers), visit(back, own.headers)])
+    expect(both.map((page) => outcome(page)[1]).sort()).toEqual(['connected', 'expired'])
     expect(outcome(await visit(back, own.headers))[1]).toBe('expired')
+  })
+
+  it.each<[string, (id: string) => Promise<unknown>]>([
+    [
+      'ten minutes have passed',
+      (mcpId) => server.service.deps.db.mcpSignIn.updateMany({ where: { mcpId }, data: { expiresAt: new Date() } }),
+    ],
+    [
+      'the address of the server has changed, even if it changes back',
+      async (id) => {
+        await ok(call(ann, 'PATCH', `/mcps/${id}`, { url: `${oauth.url}?moved` }))
+        await ok(call(ann, 'PATCH', `/mcps/${id}`, { url: oauth.url }))
+      },
+    ],
+    ['its user has disconnected', (id) => ok(call(ann, 'DELETE', `/mcps/${id}/connection`))],
+  ])('has ended once %s', async (_, end) => {
+    const id = await createMcp()
+    await connect(id)
+    const own = await browserOf(ann)
+    const begin = async (): Promise<string> => (await ok(call(ann, 'POST', `/mcps/${id}/connect`))).url
+    const url = await begin()
+    const back = await visit(await visit(await begin(), own))
+    await end(id)
+    const before = oauth.forms.length
+    for (const page of [url, back]) expect(outcome(await visit(page, own))[1]).toBe('expired')
+    expect(oauth.forms.length).toBe(before)
+  })
+
+  it.each<[string, (id: string, leaver: Member) => Promise<unknown>]>([
+    [
+      'the membership',
+      async (_, leaver) => {
+        const owner = await server.member({ organization: 'Acme', role: 'owner' })
+        await ok(call(owner, 'DELETE', `/organizations/${owner.organizationId}/members/${leaver.userId}`))
+      },
+    ],
+    ['the address of the server', (id) => ok(call(ann, 'PATCH', `/mcps/${id}`, { url: `${oauth.url}?moved` }))],
+  ])('stores no tokens, and revokes them, if %s ends while they are fetched', async (_, end) => {
+    const id = await createMcp()
+    const leaver = await server.member({ organization: 'Acme' })
+    const access_token = `late-${id}`
+    oauth.broken['/token'] = async (_, res) => {
+      await end(id, leaver)
+      res.writeHead(200, JSON_TYPE).end(JSON.stringify({ access_token, token_type: 'bearer' }))
+    }
+    expect(outcome(await connect(id, leaver))).toEqual(['/app/mcps', 'moved'])
+    expect(await server.service.deps.db.mcpConnection.count({ where: { mcpId: id } })).toBe(0)
+    expect(oauth.revoked).toContain(access_token)
+  })
+
+  it('replaces the oldest one of its user that is not finished beyond five', async () => {
+    const id = await createMcp()
+    const urls: string[] = []
+    for (let count = 0; count < 6; count++) urls.push((await ok(call(ann, 'POST', `/mcps/${id}/connect`))).url)
+    const own = await browserOf(ann)
+    expect(outcome(await visit(urls[0]!, own))[1]).toBe('expired')
+    for (const url of urls.slice(1)) expect((await visit(url, own)).pathname).toBe('/authorize')
+  })
+
+  it('asks no private address unless ALLOW_PRIVATE_NETWORK is set', async () => {
+    await using closed = await startServer(model.env)
+    const options = { body: { name: 'Guarded', url: oauth.url, auth: 'oauth' } }
+    const { id } = await ok(request(closed, 'POST', '/api/v1/mcps', options))
+    const { status, body } = await request(closed, 'POST', `/api/v1/mcps/${id}/connect`)
+    expect([status, body.detail]).toEqual([502, expect.stringMatching(/its address is not allowed/)])
   })
 
   it.each<[string, () => void]>([
@@ -144,9 +211,21 @@ describe('a sign-in', () => {
     ['the answer has no issuer', () => Object.assign(oauth, { answer: { iss: '' } })],
     ['the code was injected', () => Object.assign(oauth, { answer: { code: 'code-of-somebody-else' } })],
     ['the user denies it', () => Object.assign(oauth, { answer: { error: 'access_denied' } })],
-    ['the token endpoint redirects', () => redirecting('/token', 'http://127.0.0.1:1/steal')],
+    ['the answer has an error beside the code', () => Object.assign(oauth, { answer: { error: 'server_error' } })],
+    [
+      'the token endpoint redirects',
+      () => {
+        redirecting('/token', `${oauth.issuer}/steal`)
+        answering('/steal', { access_token: 'a', token_type: 'bearer' })
+      },
+    ],
     ['the tokens are no bearer tokens', () => answering('/token', { access_token: 'a', token_type: 'mac' })],
     ['a token would break a header', () => answering('/token', { access_token: 'a\r\nX: y', token_type: 'bearer' })],
+    [
+      'a refresh token would break a header',
+      () => answering('/token', { access_token: 'a', refresh_token: 'a\r\nX: y', token_type: 'bearer' }),
+    ],
+    ['a token is too long', () => answering('/token', { access_token: 'a'.repeat(16_385), token_type: 'bearer' })],
     ['the token endpoint answers endlessly', () => endless('/token')],
   ])('fails without a connection if %s', async (_, breakIt) => {
     const id = await createMcp()
@@ -164,9 +243,18 @@ describe('a sign-in', () => {
       () => refusing('/register', { error: 'invalid_redirect_uri' }),
       /\(invalid_redirect_uri\): give a/,
     ],
+    ['refuses with a text', () => refusing('/register', { error: 'Its secret' }), /\(an error\): give a/],
     ['is endless', () => endless('/.well-known/oauth-authorization-server'), /too large/],
     ['is broken', () => answering('/.well-known/oauth-authorization-server', [1]), /no metadata/],
-    ['leads elsewhere', () => redirecting('/.well-known/oauth-authorization-server', 'http://localhost:1/'), /./],
+    [
+      'leads elsewhere',
+      () => {
+        const { port } = new URL(oauth.issuer)
+        redirecting('/.well-known/oauth-authorization-server', `http://localhost:${port}/elsewhere`)
+        answering('/elsewhere', metadata)
+      },
+      /redirects to another host/,
+    ],
     ['has a page that is no web page', () => metadataWith({ authorization_endpoint: 'ftp://x/y' }), /./],
     ['is for another resource', () => resourceWith({ resource: 'https://evil.example/mcp' }), /not its own address/],
   ])('is refused with the reason if the authorization server %s', async (_, breakIt, reason) => {
@@ -310,6 +398,16 @@ describe('the tokens', () => {
     oauth.edit = (body) => ('access_token' in body ? { ...body, expires_in: 0, refresh_token: undefined } : body)
     await connect(id)
     expect((await tools(id)).status).toBe(200)
+  })
+
+  it('end with the access token if there is no refresh token', async () => {
+    const id = await createMcp()
+    oauth.edit = (body) => ('access_token' in body ? { ...body, refresh_token: undefined } : body)
+    await connect(id)
+    const { mcpConnection } = server.service.deps.db
+    await mcpConnection.updateMany({ where: { mcpId: id }, data: { expiresAt: new Date() } })
+    expect((await tools(id)).status).toBe(409)
+    expect(await mcpOf(id)).toMatchObject({ connection: 'expired' })
   })
 
   it('stay if the authorization server is away, and end if it refuses them', async () => {
@@ -481,13 +579,34 @@ describe('the tokens', () => {
     expect(asked.length).toBe(1)
   })
 
-  it('are deleted alone if the authorization server revokes nothing', async () => {
-    metadataWith({ revocation_endpoint: undefined })
+  it.each([
+    ['revokes nothing', undefined],
+    ['revokes over plain http', 'http://authorization.example/revoke'],
+  ])('are deleted alone if the authorization server %s', async (_, revocation_endpoint) => {
+    metadataWith({ revocation_endpoint })
     const id = await createMcp()
     await connect(id)
     const before = oauth.revoked.length
     expect((await call(ann, 'DELETE', `/mcps/${id}/connection`)).body).toMatchObject({ success: true, revoked: false })
     expect(oauth.revoked.length).toBe(before)
+    expect(server.logs.filter((line) => line.includes('failed to revoke') && line.includes(id))).toEqual([])
+  })
+
+  it('go to the origin of the server only', async () => {
+    const sent: (string | null)[] = []
+    const bearer = { token: async () => 'its token', renew: async () => '', widen: async () => {}, forget() {} }
+    const send = authorized(
+      async (_, init) => {
+        sent.push(new Headers(init?.headers).get('Authorization'))
+        return new Response()
+      },
+      bearer,
+      'https://mcp.example',
+      { refusal: null, error: null, needed: null },
+      () => {},
+    )
+    for (const url of ['https://mcp.example/a', 'https://mcp.example:444/', 'http://mcp.example/']) await send(url)
+    expect(sent).toEqual(['Bearer its token', null, null])
   })
 
   it('belong to their member alone', async () => {
