@@ -5,7 +5,7 @@ import { createServer } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { readModelList } from '../../src/executions/engine/models/compatible.ts'
 import { createModels } from '../../src/executions/engine/models/models.ts'
 import type { OwnProvider } from '../../src/executions/engine/models/own-providers.ts'
@@ -27,12 +27,13 @@ beforeEach(async () => {
 })
 afterEach(() => server.close())
 
+const PROMPT = [{ role: 'user' as const, content: [{ type: 'text' as const, text: 'Hello' }] }]
+
 /** Asks a model once and ignores its answer. */
 async function ask(env: Record<string, string>, name: string | null): Promise<void> {
   const { model } = await createModels(readSettings(env)).resolve(name, ORGANIZATION)
-  const prompt = [{ role: 'user' as const, content: [{ type: 'text' as const, text: 'Hello' }] }]
   try {
-    const { stream } = await model.doStream({ prompt })
+    const { stream } = await model.doStream({ prompt: PROMPT })
     for await (const _ of stream);
   } catch {
     // The test server supports only chat completions.
@@ -74,6 +75,53 @@ describe('the base address of', () => {
     }
     await ask({ ...keys, [setting]: ` ${origin}${path} ` }, models[setting]!)
     expect(server.requests.map((request) => request.path)).toEqual([requested])
+  })
+})
+
+describe('a key that the server wants in another header', () => {
+  /** Starts a server that accepts its key only in `header`, and refuses with `refusal`. Returns its address. */
+  async function startPicky(header: string, refusal: string) {
+    const seen: string[] = []
+    const http = createServer((request, response) => {
+      seen.push(`${request.url} ${request.headers.authorization ? 'authorization' : header}`)
+      if (request.headers[header] !== KEY) return void response.writeHead(401).end(refusal)
+      response.end(JSON.stringify(request.url === '/models' ? ['m'] : { choices: [{ message: { content: 'Hi' } }] }))
+    })
+    onTestFinished(() => void http.close())
+    return { seen, baseUrl: `http://127.0.0.1:${await listen(http)}` }
+  }
+
+  it.each([
+    ['api-key', '{"statusCode": 401, "message": "Access denied due to missing subscription key."}'],
+    ['x-api-key', '{"error": "Missing header: X-API-Key"}'],
+    ['ocp-apim-subscription-key', 'Set Ocp-Apim-Subscription-Key'],
+  ])('is sent in %s after the refusal "%s", and from then on', async (header, refusal) => {
+    const { baseUrl, seen } = await startPicky(header, refusal)
+    const models = createModels(readSettings({ OPENAI_BASE_URL: baseUrl, OPENAI_API_KEY: KEY }))
+    const { model } = await models.resolve(null, ORGANIZATION)
+    for (let round = 0; round < 2; round++) {
+      const { stream } = await model.doStream({ prompt: PROMPT })
+      for await (const _ of stream);
+    }
+    const chat = '/chat/completions'
+    expect(seen).toEqual([
+      '/models authorization',
+      `/models ${header}`,
+      `${chat} authorization`,
+      `${chat} ${header}`,
+      `${chat} ${header}`,
+    ])
+  })
+
+  it.each([
+    ['a wrong key', 'api-key', '{"error": "Access denied due to invalid subscription key"}', 'wrong'],
+    ['another refusal', 'api-key', '{"error": "Incorrect API key provided"}', KEY],
+  ])('stays in Authorization after %s', async (_, header, refusal, key) => {
+    const { baseUrl, seen } = await startPicky(header, refusal)
+    const env = { OPENAI_BASE_URL: baseUrl, OPENAI_API_KEY: key }
+    const { model } = await createModels(readSettings(env)).resolve('compatible/m', ORGANIZATION)
+    for (let round = 0; round < 2; round++) await expect(model.doStream({ prompt: PROMPT })).rejects.toThrow()
+    expect(seen.filter((line) => line.endsWith('authorization'))).toHaveLength(2)
   })
 })
 

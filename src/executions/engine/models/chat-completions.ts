@@ -1,6 +1,7 @@
 import type { LanguageModelV4CallOptions } from '@ai-sdk/provider'
 import { createChatReader } from './chat-stream.ts'
 import { splitUnopened } from './inline-reasoning.ts'
+import { createKeySender } from './key-header.ts'
 import { post, type Target } from './post.ts'
 import type { TextModel } from './text-model.ts'
 
@@ -28,7 +29,7 @@ export function chatCompletions(
   prepare: Prepare,
   thinkTags: boolean,
 ): TextModel {
-  const headers = { ...OWN_HEADERS, ...given }
+  const send = createKeySender({ ...OWN_HEADERS, ...given })
   const metadataKey = provider.split('.')[0] ?? provider
   return {
     provider,
@@ -38,9 +39,14 @@ export function chatCompletions(
       const { body } = await prepare(options)
       const whole = { ...body, stream: true, stream_options: { include_usage: true } }
       const text = JSON.stringify(options.changeBody?.(whole) ?? whole)
-      const request = { url, dispatcher, headers, body: text, signal: options.abortSignal }
       const tools = options.tools?.length ? new Set(options.tools.map(({ name }) => name)) : NO_TOOLS
-      return { stream: await post(request, createChatReader({ metadataKey, tools, thinkTags })) }
+      const stream = await send((headers) =>
+        post(
+          { url, dispatcher, headers, body: text, signal: options.abortSignal },
+          createChatReader({ metadataKey, tools, thinkTags }),
+        ),
+      )
+      return { stream }
     },
   }
 }

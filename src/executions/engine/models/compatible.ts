@@ -3,6 +3,7 @@ import { parseJson } from '../../../lib/json.ts'
 import { isModelId } from '../../../lib/model-name.ts'
 import type { Network } from '../../../lib/net/network.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import { createKeySender } from './key-header.ts'
 import { ModelError } from './model-errors.ts'
 
 /** Maximum wait for a list (ms). */
@@ -29,8 +30,14 @@ type Deps = { network(isOperators: boolean): Promise<Network>; clock: Clock }
  * Fetches a provider's list of models within `timeout` (ms). Throws errors that `describeModelError` describes. Does
  * not follow redirects.
  */
-export async function fetchModels(listing: Listing, { network }: Deps, timeout: number): Promise<ListedModel[]> {
-  const { url, headers, isOperators } = listing
+export const fetchModels = (listing: Listing, deps: Deps, timeout: number): Promise<ListedModel[]> =>
+  createKeySender(listing.headers)((headers) => fetchWith({ ...listing, headers }, deps, timeout))
+
+async function fetchWith(
+  { url, headers, isOperators }: Listing,
+  { network }: Deps,
+  timeout: number,
+): Promise<ListedModel[]> {
   const { fetch } = await network(isOperators)
   const signal = AbortSignal.timeout(timeout)
   const response = await fetch(url, { headers, signal }).catch((error) => {
