@@ -91,6 +91,10 @@ describe('a session that the server has lost', () => {
     ['401 about the session', 401, { error: { code: -32000, message: 'Invalid session' } }],
     ['422 that expects a handshake', 422, { error: { code: -32000, message: 'expect initialize request' } }],
     ['503 about the session', 503, { error: { code: -32000, message: 'Unknown MCP session' } }],
+    ['409 about the session', 409, { error: { code: -32000, message: 'Stale session' } }],
+    ['400 that cannot find the session', 400, { error: { code: -32000, message: 'Could not find session' } }],
+    ['403 of an ended session', 403, { error: { code: -32000, message: 'The session has ended' } }],
+    ['400 without a transport', 400, { error: { code: -32000, message: 'No transport found' } }],
     ['500 about the session', 500, { error: { code: -32603, message: 'No transport found for sessionId' } }],
   ])('is renewed after a %s, and the call is made once more', async (_, status, body) => {
     otherwise = (request, response) => {
@@ -143,6 +147,9 @@ describe('an answer in another form', () => {
     ['a repeated prefix', SSE_TYPE, (message) => `data: data: ${whole(message)}\n\n`],
     ['an error that is null', JSON_TYPE, (message) => whole(message).replace(/}$/, ',"error":null}')],
     ['an error that is null in an event', SSE_TYPE, (m) => `data: ${whole(m).replace(/}$/, ',"error":null}')}\n\n`],
+    ['an error that is empty', JSON_TYPE, (message) => whole(message).replace(/}$/, ',"error":{}}')],
+    ['an error that is an empty text', JSON_TYPE, (message) => whole(message).replace(/}$/, ',"error":""}')],
+    ['colours of a terminal', JSON_TYPE, (m) => envelope(m, textResult('\u001b[1;31mActed\u001b[0m'))],
     ['metadata that are null', JSON_TYPE, (m) => envelope(m, { ...textResult('Acted'), _meta: null })],
     ['a batch in an event', SSE_TYPE, (message) => `data: [${note},${whole(message)}]\n\n`],
     ['a message without its version', JSON_TYPE, (m) => JSON.stringify({ id: m.id, result: textResult('Acted') })],
@@ -355,6 +362,9 @@ it.each<[string, object]>([
   ['no version of the protocol', { serverInfo: { name: 'x', version: 1 }, capabilities: { tools: true } }],
   ['lists for empty objects (PHP)', { ...GREETING, capabilities: { tools: [], logging: null } }],
   ['icons and a title in another form', { ...GREETING, serverInfo: { name: 'x', title: 5, icons: ['x'] } }],
+  ['a version with a prefix', { ...GREETING, protocolVersion: ' v2025-06-18 ' }],
+  ['a version with a time', { ...GREETING, protocolVersion: '2025-06-18T00:00:00Z' }],
+  ['an empty version', { ...GREETING, protocolVersion: '' }],
   ['flags that are texts', { ...GREETING, capabilities: { tools: { listChanged: 'yes' } }, instructions: { a: 1 } }],
 ])('a server whose handshake has %s can be used', async (_, greeting) => {
   otherwise = ({ message }, response) => {
@@ -363,6 +373,17 @@ it.each<[string, object]>([
     return true
   }
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+})
+
+it('a tool whose schema consists of its properties alone has these', async () => {
+  const properties = { q: { type: 'string' }, n: { type: 'number' } }
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list') return false
+    reply(response, message, { tools: [tool('act', { inputSchema: properties })] })
+    return true
+  }
+  const inputSchema = { type: 'object', properties }
+  expect(await using(async ({ tools }) => tools)).toMatchObject([{ name: 'act', inputSchema }])
 })
 
 it('a list of tools ends at a page that the server refuses to show', async () => {

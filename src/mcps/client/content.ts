@@ -28,7 +28,11 @@ export function cleaner(secrets: readonly string[]): Clean {
   }
 }
 
-const visible = (text: string) => text.toWellFormed().replaceAll('\r\n', '\n').replace(INVISIBLE, '')
+/** Colours and movements of a terminal, which tools that wrap a program pass on. */
+const TERMINAL = /\x1b\[[\d;?]*[A-Za-z]/g
+
+const visible = (text: string) =>
+  text.toWellFormed().replaceAll('\r\n', '\n').replace(TERMINAL, '').replace(INVISIBLE, '')
 
 /** Cleans a name of invisible characters, so that different names look different. */
 export const toName = (text: string): string => text.replace(/[\p{C}\p{Z}]+/gu, ' ').trim()

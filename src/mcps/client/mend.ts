@@ -163,7 +163,8 @@ function repacked(
  * Null in a field of a message that must be absent instead, because servers in many languages send each field that they
  * know. Numbers of Python that JSON does not have. Commas at an end.
  */
-const ODD = /"(?:error|result|params|id)"\s*:\s*null|"_meta"\s*:\s*[^\s{]|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
+const ODD =
+  /"(?:error|result|params|id)"\s*:\s*null|"error"\s*:\s*(?:false|""|\{\s*\})|"_meta"\s*:\s*[^\s{]|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
 /** Beginnings and ends of answers as most servers write them, which need no repair and are not parsed. */
 const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
   [/^\{"jsonrpc": ?"2\.0", ?"id": ?\d+, ?"result": ?\{/, /\}\s*\}$/],
@@ -266,10 +267,17 @@ function toMessage(value: unknown, ownId: Asked['id']): unknown {
     ...(id === null || id === undefined ? ownId !== undefined && { id: ownId } : { id }),
   }
   if (isBare && ownId !== undefined) return { ...answer, result: withoutMeta(value) }
-  return error === undefined || error === null || error === false
+  return isNoError(error, 'result' in value)
     ? { ...answer, result: toResult(result) }
     : { ...answer, error: toError(error) }
 }
+
+/** Returns whether the error of an answer states none: servers in some languages send an empty one beside a result. */
+const isNoError = (error: unknown, hasResult: boolean): boolean =>
+  error === undefined ||
+  error === null ||
+  error === false ||
+  (hasResult && (error === '' || (isObject(error) && !Object.keys(error).length)))
 
 /** Code of errors without a valid one (`INTERNAL_ERROR` of JSON-RPC). */
 const NO_CODE = -32603

@@ -49,13 +49,19 @@ const UNSTATED = '2025-03-26'
 function toHandshake({ protocolVersion, serverInfo, capabilities, instructions, supportedVersions }: Fields): Fields {
   const { name, version } = isObject(serverInfo) ? serverInfo : ({ name: serverInfo } as Fields)
   return {
-    ...(supportedVersions === undefined && { protocolVersion: isText(protocolVersion) ? protocolVersion : UNSTATED }),
+    ...(supportedVersions === undefined && { protocolVersion: versionOf(protocolVersion) }),
     serverInfo: { name: isText(name) ? name : 'unknown', version: String(version ?? '') },
     capabilities: Object.fromEntries(Object.entries(isObject(capabilities) ? capabilities : {}).flatMap(toCapability)),
     ...(instructions !== undefined && {
       instructions: isText(instructions) ? instructions : JSON.stringify(instructions),
     }),
   }
+}
+
+/** Returns the revision that a server states: its date, without a prefix or a time. */
+function versionOf(stated: unknown): string {
+  const text = isText(stated) ? stated.trim() : ''
+  return /^v?(\d{4}-\d\d-\d\d)(?:T|$)/.exec(text)?.[1] ?? (text || UNSTATED)
 }
 
 /** PHP sends an empty list for an empty object, and others `true` for a capability without options. */
@@ -148,6 +154,7 @@ function toTool(given: unknown) {
   const { type: kind = 'object', properties, required, ...others } = withoutNull(schema)
   // Of tools without inputs.
   const type = kind === '' || kind === 'null' ? 'object' : kind
+  if (isProperties(schema)) return toTool({ ...described, inputSchema: { type: 'object', properties: schema } })
   if (![type].flat().some((one) => isText(one) && one.toLowerCase() === 'object')) return []
   if (properties !== undefined && !isObject(properties) && !isEmptyList(properties)) return []
   const names = Array.isArray(required) ? required.filter(isText) : []
@@ -163,6 +170,10 @@ function toTool(given: unknown) {
     },
   }
 }
+
+/** Returns whether a schema consists of the properties alone, each with its type. */
+const isProperties = (schema: Fields): boolean =>
+  Object.keys(schema).length > 0 && Object.values(schema).every((one) => isObject(one) && isText(one.type))
 
 const isEmptyList = (value: unknown) => Array.isArray(value) && value.length === 0
 

@@ -80,7 +80,7 @@ function withDetails(message: string, data: unknown): string {
  * was never initialized.
  */
 const SESSION_GONE =
-  /session.{0,60}(?:not found|expired|invalid|terminated|unknown|missing|closed|required|does not exist|doesn't exist)|(?:no|invalid|unknown|missing|expired|transport|bad)\b.{0,40}session|not initialized|before initialization|expect initialize/is
+  /session.{0,60}(?:not found|expired|invalid|terminated|unknown|missing|closed|required|does not exist|doesn't exist|ended|not active|mismatch)|(?:no|invalid|unknown|missing|expired|transport|bad|stale|not find)\b.{0,40}session|no (?:active )?transport found|SSE connection not established|not initialized|before initialization|expect initialize/is
 /** Codes of the protocol's own errors. A tool reports its errors with others. */
 const isOfProtocol = (code: number) => code === -32600 || code === -32602 || (code <= -32000 && code > -32100)
 
