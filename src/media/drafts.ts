@@ -2,8 +2,8 @@ import { createWriteStream } from 'node:fs'
 import { mkdir, open, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
-import { diskFull, mediaUnusable } from '../errors.ts'
 import { newId } from '../lib/id.ts'
+import { diskFull, mediaUnusable } from './errors.ts'
 import type { Draft, MediaStorage } from './storage.ts'
 
 /** Maximum duration of an upload (ms). */

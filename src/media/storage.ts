@@ -1,10 +1,10 @@
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import type { Readable, Transform } from 'node:stream'
-import { noMediaStore } from '../errors.ts'
 import { chunk } from '../lib/chunk.ts'
 import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR, rethrow } from './drafts.ts'
+import { noMediaStore } from './errors.ts'
 import { isInstallationId } from './installation.ts'
 
 /** An unfinished upload. */
