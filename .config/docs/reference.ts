@@ -106,8 +106,8 @@ function cli(): string {
   return page(
     'Command line',
     `The operator's commands use the database of the server. Apart from \`restore\` and \`move\`, they run beside the server. Give
-them the environment of the server: \`DATA_DIR\`, \`DATABASE_URL\`, \`ENCRYPTION_KEY\`, \`TOKEN_PREFIX\`.
-[Operating](../guides/operating.md#command-line) has examples.`,
+them the environment of the server: \`DATA_DIR\`, \`DATABASE_URL\`, \`ENCRYPTION_KEY\`, \`TOKEN_PREFIX\`, and for links
+\`PUBLIC_URL\` or \`PORT\`. [Operating](../guides/operating.md#command-line) has examples.`,
     '```sh\nnpm run admin -- COMMAND\n```',
     table(
       ['Command', 'Description'],

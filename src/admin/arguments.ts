@@ -183,8 +183,8 @@ export const HELP = [
   ...COMMANDS.flatMap(({ usage, summary }) => [`  ${usage}`, `      ${summary}`]),
   '',
   "Commands use the server's database and, apart from restore and move, run beside the server. Give them its environment",
-  '(DATA_DIR, DATABASE_URL, ENCRYPTION_KEY, TOKEN_PREFIX). --json prints one object; `npm run -s admin -- …` prints nothing',
-  'else. Exit codes: 0 success, 1 failure or invalid value, 2 invalid command line.',
+  '(DATA_DIR, DATABASE_URL, ENCRYPTION_KEY, TOKEN_PREFIX; for links PUBLIC_URL, or PORT). --json prints one object;',
+  '`npm run -s admin -- …` prints nothing else. Exit codes: 0 success, 1 failure or invalid value, 2 invalid command line.',
 ].join('\n')
 
 export type Invocation = { command: Command; args: string[]; options: commands.Options; json: boolean }
