@@ -4,11 +4,13 @@ import { RouterProvider } from '@tanstack/react-router'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { Gate } from './gate.tsx'
+import { refuseStrayFiles } from './lib/stray-files.ts'
 import { queryClient } from './queries.ts'
 import { router } from './router.tsx'
 
 const root = document.getElementById('root')
 if (!root) throw new Error('The page has no root')
+refuseStrayFiles()
 createRoot(root).render(
   <StrictMode>
     <QueryClientProvider client={queryClient}>

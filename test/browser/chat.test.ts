@@ -86,7 +86,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
-  it('stays at its end while the window changes, prints whole, and writes right to left', async () => {
+  it('stays at its end in any window, goes there to send, prints whole, writes right to left', async () => {
     const { page } = await visit(browser, owner)
     model.script({ tokens: [`First.\n\n- שלום\n\n${'A paragraph of an answer.\n\n'.repeat(99)}`] })
     await sendMessage(page, 'At length')
@@ -106,6 +106,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
       await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
       expect([viewport.width, await latest.count()]).toEqual([viewport.width, 0])
     }
+    await page.getByRole('log').evaluate((element) => element.scrollTo({ top: 0 }))
+    await latest.waitFor()
+    await sendMessage(page, 'And more')
+    await latest.waitFor({ state: 'detached' })
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     const paper = (await page.pdf()).toString('latin1')
     expect(paper.match(/\/Type \/Page\b/g)!.length).toBeGreaterThan(3)
     await page.emulateMedia({ media: 'print' })
@@ -190,6 +195,19 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
       transfer.items.add(new File(['# Plan'], 'plan.md', { type: 'text/markdown' }))
       return transfer
     })
+    const isOpenedByBrowser = (place: string, transfer: typeof data) =>
+      page.locator(place).evaluate((element, dataTransfer) => {
+        const event = new DragEvent('drop', { bubbles: true, cancelable: true, dataTransfer })
+        return element.dispatchEvent(event)
+      }, transfer)
+    expect(await isOpenedByBrowser('h1', data)).toBe(false)
+    const text = await page.evaluateHandle(() => {
+      const transfer = new DataTransfer()
+      transfer.setData('text/plain', 'A text')
+      return transfer
+    })
+    // The browser puts it into the input.
+    expect(await isOpenedByBrowser('[data-composer]', text)).toBe(true)
     await page.dispatchEvent('form', 'drop', { dataTransfer: data })
     await page.getByText('plan.md').waitFor()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })

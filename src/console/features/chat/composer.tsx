@@ -76,7 +76,11 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
     send()
   }, [isAsked, isWaiting])
 
+  // The browser itself puts a dropped text into the input.
+  const hasFiles = ({ dataTransfer }: DragEvent) => dataTransfer.types.includes('Files')
+
   const drop = (event: DragEvent) => {
+    if (!hasFiles(event)) return
     event.preventDefault()
     setIsOver(false)
     add([...event.dataTransfer.files])
@@ -93,6 +97,7 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
         send()
       }}
       onDragOver={(event) => {
+        if (!hasFiles(event)) return
         event.preventDefault()
         setIsOver(true)
       }}

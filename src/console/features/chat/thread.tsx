@@ -218,7 +218,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>
       {header?.({ title, ownerId: info?.ownerId, agentId: info?.agentId ?? null, agentName, status })}
       {!connected && <Reconnecting />}
-      <Scroller>
+      <Scroller sent={outgoing.at(-1)?.key}>
         {history.isPending && <Loading lines={4} />}
         {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
         {isEmpty && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
@@ -248,8 +248,11 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   )
 }
 
-/** Stays at the end while the person is there, whatever grows or shrinks: the content, the composer or the window. */
-function Scroller({ children }: { children: ReactNode }) {
+/**
+ * Stays at the end while the person is there, whatever grows or shrinks: the content, the composer or the window. Goes
+ * there with each message that the person sends (`sent`).
+ */
+function Scroller({ sent, children }: { sent: string | undefined; children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null)
   const content = useRef<HTMLDivElement>(null)
   const [isAtEnd, setIsAtEnd] = useState(true)
@@ -262,6 +265,12 @@ function Scroller({ children }: { children: ReactNode }) {
     for (const { current } of [box, content]) if (current) observer.observe(current)
     return () => observer.disconnect()
   }, [])
+
+  useLayoutEffect(() => {
+    if (!sent || !box.current) return
+    follow.current = true
+    box.current.scrollTop = box.current.scrollHeight
+  }, [sent])
 
   const toEnd = () => box.current?.scrollTo({ top: box.current.scrollHeight })
   return (

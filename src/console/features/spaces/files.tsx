@@ -70,7 +70,7 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
         aria-label={t.tabs.files}
         className={cn('self-start rounded-xl border', isOver ? 'border-accent bg-tint' : 'border-line')}
         onDragOver={(event) => {
-          if (!mayChange) return
+          if (!mayChange || !event.dataTransfer.types.includes('Files')) return
           event.preventDefault()
           setIsOver(true)
         }}
