@@ -73,8 +73,8 @@ export const texts = {
   themes: { system: 'System', light: 'Light', dark: 'Dark' },
   signOut: 'Sign out',
   visibility: 'Visibility',
-  private: 'Private',
   visibilities,
+  visibilityNames: { private: 'Private', organization: 'Organization', public: 'Public', unlisted: 'Unlisted' },
   fields: {
     missing: 'This field is required.',
     invalid: 'This value is not accepted.',

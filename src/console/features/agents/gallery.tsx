@@ -18,7 +18,7 @@ type Card = {
   role: string
   description: string | null
   tags: readonly string[]
-  visibility?: string
+  visibility?: keyof typeof texts.visibilityNames
   organizationName?: string
 }
 
@@ -150,7 +150,7 @@ const Cards = ({ cards, isForeign }: { cards: readonly Card[]; isForeign: boolea
         </p>
         <div className="mt-3 flex items-center gap-1.5">
           <div className="flex min-w-0 flex-1 gap-1.5 overflow-hidden">
-            {visibility && visibility !== 'organization' && <Badge>{visibility}</Badge>}
+            {visibility && visibility !== 'organization' && <Badge>{texts.visibilityNames[visibility]}</Badge>}
             {tags.slice(0, 3).map((tag) => (
               <Badge key={tag}>
                 <bdi>{tag}</bdi>

@@ -170,7 +170,7 @@ function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: stri
               >
                 <span role="cell" className="overflow-hidden">
                   <Badge kind={isWaiting ? 'warn' : kindOf(row.status)}>
-                    {isWaiting ? t.waits : t.states[row.status]}
+                    {isWaiting ? <Waits /> : t.states[row.status]}
                   </Badge>
                 </span>
                 <bdi role="cell" className="hidden truncate lg:block">
@@ -209,6 +209,14 @@ function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: stri
   )
 }
 
+/** The state of a run that waits for approval. A phone has room for one word. */
+const Waits = () => (
+  <>
+    <span className="sm:hidden">{texts.approvals.states.pending}</span>
+    <span className="hidden sm:inline">{t.waits}</span>
+  </>
+)
+
 type FilterProps = {
   label: string
   any?: string
@@ -219,10 +227,10 @@ type FilterProps = {
 
 function Filter({ label, any = texts.all, value, options, onChange }: FilterProps) {
   return (
-    <label className="flex min-w-0 flex-col text-soft text-xs">
+    <label className="flex min-w-0 max-w-52 flex-col text-soft text-xs">
       {label}
       <select
-        className="field w-auto min-w-28 max-w-[min(13rem,100%)] text-ink"
+        className="field w-auto min-w-28 max-w-full text-ink"
         value={value ?? ''}
         onChange={({ target }) => onChange(target.value || undefined)}
       >

@@ -40,7 +40,7 @@ export function Spaces() {
                 {space.description}
               </p>
             </div>
-            {space.visibility === 'private' && <Badge>{texts.private}</Badge>}
+            {space.visibility === 'private' && <Badge>{texts.visibilityNames.private}</Badge>}
             <span className="text-soft">{t.fileCount(space.fileCount ?? 0)}</span>
           </li>
         ))
