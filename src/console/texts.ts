@@ -333,8 +333,8 @@ export const texts = {
     subagentsHelp: 'Agents that it may delegate to.',
     created: 'Agent created',
     conflict:
-      'Another person has changed the agent since you opened it. Reload to see their version, then make your changes again.',
-    reload: 'Reload',
+      'Another person has changed the agent since you opened it. Load their version, then save again. The fields that you have changed stay as you wrote them.',
+    reload: 'Load their version',
     archive: 'Archive',
     archiveTitle: 'Archive this agent?',
     archiveText: 'It cannot run any more. Its runs stay. It cannot be restored here.',

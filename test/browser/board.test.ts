@@ -61,6 +61,18 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     const assignee = page.getByRole('dialog').getByLabel('Assigned to')
     expect(await assignee.locator('option:checked').textContent()).toBe('Former or private assignee')
     expect(await page.getByRole('button', { name: 'Run the agent' }).count()).toBe(0)
+    // What another person writes meanwhile stays.
+    const path = `/api/v1/tasks/${new URL(page.url()).searchParams.get('task')}`
+    await request(server, 'PATCH', path, { body: { title: 'Left for good' } })
+    await page.getByRole('dialog').getByLabel('Priority').selectOption({ label: 'High' })
+    await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click()
+    await assignee.waitFor({ state: 'detached' })
+    expect((await request(server, 'GET', path)).body.task).toMatchObject({
+      title: 'Left for good',
+      priority: 'high',
+      assignedTo: gone,
+    })
+    await page.getByRole('button', { name: 'Left for good', exact: true }).click()
     await page.goBack()
     await assignee.waitFor({ state: 'detached' })
     await page.getByRole('button', { name: 'New task' }).click()

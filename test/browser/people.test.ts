@@ -240,7 +240,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
-  it('keeps an agent with a schema of its answers, and points at a schema that is none', async () => {
+  it("keeps the schema of an agent's answers, points at a bad one, joins changes of two people", async () => {
     const { page, complaints } = await visit(browser, owner, '/app/agents/new')
     await page.getByLabel('Name', { exact: true }).fill('Clerk')
     await page.getByLabel('System prompt').fill('You answer in JSON.')
@@ -261,6 +261,17 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByText('Agent created').waitFor()
     const { agents } = (await request(server, 'GET', '/api/v1/agents?search=clerk')).body
     expect(agents).toMatchObject([{ history: 'summarize', output: { schema: { type: 'object' } } }])
+    // Another person changes the agent meanwhile.
+    await page.getByLabel('Description').fill('Mine')
+    const path = `/api/v1/agents/${agents[0].id}`
+    await request(server, 'PATCH', path, { body: { role: 'Theirs', description: 'Theirs' } })
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByRole('button', { name: 'Load their version' }).click()
+    await expect.poll(() => page.getByLabel('Role').inputValue()).toBe('Theirs')
+    expect(await page.getByLabel('Description').inputValue()).toBe('Mine')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByText('Saved', { exact: true }).waitFor()
+    expect((await request(server, 'GET', path)).body.agent).toMatchObject({ role: 'Theirs', description: 'Mine' })
     expect(complaints).toEqual([])
     await leave(page)
   })

@@ -11,6 +11,7 @@ import { Menu, MenuItem } from '../../components/menu.tsx'
 import { Loaded, Page } from '../../components/page.tsx'
 import { Fallible } from '../../components/refused.tsx'
 import { Tabs } from '../../components/tabs.tsx'
+import { changedFields } from '../../lib/changes.ts'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -66,10 +67,10 @@ export function EditAgent() {
       </Page>
     )
   }
-  return <Editor key={agentId} agent={agent.data.agent} reload={() => void agent.refetch()} />
+  return <Editor key={agentId} agent={agent.data.agent} reload={async () => (await agent.refetch()).data?.agent} />
 }
 
-function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
+function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent | undefined> }) {
   const navigate = useNavigate()
   const { user } = useSession()
   const isAdmin = useIsAdmin()
@@ -145,10 +146,12 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => void }) {
         <div role="alert" className="mb-4 flex flex-wrap items-center gap-3 rounded-xl bg-warn-tint px-4 py-3">
           <p className="flex-1">{t.conflict}</p>
           <Button
-            onClick={() => {
+            onClick={async () => {
+              const theirs = await reload()
+              if (!theirs) return
               save.reset()
-              setDraft(toDraft(base))
-              reload()
+              setBase(theirs)
+              setDraft({ ...toDraft(theirs), ...changedFields(toDraft(base), draft) })
             }}
           >
             {t.reload}

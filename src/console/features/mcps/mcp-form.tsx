@@ -5,6 +5,7 @@ import { Button } from '../../components/button.tsx'
 import { ConfirmDelete } from '../../components/dialog.tsx'
 import { Check, Field, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { changedFields } from '../../lib/changes.ts'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
@@ -24,10 +25,34 @@ function toPairs(text: string, mark: string): [string, string][] {
   })
 }
 
+type Draft = Pick<Mcp, 'mcpType' | 'name' | 'isActive' | 'auth'> & {
+  description: string
+  url: string
+  transport: Transport
+  headers: string
+  credentials: string
+  clientId: string
+  clientSecret: string
+  scope: string
+}
+
+/** Converts a draft to a request. Throws for an invalid line. */
+function toInput({ headers, credentials: lines, clientId, clientSecret, scope, ...rest }: Draft) {
+  const credentials = Object.fromEntries(toPairs(lines, '=').map(([name, value]) => [name, { value, isSecret: true }]))
+  return {
+    ...rest,
+    clientId: clientId.trim() || null,
+    scope: scope.trim() || null,
+    ...(clientSecret && { clientSecret }),
+    headers: Object.fromEntries(toPairs(headers, ':')),
+    ...(Object.keys(credentials).length > 0 && { credentials }),
+  }
+}
+
 /** Adds or changes a server. */
 export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
   const catalogue = useQuery({ ...query('mcps.catalogue', undefined), enabled: !mcp })
-  const [draft, setDraft] = useState({
+  const [first] = useState(() => ({
     mcpType: mcp?.mcpType ?? 'custom',
     name: mcp?.name ?? '',
     description: mcp?.description ?? '',
@@ -42,24 +67,14 @@ export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void
     clientId: mcp?.clientId ?? '',
     clientSecret: '',
     scope: mcp?.scope ?? '',
-  })
+  }))
+  const [draft, setDraft] = useState(first)
   const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
-    async () => {
-      const credentials = Object.fromEntries(
-        toPairs(draft.credentials, '=').map(([name, value]) => [name, { value, isSecret: true }]),
-      )
-      const { headers, credentials: _, clientId, clientSecret, scope, ...rest } = draft
-      const input = {
-        ...rest,
-        clientId: clientId.trim() || null,
-        scope: scope.trim() || null,
-        ...(clientSecret && { clientSecret }),
-        headers: Object.fromEntries(toPairs(headers, ':')),
-        ...(Object.keys(credentials).length > 0 && { credentials }),
-      }
-      return mcp ? callMutation('mcps.update', { id: mcp.id, ...input }) : callMutation('mcps.create', input)
-    },
+    async () =>
+      mcp
+        ? callMutation('mcps.update', { id: mcp.id, ...changedFields(toInput(first), toInput(draft)) })
+        : callMutation('mcps.create', toInput(draft)),
     { changes: ['mcps.'], done: mcp ? texts.saved : t.created, onDone: onClose, quiet: true },
   )
   const types = catalogue.data?.types ?? []

@@ -3,30 +3,43 @@ import { callMutation } from '../../api.ts'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field, TextArea, TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { changedFields } from '../../lib/changes.ts'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames, useAgents } from '../agents/names.ts'
-import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
+import {
+  type Mission,
+  newSchedule,
+  type ScheduleDraft,
+  ScheduleFields,
+  toSchedule,
+  toScheduleDraft,
+} from './schedule.tsx'
 
 const t = texts.missions
+
+const toInput = <Draft extends { schedule: ScheduleDraft }>({ schedule, ...rest }: Draft) => ({
+  ...rest,
+  schedule: toSchedule(schedule),
+})
 
 /** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
   const { agents, isPending } = useAgents()
   const nameOf = useAgentNames()
-  const [draft, setDraft] = useState({
+  const [first] = useState(() => ({
     title: mission?.title ?? '',
     goal: mission?.goal ?? '',
     agentId: mission?.agentId ?? '',
     visibility: mission?.visibility ?? 'organization',
     schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
-  })
+  }))
+  const [draft, setDraft] = useState(first)
   const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
     async () => {
-      const input = { ...draft, schedule: toSchedule(draft.schedule) }
-      if (!mission) return (await callMutation('missions.create', input)).id
-      await callMutation('missions.update', { id: mission.id, ...input })
+      if (!mission) return (await callMutation('missions.create', toInput(draft))).id
+      await callMutation('missions.update', { id: mission.id, ...changedFields(toInput(first), toInput(draft)) })
       return null
     },
     { changes: ['missions.'], done: texts.saved, onDone: onClose, quiet: true },

@@ -11,6 +11,7 @@ import { Menu, MenuItem, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
 import { Secret } from '../../components/secret.tsx'
+import { changedFields } from '../../lib/changes.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -130,6 +131,13 @@ function Health({ webhook: { enabled, failingSince } }: { webhook: Webhook }) {
   return failingSince ? <Badge kind="bad">{t.failing}</Badge> : <Badge kind="good">{t.enabled}</Badge>
 }
 
+const fieldsOf = ({ description, events, enabled, includeContent }: Webhook) => ({
+  description,
+  events,
+  enabled,
+  includeContent,
+})
+
 /** Reads patterns, separated by commas or lines. */
 const toEvents = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean)
 
@@ -147,7 +155,7 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
       if (!webhook) return (await callMutation('webhooks.create', { ...input, format, url: url.trim() })).secret
       await callMutation('webhooks.update', {
         id: webhook.id,
-        ...input,
+        ...changedFields(fieldsOf(webhook), input),
         ...address,
         ...(format !== webhook.format && { format }),
       })

@@ -11,6 +11,7 @@ import { Select, TextArea, TextField, Ticks, VisibilitySelect } from '../../comp
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
+import { changedFields } from '../../lib/changes.ts'
 import { query, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -119,7 +120,7 @@ function Opened({ id, onClose }: { id: string; onClose: () => void }) {
 }
 
 function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => void }) {
-  const [draft, setDraft] = useState({
+  const [first] = useState(() => ({
     name: skill?.name ?? '',
     displayName: skill?.displayName ?? '',
     description: skill?.description ?? '',
@@ -127,13 +128,16 @@ function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => voi
     category: skill?.category ?? ('other' as Skill['category']),
     builtInTools: skill?.builtInTools ?? [],
     visibility: skill?.visibility ?? ('organization' as Skill['visibility']),
-  })
+  }))
+  const [draft, setDraft] = useState(first)
   const [isDeleting, setIsDeleting] = useState(false)
   const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
     () => {
-      const input = { ...draft, displayName: draft.displayName.trim() || null }
-      return skill ? callMutation('skills.update', { id: skill.id, ...input }) : callMutation('skills.create', input)
+      const toInput = (given: typeof draft) => ({ ...given, displayName: given.displayName.trim() || null })
+      return skill
+        ? callMutation('skills.update', { id: skill.id, ...changedFields(toInput(first), toInput(draft)) })
+        : callMutation('skills.create', toInput(draft))
     },
     { changes: ['skills.'], done: skill ? texts.saved : t.created, onDone: onClose, quiet: true },
   )

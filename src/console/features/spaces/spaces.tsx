@@ -8,6 +8,7 @@ import { Dialog } from '../../components/dialog.tsx'
 import { TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { ListPage } from '../../components/list-page.tsx'
+import { changedFields } from '../../lib/changes.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
@@ -60,15 +61,16 @@ export function Spaces() {
 
 /** Creates a space, or changes its name and visibility. */
 export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClose: (id: string | null) => void }) {
-  const [draft, setDraft] = useState({
+  const [first] = useState(() => ({
     name: space?.name ?? '',
     description: space?.description ?? '',
     visibility: space?.visibility ?? ('organization' as SpaceShape['visibility']),
-  })
+  }))
+  const [draft, setDraft] = useState(first)
   const save = useAction(
     async () => {
       if (!space) return (await callMutation('spaces.create', draft)).id
-      await callMutation('spaces.update', { id: space.id, ...draft })
+      await callMutation('spaces.update', { id: space.id, ...changedFields(first, draft) })
       return null
     },
     { changes: ['spaces.'], done: space ? texts.saved : t.created, onDone: onClose, quiet: true },

@@ -10,6 +10,7 @@ import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Loaded } from '../../components/page.tsx'
+import { changedFields } from '../../lib/changes.ts'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { codeOf, Failure } from '../runs/failure.tsx'
@@ -102,17 +103,16 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
     priority: task.priority,
     assignedTo: task.assignedTo ?? '',
   }
-  const [draft, setDraft] = useState(own)
-  const isChanged = JSON.stringify(draft) !== JSON.stringify(own)
+  // Fields that the person has not changed follow the task, which others may change.
+  const [written, setWritten] = useState<Partial<Draft>>({})
+  const draft = { ...own, ...written }
+  const changes = changedFields(own, draft)
   const save = useAction(
-    () =>
-      callMutation('tasks.update', {
-        id: task.id,
-        title: draft.title,
-        description: draft.description,
-        priority: draft.priority,
-        assignTo: draft.assignedTo || null,
-      }),
+    () => {
+      const { assignedTo, ...rest } = changes
+      const assignTo = assignedTo === undefined ? {} : { assignTo: assignedTo || null }
+      return callMutation('tasks.update', { id: task.id, ...rest, ...assignTo })
+    },
     { changes: ['tasks.'], done: texts.saved, quiet: true, onDone: onClose },
   )
   const move = useAction((status: Status) => callMutation('tasks.update', { id: task.id, status }), {
@@ -155,8 +155,8 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
           <Markdown text={task.result} />
         </section>
       )}
-      <Form save={save} isReady={isChanged && draft.title.trim() !== ''} onCancel={onClose}>
-        <Fields draft={draft} onChange={setDraft} />
+      <Form save={save} isReady={Object.keys(changes).length > 0 && draft.title.trim() !== ''} onCancel={onClose}>
+        <Fields draft={draft} onChange={(given) => setWritten(changedFields(own, given))} />
       </Form>
     </>
   )
