@@ -5,6 +5,7 @@ import {
   type ErrorComponentProps,
   Link,
   lazyRouteComponent,
+  redirect,
   useRouter,
 } from '@tanstack/react-router'
 import { BASE } from './api.ts'
@@ -140,6 +141,13 @@ const routes = [
     path: '/usage',
     validateSearch: only('period', 'start', 'end'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/usage/usage.tsx')), 'Usage'),
+  }),
+  createRoute({
+    getParentRoute,
+    path: '/settings',
+    beforeLoad: () => {
+      throw redirect({ to: '/settings/$section', params: { section: 'profile' }, replace: true })
+    },
   }),
   createRoute({
     getParentRoute,
