@@ -140,10 +140,14 @@ async function* asReadable(
 }
 
 /** Returns the events that only describe the state of a run, without texts. */
-const stateOf = (events: readonly ExecutionEvent[]): ExecutionEvent[] =>
-  events.flatMap((event) => {
+export const stateOf = (events: readonly ExecutionEvent[]): ExecutionEvent[] =>
+  events.flatMap((event): ExecutionEvent[] => {
     if (event.event === 'message') return []
-    if (event.event !== 'error') return event
+    if (event.event === 'meta') return [event]
+    if (event.event === 'result') {
+      const { resultObject: _, ...state } = event.data
+      return [{ ...event, data: state }]
+    }
     const { detail: _, ...state } = event.data
-    return { ...event, data: state }
+    return [{ ...event, data: state }]
   })

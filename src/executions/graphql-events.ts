@@ -19,6 +19,7 @@ import {
   metaEvent,
   terminalEvent,
 } from './engine/events/events.ts'
+import { stateOf } from './follow.ts'
 import { Execution, isReadable, Status, Usage } from './graphql.ts'
 import { executions } from './router.ts'
 import * as schema from './schema.ts'
@@ -310,7 +311,8 @@ builder.prismaObjectFields(Execution, (t) => ({
           })
       const { rows: segments, more } = stored ?? NOTHING
       const between: ExecutionEvent[] = []
-      for (const event of eventsOf(row, segments, { fromStart: !(more && backwards), toEnd: !(more && !backwards) })) {
+      const all = eventsOf(row, segments, { fromStart: !(more && backwards), toEnd: !(more && !backwards) })
+      for (const event of isOpen ? all : stateOf([...all])) {
         if (event.seq > from && event.seq < to) between.push(event)
         if (!backwards && between.length > take) break
       }

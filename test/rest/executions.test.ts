@@ -615,6 +615,34 @@ describe('an execution has the visibility of its agent and space', () => {
     expect(body.execution).toMatchObject({ status: 'completed', restricted: true, message: '' })
     expect(body.execution.result).toBeUndefined()
   })
+
+  it('once private, shows its starter neither the object nor the error in events of any API', async () => {
+    const id = await create()
+    const SECRET = 'the-answer'
+    model.script(
+      { tokens: [JSON.stringify({ text: SECRET })] },
+      { tokens: [Buffer.from(`data: {"error":{"message":"${SECRET}"}}\n\n`)] },
+    )
+    const ended = [
+      (await execute({ output: { schema: { type: 'object' } } }, ben, id)).body,
+      (await execute({ model: 'compatible/m' }, ben, id)).body,
+    ]
+    const seenBy = async ({ token }: Member) => {
+      const answers: unknown[] = []
+      for (const { executionId } of ended) {
+        for (const path of ['/logs', '/events'])
+          answers.push((await call('GET', `/${executionId}${path}`, { token } as Member)).body)
+        const events = '{ nodes { ... on ResultEvent { resultObject } ... on ErrorEvent { detail } } }'
+        const body = { query: `{ execution(id: "${executionId}") { events ${events} } }` }
+        answers.push((await request(server, 'POST', '/graphql', { body, token })).body)
+      }
+      return answers.map((answer) => JSON.stringify(answer).includes(SECRET))
+    }
+    expect(await seenBy(ben)).not.toContain(false)
+    await request(server, 'PATCH', `/api/v1/agents/${id}`, { body: { visibility: 'private' }, token: ann.token })
+    expect(await seenBy(ben)).not.toContain(true)
+    expect(await seenBy(ann)).not.toContain(false)
+  })
 })
 
 describe("a run of another organization's agent", () => {
