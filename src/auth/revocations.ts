@@ -9,10 +9,13 @@ import { type Actor, hasExpired } from './actor.ts'
 /** Interval at which the tokens of open streams are checked (ms): they must end within 5 s (contract.md section 1). */
 const INTERVAL = 4_000
 
+/** Reason of a signal whose caller has lost access. */
+export const ACCESS_ENDED = new Error('The access of the caller has ended')
+
 export type Revocations = {
   /**
-   * Aborts the controller once the actor's token or membership has ended, or with a 503 once the role has changed. The
-   * controller must be aborted when the request ends. Returns its signal.
+   * Aborts the controller with {@link ACCESS_ENDED} once the actor's token or membership has ended, or with a 503 once
+   * the role has changed. The controller must be aborted when the request ends. Returns its signal.
    */
   watch(actor: Actor, controller: AbortController): AbortSignal
   stop(): void
@@ -45,7 +48,7 @@ export function createRevocations(deps: { db: Db; clock: Clock; bus: Bus; log: L
       if (role === actor.role && !hasEnded) continue
       changed.push(actor.sessionId || actor.tokenId || actor.userId)
       // A caller whose role has changed must reconnect.
-      controller.abort(role === undefined || hasEnded ? undefined : unavailable())
+      controller.abort(role === undefined || hasEnded ? ACCESS_ENDED : unavailable())
     }
     // Otherwise caches of callers would admit these again for a moment.
     if (changed.length) bus.publish('token', changed)

@@ -98,6 +98,40 @@ it('a caller whose stream ended for lack of access is refused at once, though it
   end()
 })
 
+it('a door never ends the stream of a caller without access as if the answer were complete', async () => {
+  const { token } = owner
+  const { agents } = (await request(server, 'GET', '/api/v1/agents', { token })).body
+  const key = await server.member()
+  const held = Promise.withResolvers<void>()
+  const doors: [path: string, body: object][] = [
+    ['/openai/v1/chat/completions', { model: agents[0].id, stream: true, messages: [{ role: 'user', content: 'Hi' }] }],
+    ['/openai/v1/responses', { model: agents[0].id, stream: true, input: 'Hi' }],
+    [
+      `/api/v1/agents/${agents[0].id}/chat`,
+      {
+        id: 'c',
+        trigger: 'submit-message',
+        messages: [{ id: 'm', role: 'user', parts: [{ type: 'text', text: 'Hi' }] }],
+      },
+    ],
+    [
+      `/api/v1/agents/${agents[0].id}/ag-ui`,
+      { threadId: 't', runId: 'r', messages: [{ id: 'm', role: 'user', content: 'Hi' }], tools: [], context: [] },
+    ],
+  ]
+  const streams: Response[] = []
+  for (const [path, body] of doors) {
+    model.script({ tokens: ['One ', held.promise, 'two'] })
+    const headers = { Authorization: `Bearer ${key.token}`, 'Content-Type': 'application/json' }
+    streams.push(await fetch(server.url + path, { method: 'POST', headers, body: JSON.stringify(body) }))
+  }
+  await request(server, 'DELETE', `/api/v1/keys/${key.tokenId}`, { token: key.token })
+  for (const stream of streams) {
+    expect(await stream.text().catch(() => 'broken off')).toMatch(/^broken off$|Unauthorized. Invalid or expired token/)
+  }
+  held.resolve()
+})
+
 const CHANGES = ['/api/v1/tasks/events', '/api/v1/approvals/events', '/trpc/tasks.changes', '/trpc/approvals.changes']
 
 /** Opens the streams of changes of each API. */

@@ -1,6 +1,8 @@
 import type { Actor } from '../../auth/actor.ts'
+import { ACCESS_ENDED } from '../../auth/revocations.ts'
 import type { Deps } from '../../deps.ts'
-import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import { unauthorized } from '../../errors.ts'
+import { type ExecutionRow, isTerminal } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { clientToolName } from '../../executions/engine/queue/client-tools.ts'
 import { followFrom } from '../../executions/follow.ts'
@@ -68,7 +70,8 @@ export function readCallId(id: string) {
 
 /**
  * Follows a run as parts, in batches, live while it runs; only those of events after a number. Throws 503 if this
- * process shuts down. Ends early if the caller has disconnected or lost access.
+ * process shuts down, and 401 if the caller loses access, because clients take an early end for the end of the answer.
+ * Ends early if the caller has disconnected.
  */
 export async function* followParts(
   actor: Actor,
@@ -79,13 +82,18 @@ export async function* followParts(
 ): AsyncGenerator<Part[]> {
   // From the first event on, because later ones refer to earlier ones.
   const toParts = createPartReader(row)
-  for await (const events of followFrom(actor, deps, row, 0, streamTo, { content: 'all' })) {
+  let signal: AbortSignal | undefined
+  const attend = (caller: Actor) => (signal = streamTo(caller))
+  let isOver = false
+  for await (const events of followFrom(actor, deps, row, 0, attend, { content: 'all' })) {
+    isOver = events.some(isTerminal)
     const parts = events.flatMap((event) =>
       toParts(event).map((part) => ({ ...part, seq: event.seq, at: event.at }) as Part),
     )
     const later = after ? parts.filter(({ seq }) => seq > after) : parts
     if (later.length) yield later
   }
+  if (!isOver && signal?.reason === ACCESS_ENDED) throw unauthorized('Unauthorized. Invalid or expired token')
 }
 
 const connectNote = (name: string) =>
