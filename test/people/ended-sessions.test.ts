@@ -1,4 +1,7 @@
 import { beforeAll, expect, it } from 'vitest'
+import type { Actor } from '../../src/auth/actor.ts'
+import { createRevocations } from '../../src/auth/revocations.ts'
+import { createLocalBus } from '../../src/bus/local.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -56,6 +59,23 @@ it.concurrent.each(ENDINGS)('the open streams of a browser end soon after %s', a
   for (const stream of streams) expect(stream.status).toBe(200)
   await end(who, id)
   await Promise.all(streams.map((stream) => stream.text().catch(() => 'broken off')))
+})
+
+it.concurrent('a session that has expired ends its streams, although its row is still there', async () => {
+  const { userId, organizationId } = await server.member()
+  const { id: sessionId } = await signedIn(server, userId)
+  const bus = createLocalBus()
+  // Nothing else sees this clock, and deletes the row.
+  const clock = { now: () => new Date(Date.now() + 31 * 24 * 60 * 60_000) }
+  const revocations = createRevocations({ ...server.service.deps, bus, clock })
+  const actor = { userId, organizationId, sessionId, role: 'member', organizationSlug: '', scopes: ['*'], tokenId: '' }
+  const signal = revocations.watch(actor as Actor, new AbortController())
+  try {
+    bus.publish('token', [sessionId])
+    await expect.poll(() => signal.aborted).toBe(true)
+  } finally {
+    revocations.stop()
+  }
 })
 
 it.concurrent('a waiting request gets 401 soon after the session of its browser has ended', async () => {

@@ -114,6 +114,11 @@ describe('signing in with a password', () => {
     expect(seconds).toBeLessThanOrEqual(900)
     expectError(refused, 429, `Rate limit exceeded. Retry after ${seconds} seconds.`)
     expect((await login(two.email, PASSWORD)).status).toBe(200)
+    // The same failures a quarter of an hour ago.
+    for (const { key, times } of await db().signInLimit.findMany()) {
+      await db().signInLimit.update({ where: { key }, data: { times: (times as number[]).map((at) => at - 900_000) } })
+    }
+    expect((await login(one.email, PASSWORD)).status).toBe(200)
   })
 
   it('is refused for an IP address after twenty failures, also concurrent ones', async () => {
@@ -185,6 +190,33 @@ describe('a browser session', () => {
     expect(write.status).toBe(400)
     const session = await ask('GET', '/api/auth/session', { headers })
     expect(session.body).toMatchObject({ organization: null, role: null, organizations: [{}, {}] })
+  })
+
+  it('names an organization by a former slug until that ends', async () => {
+    const { userId, organizationId } = await person({ organization: 'Renamed' })
+    const { headers } = await signedIn(server, userId)
+    for (const [hours, status] of [
+      [1, 200],
+      [-1, 403],
+    ] as const) {
+      const slug = `before-${organizationId.toLowerCase()}-${hours}`
+      const endsAt = new Date(Date.now() + hours * 60 * 60_000)
+      await db().formerSlug.create({ data: { slug, organizationId, endsAt } })
+      const named = { ...headers, 'X-Organization': slug }
+      expect((await ask('GET', '/api/v1/agents', { headers: named })).status).toBe(status)
+    }
+  })
+
+  it('opens no door for clients of other protocols', async () => {
+    const { userId } = await person()
+    const { headers } = await signedIn(server, userId)
+    for (const [method, path] of [
+      ['GET', '/openai/v1/models'],
+      ['POST', '/openai/v1/chat/completions'],
+      ['POST', '/mcp'],
+    ] as const) {
+      expect((await ask(method, path, { headers, ...(method === 'POST' && { body: {} }) })).status, path).toBe(401)
+    }
   })
 
   it('is refused if the header and the query name different organizations', async () => {

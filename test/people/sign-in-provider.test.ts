@@ -221,6 +221,11 @@ describe('the answer of a provider', () => {
       () => bad((claims) => ({ ...claims, email: ['x@home.example'] })),
       'unverified',
     ],
+    [
+      'with a verification that has no address beside it',
+      () => ({ claims: { sub: 'mixed', email: newAddress() }, userinfo: { sub: 'mixed', email_verified: true } }),
+      'unverified',
+    ],
     ['with an unknown address', () => person('stranger', newAddress('elsewhere.example')), 'unknown'],
     ['with an address below an allowed domain', () => person('sub', newAddress('evil.home.example')), 'unknown'],
     [
