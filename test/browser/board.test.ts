@@ -21,7 +21,7 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
   const create = async (body: object) => (await request(server, 'POST', '/api/v1/tasks', { body })).body.id as string
   const statusOf = async (id: string) => (await request(server, 'GET', `/api/v1/tasks/${id}`)).body.task.status
 
-  it("changes a card's status when the card is dragged to another column", async () => {
+  it("changes a card's status when the card is dragged, and prints every column", async () => {
     const id = await create({ title: 'Drag me' })
     const { page, complaints } = await visit(browser, owner, '/app/tasks')
     const card = page.locator(`[data-task="${id}"]`)
@@ -29,6 +29,16 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await card.dragTo(page.locator('[data-status=in_progress]'))
     await expect.poll(() => statusOf(id)).toBe('in_progress')
     await page.locator(`[data-status=in_progress] [data-task="${id}"]`).waitFor()
+    // Paper has no room beside it.
+    const whole = page.viewportSize()!
+    await page.setViewportSize({ width: 794, height: 1123 })
+    await page.emulateMedia({ media: 'print' })
+    const right = page.locator('[data-status]').evaluateAll((columns) => {
+      return Math.max(...columns.map((column) => column.getBoundingClientRect().right))
+    })
+    expect(await right).toBeLessThanOrEqual(794)
+    await page.emulateMedia({ media: null })
+    await page.setViewportSize(whole)
     expect(complaints).toEqual([])
     await leave(page)
   })

@@ -58,8 +58,8 @@ export function Settings() {
   }, [current])
   return (
     <Page title={t.sections[current]}>
-      <div className="grid grid-cols-1 gap-6 md:grid-cols-[11rem_minmax(0,1fr)]">
-        <nav ref={menu} aria-label={t.title}>
+      <div className="grid grid-cols-1 gap-6 md:grid-cols-[11rem_minmax(0,1fr)] print:block">
+        <nav ref={menu} aria-label={t.title} className="print:hidden">
           <div className="flex gap-1 overflow-x-auto md:flex-col">
             {Object.entries(GROUPS).map(([group, names]) => (
               <ul key={group} className="flex shrink-0 gap-1 md:mb-3 md:flex-col" aria-label={t.groups[group as Group]}>

@@ -98,7 +98,7 @@ export function Board() {
           {t.new}
         </Button>
       </header>
-      <div className="flex min-h-0 flex-1 gap-3 overflow-x-auto px-4 pb-4 sm:px-6">
+      <div className="flex min-h-0 flex-1 gap-3 overflow-x-auto px-4 pb-4 sm:px-6 print:grid print:grid-cols-2">
         {STATUSES.map((status) => (
           <Column
             key={status}
@@ -165,7 +165,7 @@ function Column({ status, filter, moving, onMove, ...rest }: ColumnProps) {
       aria-label={t.states[status]}
       data-status={status}
       className={cn(
-        'flex w-72 min-w-60 flex-1 flex-col rounded-xl border bg-panel',
+        'flex w-72 min-w-60 flex-1 flex-col rounded-xl border bg-panel print:w-auto',
         isOver ? 'border-accent bg-tint' : 'border-line',
       )}
     >
