@@ -244,11 +244,20 @@ type TextProps = Pick<FileProps, 'spaceId' | 'mayChange' | 'path'> & { content: 
 function TextFile({ spaceId, mayChange, path, content }: TextProps) {
   const [text, setText, isChanged] = useDraft(content.content)
   const [tab, setTab] = useState<'preview' | 'source'>('preview')
-  const save = useAction(() => callMutation('files.write', { id: spaceId, path, content: text }), {
-    changes: ['files.'],
-    done: t.fileSaved,
-    quiet: true,
-  })
+  // The content that the person began with. Another person or an agent may write the file meanwhile.
+  const first = useRef(content.content)
+  if (!isChanged) first.current = content.content
+  const save = useAction(
+    async () => {
+      const found = await callQuery('files.get', { id: spaceId, path }).catch((error) => {
+        if (toFailure(error).status !== 404) throw error
+      })
+      if (found && found.content !== first.current && !confirm(t.fileChanged(path))) return false
+      await callMutation('files.write', { id: spaceId, path, content: text })
+      return true
+    },
+    { changes: ['files.'], quiet: true, onDone: (isSaved) => isSaved && toast(t.fileSaved) },
+  )
   const preview = /\.(md|markdown)$/i.test(path) ? <Markdown text={text} /> : <Code text={text} />
   if (!mayChange) return preview
   return (
