@@ -80,6 +80,7 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
       <Part title={t.sections.tools}>
         <fieldset className="mb-4">
           <legend className="mb-1 font-medium">{t.permissions}</legend>
+          <p className="mb-1 text-soft text-xs">{t.permissionsHelp}</p>
           <div className="divide-y divide-line rounded-md border border-line">
             {BUILT_IN_TOOLS.map((tool) => (
               <label key={tool} className="flex items-center justify-between gap-3 px-3 py-1.5">
@@ -180,7 +181,7 @@ function ModelFields({
         </datalist>
         <TextField label={t.fallbackModels} help={t.fallbackHelp} {...text('fallbackModels')} />
       </div>
-      <div className="grid grid-cols-2 gap-x-4 lg:grid-cols-3">
+      <div className="grid grid-cols-2 items-end gap-x-4 lg:grid-cols-3">
         <TextField
           label={t.temperature}
           inputMode="decimal"
@@ -209,7 +210,7 @@ function ModelFields({
           {...text('maxOutputTokens')}
           field="modelSettings.maxOutputTokens"
         />
-        <TextField label={t.maxTurns} inputMode="numeric" placeholder={t.ownDefault} {...text('maxTurns')} />
+        <TextField label={t.maxTurns} inputMode="numeric" placeholder={t.defaultTurns} {...text('maxTurns')} />
         <TextField label={t.contextWindow} inputMode="numeric" placeholder={t.learned} {...text('contextWindow')} />
       </div>
       <Select
