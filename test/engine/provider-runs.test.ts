@@ -121,24 +121,25 @@ const openai: Api = (() => {
     event({ type: 'response.in_progress', sequence_number: 1, response: { ...response, output: [] } })
   const at = (type: string, output_index: number, more: object) =>
     event({ type: `response.${type}`, sequence_number: 9, output_index, ...more })
-  const item = (id: string, part: object) => ({
+  const item = (id: string, part: object, more: object = {}) => ({
     type: 'message',
     id,
     status: 'completed',
     role: 'assistant',
     content: [part],
+    ...more,
   })
-  const says = (text: string, output_index = 0) => {
+  const says = (text: string, output_index = 0, more: object = {}) => {
     const id = `msg_${output_index}`
     const part = { type: 'output_text', annotations: [], text }
     const of = { item_id: id, content_index: 0 }
     return (
-      at('output_item.added', output_index, { item: { ...item(id, part), status: 'in_progress', content: [] } }) +
+      at('output_item.added', output_index, { item: { ...item(id, part, more), status: 'in_progress', content: [] } }) +
       at('content_part.added', output_index, { ...of, part: { ...part, text: '' } }) +
       at('output_text.delta', output_index, { ...of, delta: text }) +
       at('output_text.done', output_index, { ...of, text }) +
       at('content_part.done', output_index, { ...of, part }) +
-      at('output_item.done', output_index, { item: item(id, part) })
+      at('output_item.done', output_index, { item: item(id, part, more) })
     )
   }
   const refusal = item('msg_0', { type: 'refusal', refusal: 'I cannot help.' })
@@ -171,7 +172,7 @@ const openai: Api = (() => {
       at('reasoning_summary_text.delta', 0, { item_id: 'rs_1', summary_index: 0, delta: 'Hm.' }) +
       at('reasoning_summary_part.done', 0, { item_id: 'rs_1', summary_index: 0, part: reasoning.summary[0] }) +
       at('output_item.done', 0, { item: reasoning }) +
-      says('Let me see.', 1) +
+      says('Let me see.', 1, { phase: 'commentary' }) +
       at('output_item.added', 2, { item: { ...call, arguments: '', status: 'in_progress' } }) +
       at('function_call_arguments.delta', 2, { item_id: 'fc_1', delta: input.slice(0, 8) }) +
       at('function_call_arguments.delta', 2, { item_id: 'fc_1', delta: input.slice(8) }) +
@@ -447,6 +448,12 @@ it('files of an answer are left out with a warning, and reasoning alone is no an
   expect((await run([image + end], google.model)).execution.error).toContain('only files, such as pictures')
   const thought = data({ candidates: [{ content: { parts: [{ text: 'Hm.', thought: true }] } }] })
   expect((await run([thought + end], google.model)).execution.error).toContain('only reasoning, without an answer')
+})
+
+it("the phase of OpenAI's messages is sent back with them", async () => {
+  const { requests } = await run([openai.call(), openai.text('Done.')], openai.model)
+  const [message] = requests[1]!.body.input.filter(({ role }: { role?: string }) => role === 'assistant')
+  expect(message).toMatchObject({ phase: 'commentary' })
 })
 
 it('a limit of the answer above that of the model is lowered with a warning', async () => {

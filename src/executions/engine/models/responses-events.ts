@@ -75,7 +75,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     isBegun = true
     const encrypted = asText(given.encrypted_content)
     const item = {
-      message: { type, id },
+      message: { type, id, ...phaseOf(given) },
       function_call: { type, id, call_id: callId, name, arguments: '' },
       reasoning: { type, id, ...(encrypted && { encrypted_content: encrypted }) },
     }[type]
@@ -129,7 +129,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
       const refusal = textOf(given.content, 'refusal')
       if (refusal && !item.text) refuse(item, refusal)
       else addRest(item, textOf(given.content), addText)
-      emit({ ...at, item: { type: 'message', id } })
+      emit({ ...at, item: { type: 'message', id, ...phaseOf(given) } })
     } else if (item.type === 'reasoning') {
       const thinking = textOf(given.summary) || textOf(given.content)
       if (!item.text) think(item, thinking)
@@ -302,6 +302,9 @@ const textOf = (parts: unknown, field: 'text' | 'refusal' = 'text'): string =>
     : asList(parts)
         .map((part) => asText(asObject(part)[field]))
         .join('')
+
+/** Returns what kind of message it is, which OpenAI expects back with it. */
+const phaseOf = ({ phase }: Fields): Fields => (phase === 'commentary' || phase === 'final_answer' ? { phase } : {})
 
 const argumentsOf = (value: unknown): string =>
   typeof value === 'string' ? value : isObject(value) ? JSON.stringify(value) : ''
