@@ -456,6 +456,19 @@ it("the phase of OpenAI's messages is sent back with them", async () => {
   expect(message).toMatchObject({ phase: 'commentary' })
 })
 
+it('the signature of a last text is sent back in the next run of the session', async () => {
+  const signed = data({
+    candidates: [{ content: { parts: [{ text: '', thoughtSignature: 'LAST' }] }, finishReason: 'STOP' }],
+  })
+  const words = data({ candidates: [{ content: { parts: [{ text: 'Done.' }] } }] })
+  const { row } = await run([google.call(), words + signed], google.model)
+  server.script(google.text('More.'))
+  const body = { message: 'More', sessionId: row.sessionId }
+  await request(toolLab.lab.server, 'POST', `/api/v1/agents/${row.agentId}/execute`, { body })
+  const { contents } = server.requests.at(-1)!.body
+  expect(contents.at(-2).parts).toEqual([{ text: 'Done.', thoughtSignature: 'LAST' }])
+})
+
 it('a limit of the answer above that of the model is lowered with a warning', async () => {
   const modelSettings = { maxOutputTokens: 100_000 }
   const text = (limit: number) => expect.stringContaining(`at most ${limit} tokens`)

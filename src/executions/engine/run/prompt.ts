@@ -118,10 +118,15 @@ function replayed({ model, steps }: Replay, content: string, calls: readonly Cal
     })
     return [{ role: 'assistant', ...writtenBy(model), content: assistantParts }, ...(tool ? [tool] : [])]
   })
-  const thoughts = (steps.at(-1) ?? []).filter((part) => part.type === 'reasoning')
+  const last = (steps.at(-1) ?? []).filter((part) => part.type !== 'tool-call')
   const isOfLast = !steps.at(-1)?.length && textOf(steps.at(-2) ?? []) === content
   if (!content || isOfLast) return messages
-  return [...messages, { role: 'assistant' as const, ...writtenBy(model), content: [...thoughts, text(content)] }]
+  // A text with the fields that its model expects back, unless the message has another text.
+  const isWhole =
+    last.some(({ type, providerOptions }) => type === 'text' && providerOptions) && textOf(last) === content
+  const thoughts = last.filter(({ type }) => type === 'reasoning')
+  const answer = isWhole ? last : [...thoughts, text(content)]
+  return [...messages, { role: 'assistant' as const, ...writtenBy(model), content: answer }]
 }
 
 /**
