@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import { cronInWords } from '../../src/console/lib/cron.ts'
 import { newId } from '../../src/console/lib/id.ts'
+import { toNumber } from '../../src/console/lib/number.ts'
 import { midnight, periodsBetween } from '../../src/console/lib/periods.ts'
 import { refusalIn } from '../../src/console/lib/refusals.ts'
 
@@ -68,4 +69,9 @@ test('a day begins at midnight of the person, and the day after it at the next o
   expect(midnight('2026-12-31')).toBe(new Date(2026, 11, 31).toISOString())
   expect(midnight('2026-12-31', 1)).toBe(new Date(2027, 0, 1).toISOString())
   for (const other of ['', '2026-12-31T10:00:00Z']) expect(midnight(other, 1)).toBe(other)
+})
+
+test('a field with a text that is no number sends the text, which the API refuses', () => {
+  const texts = ['', ' ', '0', ' 7 ', '1.5', 'ten', 'Infinity']
+  expect(texts.map(toNumber)).toEqual([undefined, undefined, 0, 7, 1.5, 'ten', 'Infinity'])
 })

@@ -1,5 +1,6 @@
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Input, Output } from '../../api.ts'
+import { toNumber } from '../../lib/number.ts'
 import { texts } from '../../texts.ts'
 
 export type Agent = Output<'agents.get'>['agent']
@@ -101,10 +102,6 @@ export function toDraft(agent: Agent): Draft {
 
 const list = (text: string, by: RegExp) => [...new Set(text.split(by).map((each) => each.trim()))].filter(Boolean)
 
-/** Reads a number. The service refuses a text that is none. */
-const number = (text: string) =>
-  text.trim() === '' ? undefined : Number.isNaN(Number(text)) ? (text as never) : Number(text)
-
 /** Returns why the text of a schema cannot be sent, or null. The service checks the schema itself. */
 export function problemOfSchema({ outputSchema }: Pick<Draft, 'outputSchema'>): string | null {
   if (!outputSchema.trim()) return null
@@ -132,9 +129,9 @@ type Written = Omit<
 export function toInput(draft: Draft): Written & Pick<Draft, 'systemPrompt' | 'visibility'> {
   const settings = {
     ...draft.otherSettings,
-    temperature: number(draft.temperature),
-    topP: number(draft.topP),
-    maxOutputTokens: number(draft.maxOutputTokens),
+    temperature: toNumber(draft.temperature),
+    topP: toNumber(draft.topP),
+    maxOutputTokens: toNumber(draft.maxOutputTokens),
     reasoningEffort: draft.reasoningEffort || undefined,
   }
   const modelSettings = Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined))
@@ -147,8 +144,8 @@ export function toInput(draft: Draft): Written & Pick<Draft, 'systemPrompt' | 'v
     model: draft.model.trim() || null,
     fallbackModels: list(draft.fallbackModels, /,/),
     modelSettings,
-    maxTurns: number(draft.maxTurns) ?? null,
-    contextWindow: number(draft.contextWindow) ?? null,
+    maxTurns: toNumber(draft.maxTurns) ?? null,
+    contextWindow: toNumber(draft.contextWindow) ?? null,
     history: draft.history,
     output: toOutput(draft),
     initialGreeting: draft.initialGreeting.trim() || null,

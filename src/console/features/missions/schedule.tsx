@@ -4,6 +4,7 @@ import { callQuery, describeFailure, type Output, refusalOf } from '../../api.ts
 import { Select, TextField } from '../../components/field.tsx'
 import { cronInWords } from '../../lib/cron.ts'
 import { moment } from '../../lib/format.ts'
+import { toNumber } from '../../lib/number.ts'
 import { texts } from '../../texts.ts'
 
 const t = texts.missions
@@ -44,7 +45,7 @@ export const toSchedule = ({ type, value, timezone, overlap, maxRuns }: Schedule
   timezone,
   overlap,
   value: type === 'none' ? null : value,
-  maxRuns: maxRuns.trim() === '' ? null : Number(maxRuns),
+  maxRuns: toNumber(maxRuns) ?? null,
 })
 
 /** Describes a schedule in words. */
