@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
+import { resolveSecrets } from '../../src/secrets/resolve.ts'
 import { startLab as startEngine } from '../engine/lab.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { toFetch } from '../support/rest.ts'
@@ -390,4 +391,29 @@ test('a secret of the space of a run precedes the one of the organization', asyn
     await fetchAs({ url: `http://${goodHost}/?x=${mention('ALLOWED')}` }, { run: { spaceId: id } })
     expect(sent.at(-1)).toContain(`value-of-${id}`)
   }
+})
+
+test('a secret of a space goes anywhere for its present owner and admins alone, and over https', async () => {
+  const space = await call('ben', 'POST', '/spaces', { name: 'Of Ben' })
+  await call('ben', 'POST', `/spaces/${space.id}/secrets`, { secrets: { SPACED: SPACE } })
+  const member = await lab.server.member(organization)
+  const [admin, former] = [
+    await lab.server.member({ ...organization, role: 'admin' }),
+    await lab.server.member({ ...organization, role: 'admin' }),
+  ]
+  await lab.db.membership.deleteMany({ where: { userId: former.userId } })
+  const { deps } = lab.server.service
+  const closed = { ...deps, settings: { ...deps.settings, ALLOW_PRIVATE_NETWORK: false } }
+  const resolve = (writtenBy: string | null, url = 'https://elsewhere.example/') => {
+    const use = { organizationId, spaceId: space.id, url: new URL(url), writtenBy, isForeign: false }
+    return resolveSecrets(closed, use, ['SPACED']).then(
+      (values) => values.get('SPACED'),
+      (error) => error.message,
+    )
+  }
+  for (const { userId } of [people.ben, admin]) expect(await resolve(userId)).toBe(SPACE)
+  for (const userId of [member.userId, former.userId, null]) {
+    expect(await resolve(userId)).toMatch(/not sent to elsewhere.example: the host is not among its hosts/)
+  }
+  expect(await resolve(people.ben.userId, 'http://elsewhere.example/')).toMatch(/the address is not https/)
 })
