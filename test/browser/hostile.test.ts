@@ -20,7 +20,8 @@ import { startServer, type TestServer } from '../support/server.ts'
 const HOSTILE = [
   '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><svg onload="window.hacked = 3">',
   '<a href="javascript:window.hacked = 4">x</a> [y](javascript:window.hacked=5) [z](data:text/html,x)',
-  '![picture](https://evil.example/pixel.png) <math><mtext><style><img src=x onerror="window.hacked=6"></style>',
+  '[ftp](ftp://evil.example/x) [tel](tel:123) [own](/api/auth/logout) [mail](mailto:eve@evil.example)',
+  '![picture](https://evil.example/pixel.png) ![<s>alt</s>](https://evil.example/alt.png) <math><mtext><style><img src=x onerror="window.hacked=6"></style>',
   '<style>body{display:none}</style><iframe src="https://evil.example"></iframe>',
   '\u202etxet desrever\u202c and {{constructor.constructor("window.hacked=7")()}}',
 ].join('\n\n')
@@ -73,8 +74,16 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
     await expectHarmless(page, '#main')
     const links = page.locator('[data-turn=assistant] .prose a')
     const hrefs = await links.evaluateAll((all) => all.map((link) => link.getAttribute('href')))
-    expect(hrefs.filter(Boolean)).toEqual(['https://evil.example/pixel.png'])
-    expect(await links.first().getAttribute('rel')).toContain('noopener')
+    const pictures = ['https://evil.example/pixel.png', 'https://evil.example/alt.png']
+    expect(hrefs.filter(Boolean)).toEqual(['mailto:eve@evil.example', ...pictures])
+    for (const link of await links.all()) {
+      expect(await link.getAttribute('rel')).toBe('noopener noreferrer nofollow')
+      expect(await link.getAttribute('target')).toBe('_blank')
+    }
+    const shown = (await page.locator('[data-turn=assistant] .prose').allInnerTexts()).join()
+    for (const source of ['<script>window.hacked = 1</script>', '<s>alt</s>', '<style>body{display:none}</style>']) {
+      expect(shown).toContain(source)
+    }
     expect(complaints).toEqual([])
   })
 
