@@ -1,6 +1,7 @@
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import type { Deps } from '../deps.ts'
+import { notFound } from '../errors.ts'
 import { MAX_PAGE_BYTES, sizeOf } from '../lib/page.ts'
 import {
   type ExecutionEvent,
@@ -58,8 +59,9 @@ export async function follow(
 
 /**
  * Yields the events after a number of a visible execution, in batches, live while it runs and the caller has access.
- * `isReadable`: with texts. `content`: see {@link withoutStreamed}; clients of the hosted original (`TOKEN_PREFIX=td`)
- * print the streamed and the complete content, too.
+ * `isReadable`: with texts. `isWhole`: throws 404 when the texts have to be left out, because the rest would look like a
+ * complete answer. `content`: see {@link withoutStreamed}; clients of the hosted original (`TOKEN_PREFIX=td`) print the
+ * streamed and the complete content, too.
  */
 export function followFrom(
   actor: Actor,
@@ -67,13 +69,15 @@ export function followFrom(
   row: ExecutionRow,
   after: number,
   streamTo: (actor: Actor) => AbortSignal,
-  { isReadable = true, content }: { isReadable?: boolean; content?: Content | null | undefined } = {},
+  { isReadable = true, isWhole = false, content }: FollowOptions = {},
 ): AsyncGenerator<readonly ExecutionEvent[]> {
   // Only these columns, because they are retained for the duration of the stream.
   const { id, userId } = row
   const batches = contentOf(deps, deps.engine.follow(edgeOf(row), after, streamTo(actor)), after, content)
-  return asReadable(actor, deps, { id, userId }, batches, isReadable)
+  return asReadable(actor, deps, { id, userId }, batches, { isReadable, isWhole })
 }
+
+type FollowOptions = { isReadable?: boolean; isWhole?: boolean; content?: Content | null | undefined }
 
 type Batches = AsyncGenerator<readonly ExecutionEvent[]>
 
@@ -116,14 +120,14 @@ const ACCESS_INTERVAL = 5_000
 
 /**
  * Checks regularly during a stream whether the caller may still read the run. If not, its starter receives the rest
- * without texts, and any other stream ends.
+ * without texts, and any other stream ends; with `isWhole`, it throws 404.
  */
 async function* asReadable(
   actor: Actor,
   { db, clock }: Deps,
   { id, userId }: { id: string; userId: string },
   batches: AsyncGenerator<readonly ExecutionEvent[]>,
-  isReadable: boolean,
+  { isReadable, isWhole }: { isReadable: boolean; isWhole: boolean },
 ): AsyncGenerator<readonly ExecutionEvent[]> {
   let isShown = isReadable
   let checkedAt = clock.now().getTime()
@@ -133,6 +137,7 @@ async function* asReadable(
       checkedAt = now
       isShown = (await readableOf(actor, db, [id])).has(id)
     }
+    if (!isShown && isWhole) throw notFound('Execution')
     if (!isShown && userId !== actor.userId) return
     const visible = isShown ? batch : stateOf(batch)
     if (visible.length) yield visible

@@ -194,6 +194,13 @@ it('readers of a run get no more of it once its agent is private, and its starte
     openStream(server, `/api/v1/chats/${chatId}/events`, { token: reader.token }),
   ])
   for (const stream of [own, followed, chat]) while (!(await stream.next())?.text.includes('One '));
+  // The client of a door would take the rest for a complete answer.
+  model.script({ tokens: ['One ', hidden.promise, 'two'] })
+  const door = await fetch(`${server.url}/openai/v1/chat/completions`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${starter.token}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify({ model: agent, stream: true, messages: [{ role: 'user', content: 'Hi' }] }),
+  })
 
   await as(owner, 'PATCH', `/agents/${agent}`, { visibility: 'private' })
   clock.advance(5_000)
@@ -205,6 +212,7 @@ it('readers of a run get no more of it once its agent is private, and its starte
   hidden.resolve()
   expect((await own.rest()).map(({ event }) => event)).toEqual(['result'])
   expect(await followed.rest()).toEqual([])
+  expect(await door.text()).toMatch(/"Execution not found\b.*\n\n$/)
   later.resolve()
   const shown = []
   for (let event = await chat.next(); event && event.event !== 'result'; event = await chat.next()) shown.push(event)

@@ -70,8 +70,8 @@ export function readCallId(id: string) {
 
 /**
  * Follows a run as parts, in batches, live while it runs; only those of events after a number. Throws 503 if this
- * process shuts down, and 401 if the caller loses access, because clients take an early end for the end of the answer.
- * Ends early if the caller has disconnected.
+ * process shuts down, and 401 or 404 if the caller loses access, because clients take an early end for the end of the
+ * answer. Ends early if the caller has disconnected.
  */
 export async function* followParts(
   actor: Actor,
@@ -85,7 +85,7 @@ export async function* followParts(
   let signal: AbortSignal | undefined
   const attend = (caller: Actor) => (signal = streamTo(caller))
   let isOver = false
-  for await (const events of followFrom(actor, deps, row, 0, attend, { content: 'all' })) {
+  for await (const events of followFrom(actor, deps, row, 0, attend, { isWhole: true, content: 'all' })) {
     isOver = events.some(isTerminal)
     const parts = events.flatMap((event) =>
       toParts(event).map((part) => ({ ...part, seq: event.seq, at: event.at }) as Part),
