@@ -264,6 +264,8 @@ export const texts = {
     new: 'New agent',
     emptyTitle: 'No agents yet',
     emptyText: 'An agent is a prompt, a model and tools under a name. Create the first one.',
+    noPublicTitle: 'No public agents',
+    noPublicText: 'Agents that other organizations make public appear here.',
     noMatch: 'No agent fits',
     noMatchText: 'Try another word.',
     mine: 'Mine',

@@ -279,8 +279,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
   })
 
   it('have a palette that finds agents, also private ones, by the keyboard alone', async () => {
-    const { page } = await visit(browser, owner, '/app')
-    await page.locator('[data-composer]').waitFor()
+    const { page } = await visit(browser, owner, '/app/agents?show=public')
+    await page.getByText('Agents that other organizations make public appear here.').waitFor()
     await page.keyboard.press('Control+k')
     await page.getByRole('combobox').waitFor()
     await page.keyboard.type('secretary')

@@ -108,6 +108,7 @@ export function Gallery() {
           const cards = [...new Map(all.map((card) => [card.id, card])).values()]
           if (cards.length) return <Cards cards={cards} isForeign={show === 'public'} />
           if (search) return <Empty icon={Bot} title={t.noMatch} text={t.noMatchText} />
+          if (show === 'public') return <Empty icon={Bot} title={t.noPublicTitle} text={t.noPublicText} />
           return (
             <Empty icon={Bot} title={t.emptyTitle} text={t.emptyText}>
               <Link to="/agents/new" className={buttonClass('primary')}>
