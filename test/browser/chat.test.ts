@@ -121,9 +121,14 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
 
   it('begins with the agent in the address, also one of another organization', async () => {
     const { token } = await server.member({ organization: 'Elsewhere' })
-    const body = { name: 'Foreigner', systemPrompt: 'x', visibility: 'public' }
+    const name = `Foreigner ${'of another organization '.repeat(7)}`
+    const body = { name, systemPrompt: 'x', visibility: 'public' }
     const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body
     const { page } = await visit(browser, owner, `/app?agent=${id}`)
+    const input = page.getByPlaceholder('Message Foreigner')
+    // A long name takes one line of the composer.
+    const lines = await input.evaluate((box) => box.clientHeight / Number.parseFloat(getComputedStyle(box).lineHeight))
+    expect(lines).toBeLessThan(2.5)
     await sendMessage(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
     await page.getByRole('heading', { name: 'Hello' }).waitFor()

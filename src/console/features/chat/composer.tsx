@@ -135,7 +135,7 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
         dir="auto"
         value={text}
         placeholder={isOver ? t.dropHere : placeholder}
-        className="block max-h-[40vh] min-h-12 w-full resize-none bg-transparent px-4 pt-3 pb-1 text-base outline-none field-sizing-content"
+        className="block max-h-[40vh] min-h-12 w-full resize-none bg-transparent placeholder:truncate px-4 pt-3 pb-1 text-base outline-none field-sizing-content"
         onChange={({ target }) => setText(target.value)}
         onPaste={(event) => {
           const files = [...event.clipboardData.files]
