@@ -755,6 +755,7 @@ export const texts = {
       name: 'Provider',
       custom: 'OpenAI-compatible, by name',
       customName: 'Name',
+      taken: 'Your organization has a provider of this name. Change that one, or choose another name.',
       customHelp: 'Models are then called <name>/<model>.',
       apiKey: 'API key',
       apiKeyHelp: 'Stored encrypted. It is never shown again.',

@@ -237,6 +237,10 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByText('Provider saved').waitFor()
     const { events } = (await request(server, 'GET', '/api/v1/audit?action=provider.update')).body
     expect(events).toHaveLength(2)
+    await page.getByRole('button', { name: 'Add a provider' }).click()
+    await page.getByLabel('Provider', { exact: true }).selectOption('custom')
+    await page.getByLabel('Name', { exact: true }).fill('local')
+    await page.getByText('Your organization has a provider of this name.').waitFor()
     await leave(page)
   })
 

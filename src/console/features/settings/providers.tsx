@@ -8,6 +8,7 @@ import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Select, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
+import { cn } from '../../lib/class-names.ts'
 import { query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -46,7 +47,7 @@ export function Providers() {
                 <li key={`${source}-${name}`} className="flex items-center gap-3 px-4 py-2.5">
                   <div className="min-w-0 flex-1">
                     <p className="truncate font-medium">{name}</p>
-                    <p className="truncate text-soft text-xs">{error ?? baseUrl}</p>
+                    <p className={cn('text-soft text-xs', error ? 'break-words' : 'truncate')}>{error ?? baseUrl}</p>
                   </div>
                   {source === 'server' ? (
                     <Badge>{t.ofServer}</Badge>
@@ -74,7 +75,12 @@ export function Providers() {
         }
       </Loaded>
       {opened && (
-        <ProviderForm orgId={orgId} known={opened === 'new' ? null : opened} onClose={() => setOpened(null)} />
+        <ProviderForm
+          orgId={orgId}
+          known={opened === 'new' ? null : opened}
+          taken={list.data?.providers.flatMap(({ source, name }) => (source === 'server' ? [] : name)) ?? []}
+          onClose={() => setOpened(null)}
+        />
       )}
       {doomed !== null && (
         <Confirm
@@ -93,9 +99,18 @@ const NAMES = ['anthropic', 'openai', 'google', 'compatible']
 
 type Known = { name: string; baseUrl: string | null }
 
+type FormProps = {
+  orgId: string
+  known: Known | null
+  /** The providers that the organization has: adding one of them would replace its key. */
+  taken: readonly string[]
+  onClose: () => void
+}
+
 /** Adds a provider, or replaces the key and the address of a known one. */
-function ProviderForm({ orgId, known, onClose }: { orgId: string; known: Known | null; onClose: () => void }) {
-  const [kind, setKind] = useState(known?.name.replace(/:.*/, '') ?? 'anthropic')
+function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
+  const names = NAMES.filter((each) => !taken.includes(each))
+  const [kind, setKind] = useState(known?.name.replace(/:.*/, '') ?? names[0] ?? 'custom')
   const [own, setOwn] = useState('')
   const [apiKey, setApiKey] = useState('')
   const [baseUrl, setBaseUrl] = useState(known?.baseUrl ?? '')
@@ -105,7 +120,9 @@ function ProviderForm({ orgId, known, onClose }: { orgId: string; known: Known |
     () => callMutation('providers.set', { orgId, name, apiKey, ...(baseUrl.trim() && { baseUrl: baseUrl.trim() }) }),
     { changes: ['providers.', 'models.'], done: t.saved, quiet: true, onDone: onClose },
   )
-  const isReady = apiKey !== '' && (kind !== 'custom' || own.trim() !== '') && (!isCompatible || baseUrl.trim() !== '')
+  const isTaken = !known && taken.includes(name)
+  const isReady =
+    apiKey !== '' && !isTaken && (kind !== 'custom' || own.trim() !== '') && (!isCompatible || baseUrl.trim() !== '')
   return (
     <Dialog
       open
@@ -117,7 +134,7 @@ function ProviderForm({ orgId, known, onClose }: { orgId: string; known: Known |
         {!known && (
           <Select
             label={t.name}
-            options={[...NAMES.map((value) => ({ value, label: value })), { value: 'custom', label: t.custom }]}
+            options={[...names.map((value) => ({ value, label: value })), { value: 'custom', label: t.custom }]}
             value={kind}
             onChange={({ target }) => setKind(target.value)}
           />
@@ -127,6 +144,7 @@ function ProviderForm({ orgId, known, onClose }: { orgId: string; known: Known |
             label={t.customName}
             field="name"
             help={t.customHelp}
+            error={isTaken ? t.taken : null}
             value={own}
             onChange={({ target }) => setOwn(target.value)}
           />
