@@ -102,6 +102,12 @@ describe('a program', () => {
     expect(await client.refresh(signal)).toBe(false)
   })
 
+  it.each(['indents', 'wide'])('that writes its messages in another form works: %s', async (form) => {
+    const client = await open({}, form).connect()
+    expect(await read(client, 'echo', { text: 'Hello' })).toBe('Hello')
+    expect(await read(client, 'garbage')).toBe('after garbage')
+  })
+
   it('that answers texts among its messages works', async () => {
     const client = await open({}, 'prints').connect()
     expect(await read(client, 'garbage')).toBe('after garbage')

@@ -7,7 +7,10 @@ const [start = 'well'] = process.argv.slice(2)
 const write = (text) => process.stdout.write(text)
 /** Some programs print for people in the line of a message. */
 const before = start === 'prints' ? '[1/2] Loading… {}\r\u001b[2K' : ''
-const send = (message) => write(`${before}${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`)
+const send = (message) => {
+  const json = JSON.stringify({ jsonrpc: '2.0', ...message }, null, start === 'indents' ? 2 : 0)
+  write(start === 'wide' ? Buffer.from(`\ufeff${json}\n`, 'utf16le') : `${before}${json}\n`)
+}
 const text = (content) => ({ content: [{ type: 'text', text: content }] })
 
 /** Writes without end, as fast as the reader reads. */

@@ -25,6 +25,8 @@ const LINE_FEED = 0x0a
 /** The beginning of a message, and the maximum length of what precedes it in its line (characters). */
 const MESSAGE = /\{\s*"(?:jsonrpc|id|result|error|method|params)"\s*:/
 const MAX_BEFORE = 1000
+/** Maximum number of lines of a message that is indented for people. */
+const MAX_INDENTED = 10_000
 
 export type ProgramTransport = Transport & {
   /** Returns why the program has ended, or null while it runs. Contains cleaned lines of its output. */
@@ -84,15 +86,31 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     return finish(why)
   }
 
-  function onLine(line: Buffer): void {
-    const text = line.toString().trim()
-    if (!text) return
+  /** Lines of an indented message so far. */
+  let indented: Buffer[] = []
+
+  function onLine(given: Buffer): void {
+    const line = joined(given)
+    // A program that writes UTF-16 puts NUL between its characters.
+    const text = line?.toString().replaceAll('\0', '').trim()
+    if (!line || !text) return
     const message = toMessage(line, text)
     // Many programs also print texts for people.
     if (!message) tail.add(`${text}\n`)
     messages += message ? weigh(message) : 1
     if (messages > MAX_MESSAGES) kill('its program sent too many messages')
     else if (message) transport.onmessage?.(message)
+  }
+
+  /** Returns a line, or the whole message whose last line it is; null for any other line of an indented message. */
+  function joined(line: Buffer): Buffer | null {
+    const text = line.toString().trimEnd()
+    if (!indented.length && text !== '{') return line
+    indented.push(line)
+    if (text !== '}' && (text === '{' || /^\s/.test(text)) && indented.length <= MAX_INDENTED) return null
+    const whole = Buffer.concat(indented)
+    indented = []
+    return text === '}' ? whole : line
   }
 
   function toMessage(line: Buffer, text: string): JSONRPCMessage | null {
