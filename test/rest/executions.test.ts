@@ -616,6 +616,28 @@ describe('an execution has the visibility of its agent and space', () => {
     expect(body.execution.result).toBeUndefined()
   })
 
+  it('once private, shows its starter no column with a text, by id, in a list or in a tree', async () => {
+    const id = await create()
+    const { executionId } = (await execute({}, ben, id)).body
+    const texts = {
+      ...{ message: 'of-message', preview: 'of-preview', mediaIds: ['of-media'], files: ['of-files'] },
+      ...{ result: 'of-result', resultObject: '{"of":"of-object"}', error: 'of-error', errorCode: 'of-code' },
+      warnings: JSON.stringify([{ code: 'attachment_not_read', text: 'of-warnings' }]),
+    }
+    await server.service.deps.db.execution.update({ where: { id: executionId }, data: texts, select: { id: true } })
+    const seenBy = async (who: Member) => {
+      const paths = [`/${executionId}`, `?agentId=${id}`, `/${executionId}/tree`]
+      const answers = await Promise.all(paths.map((path) => call('GET', path, who)))
+      expect(answers.map(({ status }) => status)).toEqual([200, 200, 200])
+      return JSON.stringify(answers.map(({ body }) => body))
+    }
+    const all = ['message', 'preview', 'media', 'files', 'result', 'object', 'error', 'code', 'warnings']
+    const found = (text: string) => all.filter((column) => text.includes(`of-${column}`))
+    expect(found(await seenBy(ben))).toEqual(all)
+    await request(server, 'PATCH', `/api/v1/agents/${id}`, { body: { visibility: 'private' }, token: ann.token })
+    expect(found(await seenBy(ben))).toEqual([])
+  })
+
   it('once private, shows its starter neither the object nor the error in events of any API', async () => {
     const id = await create()
     const SECRET = 'the-answer'
