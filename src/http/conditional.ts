@@ -6,6 +6,7 @@ import { lockRows, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { hasChanged } from '../errors.ts'
 import { type IdempotencyKey, idempotent, inTransaction, namesNothing } from '../idempotency.ts'
+import { checkInput } from '../lib/fields.ts'
 import { toJson } from '../lib/preserialize.ts'
 import type { Context } from '../trpc.ts'
 import { sendText, writeJson } from './body.ts'
@@ -83,6 +84,8 @@ export async function makeChange(context: Context, change: Change): Promise<unkn
   // Outside the transaction, because it may record the use of the token.
   const actor = await context.authenticate()
   route.checkScope(actor)
+  // The key's digest reads it before the procedure does.
+  checkInput(input)
   const check = (own: Deps, tx: Tx) => checkMatch(context, own, tx, actor, change)
   if (route.pattern === MISSION && input.status === 'running') {
     // A procedure that starts a run has its own transaction.

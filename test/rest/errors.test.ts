@@ -142,6 +142,14 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     expectError(answer, 400, 'Request body too deep. At most 64 levels')
   })
 
+  it.each(['PATCH', 'DELETE'])('%s with an Idempotency-Key refuses a body of 50,000 levels', async (method) => {
+    const answer = await request(server, method, `/api/v1/agents/${agentId}`, {
+      body: `${'{"a":'.repeat(50_000)}1${'}'.repeat(50_000)}`,
+      headers: { 'Idempotency-Key': 'deep' },
+    })
+    expectError(answer, 400, 'Request body too deep. At most 64 levels')
+  })
+
   it.each(APIS)('%s: lengths up to the limit are accepted', async (api) => {
     const long = { name: 'x'.repeat(200), systemPrompt: 'x'.repeat(100_000) }
     expect((await call(api, 'agents.create', long)).status).toBe(200)
