@@ -618,7 +618,8 @@ describe('an execution has the visibility of its agent and space', () => {
 
   it('once private, shows its starter no column with a text, by id, in a list or in a tree', async () => {
     const id = await create()
-    const { executionId } = (await execute({}, ben, id)).body
+    const root = (await execute({}, ben)).body.executionId
+    const { executionId } = (await execute({ parentExecutionId: root }, ben, id)).body
     const texts = {
       ...{ message: 'of-message', preview: 'of-preview', mediaIds: ['of-media'], files: ['of-files'] },
       ...{ result: 'of-result', resultObject: '{"of":"of-object"}', error: 'of-error', errorCode: 'of-code' },
@@ -626,9 +627,9 @@ describe('an execution has the visibility of its agent and space', () => {
     }
     await server.service.deps.db.execution.update({ where: { id: executionId }, data: texts, select: { id: true } })
     const seenBy = async (who: Member) => {
-      const paths = [`/${executionId}`, `?agentId=${id}`, `/${executionId}/tree`]
+      const paths = [`/${executionId}`, `?agentId=${id}`, `/${executionId}/tree`, `/${root}/tree`]
       const answers = await Promise.all(paths.map((path) => call('GET', path, who)))
-      expect(answers.map(({ status }) => status)).toEqual([200, 200, 200])
+      expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200])
       return JSON.stringify(answers.map(({ body }) => body))
     }
     const all = ['message', 'preview', 'media', 'files', 'result', 'object', 'error', 'code', 'warnings']
