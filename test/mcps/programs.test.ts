@@ -102,7 +102,7 @@ describe('a program', () => {
     expect(await client.refresh(signal)).toBe(false)
   })
 
-  it.each(['indents', 'wide'])('that writes its messages in another form works: %s', async (form) => {
+  it.each(['indents', 'wide', 'joins'])('that writes its messages in another form works: %s', async (form) => {
     const client = await open({}, form).connect()
     expect(await read(client, 'echo', { text: 'Hello' })).toBe('Hello')
     expect(await read(client, 'garbage')).toBe('after garbage')

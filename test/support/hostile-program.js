@@ -9,6 +9,8 @@ const write = (text) => process.stdout.write(text)
 const before = start === 'prints' ? '[1/2] Loading… {}\r\u001b[2K' : ''
 const send = (message) => {
   const json = JSON.stringify({ jsonrpc: '2.0', ...message }, null, start === 'indents' ? 2 : 0)
+  const note = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
+  if (start === 'joins') write(note)
   write(start === 'wide' ? Buffer.from(`\ufeff${json}\n`, 'utf16le') : `${before}${json}\n`)
 }
 const text = (content) => ({ content: [{ type: 'text', text: content }] })

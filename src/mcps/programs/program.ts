@@ -94,12 +94,12 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     // A program that writes UTF-16 puts NUL between its characters.
     const text = line?.toString().replaceAll('\0', '').trim()
     if (!line || !text) return
-    const message = toMessage(line, text)
+    const found = toMessages(line, text)
     // Many programs also print texts for people.
-    if (!message) tail.add(`${text}\n`)
-    messages += message ? weigh(message) : 1
+    if (!found.length) tail.add(`${text}\n`)
+    messages += found.reduce((sum, message) => sum + weigh(message), found.length ? 0 : 1)
     if (messages > MAX_MESSAGES) kill('its program sent too many messages')
-    else if (message) transport.onmessage?.(message)
+    else for (const message of found) transport.onmessage?.(message)
   }
 
   /** Returns a line, or the whole message whose last line it is; null for any other line of an indented message. */
@@ -113,13 +113,13 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     return text === '}' ? whole : line
   }
 
-  function toMessage(line: Buffer, text: string): JSONRPCMessage | null {
+  function toMessages(line: Buffer, text: string): JSONRPCMessage[] {
     try {
       counter()(line)
       return parsed(text)
     } catch (error) {
       if (error instanceof BadAnswer) kill('its program sent a message with too many values')
-      return null
+      return []
     }
   }
 
@@ -219,15 +219,24 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   return transport
 }
 
-/** Parses a message. Control characters of a terminal, or an unfinished line for people, may precede it. */
-function parsed(text: string): JSONRPCMessage {
+/**
+ * Parses the messages of a line, mostly one. Control characters of a terminal, or an unfinished line for people, may
+ * precede them.
+ */
+function parsed(text: string): JSONRPCMessage[] {
   try {
-    return deserializeMessage(mendMessage(text))
+    return messagesIn(mendMessage(text))
   } catch (error) {
     const at = text.slice(0, MAX_BEFORE).search(MESSAGE)
     if (at <= 0) throw error
-    return deserializeMessage(mendMessage(text.slice(at)))
+    return messagesIn(mendMessage(text.slice(at)))
   }
+}
+
+/** Returns a message, or those of a batch. */
+function messagesIn(json: string): JSONRPCMessage[] {
+  if (!json.startsWith('[')) return [deserializeMessage(json)]
+  return (JSON.parse(json) as unknown[]).map((message) => deserializeMessage(JSON.stringify(message)))
 }
 
 /** Divides output into lines, and passes each to `onLine` while `isOpen` returns true. */
