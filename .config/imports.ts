@@ -28,10 +28,17 @@ const rankOf = (file: string) => LAYERS.findIndex(([, pattern]) => pattern.test(
 
 const IMPORT = /^(?:import|export) (?!type )[^'"]*?from '(\.[^']+)'|^import '(\.[^']+)'/gm
 
+/** An ES import of Node's `http` also loads its `fetch`, as this file says. */
+const HTTP = 'src/lib/net/http.ts'
+const HTTP_IMPORT = /^import (?!type )[^'"]*?from 'node:https?'/m
+
+const problems: string[] = []
 const files = globSync('src/**/*.{ts,tsx}').map((file) => file.replaceAll('\\', '/'))
 const imports = new Map<string, string[]>()
 for (const file of files) {
-  const targets = [...readFileSync(file, 'utf8').matchAll(IMPORT)].map(([, from, bare]) =>
+  const text = readFileSync(file, 'utf8')
+  if (file !== HTTP && HTTP_IMPORT.test(text)) problems.push(`${file} imports node:http: import it from ${HTTP}`)
+  const targets = [...text.matchAll(IMPORT)].map(([, from, bare]) =>
     join(dirname(file), from ?? bare ?? '').replaceAll('\\', '/'),
   )
   imports.set(
@@ -59,7 +66,6 @@ const folderOf = (file: string): string | undefined =>
 const SHARED = 'src/lib/built-in-tools.ts'
 const isConsole = (file: string) => file.startsWith('src/console/')
 
-const problems: string[] = []
 for (const [file, targets] of imports) {
   if (rankOf(file) === -1) problems.push(`${file} belongs to no layer: add it to .config/imports.ts`)
   for (const target of targets) {

@@ -1,7 +1,7 @@
-import { STATUS_CODES } from 'node:http'
 import { z } from 'zod'
 import { isUnavailable, type Trouble, troubleIn } from './lib/database-errors.ts'
 import { adviseOn } from './lib/input-issues.ts'
+import { STATUS_CODES } from './lib/net/http.ts'
 import { toPrintable } from './lib/text.ts'
 import type { ErrorBody, ErrorCode } from './wire.ts'
 

@@ -1,7 +1,8 @@
-import { type IncomingMessage, STATUS_CODES } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { AppError, badRequest, toBody } from '../errors.ts'
 import { newId } from '../lib/id.ts'
+import { STATUS_CODES } from '../lib/net/http.ts'
 
 /** Maximum time until a whole request has arrived (ms): the largest upload over a slow link. */
 export const REQUEST_TIMEOUT = 30 * 60_000

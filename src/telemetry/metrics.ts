@@ -1,9 +1,10 @@
 import { once } from 'node:events'
-import { createServer, type Server, type ServerResponse } from 'node:http'
+import type { Server, ServerResponse } from 'node:http'
 import type { Logger } from 'pino'
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { Db } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
+import { createServer } from '../lib/net/http.ts'
 import { silent, type Telemetry } from './telemetry.ts'
 
 type MetricsDeps = { db: Db; clock: Clock }

@@ -1,7 +1,7 @@
-import { STATUS_CODES } from 'node:http'
 import { APICallError } from '@ai-sdk/provider'
 import type { Dispatcher } from 'undici'
 import { createTextReader, decodeText, foreignCharset, mayBeUtf16, type TextReader } from '../../../lib/charset.ts'
+import { STATUS_CODES } from '../../../lib/net/http.ts'
 import { asObject, asText } from '../../../lib/unknown.ts'
 import { MAX_REFUSAL, MAX_REST } from './answer-limits.ts'
 import { createDecoder, type Decoder, decodeWhole, isGzip } from './content-encoding.ts'
