@@ -324,6 +324,7 @@ test.concurrent('a first start that cannot listen stores no token, because none 
 
 test.concurrent('a connection on which a client waits is probed by TCP, so that routers remember it', async ({
   skip,
+  expect,
 }) => {
   skip(process.platform !== 'linux', 'only Linux lists its timers')
   await using folder = await createFolder()

@@ -210,7 +210,7 @@ describe('a server whose list of tools', () => {
       tool('schema', { description: 'once more' }),
     ]
     const listed = (await list((response, message) => reply(response, message, { tools }))) as McpClient['tools']
-    expect(listed.map(({ name }) => name)).toEqual(['ab[2J c', 'del ete', 'schema'])
+    expect(listed.map(({ name }) => name)).toEqual(['ab c', 'del ete', 'schema'])
     expect(listed.map(({ description }) => description)).toEqual(['xyz\nnext', 'd'.repeat(4000), ''])
     expect(listed[2]!.inputSchema).toEqual({ type: 'object', properties: { p: { type: 'string', description: 'qr' } } })
     const endless = '['.repeat(20_000) + ']'.repeat(20_000)

@@ -61,7 +61,7 @@ it.concurrent.each(ENDINGS)('the open streams of a browser end soon after %s', a
   await Promise.all(streams.map((stream) => stream.text().catch(() => 'broken off')))
 })
 
-it.concurrent('a session that has expired ends its streams, although its row is still there', async () => {
+it.concurrent('a session that has expired ends its streams, although its row is still there', async ({ expect }) => {
   const { userId, organizationId } = await server.member()
   const { id: sessionId } = await signedIn(server, userId)
   const bus = createLocalBus()
