@@ -33,18 +33,19 @@ class LastingEventSource extends EventSource {
 }
 
 /**
- * Creates a client of the service at `url` (its address, without `/trpc`) for the holder of `token`. Queries of the
- * same moment travel together, at most ten at a time. Each mutation travels alone, so that none waits for the answer of
- * another. Subscriptions reconnect, continue behind the last event, and keep the process alive until they end. A
- * refused call throws a TRPCClientError with the error body in its `data`.
+ * Creates a client of the service at `url` for the holder of `token`. Queries of the same moment travel together, at
+ * most ten at a time. Each mutation travels alone, so that none waits for the answer of another. Subscriptions
+ * reconnect, continue behind the last event, and keep the process alive until they end. A refused call throws a
+ * TRPCClientError with the error body in its `data`.
  *
- * @param options - `url`: address of the service. `token`: personal access token.
+ * @param options - `url`: address of the service, with or without the path of an API (`/api/v1`, `/trpc`). `token`:
+ *   personal access token.
  * @example
  * const muster = createClient({ url: 'http://127.0.0.1:3000', token: process.env.MUSTER_TOKEN ?? '' })
  * const { agents } = await muster.agents.list.query()
  */
 export function createClient({ url, token }: { url: string; token: string }): Client {
-  const endpoint = `${url.replace(/\/$/, '')}/trpc`
+  const endpoint = `${url.replace(/(?:\/(?:api\/v1|trpc))?\/?$/, '')}/trpc`
   const headers = { Authorization: `Bearer ${token}` }
   return createTRPCClient<AppRouter>({
     links: [

@@ -14,6 +14,7 @@ import {
 import { EventSource } from 'eventsource'
 import { describe, expect, it } from 'vitest'
 import type { AppRouter } from '../../src/router.ts'
+import { createClient } from '../../src/sdk/index.ts'
 import { expectError } from '../support/api.ts'
 import { freePort } from '../support/free-port.ts'
 import { listen } from '../support/listen.ts'
@@ -138,6 +139,14 @@ const failure = (promise: Promise<unknown>): Promise<TRPCClientError<AppRouter>>
     () => Promise.reject(new Error('It did not fail')),
     (error) => error,
   )
+
+it.each(['', '/', '/api/v1', '/api/v1/', '/trpc'])(
+  'the client takes the address of the service with "%s"',
+  async (path) => {
+    const client = createClient({ url: server.url + path, token: server.token })
+    expect(await client.agents.get.query({ id: agentId })).toMatchObject({ agent: { name: 'Ada' } })
+  },
+)
 
 describe('a tRPC call', () => {
   it('has the types and values of REST', async () => {
