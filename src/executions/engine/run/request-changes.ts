@@ -36,9 +36,10 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
  *   or not this one.
  * - `plain_names`: write underscores for hyphens in the names of tools.
- * - `tools`: offer no tools; `tools:here` in this run only. `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools
- *   in the plainest form, `older_parameters` in Google's field of before, `empty_inputs` without those that are empty.
- *   `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the tool.
+ * - `tools`: offer no tools; `tools:here` in this run only. `tools:<number>`: offer only the first ones. `schemas`:
+ *   describe the inputs of all tools in the plainest form, `older_parameters` in Google's field of before,
+ *   `empty_inputs` without those that are empty. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the
+ *   tool.
  */
 export type Change = string
 
