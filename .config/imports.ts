@@ -30,7 +30,7 @@ const IMPORT = /^(?:import|export) (?!type )[^'"]*?from '(\.[^']+)'|^import '(\.
 
 /** An ES import of Node's `http` also loads its `fetch`, as this file says. */
 const HTTP = 'src/lib/net/http.ts'
-const HTTP_IMPORT = /^import (?!type )[^'"]*?from 'node:https?'/m
+const HTTP_IMPORT = /^import (?!type )[^'"]*?from 'node:http'/m
 
 const problems: string[] = []
 const files = globSync('src/**/*.{ts,tsx}').map((file) => file.replaceAll('\\', '/'))

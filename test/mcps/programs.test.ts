@@ -131,6 +131,7 @@ describe('a call of a program', () => {
 
   it.each([
     ['pour', 'a message of more than 8 MB'],
+    ['indent', 'a message of more than 8 MB'],
     ['lines', 'too many messages'],
     ['huge', 'a message of more than 8 MB'],
     ['values', 'a message with too many values'],

@@ -40,6 +40,7 @@ const tools = {
     process.exit()
   },
   pour: () => pour(process.stdout, 'no message '.repeat(1000)),
+  indent: () => pour(process.stdout, `{\n${` "${'x'.repeat(100_000)}",\n`.repeat(100)}`),
   lines: () => pour(process.stdout, 'no message\n'.repeat(1000)),
   shout: () => pour(process.stderr, 'error '.repeat(1000)),
   huge: () => text('x'.repeat(9 * 1024 * 1024)),

@@ -25,8 +25,10 @@ const LINE_FEED = 0x0a
 /** The beginning of a message, and the maximum length of what precedes it in its line (characters). */
 const MESSAGE = /\{\s*"(?:jsonrpc|id|result|error|method|params)"\s*:/
 const MAX_BEFORE = 1000
-/** Maximum number of lines of a message that is indented for people. */
+const TOO_LONG = `its program sent a message of more than ${MAX_LINE / MEBIBYTE} MB`
+/** Maximum number of lines of a message that is indented for people, and length of its first line (bytes). */
 const MAX_INDENTED = 10_000
+const MAX_BRACE = 4
 
 export type ProgramTransport = Transport & {
   /** Returns why the program has ended, or null while it runs. Contains cleaned lines of its output. */
@@ -86,8 +88,9 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     return finish(why)
   }
 
-  /** Lines of an indented message so far. */
+  /** Lines of an indented message so far, and their length (bytes). */
   let indented: Buffer[] = []
+  let indentedLength = 0
 
   function onLine(given: Buffer): void {
     const line = joined(given)
@@ -104,12 +107,17 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
 
   /** Returns a line, or the whole message whose last line it is; null for any other line of an indented message. */
   function joined(line: Buffer): Buffer | null {
+    // Most messages are one line, which is not decoded twice.
+    if (!indented.length && line.length > MAX_BRACE) return line
     const text = line.toString().trimEnd()
     if (!indented.length && text !== '{') return line
     indented.push(line)
+    indentedLength += line.length
+    if (indentedLength > MAX_LINE) kill(TOO_LONG)
     if (text !== '}' && (text === '{' || /^\s/.test(text)) && indented.length <= MAX_INDENTED) return null
     const whole = Buffer.concat(indented)
     indented = []
+    indentedLength = 0
     return text === '}' ? whole : line
   }
 
@@ -134,7 +142,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
 
   function onOutput(chunk: Buffer): void {
     if (!count(chunk.length)) return
-    if (lines.add(chunk) > MAX_LINE) kill(`its program sent a message of more than ${MAX_LINE / MEBIBYTE} MB`)
+    if (lines.add(chunk) > MAX_LINE) kill(TOO_LONG)
   }
 
   function onError(text: string): void {

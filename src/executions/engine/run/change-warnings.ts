@@ -24,15 +24,7 @@ export function warningOf(change: Change, { model, settings, hasFiles }: Changed
   if (textOfFiles) return hasFiles ? { code: 'attachment_not_read', text: textOfFiles(model, name) } : null
   switch (kind) {
     case 'tools':
-      return {
-        code: 'tool_missing',
-        text:
-          name === 'here'
-            ? `The model ${model} does not support tools in a request such as this one: none were offered`
-            : name
-              ? `The model ${model} accepts no more tools than ${name}: the others were left out. List the ones you need in allowedTools`
-              : `The model ${model} does not support tools: none were offered`,
-      }
+      return { code: 'tool_missing', text: textOfTools(model, name) }
     case 'tool':
       return { code: 'tool_missing', text: `The provider of ${model} rejects the tool ${name}: it was left out` }
     case 'max_tokens':
@@ -52,6 +44,14 @@ export function warningOf(change: Change, { model, settings, hasFiles }: Changed
 const REASONS_OF_LIMITS: Readonly<Record<string, string>> = {
   answer: 'after a prompt of this length',
   afford: 'for which the credit of its provider suffices',
+}
+
+function textOfTools(model: string, most: string): string {
+  if (most === 'here')
+    return `The model ${model} does not support tools in a request such as this one: none were offered`
+  if (most)
+    return `The model ${model} accepts no more tools than ${most}: the others were left out. List the ones you need in allowedTools`
+  return `The model ${model} does not support tools: none were offered`
 }
 
 /** Texts about files that a model does not receive. */
