@@ -80,11 +80,11 @@ describe('the base address of', () => {
 
 describe('a key that the server wants in another header', () => {
   /** Starts a server that accepts its key only in `header`, and refuses with `refusal`. Returns its address. */
-  async function startPicky(header: string, refusal: string) {
+  async function startPicky(header: string, refusal: string, status = 401) {
     const seen: string[] = []
     const http = createServer((request, response) => {
       seen.push(`${request.url} ${request.headers.authorization ? 'authorization' : header}`)
-      if (request.headers[header] !== KEY) return void response.writeHead(401).end(refusal)
+      if (request.headers[header] !== KEY) return void response.writeHead(status).end(refusal)
       response.end(JSON.stringify(request.url === '/models' ? ['m'] : { choices: [{ message: { content: 'Hi' } }] }))
     })
     onTestFinished(() => void http.close())
@@ -92,11 +92,11 @@ describe('a key that the server wants in another header', () => {
   }
 
   it.each([
-    ['api-key', '{"statusCode": 401, "message": "Access denied due to missing subscription key."}'],
-    ['x-api-key', '{"error": "Missing header: X-API-Key"}'],
-    ['ocp-apim-subscription-key', 'Set Ocp-Apim-Subscription-Key'],
-  ])('is sent in %s after the refusal "%s", and from then on', async (header, refusal) => {
-    const { baseUrl, seen } = await startPicky(header, refusal)
+    ['api-key', '{"statusCode": 401, "message": "Access denied due to missing subscription key."}', 401],
+    ['x-api-key', '{"error": "Missing header: X-API-Key"}', 403],
+    ['ocp-apim-subscription-key', 'Set Ocp-Apim-Subscription-Key', 401],
+  ])('is sent in %s after the refusal "%s", and from then on', async (header, refusal, status) => {
+    const { baseUrl, seen } = await startPicky(header, refusal, status)
     const models = createModels(readSettings({ OPENAI_BASE_URL: baseUrl, OPENAI_API_KEY: KEY }))
     const { model } = await models.resolve(null, ORGANIZATION)
     for (let round = 0; round < 2; round++) {
