@@ -326,10 +326,12 @@ describe('a run whose tool wants an approval', () => {
 
   test('announces no approval if a cancellation came first', async () => {
     const gate = Promise.withResolvers<void>()
-    lab.model.script({ tokens: [gate.promise, 'May I?'], toolCalls: [echo('never')] })
-    const asked = lab.model.request(lab.model.requests.length)
+    lab.model.script({ tokens: ['May ', gate.promise, 'I?'], toolCalls: [echo('never')] })
     const row = await lab.run({ agent: await toolLab.agent({}, ASK) })
-    await asked
+    // A heartbeat may read the cancellation before the rest of the reply arrives.
+    const stream = await openStream(lab.server, `/api/v1/executions/${row.id}/events`)
+    expect((await stream.next())?.data).toMatchObject({ type: 'meta' })
+    expect((await stream.next())?.data).toMatchObject({ messageType: 'stream_event' })
     // Another server cancels, whose notice is late.
     await lab.db.execution.update({ where: { id: row.id }, data: { wantsCancel: true } })
     gate.resolve()
