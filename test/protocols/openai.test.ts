@@ -243,6 +243,21 @@ describe('chat completions', () => {
     expect((await failureOf(Array.fromAsync(stream))).message).toContain('No such thing')
   })
 
+  it('names a conversation that is too long with the code of OpenAI', async () => {
+    const tooLong = { error: { status: 400, message: "This model's maximum context length is 10 tokens." } }
+    const expected = { code: 'context_length_exceeded' }
+    const body = { model: agent, messages: [user('Hi')] }
+    const ask = async (create: (client: ReturnType<typeof clientOf>) => Promise<unknown>) => {
+      model.script(tooLong)
+      return failureOf(create(clientOf()))
+    }
+    expect(await ask((client) => client.chat.completions.create(body))).toMatchObject(expected)
+    const chunks = async (client: ReturnType<typeof clientOf>) =>
+      Array.fromAsync(await client.chat.completions.create({ ...body, stream: true }))
+    expect(await ask(chunks)).toMatchObject(expected)
+    expect(await ask((client) => client.responses.create({ model: agent, input: 'Hi' }))).toMatchObject(expected)
+  })
+
   it('tells clients that repeat requests not to run the agent again after a failed run', async () => {
     model.script({ error: { status: 400, message: 'No such thing' } })
     const before = model.requests.length

@@ -20,7 +20,7 @@ import { type Asked, startRun } from '../shared/runs.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
-import { toOpenAIError } from './errors.ts'
+import { toOpenAICode, toOpenAIError } from './errors.ts'
 import { createCalls, FUNCTIONS, findRun, type GivenTools, readEitherTools } from './functions.ts'
 import { conversationName } from './names.ts'
 import { demandOf, outputOf, readSettings, SETTINGS } from './settings.ts'
@@ -288,7 +288,7 @@ async function* toChunks(
       const change = toDeltas(part)
       if (change) text += delta(change)
       if (part.type === 'failed' || part.type === 'cancelled') {
-        const error = { message: failureText(part), type: 'server_error', param: null, code: part.code }
+        const error = { message: failureText(part), type: 'server_error', param: null, code: toOpenAICode(part.code) }
         yield `${text}${frame({ error })}`
         return
       }

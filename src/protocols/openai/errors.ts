@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import type { AppError } from '../../errors.ts'
+import { AppError } from '../../errors.ts'
 import { sendJson } from '../../http/body.ts'
 
 /** The types of OpenAI's errors by status. */
@@ -10,18 +10,39 @@ const TYPES: Readonly<Record<number, string>> = {
   429: 'rate_limit_error',
 }
 
-/** Codes that clients of OpenAI know, by message. */
-const CODES: Readonly<Record<string, string>> = { 'Agent not found': 'model_not_found' }
+/** The codes by which clients of OpenAI shorten a conversation or wait, by ours. */
+const CODES: Readonly<Record<string, string>> = {
+  context_too_long: 'context_length_exceeded',
+  rate_limited: 'rate_limit_exceeded',
+}
+
+/** Returns the code of OpenAI for one of ours. */
+export const toOpenAICode = (code: string): string => CODES[code] ?? code
+
+const NO_PREVIOUS = 'Send the whole conversation as `input`, without `previous_response_id`.'
+
+/** Returns the 404 for the response that a request continues. */
+export const previousNotFound = () => new AppError(404, 'Execution not found', { detail: NO_PREVIOUS })
+
+/** Returns the code and the field by which clients of OpenAI recognize an error. */
+function identify({ status, message, detail, code }: AppError): { code: string; param?: string } {
+  if (status === 401) return { code: 'invalid_api_key' }
+  if (message === 'Agent not found') return { code: 'model_not_found' }
+  // Clients then repeat the request with the whole conversation.
+  if (detail === NO_PREVIOUS) return { code: 'previous_response_not_found', param: 'previous_response_id' }
+  return { code: toOpenAICode(code) }
+}
 
 /** Returns an error in the form of OpenAI. */
-export function toOpenAIError({ status, message, detail, code }: AppError) {
+export function toOpenAIError(error: AppError) {
+  const { status, message, detail } = error
   const [, param = null] = /(?:field|parameter): ([\w-]+(?:\.[\w-]+)*)/.exec(message) ?? []
   return {
     error: {
       message: detail ? `${message}. ${detail}`.replace(/\.\. /, '. ') : message,
       type: TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error'),
       param,
-      code: status === 401 ? 'invalid_api_key' : (CODES[message] ?? code),
+      ...identify(error),
     },
   }
 }

@@ -5,8 +5,8 @@ import { type Actor, isAdmin, permit } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import type { Prisma } from '../../db/client.ts'
 import type { Deps } from '../../deps.ts'
-import { badRequest, chatFailed, invalidField, notFound, toAppError } from '../../errors.ts'
-import { readEvents } from '../../executions/engine/events/events.ts'
+import { AppError, badRequest, chatFailed, invalidField, notFound, toAppError } from '../../errors.ts'
+import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { cancel, cancelIfActive, find } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
@@ -24,7 +24,7 @@ import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
-import { toOpenAIError } from './errors.ts'
+import { previousNotFound, toOpenAIError } from './errors.ts'
 import { checkName, conversationName } from './names.ts'
 import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
 import { followResponse, readResponse } from './response-stream.ts'
@@ -106,8 +106,7 @@ async function askedBy(
     const detail = 'Name the conversation, or the response before this one.'
     throw badRequest('Invalid value for field: conversation. Expected none beside previous_response_id', { detail })
   }
-  const behind = previousResponseId === null ? null : (await findResponse(actor, deps, previousResponseId)).row
-  if (behind && behind.agentId !== agent.id) throw notFound('Execution')
+  const behind = previousResponseId === null ? null : await findPrevious(actor, deps, previousResponseId, agent)
   const sessionId = conversation ? await findSessionId(actor, deps, agent, conversation) : null
   const name = conversation ? checkName(conversation, 'conversation') : conversationName(req)
   const clientTools = readTools(body.tools)
@@ -190,6 +189,15 @@ async function findResponse(actor: Actor, deps: Deps, id: string): Promise<Respo
   const row = read && (await find(actor, deps, read.executionId))
   if (!row || echoOf(row).isDeleted) throw notFound('Execution')
   return { row, after: read.after }
+}
+
+/** Returns the run of the response that a request to an agent continues. Throws 404 if there is none. */
+async function findPrevious(actor: Actor, deps: Deps, id: string, agent: CachedAgent): Promise<ExecutionRow> {
+  const { row } = await findResponse(actor, deps, id).catch((error) => {
+    throw error instanceof AppError && error.status === 404 ? previousNotFound() : error
+  })
+  if (row.agentId !== agent.id) throw previousNotFound()
+  return row
 }
 
 /** GET /openai/v1/responses/{id}, with `stream=true` as events, those after `starting_after` if it is given. */
