@@ -37,6 +37,12 @@ describe('the reason in an error body', () => {
     ['with details as text', { error: { code: 'x', details: reason } }],
     ['of Tencent', { Response: { Error: { Code: 'x', Message: reason } } }],
     ['with JSON as its message', { error: { message: JSON.stringify({ error: { message: reason } }) } }],
+    ['with a description (Writer)', { tpe: 'bad_request', errors: [{ description: reason, key: 'x' }] }],
+    [
+      'of a model behind Databricks',
+      { error: 'Received error from x', external_model_message: { error_code: 'X', message: reason } },
+    ],
+    ['that Zod formats (Venice)', { error: 'Invalid request parameters', details: { _errors: [reason] } }],
     ['of plain text', reason],
     ['of MiniMax', { base_resp: { status_code: 2013, status_msg: reason } }],
     ['whose parameter is the reason (Xiaomi)', { error: { message: 'Param Incorrect', param: reason, type: '' } }],
@@ -139,6 +145,18 @@ describe('the advice on a failure', () => {
     [
       answered(404, { error: 'This model is only supported in v1/responses and not in v1/chat/completions.' }),
       expect.stringContaining('OPENAI_RESPONSES_BASE_URL'),
+    ],
+    [
+      answered(404, { error: { message: 'This model is only supported in v1/responses.', param: 'model' } }),
+      expect.stringContaining('OPENAI_RESPONSES_BASE_URL'),
+    ],
+    [
+      answered(400, { error: "The model 'x' does not support the '/v1/chat/completions' API" }),
+      expect.stringContaining('OPENAI_RESPONSES_BASE_URL'),
+    ],
+    [
+      answered(400, { error: "The model 'x' does not support the '/v1/responses' API" }),
+      expect.stringContaining('set OPENAI_BASE_URL'),
     ],
     [refused('connect ECONNREFUSED 127.0.0.1:9'), 'Check THE_ADDRESS and the network'],
     [oddAnswer('<html><title>Sign in</title></html>'), 'Check THE_ADDRESS'],
@@ -246,6 +264,11 @@ describe('the kind of a failure', () => {
     [429, 'You have used up your daily free allocation of 10,000 neurons.', '', 'quota'],
     [400, 'This organization has been disabled.', 'invalid_request_error', 'auth'],
     [498, 'Flex tier capacity exceeded. Please try again later.', 'capacity_exceeded', 'overloaded'],
+    [499, 'The operation was cancelled.', 'CANCELLED', 'overloaded'],
+    [403, 'Out of call volume quota. Quota will be replenished in 12:14:11.', '', 'quota'],
+    [403, 'not enough balance', 'NOT_ENOUGH_BALANCE', 'quota'],
+    [400, 'Unavailable model: gpt-x', 'unavailable_model', 'unknown_model'],
+    [400, "Function id 'x' version 'null': DEGRADED function cannot be invoked", '', 'unknown_model'],
     [418, 'I am a teapot', '', 'refused'],
     [403, 'Sorry, your account balance is insufficient', '30001', 'quota'],
     [429, 'You exceeded your current token quota, please check your account balance', '', 'quota'],
@@ -289,6 +312,15 @@ describe('the kind of a failure', () => {
     expect(failureOf(error)).toMatchObject({ kind: 'overloaded', retryable: true })
   })
 
+  it('names the field whose problem Zod formats (Venice)', () => {
+    const details = { _errors: [], stream_options: { _errors: ['Unrecognized key(s) in object'] } }
+    expect(failureOf(answered(400, { error: 'Invalid request parameters', details }))).toMatchObject({
+      kind: 'unsupported',
+      field: 'stream_options',
+      detail: 'HTTP 400: stream_options: Unrecognized key(s) in object',
+    })
+  })
+
   it('names the field that the provider names separately', () => {
     const error = {
       message: 'Invalid value',
@@ -319,7 +351,7 @@ describe('the kind of a failure', () => {
     const again = [400, 401, 403, 404, 408, 409, 413, 422, 424, 429, 498, 499, 500, 501, 502, 503, 504, 529].filter(
       (status) => failureOf(answered(status, '')).retryable,
     )
-    expect(again).toEqual([408, 409, 424, 429, 498, 500, 502, 503, 504, 529])
+    expect(again).toEqual([408, 409, 424, 429, 498, 499, 500, 502, 503, 504, 529])
   })
 })
 

@@ -640,6 +640,7 @@ describe('the cause of a failed run', () => {
     ['Incorrect key abcd********wxyz given', 'Incorrect key [redacted] given'],
     ['Incorrect key AIzaSyA1234567890 given', 'Incorrect key [redacted] given'],
     ['got Authorization: Bearer abc.def', 'got Authorization: Bearer [redacted]'],
+    ['Bearer Token has expired', 'Bearer Token has expired'],
     ['got x-api-key: abc.def', 'got x-api-key: [redacted]'],
     ['at https://u:p@ss@host/v1?api_key=abc&x=1', 'at https://[redacted]@host/v1?api_key=[redacted]&x=1'],
     ['two\nlines\u0000and\tmore', 'two lines and more'],

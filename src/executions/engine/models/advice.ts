@@ -13,6 +13,10 @@ export function adviceFor(
   if (status === 407) return 'Check the proxy and its credentials: HTTP_PROXY and HTTPS_PROXY'
   // A gateway or a firewall has answered instead of the server.
   if (/a web page\b/.test(detail) && ['auth', 'refused', 'unreadable'].includes(kind)) return `Check ${address}`
+  if (['refused', 'unsupported', 'unknown_model'].includes(kind)) {
+    if (NO_RESPONSES.test(detail)) return ONLY_CHAT
+    if (/v1\/responses/.test(detail) || NO_CHAT.test(detail)) return ONLY_RESPONSES
+  }
   switch (kind) {
     case 'auth':
       return status === 403 ? `Check ${key} and the permissions of its account` : `Check ${key}`
@@ -22,7 +26,6 @@ export function adviceFor(
       return 'Choose another model: GET /api/v1/models lists those of each provider'
     case 'refused':
     case 'unsupported':
-      if (/v1\/responses/.test(detail)) return ONLY_RESPONSES
       if (kind === 'unsupported' || /^HTTP 404: No endpoints/.test(detail)) return null
       return status === 404 || status === 405 || (status ?? 400) < 400 ? `Check ${address}` : null
     case 'unreadable':
@@ -36,6 +39,12 @@ export function adviceFor(
   }
 }
 
+/** Wordings for a model that a server offers in the other of OpenAI's APIs. */
+const NO_RESPONSES = /(?:\bnot|n't)\b[^/]{0,60}\/(?:v1\/)?responses\b/i
+const NO_CHAT = /(?:\bnot|n't)\b (?:support|accessible|available|enabled)[^/]{0,40}\/(?:v1\/)?chat\/completions\b/i
+
+const ONLY_CHAT =
+  'This server does not offer the model in the Responses API: set OPENAI_BASE_URL to its address and name the model compatible/…'
 const ONLY_RESPONSES =
   "This server offers the model in OpenAI's Responses API only: set OPENAI_RESPONSES_BASE_URL and name the model openai/…"
 

@@ -1,4 +1,4 @@
-import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 
 /** The facts that a provider's error body states, each absent if the body does not state it. */
 export type ErrorBody = {
@@ -108,6 +108,7 @@ const MESSAGE_KEYS = [
   'faultstring',
   'status_msg',
   'error_description',
+  'description',
 ] as const
 /** Keys of an error inside an error. */
 const INNER_KEYS = [
@@ -122,9 +123,12 @@ const INNER_KEYS = [
   'fault',
   'exception',
   'base_resp',
+  'external_model_error',
+  'external_model_message',
 ] as const
 
 function readFields(fields: Fields, depth: number): ErrorBody {
+  if (Array.isArray(fields._errors)) return readTree(fields)
   const own = readOwn(fields)
   const reason = isSentence(fields.param) ? [{ message: fields.param }] : []
   const inner = [...INNER_KEYS.map((key) => readInner(fields[key], depth)), readUpstream(fields, depth), ...reason]
@@ -134,6 +138,17 @@ function readFields(fields: Fields, depth: number): ErrorBody {
   // FastAPI states the location separately; without it the message is only "Extra inputs are not permitted".
   const place = Array.isArray(fields.loc) && own.field ? `${own.field}: ` : ''
   return message ? { ...facts, message: place + message } : facts
+}
+
+/** Reads the problems of each field as Zod formats them (Venice): `{_errors: […], temperature: {_errors: […]}}`. */
+function readTree(tree: Fields): ErrorBody {
+  const found = Object.entries(tree).flatMap(([field, node]) => {
+    const [reason] = asList(asObject(node)._errors)
+    return typeof reason === 'string' ? { field, reason } : []
+  })
+  const problems = found.slice(0, MAX_ENTRIES).map(({ field, reason }) => `${field}: ${reason}`)
+  const message = problems.join('; ') || asList(tree._errors).filter((reason) => typeof reason === 'string')[0]
+  return { ...(message && { message }), ...(found[0] && { field: found[0].field.slice(0, 200) }) }
 }
 
 /** Returns whether a parameter is the reason of the error instead (Xiaomi). */
@@ -157,7 +172,7 @@ function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
 
 /** Generic messages of gateways, for which the upstream message is used. */
 const GENERIC =
-  /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request|param(?:eter)? incorrect)\.?$/i
+  /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request(?: parameters)?|param(?:eter)? incorrect|received error from \S+)\.?$/i
 
 /** Returns the most specific message: that of the object, otherwise that of an inner error. */
 function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], { title, reason, error_type }: Fields) {

@@ -61,10 +61,11 @@ type Facts = Omit<ErrorBody, 'message'> & { message: string; headers?: unknown }
 
 /**
  * Statuses after which a request is repeated. Cloudflare answers 520 to 524 and 530 if its connection to the provider
- * failed, Groq 498 without capacity, Hugging Face 424 if a generation failed.
+ * failed, Groq 498 without capacity, Google and proxies 499 if they cancelled a request, Hugging Face 424 if a generation
+ * failed.
  */
 const RETRYABLE: ReadonlySet<number> = new Set([
-  408, 409, 424, 425, 429, 498, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529, 530,
+  408, 409, 424, 425, 429, 498, 499, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529, 530,
 ])
 
 /** Returns whether the same request may succeed later. */
@@ -90,10 +91,10 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       // Anthropic.
       /credit balance is too low|usage limits/,
       // SiliconFlow, Moonshot.
-      /balance (?:is |was )?(?:insufficient|negative|exhausted|not enough|too low)|exceeded[_ ](?:your[_ ])?current[_ ](?:token[_ ])?quota/,
+      /not enough (?:\w+ )?(?:balance|credits?|funds|quota)|balance (?:is |was )?(?:insufficient|negative|exhausted|not enough|too low)|exceeded[_ ](?:your[_ ])?current[_ ](?:token[_ ])?quota/,
       /credits? (?:\w+ ){0,2}(?:exhausted|expired|used up)|quota (?:is |has been )?(?:exhausted|used up)/,
       // OpenRouter, xAI, Hugging Face.
-      /out of credits|key limit exceeded|(?:requires more|any|all available|included) credits|spend(?:ing)? limit/,
+      /out of (?:\w+ ){0,2}(?:credits|quota)|key limit exceeded|(?:requires more|any|all available|included) credits|spend(?:ing)? limit/,
       // Alibaba.
       /arrear|overdue|good standing|free tier .{0,30}exhausted/,
       // Cloudflare.
@@ -111,7 +112,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'overloaded',
     anyOf(
-      /overloaded|unavailable|server_error|internal_?(?:server_?)?error|at capacity|try again later|server (?:is )?busy/,
+      /overloaded|unavailable(?![ _]model)|server_error|internal_?(?:server_?)?error|at capacity|try again later|server (?:is )?busy/,
       // Bedrock.
       /internalserver|modelstreamerror|internal error/,
       // Proxies such as Envoy, before the server.
@@ -137,13 +138,14 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     anyOf(
       /model_not_found|invalid_model|unknown_model|(?:no such|unknown|invalid|unrecognized|non-existing) model/,
       /models?\b.{0,120}?(?:not found|does not exist|doesn't exist|not exist|is not a valid model|not available|no longer|deprecated|decommissioned|not loaded|unknown)/,
-      /not a valid model|not a chat model|no models? loaded|failed to load model/,
+      /not a valid model|not a chat model|no models? loaded|failed to load model|unavailable[ _]model/,
       // OpenRouter.
       /no endpoints found for|no allowed providers/,
       // Azure.
       /does(?: not|n't) work with the specified model|deployment\b.{0,40}does not exist|deploymentnotfound/,
       // LM Studio, Volcengine, NVIDIA.
       /model (?:unloaded|has crashed|has been sunset)|model_?not_?open|function '[\w-]+': not found for account/,
+      /degraded function cannot be invoked/,
       /unsupported model\b|(?:^|: )(?:the )?(?:requested )?model:? ['"`]?[\w./:-]{1,80}['"`]? is (?:not supported|unsupported|retired)\.?(?:$| by )/,
       // Bedrock: models of an old version, and models that need an inference profile.
       /marked by provider as legacy|inference profile that contains/,
@@ -177,7 +179,7 @@ const FIELDS: readonly RegExp[] = [
   /([\w.[\]-]+): extra inputs are not permitted/i,
   // OpenAI: "Unsupported parameter: 'x'", and "Unrecognized request argument supplied: x".
   /unsupported (?:parameter|value|field|argument|option)s?(?: \(s\))?:? ['"`]?([\w.[\]-]+)/i,
-  /(?:unknown|unrecognized|unexpected|unsupported|invalid|extra|additional|not permitted)(?: request)? (?:parameter|field|argument|name|key|property|option|input)s?(?: supplied)?:? ?\(?['"`]?([\w.[\]-]+)/i,
+  /(?:unknown|unrecognized|unexpected|unsupported|invalid|extra|additional|not permitted)(?: request)? (?:parameter|field|argument|name|key|property|option|input)s?\b(?: supplied)?:? ?\(?['"`]?([\w.[\]-]+)/i,
   // xAI: "Argument not supported on this model: x".
   /(?:parameter|argument|field|option)s? (?:is |are )?not (?:supported|allowed|permitted|recognized)[^:.]{0,40}: ['"`]?([\w.[\]-]+)/i,
   // Groq: "property 'x' is unsupported".
@@ -233,7 +235,7 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
     return { kind, ...none }
   }
   if (status === 429) return { kind: 'rate_limit', ...none }
-  if (status === 424 || status === 498) return { kind: 'overloaded', ...none }
+  if (status === 424 || status === 498 || status === 499) return { kind: 'overloaded', ...none }
   if (status === 410 || (status === 404 && field === 'model')) return { kind: 'unknown_model', ...none }
   if (status === 401 || status === 403) return { kind: 'auth', ...none }
   if (status === 408 || status === 504) return { kind: 'timeout', ...none }
@@ -249,7 +251,7 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
 }
 
 /** Words that stand in the position of a field name in sentences without one. */
-const NO_FIELD = /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles)$/i
+const NO_FIELD = /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles|s)$/i
 
 /** Returns the field, or else the part of the request, that a rejection names. */
 function namedField(message: string): string | null {
