@@ -2,7 +2,9 @@ import type { JSONSchema7 } from '@ai-sdk/provider'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { classifyModelError } from '../../src/executions/engine/models/model-errors.ts'
 import type { ModelFailure } from '../../src/executions/engine/models/model-failures.ts'
+import { createModelKnowledge } from '../../src/executions/engine/models/model-knowledge.ts'
 import { createBreaker } from '../../src/executions/engine/run/breaker.ts'
+import { warningOf } from '../../src/executions/engine/run/change-warnings.ts'
 import { changesFor } from '../../src/executions/engine/run/rejections.ts'
 import { changeBody, changePackagedBody } from '../../src/executions/engine/run/request-bodies.ts'
 import { changePrompt, changeTools, isOfModel, isOfSession } from '../../src/executions/engine/run/request-changes.ts'
@@ -435,7 +437,8 @@ function changeAfter(status: number, message: string, isCompatible = true): stri
 test.each([
   [500, 'image input is not supported - hint: you may need to provide the mmproj', 'files'],
   [500, 'failed to process inputs: this model is missing data required for image input', 'files'],
-  [500, 'tools param requires --jinja flag', 'tools'],
+  [500, 'tools param requires --jinja flag', 'tools:flag'],
+  [400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', 'tools:flag'],
   [500, 'Jinja Exception: System role not supported', 'system'],
   [500, 'The server had an error while processing your request', undefined],
   [500, "Expected 'content' to be a string or an array", 'empty_content'],
@@ -496,7 +499,7 @@ test.each([
   [400, 'Corrupted thought signature.', 'signatures:here'],
   [400, 'contents[2].parts[0].function_response.name: Name cannot be empty.', 'tool_names'],
   [400, 'function_declarations[1].parameters.properties: should be non-empty for OBJECT type', 'empty_inputs'],
-  [400, 'Function tools with reasoning_effort are not supported for gpt-x in /v1/chat/completions.', 'reasoningEffort'],
+  [400, 'Function tools with reasoning_effort are not supported for gpt-x in /v1/chat/completions.', 'no_effort'],
   [400, 'max_tokens is too large: 100000. This model supports at most 16384 completion tokens', 'max_tokens:16384'],
   [400, 'Invalid max_tokens value, the valid range of max_tokens is [1, 8192]', 'max_tokens:8192'],
   [400, '`max_tokens` must be less than or equal to `32768`', 'max_tokens:32768'],
@@ -591,6 +594,36 @@ test('tools have underscores for hyphens where it is demanded, unless a name is 
   const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'a-b', input: {} }
   const [message] = changePrompt([{ role: 'assistant', content: [call] }], new Set(['plain_names']))
   expect(message?.content).toEqual([{ ...call, toolName: 'a_b' }])
+})
+
+test('a model that does not reason beside tools stops reasoning only where tools are offered', () => {
+  const changes = new Set(['no_effort'])
+  const body = { messages: [], reasoning_effort: 'low', tools: [{ type: 'function' }] }
+  expect(changeBody(body, {}, changes)).toMatchObject({ reasoning_effort: 'none' })
+  expect(changeBody({ ...body, tools: [] }, {}, changes)).toMatchObject({ reasoning_effort: 'low' })
+  expect(isOfModel('no_effort')).toBe(true)
+  expect(warningOf('no_effort', { model: 'a/b', settings: {}, hasFiles: false })?.text).toContain('a/b does not reason')
+})
+
+test('what a server without a flag refused is not remembered, and its warning names the flag', () => {
+  expect(isOfModel('tools:flag')).toBe(false)
+  expect(changeTools([offer('one')], new Set(['tools:flag']))).toEqual([])
+  const warning = warningOf('tools:flag', { model: 'a/b', settings: {}, hasFiles: false })
+  expect(warning).toMatchObject({ code: 'tool_missing', text: expect.stringContaining('--enable-auto-tool-choice') })
+})
+
+test('lessons are forgotten if the providers of their organization change', () => {
+  const knowledge = createModelKnowledge({ now: () => new Date(0) })
+  const learn = () => {
+    for (const key of ['one a/b', 'two a/b']) knowledge.learn(key, { changes: ['system'] })
+  }
+  const left = () => ['one a/b', 'two a/b'].filter((key) => knowledge.of(key).changes.size)
+  learn()
+  knowledge.forget(['one'])
+  expect(left()).toEqual(['two a/b'])
+  learn()
+  knowledge.forget(null)
+  expect(left()).toEqual([])
 })
 
 test('a provider that failed five times in 30 s is skipped for 30 s', () => {

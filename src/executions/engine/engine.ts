@@ -153,6 +153,7 @@ export function createEngine(deps: EngineDeps): Engine {
   const followDeps = { db, eventLog, live, notices, stopped: stopped.signal }
 
   const subscriptions = [
+    bus.subscribe('provider', asking.knowledge.forget),
     bus.subscribe('cancel', (ids) => {
       if (!ids) background(stopMarked(), 'failed to poll for cancelled runs')
       for (const id of ids ?? []) live.cancel(id)

@@ -51,7 +51,10 @@ const UNREADABLE = new Set(['AI_JSONParseError', 'AI_TypeValidationError'])
 /** Texts that look like keys, with their replacements: as providers repeat them in messages about a wrong key. */
 const KEYS: readonly (readonly [RegExp, string])[] = [
   [/\/\/[^\s/]*@/g, '//[redacted]@'],
-  [/\b(bearer|basic)\s+(?!(?:token|auth(?:entication|orization)?|credentials?|scheme|header)\b)[^\s"',;]+/gi, '$1 [redacted]'],
+  [
+    /\b(bearer|basic)\s+(?!(?:token|auth(?:entication|orization)?|credentials?|scheme|header)\b)[^\s"',;]+/gi,
+    '$1 [redacted]',
+  ],
   [/\bsk-[\w*-]+/g, '[redacted]'],
   [/\bAIza[\w*-]+/g, '[redacted]'],
   [/[\w-]{0,64}\*{3,}[\w-]{0,64}/g, '[redacted]'],

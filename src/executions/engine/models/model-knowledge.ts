@@ -5,10 +5,15 @@ import type { Change } from '../run/request-changes.ts'
 /** Lessons from a model's rejections. `maxSize` is a prompt size that the model accepts (bytes). */
 export type Lessons = { readonly changes: ReadonlySet<Change>; readonly maxSize: number | null }
 
-/** Remembers lessons from rejections, so that later runs avoid them. Each process learns separately. */
+/**
+ * Remembers lessons from rejections, so that later runs avoid them. Each process learns separately. Keys begin with the
+ * id of an organization or of a session, and a blank.
+ */
 export type ModelKnowledge = {
   of(key: string): Lessons
   learn(key: string, lessons: { changes?: Iterable<Change>; maxSize?: number }): void
+  /** Forgets the lessons of these organizations, whose providers have changed, or of all for null. */
+  forget(organizationIds: readonly string[] | null): void
 }
 
 const MAX_MODELS = 1_000
@@ -32,6 +37,10 @@ export function createModelKnowledge(clock: Clock): ModelKnowledge {
         maxSize: maxSize ?? before.maxSize,
         since: before.since ?? clock.now().getTime(),
       })
+    },
+    forget(organizationIds) {
+      for (const key of known.keys())
+        if (!organizationIds || organizationIds.includes(key.split(' ', 1)[0] ?? '')) known.delete(key)
     },
   }
 }

@@ -33,12 +33,17 @@ export function warningOf(change: Change, { model, settings, hasFiles }: Changed
       return Number(name) < (settings.maxOutputTokens ?? 0) ? loweredLimit(model, name, REASONS_OF_LIMITS[kind]) : null
     case 'omit':
       return isOption(name, settings) ? ignoredSetting(model, `providerOptions (${name})`) : null
+    case 'no_effort':
+      return { code: 'setting_ignored', text: textOfEffort(model) }
     case 'extra':
       return ignoredSetting(model, `providerOptions.compatible.${name}`)
     default:
       return change in settings ? ignoredSetting(model, change) : null
   }
 }
+
+const textOfEffort = (model: string) =>
+  `The model ${model} does not reason in a request with tools in chat completions: its reasoning was turned off. For both, set OPENAI_RESPONSES_BASE_URL and name the model openai/…`
 
 /** Why a model writes fewer tokens than it could. */
 const REASONS_OF_LIMITS: Readonly<Record<string, string>> = {
@@ -47,6 +52,8 @@ const REASONS_OF_LIMITS: Readonly<Record<string, string>> = {
 }
 
 function textOfTools(model: string, most: string): string {
+  if (most === 'flag')
+    return `The server of ${model} was started without support for tools: none were offered. Start vLLM with --enable-auto-tool-choice and --tool-call-parser, llama.cpp with --jinja`
   if (most === 'here')
     return `The model ${model} does not support tools in a request such as this one: none were offered`
   if (most)

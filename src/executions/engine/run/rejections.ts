@@ -30,7 +30,7 @@ const SETTINGS: Readonly<Record<Exclude<keyof ModelSettings, 'providerOptions'>,
   maxOutputTokens: /\b(?:max_?(?:completion_|output_?)?tokens|max_new_tokens|num_predict)\b/i,
   stopSequences: /\b(?:stop|stop_?sequences)\b/i,
   seed: /\bseed\b/i,
-  toolChoice: /\btool_?choice\b/i,
+  toolChoice: /\btool[_ ]?choice\b/i,
   parallelToolCalls: /\b(?:disable_)?parallel_tool_(?:calls|use)\b/i,
   // Last, because many other rejections mention the mode of thinking.
   reasoningEffort:
@@ -56,6 +56,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (status !== null && ABOUT_STREAM.test(detail) && NEGATION.test(detail)) changes.push('stream')
   const maxTokens = hasLimit ? maxTokensIn(detail) : null
   if (maxTokens !== null) changes.push(`max_tokens:${maxTokens}`)
+  if (isCompatible && tools.length && EFFORT_REFUSED.test(detail)) changes.push('no_effort')
   if (!isCompatible && tools.length && OLDER_PARAMETERS.test(detail)) changes.push('older_parameters')
   if (!isCompatible) changes.push(...ofContents(detail))
   const hasShown = !isCompatible && prompt.some((message) => message.role === 'tool' && filesIn(message).length > 0)
@@ -108,7 +109,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
     const isRefused = isField || /support|enable|allow|available|capab|endpoints|requires --/i.test(detail)
     if (isRefused && !hasParts(prompt, ['tool-call'], question))
-      withoutTools = [TOOLS_HERE.test(detail) ? 'tools:here' : 'tools']
+      withoutTools = [FLAG_MISSING.test(detail) ? 'tools:flag' : TOOLS_HERE.test(detail) ? 'tools:here' : 'tools']
   }
   const added = /[\w-]+$/.exec(field ?? '')?.[0] ?? ''
   if (!isCompatible && added && !KEPT.has(added)) changes.push(`omit:${added}`)
@@ -174,6 +175,9 @@ const PICTURES_REFUSED = /\bimages?\b|should be a valid string|: invalid input\b
 /** Wordings for texts in a list of parts. */
 const PLAIN_CONTENT = /\b(?:output|input)_text\b|\bcontent\b.{0,60}(?:valid string|be a string|expected (?:a )?string)/i
 
+/** OpenAI's wording for models that do not reason beside tools in chat completions, as they do by default. */
+const EFFORT_REFUSED = /function tools with reasoning_?effort are not supported/i
+
 /** Wordings of Google's servers that know only the older field for the inputs of tools, or its rules. */
 const OLDER_PARAMETERS = /parameters_?json_?schema|non-?empty for OBJECT/i
 
@@ -183,6 +187,9 @@ const TOOLS_DEMANDED = /toolconfig|tool calling without|must define tools|expect
 /** Wordings for tools that are refused beside another part of a request, rather than by the model. */
 const TOOLS_HERE =
   /\b(?:when|while|alongside|together with|combin\w+|in combination|at the same time|in this request|for this (?:request|conversation)|with (?!(?:(?:this|the|that|your|selected|current|any|specified|requested) )*['"`]?(?:models?|server|endpoint|deployment|provider|engine|backend)\b))/i
+
+/** Wordings of vLLM and llama.cpp for a server whose operator has to start it with a flag. */
+const FLAG_MISSING = /requires --/i
 
 /** Wordings of DeepSeek for an answer that must begin with thinking. */
 const THINKING_DEMANDED = /thinking.{0,60}must be passed back/i

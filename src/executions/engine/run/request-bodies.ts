@@ -154,6 +154,7 @@ export function changeBody(body: Fields, extra: Fields, changes: ReadonlySet<Cha
     changed.max_completion_tokens = body.max_tokens
     delete changed.max_tokens
   }
+  if (changes.has('no_effort') && asList(body.tools).length) changed.reasoning_effort = 'none'
   for (const name of Object.keys(extra)) if (changes.has(`extra:${name}`)) delete changed[name]
   if (changes.has('empty_inputs')) changed.tools = asList(body.tools).map(withoutEmptyInputs)
   changed.messages = changeMessages(asList(body.messages) as readonly Fields[], changes)

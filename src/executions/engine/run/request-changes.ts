@@ -19,6 +19,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `max_tokens:<number>`: lower the limit of the answer to that of the model. `answer:<number>`: lower it to what the
  *   context window has left beside this prompt. `afford:<number>`: set it to what the credit of the account pays.
  * - `max_completion_tokens`: use this name for the answer limit.
+ * - `no_effort`: turn reasoning off where tools are offered.
  * - `system`: move the system prompt into the first user message. `instructions`: into OpenAI's field of that name.
  * - `plain_content`: send texts as such, not as lists of parts.
  * - `parts:<field>`: leave out a field of earlier messages that Google's server does not know.
@@ -36,9 +37,9 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
  *   or not this one.
  * - `plain_names`: write underscores for hyphens in the names of tools.
- * - `tools`: offer no tools; `tools:here` in this run only. `tools:<number>`: offer only the first ones. `schemas`:
- *   describe the inputs of all tools in the plainest form, `older_parameters` in Google's field of before,
- *   `empty_inputs` without those that are empty. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the
+ * - `tools`: offer no tools; `tools:here` in this run only, `tools:flag` too, because its server needs another flag.
+ *   `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in the plainest form,
+ *   `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the
  *   tool.
  */
 export type Change = string
@@ -75,13 +76,15 @@ export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
   changes.has('output') || changes.has('output:schema')
 
 /** Returns whether no tools are offered. */
-const refusesTools = (changes: ReadonlySet<Change>): boolean => changes.has('tools') || changes.has('tools:here')
+const refusesTools = (changes: ReadonlySet<Change>): boolean =>
+  ['tools', 'tools:here', 'tools:flag'].some((change) => changes.has(change))
 
 /** Returns whether a change applies to every request to the model rather than to one request's contents. */
 export const isOfModel = (change: Change): boolean =>
   !/^(?:schema|tool|files|large_files|output|answer|afford|reasoning|signatures|calls):/.test(change) &&
   change !== 'schemas' &&
   change !== 'tools:here' &&
+  change !== 'tools:flag' &&
   change !== 'maxOutputTokens'
 
 /** Returns whether a change applies to the next turns of the session, which send the files again. */
