@@ -123,6 +123,29 @@ test('MiniMax gets its thinking of the current turn back in the text, and other 
   expect(textsFor('m')).toEqual(['Ok'])
 })
 
+test('reasoning that came as parts of the content goes back as such, to its own model only', () => {
+  const thinking = { type: 'thinking', thinking: [{ type: 'text', text: 'Hm.' }], closed: true }
+  const answer: LanguageModelV4Message = {
+    role: 'assistant',
+    ...writtenBy('compatible/m'),
+    content: [
+      {
+        type: 'reasoning',
+        text: 'Hm.',
+        providerOptions: { compatible: { field: 'content', content_parts: [thinking] } },
+      },
+      { type: 'text', text: 'Yes' },
+    ],
+  }
+  const user: LanguageModelV4Message = { role: 'user', content: [{ type: 'text', text: 'Go' }] }
+  const optionsFor = (modelId: string) =>
+    arrange([user, answer, user], { provider: 'compatible.chat', modelId })[1]?.providerOptions
+  expect(optionsFor('m')).toEqual({
+    openaiCompatible: { content: [thinking, { type: 'text', text: 'Yes' }] },
+  })
+  expect(optionsFor('other')).toBeUndefined()
+})
+
 test('a Kimi K2 model gets the ids of calls in its own form, also for calls of other models', () => {
   const step = (id: string, name: string): LanguageModelV4Prompt => [
     { role: 'assistant', content: [{ type: 'tool-call', toolCallId: id, toolName: name, input: {} }] },

@@ -395,6 +395,20 @@ test('reasoning with a wrong signature is left out of one run only', () => {
     expect(changeOf(detail)).toBe('reasoning:here')
 })
 
+test.each([
+  'messages.1.content: Input should be a valid string',
+  'messages[1]: unknown variant `thinking`, expected `text`',
+])('reasoning in the parts of a content is left out after "%s"', (detail) => {
+  const providerOptions = { compatible: { field: 'content', content_parts: [{ type: 'thinking', thinking: 'Hm' }] } }
+  const reasoning = { type: 'reasoning' as const, text: 'Hm', providerOptions }
+  const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'one', input: {} }
+  const failure = { kind: 'refused', field: null, detail: `HTTP 400: ${detail}` } as ModelFailure
+  const changeOf = (parts: (typeof reasoning | typeof call)[]) =>
+    changesFor(failure, { ...NOTHING, isCompatible: true, prompt: [{ role: 'assistant', content: parts }] })[0]
+  expect(changeOf([reasoning, call])).toBe('reasoning')
+  expect(changeOf([call])).not.toBe('reasoning')
+})
+
 test('tools that are refused beside another part of a request are left out of one run only', () => {
   const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'one', input: {} }
   const prompt = [{ role: 'assistant' as const, content: [call, { type: 'text' as const, text: 'Hi' }] }]

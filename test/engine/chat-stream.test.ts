@@ -426,6 +426,21 @@ describe('reasoning', () => {
     })
   })
 
+  it('in the parts of a content is stored whole (Mistral, Databricks)', () => {
+    const thinking = (text: string, more = {}) => ({ type: 'thinking', thinking: [{ type: 'text', text }], ...more })
+    const pieces = [thinking('H'), thinking('m'), thinking('.', { closed: true })]
+    expect(kept(...pieces.map((part) => chunk({ content: [part] })), chunk({ content: 'Yes' }))).toEqual({
+      field: 'content',
+      content_parts: [thinking('Hm.', { closed: true })],
+    })
+    const summary = (text: string, more = {}) => ({
+      type: 'reasoning',
+      summary: [{ type: 'summary_text', text, ...more }],
+    })
+    const signed = [summary('Hm'), summary('', { signature: 'S' })].map((part) => chunk({ content: [part] }))
+    expect(kept(...signed)).toMatchObject({ content_parts: [summary('Hm', { signature: 'S' })] })
+  })
+
   it.each([
     ['<think>', '</think>'],
     ['<thinking>', '</thinking>'],

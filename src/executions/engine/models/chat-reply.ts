@@ -126,9 +126,10 @@ function emitContent(reply: ChatReply, content: unknown, parts: Part[]): void {
 
 function emitPart(reply: ChatReply, part: unknown, parts: Part[]): void {
   const { type, text, thinking, reasoning, summary, refusal } = asObject(part)
-  if (type === 'thinking' || type === 'reasoning')
+  if (type === 'thinking' || type === 'reasoning') {
     think(reply, 'content', wordsOf(thinking ?? text ?? reasoning ?? summary), parts)
-  else if (type === 'refusal') emitRefusal(reply, asText(refusal), parts)
+    reply.details[CONTENT_PARTS] = mergeDetails(reply.details[CONTENT_PARTS] ?? [], [asObject(part)])
+  } else if (type === 'refusal') emitRefusal(reply, asText(refusal), parts)
   else if (type === 'tool_use') addCall(reply, asObject(part), parts)
   else if (type === 'image_url') parts.push(FILE)
   else emitText(reply, asText(part) || wordsOf(text), parts)
@@ -290,10 +291,13 @@ const REASONING = ['reasoning_content', 'reasoning', 'thinking', 'reasoning_text
 /** Reasoning fields that must be sent back unchanged (OpenRouter, LiteLLM). */
 export const REASONING_DETAILS = ['reasoning_details', 'thinking_blocks'] as const
 
+/** Key of the reasoning that came as parts of the content, and is sent back as such (Mistral, Databricks). */
+export const CONTENT_PARTS = 'content_parts'
+
 /** Stands for a picture of the answer, which is not read. */
 const FILE: Part = { type: 'file', mediaType: 'image/*', data: { type: 'data', data: '' } }
 
-type Details = { [Key in (typeof REASONING_DETAILS)[number]]?: readonly Fields[] }
+type Details = { [Key in (typeof REASONING_DETAILS)[number] | typeof CONTENT_PARTS]?: readonly Fields[] }
 
 function hasContentAlone(delta: Fields): boolean {
   for (const key in delta) if (key !== 'content' && key !== 'role') return false
@@ -320,7 +324,15 @@ function mergeDetails(before: readonly Fields[], more: readonly Fields[]): reado
 }
 
 function joined(last: Fields, entry: Fields): Fields {
-  const texts = ['text', 'summary', 'thinking'].filter((key) => typeof entry[key] === 'string')
   const known = Object.fromEntries(Object.entries(entry).filter(([, value]) => value !== null && value !== ''))
-  return { ...last, ...known, ...Object.fromEntries(texts.map((key) => [key, asText(last[key]) + asText(entry[key])])) }
+  const texts = ['text', 'summary', 'thinking', 'reasoning'].filter((key) => entry[key])
+  return { ...last, ...known, ...Object.fromEntries(texts.map((key) => [key, joinedText(last[key], entry[key])])) }
 }
+
+/** Joins two texts, each of which may be a list of texts. */
+const joinedText = (one: unknown, other: unknown): unknown =>
+  Array.isArray(other)
+    ? mergeDetails(asList(one).map(asObject), other.map(asObject))
+    : typeof other === 'string'
+      ? asText(one) + other
+      : other

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type { LanguageModelV4Message, LanguageModelV4Prompt, SharedV4ProviderOptions } from '@ai-sdk/provider'
 import { BASE62 } from '../../../lib/id.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
-import { REASONING_DETAILS } from '../models/chat-reply.ts'
+import { CONTENT_PARTS, REASONING_DETAILS } from '../models/chat-reply.ts'
 import type { TextModel } from '../models/text-model.ts'
 
 type Of<Role extends LanguageModelV4Message['role']> = Extract<LanguageModelV4Message, { role: Role }>
@@ -254,8 +254,9 @@ const MINIMAX = /minimax[-_ ]?m\d/i
 
 /**
  * Moves reasoning and call metadata into the body fields they came from. If a server uses `reasoning_content`, every
- * assistant turn gets that field, because DeepSeek and Kimi reject turns without it. `isInline`: reasoning of the
- * current turn that was part of the text becomes part of it again.
+ * assistant turn gets that field, because DeepSeek and Kimi reject turns without it. Reasoning that came as parts of the
+ * content stands between its texts again. `isInline`: reasoning of the current turn that was part of the text becomes
+ * part of it again.
  */
 function withFields(prompt: LanguageModelV4Prompt, key: string, isInline: boolean): LanguageModelV4Prompt {
   const question = prompt.findLastIndex(({ role }) => role === 'user')
@@ -270,10 +271,16 @@ function withFields(prompt: LanguageModelV4Prompt, key: string, isInline: boolea
     if (message.role !== 'assistant') return message
     const fields: Record<string, unknown> = thinks ? { reasoning_content: callsIn(message).length ? ' ' : '' } : {}
     const texts = new Map<string, string>()
+    const contents: unknown[] = []
+    let hasContents = false
     const content = message.content.flatMap((part): AssistantPart[] => {
       const mine = asObject(part.providerOptions?.[key])
       if (part.type === 'reasoning') {
         const field = asText(mine.field)
+        const own = asRows(mine[CONTENT_PARTS])
+        contents.push(...own)
+        hasContents ||= own.length > 0
+        if (own.length) return []
         if (field === 'content' && isInline && index > question)
           return [{ type: 'text', text: `<think>${part.text}</think>\n\n` }]
         // Other reasoning that was part of the text is not sent back.
@@ -282,11 +289,13 @@ function withFields(prompt: LanguageModelV4Prompt, key: string, isInline: boolea
           if (mine[name]) fields[name] = [...asRows(fields[name]), ...asRows(mine[name])]
         return []
       }
+      if (part.type === 'text') contents.push({ type: 'text', text: part.text })
       if (part.type === 'text' && mine.extraContent) fields.extra_content = mine.extraContent
       return [part.type === 'tool-call' && mine.extraContent ? withExtra(part, key, mine) : part]
     })
     // A field of structured reasoning contains its text.
     for (const [field, text] of texts) if (!REASONING_DETAILS.includes(field as never)) fields[field] = text
+    if (hasContents) fields.content = contents
     if (!Object.keys(fields).length) return { ...message, content }
     return { ...message, content, providerOptions: { openaiCompatible: fields as SharedV4ProviderOptions[string] } }
   })

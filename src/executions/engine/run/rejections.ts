@@ -1,6 +1,7 @@
 import type { LanguageModelV4FunctionTool, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
+import { CONTENT_PARTS } from '../models/chat-reply.ts'
 import { answerLimitIn } from '../models/context-length.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
@@ -61,6 +62,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
   if (!isCompatible) changes.push(...ofContents(detail))
   const hasShown = !isCompatible && prompt.some((message) => message.role === 'tool' && filesIn(message).length > 0)
   if (hasShown && PICTURES_REFUSED.test(detail) && !isOfSomeFiles(detail)) changes.push('pictures_apart')
+  if (isCompatible && hasContentParts(prompt) && LIST_REFUSED.test(detail)) changes.push('reasoning')
   if (isCompatible && hasParts(prompt, ['tool-call'])) changes.push(...ofMessages(detail))
   if (!isCompatible && hasParts(prompt, ['tool-call']) && THINKING_DEMANDED.test(detail)) changes.push('add_reasoning')
   if (!isCompatible && /encrypted content is not supported/i.test(detail)) changes.push('omit:include')
@@ -137,6 +139,18 @@ function ofMessages(detail: string): Change[] {
     ...(TOOL_NAMES.test(detail) ? ['tool_names'] : []),
   ]
 }
+
+/** Returns whether earlier reasoning is sent as parts of the content. */
+const hasContentParts = (prompt: LanguageModelV4Prompt): boolean =>
+  prompt.some(
+    ({ role, content }) =>
+      role === 'assistant' &&
+      content.some(({ providerOptions = {} }) => Object.values(providerOptions).some((own) => CONTENT_PARTS in own)),
+  )
+
+/** Wordings of servers that accept only a text as the content of an answer, or no thinking in it. */
+const LIST_REFUSED =
+  /\bcontent\b.{0,80}(?:\bstr(?:ing)?\b|\btext\b)|(?:variant|type|tag)\W{1,3}(?:thinking|reasoning)\b/i
 
 /** Wordings for reasoning of an earlier answer that is not accepted, as opposed to any reasoning. */
 const WRONG_REASONING = /signature|encrypted[_ ]content|\brs_|cannot be modified/i
