@@ -1,4 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto'
+import type { RequestListener } from 'node:http'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createLocalBus } from '../../src/bus/local.ts'
@@ -28,6 +29,7 @@ const pristine = () => ({
   account: 'ada@example.org',
   expiresIn: 3600,
   neededScope: '',
+  neededStatus: 403,
   knowsResources: true,
 })
 const { metadata, resource, edit, refusal } = oauth
@@ -243,6 +245,8 @@ describe('a sign-in', () => {
       () => refusing('/register', { error: 'invalid_redirect_uri' }),
       /\(invalid_redirect_uri\): give a/,
     ],
+    ['has no endpoint for tokens', () => metadataWith({ token_endpoint: null }), /not valid \(token_endpoint\)/],
+    ['has no page for users', () => metadataWith({ authorization_endpoint: null }), /no page .* client_credentials/],
     ['refuses with a text', () => refusing('/register', { error: 'Its secret' }), /\(an error\): give a/],
     ['is endless', () => endless('/.well-known/oauth-authorization-server'), /too large/],
     ['is broken', () => answering('/.well-known/oauth-authorization-server', [1]), /no metadata/],
@@ -287,6 +291,17 @@ describe('an authorization server', () => {
   const page = (path: string) => {
     oauth.broken[path] = (_, res) => void res.writeHead(200, { 'Content-Type': 'text/html' }).end('<html>')
   }
+  const RESOURCE = '/.well-known/oauth-protected-resource/mcp'
+  const below = `${oauth.issuer}/below`
+  const absent: RequestListener = (_, res) => void res.writeHead(404).end()
+  /** Moves the authorization server below a path. `fields`: those of the metadata of the MCP server. */
+  const moved = (fields: object) => {
+    metadataWith({ issuer: `${below}/` })
+    oauth.answer = { iss: `${below}/` }
+    oauth.broken['/.well-known/oauth-authorization-server'] = absent
+    answering('/below/.well-known/oauth-authorization-server', oauth.metadata)
+    answering(RESOURCE, { ...resource, authorization_servers: [below], ...fields })
+  }
   it.each<[string, () => void]>([
     ['that answers with forms', () => editing('access_token', (body) => `${new URLSearchParams({ ...body })}`)],
     [
@@ -324,12 +339,64 @@ describe('an authorization server', () => {
       'that has metadata of OpenID Connect alone, and fails at other addresses',
       () => {
         oauth.broken['/.well-known/oauth-authorization-server'] = (_, res) => void res.writeHead(500).end()
-        const more = { jwks_uri: oauth.issuer, subject_types_supported: [], id_token_signing_alg_values_supported: [] }
-        answering('/.well-known/openid-configuration', { ...metadata, ...more })
+        answering('/.well-known/openid-configuration', metadata)
       },
     ],
     ['that knows no resources', () => Object.assign(oauth, { knowsResources: false })],
     ['whose resource ends with a slash', () => resourceWith({ resource: `${oauth.url}/` })],
+    [
+      'whose metadata have texts for lists, and other fields of a wrong form',
+      () =>
+        metadataWith({
+          response_types_supported: 'code',
+          code_challenge_methods_supported: 'plain S256',
+          registration_endpoint_auth: 'none',
+          jwks_uri: 'none',
+          ui_locales_supported: 'en',
+        }),
+    ],
+    ['below a path, with its metadata at the end of its address', () => moved({})],
+    [
+      'of an MCP server whose metadata have no resource, and texts for lists',
+      () => moved({ resource: undefined, authorization_servers: below, bearer_methods_supported: 'header' }),
+    ],
+    [
+      'of an MCP server that states one, and none in a list',
+      () => moved({ authorization_servers: null, authorization_server: below }),
+    ],
+    [
+      'behind one without metadata',
+      () => moved({ authorization_servers: [`${oauth.issuer}/nowhere`, 'http://127.0.0.1:1', below] }),
+    ],
+    [
+      'of an MCP server whose own metadata are at the end of its address',
+      () => {
+        moved({})
+        oauth.broken['/mcp/.well-known/oauth-protected-resource'] = oauth.broken[RESOURCE]
+        oauth.broken[RESOURCE] = absent
+      },
+    ],
+    [
+      "that has Apigee's type of tokens",
+      () => editing('access_token', (body) => ({ ...body, token_type: 'BearerToken' })),
+    ],
+    [
+      'that names clients with numbers',
+      () =>
+        editing('client_id', (body) => {
+          oauth.clients.set('7', body as Record<string, unknown>)
+          return { ...body, client_id: 7 }
+        }),
+    ],
+    [
+      'that reads secrets in forms alone',
+      () => {
+        oauth.broken['/token'] = (req, res) => {
+          if (req.headers.authorization) res.writeHead(401, JSON_TYPE).end('{"error":"invalid_client"}')
+          else void oauth.token(req, res)
+        }
+      },
+    ],
     ['whose site answers every address with a page', () => page('/.well-known/oauth-protected-resource/mcp')],
   ])('%s connects a user, and refreshes the tokens', async (_, change) => {
     const id = await createMcp()
@@ -339,6 +406,7 @@ describe('an authorization server', () => {
     const before = oauth.forms.length
     expect((await tools(id)).status).toBe(200)
     expect(oauth.forms[before]?.get('grant_type')).toBe('refresh_token')
+    expect((await call(ann, 'DELETE', `/mcps/${id}/connection`)).body).toMatchObject({ revoked: true })
   })
 })
 
@@ -723,9 +791,15 @@ describe('a run', () => {
     expect(waited).toContain('authorization')
   })
 
-  it('asks for the scope that a call needs, and makes the call with it', async () => {
+  it.each([
+    [403, 'read'],
+    [401, 'read,profile'],
+  ])('asks for the scope that a call needs after a %i, beside the scope "%s"', async (status, scope) => {
     const id = await createMcp()
+    oauth.neededStatus = status
+    oauth.edit = (body) => ('access_token' in body ? { ...body, scope } : body)
     await connect(id)
+    oauth.edit = (body) => body
     const agentId = await agentWith(id)
     const before = oauth.mcp.calls.length
     // Listing the tools needs no scope: only the call is refused.
@@ -739,7 +813,7 @@ describe('a run', () => {
     const { url } = (await call(ann, 'POST', `/mcps/${id}/connect`)).body
     const { headers } = await signedIn(server, ann.userId)
     const asked = await visit(url, headers)
-    expect(asked.searchParams.get('scope')).toBe('read write')
+    expect(asked.searchParams.get('scope')).toBe(`${scope.replace(',', ' ')} write`)
     await visit(await visit(asked), headers)
     await expect.poll(async () => (await execution(runId)).status).toBe('completed')
     expect(oauth.mcp.calls.length).toBe(before + 1)

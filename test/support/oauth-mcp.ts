@@ -22,12 +22,15 @@ export type OAuthMcp = AsyncDisposable & {
   refusal: [status: number, error: string]
   /** Replaces answers, path by path. */
   broken: Partial<Record<string, RequestListener>>
+  /** Answers of the token endpoint. */
+  readonly token: (req: IncomingMessage, res: ServerResponse) => Promise<void>
   /** The account of the next sign-ins, and fields of the answer with the code. */
   account: string
   answer: Record<string, string>
-  /** Lifetime of access tokens (s), and the scope that the tools need. */
+  /** Lifetime of access tokens (s), and the scope that the tools need, with the status without it. */
   expiresIn: number
   neededScope: string
+  neededStatus: number
   /** Whether the token endpoint demands the resource, instead of refusing it. */
   knowsResources: boolean
   /** Registered clients, the forms of the token endpoint, revoked tokens, and bearer tokens of the MCP server. */
@@ -83,7 +86,9 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     const form = new URLSearchParams(await text(req))
     server.forms.push(form)
     const basic = /^Basic (.*)$/.exec(req.headers.authorization ?? '')?.[1]
-    const [id = '', secret] = basic ? atob(basic).split(':').map(decodeURIComponent) : [form.get('client_id') ?? '']
+    const [id = '', secret] = basic
+      ? atob(basic).split(':').map(decodeURIComponent)
+      : [form.get('client_id') ?? '', form.get('client_secret') ?? undefined]
     const client = server.clients.get(id)
     if (!client || client.client_secret !== secret) return json(res, 401, { error: 'invalid_client' })
     const wanted = server.knowsResources ? server.resource.resource : null
@@ -145,6 +150,7 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
 
   const server: OAuthMcp = {
     mcp,
+    token,
     issuer,
     url: mcp.url,
     broken: {},
@@ -154,6 +160,7 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     answer: {},
     expiresIn: 3600,
     neededScope: '',
+    neededStatus: 403,
     knowsResources: true,
     clients: new Map(),
     forms: [],
@@ -191,7 +198,7 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     }
     const lacks = server.neededScope.split(' ').some((word) => word && !issued.scope.split(' ').includes(word))
     if (lacks && req.headers['mcp-session-id'] && req.method === 'POST') {
-      challenge(res, 403, `, error="insufficient_scope", scope="${server.neededScope}"`)
+      challenge(res, server.neededStatus, `, error="insufficient_scope", scope="${server.neededScope}"`)
       return true
     }
     return false

@@ -16,7 +16,7 @@ import {
 } from '@modelcontextprotocol/client'
 import { decodeJwt } from 'jose'
 import { parseJson } from '../../lib/json.ts'
-import { asObject } from '../../lib/unknown.ts'
+import { asList, asObject } from '../../lib/unknown.ts'
 import type { Settings } from '../../settings.ts'
 import { cleaner } from '../client/content.ts'
 import { causeIn } from '../client/reasons.ts'
@@ -92,7 +92,7 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
   const http = openHttp(settings)
   const issuers: Issuers = new Map()
   const fetch = async (address: string | URL, init: RequestInit = {}) =>
-    mendAnswer(await http.send(address, init), init, issuers)
+    mendAnswer(await http.send(address, init), init, { resource: mcp.url, issuers })
   const common = ({ issuer, metadata, resource }: Issuer) => ({
     ...(metadata && { metadata }),
     ...(!isMicrosofts(issuer) && { resource }),
@@ -100,12 +100,26 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
   })
   type Common = Pick<Issuer, 'metadata'> & { resource?: string; fetchFn: FetchLike }
   /** Asks for tokens, and again without the resource if the server knows none of that name. */
-  const forTokens = (server: Issuer, ask: (options: Common) => Promise<OAuthTokens>) =>
+  const withResource = (server: Issuer, ask: (options: Common) => Promise<OAuthTokens>) =>
     ask(common(server)).catch((error: unknown) => {
       if (!(error instanceof OAuthError) || error.code !== 'invalid_target') throw error
       const { resource: _, ...others } = common(server)
       return ask(others)
     })
+  /** Asks for tokens, and again with the secret in the form if the server does not find it in the header. */
+  const forTokens = async (
+    server: Issuer,
+    client: OAuthClient,
+    scope: string | undefined,
+    ask: (options: Common, client: OAuthClient) => Promise<OAuthTokens>,
+  ): Promise<Grant> => {
+    const tokensFor = async (one: OAuthClient) =>
+      toGrant(server, one, await withResource(server, (options) => ask(options, one)), scope)
+    return tokensFor(client).catch((error: unknown) => {
+      if (!(error instanceof OAuthError && NO_CLIENT.has(error.code) && mayPost(client, server))) throw error
+      return tokensFor({ ...client, token_endpoint_auth_method: 'client_secret_post' })
+    })
+  }
 
   return {
     discover: () => explained(() => discover(mcp, { send: http.send, fetch, issuers })),
@@ -146,35 +160,35 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
       explained(async () => {
         const { code, iss } = codeIn(query, server)
         const redeemed = {
-          clientInformation: client,
           authorizationCode: code,
           codeVerifier: verifier,
           redirectUri,
           ...(iss !== undefined && { iss }),
         }
-        const ask = (options: Common) => exchangeAuthorization(server.issuer, { ...options, ...redeemed })
-        return toGrant(server, client, await forTokens(server, ask), scope)
+        return forTokens(server, client, scope, (options, clientInformation) =>
+          exchangeAuthorization(server.issuer, { ...options, ...redeemed, clientInformation }),
+        )
       }),
     refresh: (grant) =>
       explained(async () => {
         const { client, refreshToken = '', scope, account } = grant
-        const tokens = await forTokens(grant, (options) =>
-          refreshAuthorization(grant.issuer, { ...options, clientInformation: client, refreshToken }),
+        const renewed = await forTokens(grant, client, scope, (options, clientInformation) =>
+          refreshAuthorization(grant.issuer, { ...options, clientInformation, refreshToken }),
         )
-        const renewed = toGrant(grant, client, tokens, scope)
         return account === undefined ? renewed : { account, ...renewed }
       }),
     clientCredentials: (server, client, scope) =>
       explained(async () => {
         const parameters = new URLSearchParams({ grant_type: 'client_credentials', ...(scope && { scope }) })
-        const provider = {
-          redirectUrl: undefined,
-          clientMetadata: { redirect_uris: [] },
-          clientInformation: () => client,
-          prepareTokenRequest: () => parameters,
-        } as unknown as Parameters<typeof fetchToken>[0]
-        const tokens = await forTokens(server, (options) => fetchToken(provider, server.issuer, options))
-        return toGrant(server, client, tokens, scope)
+        return forTokens(server, client, scope, (options, clientInformation) => {
+          const provider = {
+            redirectUrl: undefined,
+            clientMetadata: { redirect_uris: [] },
+            clientInformation: () => clientInformation,
+            prepareTokenRequest: () => parameters,
+          } as unknown as Parameters<typeof fetchToken>[0]
+          return fetchToken(provider, server.issuer, options)
+        })
       }),
     revoke: (grant) => explained(() => revoke(fetch, grant)),
     [Symbol.asyncDispose]: http.close,
@@ -226,6 +240,16 @@ const authMethodFor = ({ metadata }: Issuer): string => {
   return AUTH_METHODS.find((method) => !supported || supported.includes(method)) ?? 'none'
 }
 
+/** Errors of servers that find no secret of a client. */
+const NO_CLIENT: ReadonlySet<string> = new Set(['invalid_client', 'invalid_request'])
+
+/** Returns whether a secret that was sent in a header may be sent in the form instead. */
+function mayPost(client: OAuthClient, { metadata }: Issuer): boolean {
+  const { token_endpoint_auth_methods_supported: supported = [] } = metadata ?? {}
+  const isBasic = selectClientAuthMethod(client, supported) === 'client_secret_basic'
+  return isBasic && (!supported.length || supported.includes('client_secret_post'))
+}
+
 /** Adds the authentication of a client to a form (RFC 6749, section 2.3.1). Returns the headers. */
 function authenticate(client: OAuthClient, metadata: OAuthMetadata, form: URLSearchParams) {
   const headers = new Headers({ Accept: 'application/json' })
@@ -250,7 +274,7 @@ const isToken = (text: string): boolean => text.length <= MAX_TOKEN && /^[\x21-\
  */
 function toGrant(server: Issuer, client: OAuthClient, tokens: OAuthTokens, scope: string | undefined): Grant {
   const { access_token: accessToken, refresh_token: refreshToken, token_type, expires_in: expiresIn, id_token } = tokens
-  if (!/^bearer$/i.test(token_type)) throw new AuthorizationProblem('the tokens are no bearer tokens')
+  if (!/^bearer/i.test(token_type)) throw new AuthorizationProblem('the tokens are no bearer tokens')
   if (!isToken(accessToken) || (refreshToken !== undefined && !isToken(refreshToken))) {
     throw new AuthorizationProblem('the tokens have characters that no header can contain')
   }
@@ -294,6 +318,14 @@ const TEMPORARY: ReadonlySet<string> = new Set([
 /** Returns the code of an error, unless it may be a text. */
 const nameOf = (code: string): string => (/^[a-z_]{1,60}$/.test(code) ? code : 'an error')
 
+/** Names the field for which an answer is not valid. */
+function invalidField(error: unknown): string | null {
+  if (!(error instanceof Error) || error.name !== 'ZodError') return null
+  const [issue] = asList((error as { issues?: unknown }).issues)
+  const field = asList(asObject(issue).path).join('.')
+  return `its answer is not valid${/^[\w.]{1,60}$/.test(field) ? ` (${field})` : ''}`
+}
+
 async function explained<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -326,7 +358,7 @@ function toProblem(error: unknown): AuthorizationProblem {
   if (error instanceof Error && (error.name === 'TimeoutError' || error.name === 'AbortError')) {
     return new AuthorizationProblem('the authorization server does not answer in time', { cause: error })
   }
-  const reason = causeIn(error, cleaner([])) ?? 'its answer is not valid'
+  const reason = invalidField(error) ?? causeIn(error, cleaner([])) ?? 'its answer is not valid'
   const isQuote = error instanceof SyntaxError
   return new AuthorizationProblem(`the authorization server cannot be used: ${reason}`, isQuote ? {} : { cause: error })
 }

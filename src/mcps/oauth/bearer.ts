@@ -21,7 +21,8 @@ export const authorized =
       const token = await bearer.token()
       let response = await send(token)
       let isToRenew = isInvalid(response)
-      if (response.status === 403) {
+      // Some servers answer 401 instead of 403.
+      if (response.status === 403 || response.status === 401) {
         const { error, scope } = readChallenge(response)
         if (error === 'insufficient_scope') {
           await bearer.widen(scope)

@@ -1,7 +1,8 @@
 import {
   type AuthorizationServerMetadata,
   checkResourceAllowed,
-  discoverOAuthServerInfo,
+  discoverAuthorizationServerMetadata,
+  discoverOAuthProtectedResourceMetadata,
   type FetchLike,
   type OAuthMetadata,
   resourceUrlFromServerUrl,
@@ -36,7 +37,7 @@ type Ways = { send: FetchLike; fetch: FetchLike; issuers: Issuers }
 export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }: Ways): Promise<Discovered> {
   const { url } = mcp
   const { resourceMetadataUrl, scope } = await challenge(mcp, send)
-  const found = await serverOf(url, resourceMetadataUrl, fetch)
+  const found = await serverOf(url, resourceMetadataUrl, withAppended(fetch))
   const { authorizationServerMetadata: metadata, authorizationServerUrl, resourceMetadata } = found
   const requestedResource = resourceUrlFromServerUrl(url)
   const resource = resourceMetadata?.resource ?? requestedResource.href
@@ -49,10 +50,11 @@ export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }
   }
   const wanted = scope ?? resourceMetadata?.scopes_supported?.join(' ')
   const offline = wanted && metadata?.scopes_supported?.includes('offline_access') ? 'offline_access' : undefined
-  const issuer = metadata ? (issuers.get(metadata.issuer) ?? metadata.issuer) : authorizationServerUrl
+  const stated = metadata && (issuers.get(metadata.issuer) ?? metadata)
+  const issuer = stated?.issuer ?? authorizationServerUrl
   return {
     issuer,
-    ...(metadata && { metadata: { ...brief(metadata), issuer } }),
+    ...(metadata && { metadata: { ...brief({ ...metadata, ...stated }), issuer } }),
     resource,
     scope: joinScopes(wanted, offline)?.slice(0, MAX_SCOPE),
   }
@@ -63,10 +65,10 @@ export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }
  * well-known ones. Servers behind a proxy state an address that only they know.
  */
 async function serverOf(url: string, stated: URL | undefined, fetchFn: FetchLike) {
-  const plainly = () => discoverOAuthServerInfo(url, { fetchFn })
+  const plainly = () => serverAt(url, undefined, fetchFn)
   if (!stated) return plainly()
   try {
-    const found = await discoverOAuthServerInfo(url, { resourceMetadataUrl: stated, fetchFn })
+    const found = await serverAt(url, stated, fetchFn)
     return found.resourceMetadata ? found : await plainly()
   } catch (error) {
     const found = await plainly().catch(() => null)
@@ -74,6 +76,55 @@ async function serverOf(url: string, stated: URL | undefined, fetchFn: FetchLike
     throw error
   }
 }
+
+/** Maximum number of authorization servers of an MCP server that are asked. */
+const MAX_SERVERS = 5
+
+/**
+ * Reads the metadata of an MCP server at an address, or at its well-known ones, and those of the first of its
+ * authorization servers that has some. A server without metadata of its own is its own authorization server.
+ */
+async function serverAt(url: string, stated: URL | undefined, fetchFn: FetchLike) {
+  const resourceMetadata = await discoverOAuthProtectedResourceMetadata(
+    url,
+    stated && { resourceMetadataUrl: stated },
+    fetchFn,
+  ).catch((error: unknown) => {
+    // The server cannot be reached.
+    if (error instanceof TypeError) throw error
+    return undefined
+  })
+  const listed = resourceMetadata?.authorization_servers ?? []
+  const addresses = listed.length ? listed.slice(0, MAX_SERVERS) : [new URL('/', url).href]
+  const [authorizationServerUrl = ''] = addresses
+  const failures: unknown[] = []
+  for (const address of addresses) {
+    try {
+      const authorizationServerMetadata = await discoverAuthorizationServerMetadata(address, { fetchFn })
+      if (authorizationServerMetadata)
+        return { authorizationServerUrl: address, authorizationServerMetadata, resourceMetadata }
+    } catch (error) {
+      failures.push(error)
+    }
+  }
+  if (failures.length) throw failures[0]
+  return { authorizationServerUrl, authorizationServerMetadata: undefined, resourceMetadata }
+}
+
+/**
+ * Wraps `fetch` to look for metadata at the end of an address, too: services that own only a path of their host have
+ * them there, instead of before the path.
+ */
+const withAppended =
+  (fetch: FetchLike): FetchLike =>
+  async (address, init) => {
+    const response = await fetch(address, init)
+    const url = new URL(address)
+    const [, name, path] = /^\/\.well-known\/(oauth-[a-z-]+)(\/.*[^/])\/?$/.exec(url.pathname) ?? []
+    if (response.ok || !name) return response
+    url.pathname = `${path}/.well-known/${name}`
+    return fetch(url, init)
+  }
 
 /** Asks the MCP server without a token, to see its challenge. */
 async function challenge({ url, transport }: DiscoverableServer, send: FetchLike) {

@@ -1,22 +1,23 @@
 import { extractWWWAuthenticateParams } from '@modelcontextprotocol/client'
 import { parseJson } from '../../lib/json.ts'
-import { type Fields, isObject } from '../../lib/unknown.ts'
+import { asText, type Fields, isObject } from '../../lib/unknown.ts'
 import { AuthorizationProblem } from '../client/unreachable.ts'
 
-/** The issuers that metadata state, by the form that the SDK compares. */
-export type Issuers = Map<string, string>
+/** What the metadata of authorization servers state and the SDK drops, by the issuer that it compares. */
+export type Issuers = Map<string, { issuer: string; revocation_endpoint?: string }>
 
 /**
  * Repairs an answer of an authorization server for the SDK: metadata, a registration (a request with JSON), or tokens
  * (one with a form). Servers send null or an empty text for a field that they do not use, forms instead of JSON, and
- * leave fields out. Throws an {@link AuthorizationProblem} for a refusal of tokens that is none of the protocol.
+ * leave fields out. `resource`: the address of the MCP server. Throws an {@link AuthorizationProblem} for a refusal of
+ * tokens that is none of the protocol.
  */
 export async function mendAnswer(
   response: Response,
   { method = 'GET', body }: RequestInit,
-  issuers: Issuers,
+  { resource, issuers }: { resource: string; issuers: Issuers },
 ): Promise<Response> {
-  if (method === 'GET' && response.ok) return toDocument(await response.text(), issuers)
+  if (method === 'GET' && response.ok) return toDocument(await response.text(), resource, issuers)
   // Web frameworks fail at addresses that they do not know.
   if (method === 'GET') return response.status > 501 ? response : new Response(null, { status: 404 })
   const text = await response.text()
@@ -28,17 +29,63 @@ export async function mendAnswer(
 const json = (value: unknown, status = 200) =>
   new Response(JSON.stringify(value), { status, headers: { 'Content-Type': 'application/json' } })
 
-/** Returns metadata. A page instead of them, as sites answer every address with, counts as none. */
-function toDocument(text: string, issuers: Issuers): Response {
+/** Fields of metadata that are used, by their form. */
+const FIELDS = {
+  addresses: ['authorization_endpoint', 'token_endpoint', 'registration_endpoint', 'revocation_endpoint'],
+  lists: [
+    'response_types_supported',
+    'scopes_supported',
+    'code_challenge_methods_supported',
+    'token_endpoint_auth_methods_supported',
+  ],
+  flags: ['authorization_response_iss_parameter_supported', 'client_id_metadata_document_supported'],
+}
+
+/**
+ * Returns metadata: of an authorization server, or of an MCP server, which has no endpoints. Leaves out unused
+ * fields and those of a wrong form. A page instead of them, as sites answer every address with, counts as none.
+ */
+function toDocument(text: string, own: string, issuers: Issuers): Response {
   const value = parseJson(text)
   if (!isObject(value)) return new Response(null, { status: 404 })
-  const { issuer, ...fields } = withoutEmpty(value)
-  const types = 'token_endpoint' in fields && { response_types_supported: ['code'] }
-  if (typeof issuer !== 'string') return json({ ...types, ...fields })
-  // The SDK compares the issuer with an address that has no slash at its end.
-  const compared = URL.parse(issuer)?.pathname === '/' ? issuer.replace(/\/$/, '') : issuer
-  issuers.set(compared, issuer)
-  return json({ ...types, issuer: compared, ...fields })
+  const {
+    issuer,
+    resource = own,
+    authorization_server,
+    authorization_servers = authorization_server,
+    ...fields
+  } = withoutEmpty(value)
+  const pick = (names: readonly string[], read: (field: unknown) => unknown): Fields =>
+    Object.fromEntries(names.map((name) => [name, read(fields[name])]).filter(([, field]) => field !== undefined))
+  const used: Fields = {
+    ...pick(FIELDS.addresses, (field) => (URL.canParse(asText(field)) ? field : undefined)),
+    ...pick(FIELDS.lists, toList),
+    ...pick(FIELDS.flags, (field) => (typeof field === 'boolean' ? field : undefined)),
+  }
+  if (used.token_endpoint === undefined && used.authorization_endpoint === undefined) {
+    const servers = toList(authorization_servers)?.filter((one) => URL.canParse(one))
+    return json({ ...used, resource, ...(servers && { authorization_servers: servers }) })
+  }
+  if (typeof issuer !== 'string') return json(used)
+  // The SDK compares the issuer with an address that may have no slash at its end.
+  const compared = issuer.replace(/\/$/, '')
+  const revocation = asText(used.revocation_endpoint)
+  issuers.set(compared, { issuer, ...(revocation && { revocation_endpoint: revocation }) })
+  return json({ ...UNUSED, authorization_endpoint: used.token_endpoint, ...used, issuer: compared })
+}
+
+/** Fields that OpenID Connect and the SDK demand, and that servers leave out. */
+const UNUSED: Fields = {
+  response_types_supported: ['code'],
+  jwks_uri: 'https://unused.invalid',
+  subject_types_supported: [],
+  id_token_signing_alg_values_supported: [],
+}
+
+/** Returns the texts of a list, which some servers state as one text. */
+function toList(value: unknown): string[] | undefined {
+  if (typeof value === 'string') return value.split(/[\s,]+/).filter(Boolean)
+  return Array.isArray(value) ? value.filter((one) => typeof one === 'string') : undefined
 }
 
 /** Returns the fields of a registration that are used. */
@@ -46,7 +93,7 @@ function toRegistration(value: Fields, request: string) {
   const { client_id, client_secret, client_secret_expires_at: until, token_endpoint_auth_method } = withoutEmpty(value)
   const { redirect_uris } = JSON.parse(request) as { redirect_uris?: unknown }
   return {
-    client_id,
+    client_id: typeof client_id === 'number' ? String(client_id) : client_id,
     redirect_uris,
     ...(client_secret !== undefined && { client_secret, client_secret_expires_at: Number(until) || 0 }),
     ...(token_endpoint_auth_method !== undefined && { token_endpoint_auth_method }),
@@ -65,13 +112,19 @@ function toTokens(status: number, text: string): Response {
   return json(
     {
       ...('access_token' in fields && { token_type: 'Bearer' }),
-      ...(scope !== undefined && { scope: Array.isArray(scope) ? scope.join(' ') : scope }),
+      ...(scope !== undefined && { scope: toScope(scope) }),
       // Servers state 0 for tokens that do not end.
       ...(Number(lifetime) > 0 && { expires_in: Number(lifetime) }),
       ...fields,
     },
     status,
   )
+}
+
+/** Returns a scope as words. Some servers list them, or divide them by commas alone. */
+function toScope(scope: unknown): unknown {
+  if (Array.isArray(scope)) return scope.join(' ')
+  return typeof scope === 'string' && !/\s/.test(scope) ? scope.replaceAll(',', ' ') : scope
 }
 
 /** Returns the tokens of a user in Slack's answer, which has types of its own for bearer tokens. */

@@ -124,6 +124,12 @@ async function prepare(
   const { openAuthorization } = await import('./authorization.ts')
   await using authorization = openAuthorization(deps.settings, server)
   const { scope: wanted, ...issuer } = await authorization.discover()
+  // The metadata have no other page.
+  if (issuer.metadata && issuer.metadata.authorization_endpoint === issuer.metadata.token_endpoint) {
+    throw new AuthorizationProblem(
+      'the authorization server has no page on which users sign in: use `auth: client_credentials`',
+    )
+  }
   const scope = joinScopes(server.scope ?? wanted, needed)
   const redirectUri = redirectUriOf(deps.settings)
   const client = await clientFor(deps, authorization, { server, userId }, { ...issuer, scope }, redirectUri)
