@@ -22,6 +22,10 @@ const SCHEDULE = [0, 5 * SECOND, 5 * MINUTE, 30 * MINUTE, ...[2, 5, 10, 14, 20, 
 const JITTER = 0.1
 /** How long a webhook may fail before it is disabled (ms). */
 const MAX_FAILING = 5 * 24 * HOUR
+/** Time without an attempt (ms) after which the service itself was away: stopped, paused or asleep. */
+const SILENCE = 27 * HOUR
+/** How long a webhook may fail after a silence before it is disabled (ms). */
+const GRACE = 24 * HOUR
 /**
  * Pause of a webhook whose attempts fail before the next ones (ms), however many deliveries are due: a share of the
  * time for which it has failed.
@@ -52,6 +56,17 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
   const { db, clock, settings } = deps
   const sender = createSender(settings, clock)
   const over = new AbortController()
+  /** By failing webhook: the latest attempt of this process, and the first one after a silence. */
+  const failures = new Map<string, { at: number; since: number }>()
+
+  /** Records a failed attempt. Returns the time of the first one after a silence, or 0 if there was none. */
+  function noteFailure(webhookId: string, row: DeliveryRow, at: number): number {
+    const own = attemptsOf(row).at(-1)
+    const before = failures.get(webhookId) ?? (own && { at: Date.parse(own.at), since: 0 })
+    const since = before && at - before.at <= SILENCE ? before.since : at
+    failures.set(webhookId, { at, since })
+    return since
+  }
 
   /** Reads what attempts of one webhook need. Returns null if it is disabled. */
   async function prepare(id: string, rows: readonly DeliveryRow[]): Promise<Prepared | null> {
@@ -124,16 +139,18 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
     const { id, failingSince } = webhook
     if (isDelivered) {
       onResult(id, 0)
+      failures.delete(id)
       // A failure that began later is cleared by its own retry.
       if (failingSince) await db.webhook.updateMany({ where: { id, failingSince }, data: { failingSince: null } })
       return
     }
     const failing = failingSince ? now - failingSince.getTime() : 0
+    const isBack = now - noteFailure(id, row, at.getTime()) < GRACE
     const pause = Math.min(Math.max(failing * COOLDOWN.share, retryAfter, COOLDOWN.least), COOLDOWN.most)
     onResult(id, pause)
     if (sent.status === 410) return disable(webhook, 'It answered 410 Gone')
     if (!failingSince) await db.webhook.updateMany({ where: { id, failingSince: null }, data: { failingSince: at } })
-    else if (failing >= MAX_FAILING) await disable(webhook, 'It has failed for 5 days')
+    else if (failing >= MAX_FAILING && !isBack) await disable(webhook, 'It has failed for 5 days')
   }
 
   return {

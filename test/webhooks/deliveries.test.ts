@@ -286,6 +286,22 @@ describe('A webhook', () => {
     await disabled(id).toMatchObject({ enabled: false, disabledReason: 'It has failed for 5 days' })
   })
 
+  it('has a day to recover after the service was away, before it is disabled', async () => {
+    const { id, path } = await hook({ events: ['task.created'] })
+    receiver.answer = (response) => response.writeHead(500).end()
+    await task()
+    await expect.poll(async () => (await call('GET', `/webhooks/${id}`)).body.webhook.failingSince).toBeTruthy()
+    clock.advance(6 * 24 * HOUR)
+    await expect.poll(() => receiver.at(path).length).toBe(2)
+    await expect.poll(async () => (await deliveries(id))[0].attempts.length).toBe(2)
+    await task()
+    clock.advance(2 * MINUTE)
+    await expect.poll(async () => (await deliveries(id))[0].attempts.length).toBe(1)
+    expect((await call('GET', `/webhooks/${id}`)).body.webhook.enabled).toBe(true)
+    clock.advance(25 * HOUR)
+    await disabled(id).toMatchObject({ enabled: false, disabledReason: 'It has failed for 5 days' })
+  })
+
   it('is disabled when its owner is no longer an admin, and belongs to the admin who enables it', async () => {
     const { id } = await hook({ events: ['task.created'] }, bob)
     const { db } = server.service.deps
