@@ -284,6 +284,7 @@ function parseLoosely(text: string): unknown {
     // The parser of a server has sent the first brace twice.
     (/^\{\s*\{/.test(trimmed) ? tryParseExact(trimmed.slice(1)) : undefined) ??
     parseMarked(trimmed) ??
+    parseRestarted(trimmed) ??
     parseEscaped(trimmed) ??
     parsePython(trimmed)
   )
@@ -303,6 +304,24 @@ function parseMarked(text: string): unknown {
 
 /** Maximum length of marks (characters). */
 const MAX_MARKS = 200
+
+/** Parses an object that a server began to send, and sent again from its beginning (SGLang). */
+function parseRestarted(text: string): unknown {
+  if (!text.startsWith('{')) return undefined
+  for (let at = text.indexOf('{', 1), count = 0; at > 0 && count < MAX_RESTARTS; count++) {
+    if (at * 2 > text.length) return undefined
+    // An object may stand behind these characters, such as one with the same keys in an input that was cut off.
+    if (!/[:[,{]\s*$/.test(text.slice(Math.max(0, at - 100), at)) && text.startsWith(text.slice(0, at), at)) {
+      const whole = tryParseExact(text.slice(at))
+      if (whole !== undefined) return whole
+    }
+    at = text.indexOf('{', at + 1)
+  }
+  return undefined
+}
+
+/** Maximum number of places at which an input may begin again. */
+const MAX_RESTARTS = 100
 
 /** Parses an object whose quotes were escaped once too often. */
 const parseEscaped = (text: string): unknown =>
