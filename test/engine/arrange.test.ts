@@ -146,6 +146,26 @@ test('reasoning that came as parts of the content goes back as such, to its own 
   expect(optionsFor('other')).toBeUndefined()
 })
 
+test('a signature beside reasoning goes back with it', () => {
+  const mine = { field: 'reasoning_text', reasoning_opaque: 'S' }
+  const [, answer] = arrange(
+    [
+      { role: 'user', content: [{ type: 'text', text: 'Go' }] },
+      {
+        role: 'assistant',
+        ...writtenBy('compatible/m'),
+        content: [
+          { type: 'reasoning', text: 'Hm', providerOptions: { compatible: mine } },
+          { type: 'text', text: 'Yes' },
+        ],
+      },
+      { role: 'user', content: [{ type: 'text', text: 'On' }] },
+    ],
+    COMPATIBLE,
+  )
+  expect(answer?.providerOptions).toEqual({ openaiCompatible: { reasoning_text: 'Hm', reasoning_opaque: 'S' } })
+})
+
 test('a Kimi K2 model gets the ids of calls in its own form, also for calls of other models', () => {
   const step = (id: string, name: string): LanguageModelV4Prompt => [
     { role: 'assistant', content: [{ type: 'tool-call', toolCallId: id, toolName: name, input: {} }] },

@@ -101,6 +101,16 @@ describe('the reader of chat completions', () => {
       ['add({"x":1})'],
     ],
     ['the first brace twice', [call('add', '{', a), call(undefined, '{"x":1}', { index: 0 })], ['add({"x":1})']],
+    [
+      'an input that begins again',
+      [call('add', '', a), call(undefined, '{"x": "a"{"x": "a", "y": 1}', { id: null })],
+      ['add({"x":"a","y":1})'],
+    ],
+    [
+      'an unfinished input with the same keys inside',
+      [call('add', '{"x":{"x":{"x":1}}', a)],
+      ['add({"x":{"x":{"x":1}})'],
+    ],
     ['a brace too many', [call('add', '{"x":{"y":1}}}', a)], ['add({"x":{"y":1}})']],
     ['quotes that were escaped twice', [call('add', '{\\"x\\":\\"a\\"}', a)], ['add({"x":"a"})']],
     ['an input under another name', [calls({ id: 'a', name: 'add', input: { x: 1 } })], ['add({"x":1})']],
@@ -424,6 +434,11 @@ describe('reasoning', () => {
       field: 'reasoning_details',
       reasoning_details: [late],
     })
+  })
+
+  it("keeps the signature beside a text (GitHub Copilot's reasoning_opaque)", () => {
+    const pieces = [chunk({ reasoning_text: 'Hm' }), chunk({ reasoning_opaque: 'S' }), chunk({ content: 'Yes' })]
+    expect(kept(...pieces)).toEqual({ field: 'reasoning_text', reasoning_opaque: 'S' })
   })
 
   it('in the parts of a content is stored whole (Mistral, Databricks)', () => {

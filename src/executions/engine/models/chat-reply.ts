@@ -157,6 +157,8 @@ function emitReasoning(reply: ChatReply, delta: Fields, parts: Part[]): void {
     think(reply, key, text, parts)
     reply.details[key] = mergeDetails(reply.details[key] ?? [], list)
   }
+  const opaque = asText(delta[OPAQUE])
+  if (opaque) reply.details[OPAQUE] = opaque
 }
 
 /**
@@ -291,13 +293,18 @@ const REASONING = ['reasoning_content', 'reasoning', 'thinking', 'reasoning_text
 /** Reasoning fields that must be sent back unchanged (OpenRouter, LiteLLM). */
 export const REASONING_DETAILS = ['reasoning_details', 'thinking_blocks'] as const
 
+/** Field with the signature of the reasoning, which is sent back beside its text (GitHub Copilot). */
+export const OPAQUE = 'reasoning_opaque'
+
 /** Key of the reasoning that came as parts of the content, and is sent back as such (Mistral, Databricks). */
 export const CONTENT_PARTS = 'content_parts'
 
 /** Stands for a picture of the answer, which is not read. */
 const FILE: Part = { type: 'file', mediaType: 'image/*', data: { type: 'data', data: '' } }
 
-type Details = { [Key in (typeof REASONING_DETAILS)[number] | typeof CONTENT_PARTS]?: readonly Fields[] }
+type Details = { [Key in (typeof REASONING_DETAILS)[number] | typeof CONTENT_PARTS]?: readonly Fields[] } & {
+  [OPAQUE]?: string
+}
 
 function hasContentAlone(delta: Fields): boolean {
   for (const key in delta) if (key !== 'content' && key !== 'role') return false

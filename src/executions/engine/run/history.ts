@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type { LanguageModelV4Message, LanguageModelV4Prompt, SharedV4ProviderOptions } from '@ai-sdk/provider'
 import { BASE62 } from '../../../lib/id.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
-import { CONTENT_PARTS, REASONING_DETAILS } from '../models/chat-reply.ts'
+import { CONTENT_PARTS, OPAQUE, REASONING_DETAILS } from '../models/chat-reply.ts'
 import type { TextModel } from '../models/text-model.ts'
 
 type Of<Role extends LanguageModelV4Message['role']> = Extract<LanguageModelV4Message, { role: Role }>
@@ -285,6 +285,7 @@ function withFields(prompt: LanguageModelV4Prompt, key: string, isInline: boolea
           return [{ type: 'text', text: `<think>${part.text}</think>\n\n` }]
         // Other reasoning that was part of the text is not sent back.
         if (field && field !== 'content' && part.text) texts.set(field, (texts.get(field) ?? '') + part.text)
+        if (mine[OPAQUE]) fields[OPAQUE] = mine[OPAQUE]
         for (const name of REASONING_DETAILS)
           if (mine[name]) fields[name] = [...asRows(fields[name]), ...asRows(mine[name])]
         return []
