@@ -4,7 +4,7 @@ import { fallbackModels, ModelSettings, NewModelSettings } from '../lib/model-se
 import { NewOutput, Output } from '../lib/output.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
-import { AttachedSkill, attachedAt } from '../skills/schema.ts'
+import { AttachedSkill, attachedAt, warnings } from '../skills/schema.ts'
 
 export const Visibility = z
   .enum(['private', 'organization', 'public', 'unlisted'], {
@@ -250,8 +250,9 @@ export const AgentCreated = ok({
   chatUrl: z.string().describe('Path of the chat: `/<organization>/spaces/<spaceId>/chats/<chatId>`'),
   agent: Agent,
   character,
+  warnings,
 })
-export const AgentMessage = ok({ message: z.string().describe('Confirmation for people') })
+export const AgentMessage = ok({ message: z.string().describe('Confirmation for people'), warnings })
 
 const AgentVersion = z
   .object({

@@ -10,6 +10,7 @@ import { conflict, hasChanged, notFound } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, pageQuery, toPage } from '../lib/page.ts'
+import { permissionWarnings } from '../skills/schema.ts'
 import { findVersions as findSkillVersions } from '../skills/service.ts'
 import { findCached, type Head, LIST_COLUMNS, loadAgents, pinsIn, strings, toAgent } from './agent-cache.ts'
 import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './columns.ts'
@@ -227,7 +228,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   }
   const created = await deps.db.$transaction(insert).catch(refuseSlug)
   deps.bus.publish('chat', [chatId])
-  return created
+  return { ...created, ...permissionWarnings(input.permissions) }
 }
 
 /** PATCH /agents/{id}. An empty change creates no version. */
@@ -254,7 +255,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     },
     input.version,
   )
-  return { message: 'Agent updated successfully' }
+  return { message: 'Agent updated successfully', ...permissionWarnings(input.permissions) }
 }
 
 /**

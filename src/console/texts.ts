@@ -89,6 +89,7 @@ export const texts = {
     of: (field: string, reason: string) => `The value of “${field}” is not accepted. ${reason}`,
   },
   search: 'Search',
+  noSuchTool: 'There is no built-in tool of this name, so this has no effect.',
 
   nav: {
     title: 'Navigation',
@@ -328,6 +329,7 @@ export const texts = {
     disallowedHelp: 'One a line.',
     permissions: 'Ask before built-in tools',
     permissionsHelp: 'For the built-in tools that the agent has.',
+    otherTools: 'All other built-in tools',
     modes: { allow: 'Allow', ask: 'Ask first', deny: 'Deny' },
     requireTools: 'Fail when a tool is missing',
     noSkills: 'No skills yet. Create one under Skills.',

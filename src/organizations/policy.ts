@@ -7,7 +7,7 @@ import { AppError, forbidden } from '../errors.ts'
 import type { ToolUser } from '../executions/engine/run/tools.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { type Mode, type Modes, modeIn, stricter } from '../mcps/modes.ts'
-import { READING_TOOLS } from '../skills/schema.ts'
+import { permissionWarnings, READING_TOOLS } from '../skills/schema.ts'
 import type { OrganizationId, Policy, UpdatePolicy } from './schema.ts'
 
 const POLICY = { foreignAgents: true, builtInTools: true, attachments: true } as const
@@ -41,7 +41,7 @@ export async function updatePolicy(actor: Actor, deps: Deps, input: z.output<typ
       await audit(tx, actor, 'policy.update', id, deps.clock.now(), changesOf(toPolicy(before), changes))
     })
   }
-  return getPolicy(actor, deps, input)
+  return { ...(await getPolicy(actor, deps, input)), ...permissionWarnings(builtInTools) }
 }
 
 /** Returns the organizations whose attachments follow the newest version, in at most one statement. */

@@ -4,6 +4,7 @@ import { ok, requiredEnum, requiredText, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 import { Permissions } from '../mcps/schema.ts'
 import { Profile } from '../profile/schema.ts'
+import { warnings } from '../skills/schema.ts'
 
 const id = z.string().describe('Your organization')
 
@@ -114,7 +115,7 @@ export const OrganizationCreated = ok({
 
 export const MembersResponse = ok({ members: z.array(OrganizationMember).describe('In the order of joining') })
 
-export const PolicyResponse = ok({ policy: Policy })
+export const PolicyResponse = ok({ policy: Policy, warnings })
 
 /** Kinds of resources that members own. */
 export const KINDS = ['agents', 'chats', 'mcps', 'media', 'missions', 'skills', 'spaces'] as const

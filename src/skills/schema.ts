@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { BUILT_IN_TOOLS } from '../lib/built-in-tools.ts'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
+import { cut } from '../lib/text.ts'
 
 /**
  * Built-in tools that only read and send nothing out: the default for other organizations' agents (contract-2.md 8.5).
@@ -29,6 +30,16 @@ const COMMON_NAMES: ReadonlyMap<string, (typeof BUILT_IN_TOOLS)[number]> = new M
 /** Returns the names that belong to no built-in tool. Skills store them, and runs ignore them. */
 export const unknownTools = (names: readonly string[]): string[] =>
   names.filter((name) => !(BUILT_IN_TOOLS as readonly string[]).includes(name))
+
+/** Returns the part of an answer that warns about unknown built-in tools, empty without any (contract-2.md section 1.6). */
+export function toolWarnings(names: readonly string[] | null | undefined): { warnings?: string[] } {
+  const unknown = unknownTools(names ?? [])
+  return unknown.length ? { warnings: unknown.map((name) => cut(`Unknown built-in tool: ${name}`, 100)) } : {}
+}
+
+/** Returns {@link toolWarnings} for the permissions of built-in tools, where `*` stands for all others. */
+export const permissionWarnings = (permissions: readonly { tool: string }[] | null | undefined) =>
+  toolWarnings(permissions?.flatMap(({ tool }) => (tool === '*' ? [] : tool)))
 
 const CATEGORIES = [
   'research',
@@ -155,7 +166,7 @@ const SkillSummary = Skill.omit({ prompt: true }).meta({
   description: 'A skill without its prompt',
 })
 
-const warnings = z.array(z.string()).optional().describe('Parts of the request without effect')
+export const warnings = z.array(z.string()).optional().describe('Parts of the request without effect')
 
 export const SkillResponse = ok({ skill: Skill, warnings })
 export const SkillCreated = ok({

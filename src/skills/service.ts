@@ -9,9 +9,8 @@ import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { cutTexts, encodeCursor, isBehind, isCursor, MAX_ROWS, pageQuery, readPage } from '../lib/page.ts'
-import { cut } from '../lib/text.ts'
 import { CORE_SKILLS, toDisplayName } from './core.ts'
-import { type CreateSkill, type ListSkills, type Skill, type UpdateSkill, unknownTools } from './schema.ts'
+import { type CreateSkill, type ListSkills, type Skill, toolWarnings, type UpdateSkill } from './schema.ts'
 
 /** The viewer: a user in an organization. */
 type Viewer = Pick<Actor, 'organizationId' | 'userId'>
@@ -306,13 +305,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     return created
   })
   deps.bus.publish('skill', [organizationId])
-  return { id: row.id, name: row.name, skill: toSkill(actor, row), ...warningsOf(builtInTools) }
-}
-
-/** Returns warnings for unknown built-in tools. They are stored, and runs ignore them. */
-function warningsOf(builtInTools: readonly string[] | null | undefined): { warnings?: string[] } {
-  const unknown = unknownTools(builtInTools ?? [])
-  return unknown.length ? { warnings: unknown.map((name) => cut(`Unknown built-in tool: ${name}`, 100)) } : {}
+  return { id: row.id, name: row.name, skill: toSkill(actor, row), ...toolWarnings(builtInTools) }
 }
 
 /**
@@ -345,7 +338,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     builtInTools,
     requiredMCPs,
   })
-  const warnings = warningsOf(builtInTools)
+  const warnings = toolWarnings(builtInTools)
   if (!hasChanges(skill, changes)) return { skill: toSkill(actor, skill), ...warnings }
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {

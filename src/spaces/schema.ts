@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput, truncated } from '../lib/page.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
-import { AttachedSkill, attachedAt } from '../skills/schema.ts'
+import { AttachedSkill, attachedAt, warnings } from '../skills/schema.ts'
 
 export const SpaceVisibility = z
   .enum(['private', 'organization', 'public'], {
@@ -108,11 +108,12 @@ export const Space = z
   })
   .meta({ id: 'Space', description: 'A workspace' })
 
-export const SpaceResponse = ok({ space: Space })
+export const SpaceResponse = ok({ space: Space, warnings })
 export const SpaceCreated = ok({
   id: z.string().describe('Id of the space'),
   name: z.string().describe('Name of the space'),
   space: Space,
+  warnings,
 })
 export const SpacesResponse = ok({
   spaces: z.array(Space).describe('Spaces on this page'),

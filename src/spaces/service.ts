@@ -18,6 +18,7 @@ import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
 import { isOnLatest } from '../organizations/policy.ts'
+import { permissionWarnings } from '../skills/schema.ts'
 import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/service.ts'
 import { addedBy, attach, checkAdded, detach, isNothing, removedBy } from './attachments.ts'
 import type { CreateSpace, ListSpaces, Space, SpaceSkillId, UpdateSpace } from './schema.ts'
@@ -256,7 +257,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     return { row: await tx.space.findUniqueOrThrow({ where: { id }, include: withRefs(actor) }), skills }
   })
   const found = { chatCount: 0, secretKeys: [], skills, isLatest: false }
-  return { id: row.id, name: row.name, space: toSpace(row, found) }
+  return { id: row.id, name: row.name, space: toSpace(row, found), ...permissionWarnings(permissions) }
 }
 
 /** PATCH /spaces/{id}, by its owner or an admin. */
@@ -279,7 +280,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await attach(tx, actor, space.id, added, skills, now)
     })
   }
-  return get(actor, deps, space.id)
+  return { ...(await get(actor, deps, space.id)), ...permissionWarnings(permissions) }
 }
 
 /**

@@ -276,7 +276,31 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByRole('button', { name: 'Save' }).click()
     await page.getByText('Saved', { exact: true }).waitFor()
     expect((await request(server, 'GET', path)).body.agent).toMatchObject({ role: 'Theirs', description: 'Mine' })
+    await schema.fill('')
+    expect(await schema.isVisible()).toBe(true)
     expect(complaints).toEqual([])
+    await leave(page)
+  })
+
+  it('points at permissions of tools that do not exist, and keeps those of all others', async () => {
+    const permissions = [
+      { tool: '*', mode: 'ask' },
+      { tool: 'Bash', mode: 'deny' },
+    ]
+    const body = { name: 'Careful', systemPrompt: 'x', permissions }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body })).body
+    const { page } = await visit(browser, owner, `/app/agents/${id}`)
+    await page.getByText('There is no built-in tool of this name').waitFor()
+    expect(await page.getByLabel('read_file').inputValue()).toBe('ask')
+    await page.getByLabel('write_file').selectOption('allow')
+    await page.getByRole('button', { name: 'Remove Bash' }).click()
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByText('Saved', { exact: true }).waitFor()
+    const { agent } = (await request(server, 'GET', `/api/v1/agents/${id}`)).body
+    expect(agent.permissions).toEqual([
+      { tool: '*', mode: 'ask' },
+      { tool: 'write_file', mode: 'allow' },
+    ])
     await leave(page)
   })
 

@@ -428,6 +428,32 @@ it('unknown built-in tools are stored with warnings, and common names are transl
   expect([skill.builtInTools, rest]).toEqual([['write_file'], { success: true }])
 })
 
+it('permissions of built-in tools that do not exist are stored with warnings', async () => {
+  const list = [
+    { tool: '*', mode: 'ask' },
+    { tool: 'read_file', mode: 'deny' },
+    { tool: 'Bash', mode: 'deny' },
+  ]
+  const send = async (method: string, path: string, body: object) => {
+    const { body: answer, headers } = await request(server, method, `/api/v1${path}`, { body })
+    expect([path, answer.warnings, headers.get('x-muster-warnings')]).toEqual([
+      path,
+      ['Unknown built-in tool: Bash'],
+      '1',
+    ])
+    return answer
+  }
+  const { agent } = await send('POST', '/agents', { name: 'Ada', systemPrompt: 'x', permissions: list })
+  expect(agent.permissions).toEqual(list)
+  await send('PATCH', `/agents/${agent.id}`, { permissions: list })
+  const { space } = await send('POST', '/spaces', { name: 'Lab', permissions: list })
+  expect((await send('PATCH', `/spaces/${space.id}`, { permissions: list })).space.permissions).toEqual(list)
+  const { policy } = await send('PATCH', `/organizations/${agent.organizationId}/policy`, { builtInTools: list })
+  expect(policy.builtInTools).toEqual(list)
+  const path = `/api/v1/organizations/${agent.organizationId}/policy`
+  expect((await request(server, 'PATCH', path, { body: { builtInTools: [] } })).body.warnings).toBeUndefined()
+})
+
 describe('skills over GraphQL', () => {
   const FIELDS = `id name displayName description prompt category builtInTools requiredMCPs visibility source
     organizationId ownerId version createdAt updatedAt`

@@ -1,11 +1,11 @@
 import { useQuery } from '@tanstack/react-query'
-import { useId } from 'react'
-import { BUILT_IN_TOOLS } from '../../../lib/built-in-tools.ts'
+import { useId, useState } from 'react'
 import { Check, Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { type Draft, problemOfSchema } from './form.ts'
 import { useAgents } from './names.ts'
+import { isUnknown, ToolModes } from './permissions.tsx'
 
 const t = texts.agents
 
@@ -77,33 +77,8 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
           field="output.name"
         />
       </Part>
-      <Part title={t.sections.tools}>
-        <fieldset className="mb-4">
-          <legend className="mb-1 font-medium">{t.permissions}</legend>
-          <p className="mb-1 text-soft text-xs">{t.permissionsHelp}</p>
-          <div className="divide-y divide-line rounded-md border border-line">
-            {BUILT_IN_TOOLS.map((tool) => (
-              <label key={tool} className="flex items-center justify-between gap-3 px-3 py-1.5">
-                <span className="font-mono text-xs">{tool}</span>
-                <select
-                  className="field w-auto py-1"
-                  value={draft.permissions.find((each) => each.tool === tool)?.mode ?? 'allow'}
-                  onChange={({ target }) => {
-                    const rest = draft.permissions.filter((each) => each.tool !== tool)
-                    const mode = target.value as 'allow' | 'ask' | 'deny'
-                    set({ permissions: mode === 'allow' ? rest : [...rest, { tool, mode }] })
-                  }}
-                >
-                  {Object.entries(t.modes).map(([mode, label]) => (
-                    <option key={mode} value={mode}>
-                      {label}
-                    </option>
-                  ))}
-                </select>
-              </label>
-            ))}
-          </div>
-        </fieldset>
+      <Part title={t.sections.tools} open={draft.permissions.some(isUnknown)}>
+        <ToolModes value={draft.permissions} onChange={(permissions) => set({ permissions })} />
         <div className="grid gap-x-4 sm:grid-cols-2">
           <TextArea
             label={t.allowedTools}
@@ -136,9 +111,11 @@ const SCHEMA_EXAMPLE = `{
   "required": ["answer"]
 }`
 
+/** A section that is open at first if `open` says so. Later changes of `open` do not close it under the person. */
 function Part({ title, open, children }: { title: string; open?: boolean; children: React.ReactNode }) {
+  const [isOpen] = useState(open)
   return (
-    <details open={open} className="mb-4 rounded-xl border border-line">
+    <details open={isOpen} className="mb-4 rounded-xl border border-line">
       <summary className="px-4 py-2.5 font-semibold">{title}</summary>
       <div className="border-line border-t px-4 pt-4 pb-1">{children}</div>
     </details>

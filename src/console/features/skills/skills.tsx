@@ -119,6 +119,14 @@ function Opened({ id, onClose }: { id: string; onClose: () => void }) {
   )
 }
 
+/** All built-in tools, and the names of a skill that belong to none. */
+const toolOptions = (named: readonly string[]) => [
+  ...BUILT_IN_TOOLS.map((value) => ({ value, label: value })),
+  ...named
+    .filter((name) => !(BUILT_IN_TOOLS as readonly string[]).includes(name))
+    .map((value) => ({ value, label: value, detail: texts.noSuchTool })),
+]
+
 function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => void }) {
   const [first] = useState(() => ({
     name: skill?.name ?? '',
@@ -204,7 +212,7 @@ function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => voi
       <Ticks
         label={t.tools}
         empty={null}
-        options={BUILT_IN_TOOLS.map((value) => ({ value, label: value }))}
+        options={toolOptions(first.builtInTools)}
         value={draft.builtInTools}
         onChange={(builtInTools) => set({ builtInTools })}
       />
