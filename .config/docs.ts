@@ -6,9 +6,11 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { checkPages } from './docs/check.ts'
 import { generateReference } from './docs/reference.ts'
+import { readOptions } from './options.ts'
 
 const root = dirname(import.meta.dirname)
-const isCheck = process.argv.includes('--check')
+const usage = 'Usage: npm run docs:reference -- [--check]'
+const isCheck = readOptions(usage, { options: { check: { type: 'boolean' } } }).values.check
 const problems: string[] = []
 
 for (const [name, text] of Object.entries(generateReference())) {

@@ -11,7 +11,7 @@
  */
 import { writeFile } from 'node:fs/promises'
 import { cpus, loadavg } from 'node:os'
-import { parseArgs } from 'node:util'
+import { readOptions } from '../.config/options.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { startPostgres } from '../test/support/postgres.ts'
 import { durabilityOf } from './durability.ts'
@@ -33,7 +33,12 @@ import { twoServerRows } from './rows/two-servers.ts'
 import { usageRows } from './rows/usage.ts'
 import { webhookRows } from './rows/webhooks.ts'
 
-const { values: options, positionals } = parseArgs({
+const USAGE = [
+  'Usage: npm run bench -- [--postgresql] [--quick] [--json FILE] [--peers] [ROW…]',
+  '       npm run bench -- growth [--million] [--postgresql]',
+].join('\n')
+
+const { values: options, positionals } = readOptions(USAGE, {
   options: {
     postgresql: { type: 'boolean' },
     quick: { type: 'boolean' },

@@ -142,6 +142,10 @@ async function tour(folder: string): Promise<void> {
   }
 }
 
+if (process.argv.length > 2) {
+  console.error('npm run demo takes no arguments. A model has its key in the environment, as for npm start.')
+  process.exit(2)
+}
 const folder = mkdtempSync(join(tmpdir(), 'muster-demo-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
 process.on('SIGINT', () => process.exit(130)).on('SIGTERM', () => process.exit(143))

@@ -31,8 +31,11 @@ export function warningsOf(
   { DEFAULT_MODEL }: Pick<Settings, 'DEFAULT_MODEL'>,
   configured: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
+  args: readonly string[] = [],
 ): string[] {
   const warnings = describeMisspelt(env, SETTINGS)
+  // Their values may be secrets.
+  if (args.length) warnings.push('Arguments have no effect. Set variables of the environment, such as PORT=4000')
   const chosen =
     DEFAULT_MODEL && readModelName(DEFAULT_MODEL, (provider) => provider in KEYS || configured.includes(provider))
   if (chosen && !configured.includes(chosen.provider)) {
@@ -62,7 +65,10 @@ export async function greet(service: Service, settings: Settings): Promise<void>
     `  Model     ${await describeModel(service)}`,
     `  Data      ${DATABASE_URL?.startsWith('postgres') ? hostsOf(DATABASE_URL) : (DATABASE_URL ?? DATA_DIR)}`,
     '',
-    ...warningsOf(settings, deps.models.ofServer(), process.env).flatMap((warning) => [`  Warning: ${warning}`, '']),
+    ...warningsOf(settings, deps.models.ofServer(), process.env, process.argv.slice(2)).flatMap((warning) => [
+      `  Warning: ${warning}`,
+      '',
+    ]),
   ]
   if (newInstallation) lines.push(`  A new installation was made in ${newInstallation}`, '')
   if (firstToken) {

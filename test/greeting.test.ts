@@ -28,6 +28,12 @@ describe('the start', () => {
     expect(warningsOf({ DEFAULT_MODEL: 'groq/llama' }, ['groq'], {})).toEqual([])
   })
 
+  test('warns of arguments, without their values', () => {
+    expect(warningsOf({}, [], {}, ['--openai-api-key', 'sk-secret'])).toEqual([
+      'Arguments have no effect. Set variables of the environment, such as PORT=4000',
+    ])
+  })
+
   test('ignores variables of other programs', () => {
     const env = {
       PATH: '/bin',

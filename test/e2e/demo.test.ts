@@ -55,3 +55,17 @@ test('a failing demo prints the reason, exits with 1, and cleans up', async () =
   ])
   expect(await readdir(folder.path)).toEqual([])
 })
+
+test.each([
+  ['src/demo.ts', 'npm run demo takes no arguments'],
+  ['bench/main.ts', 'Usage: npm run bench'],
+  ['test/soak/main.ts', 'Usage: npm run test:soak'],
+  ['.config/docs.ts', 'Usage: npm run docs:reference'],
+  ['.config/schema.ts', 'Usage: npm run schema'],
+])('%s refuses an unknown option with one sentence and no stack', async (program, sentence) => {
+  await using folder = await createFolder()
+  const { code, out, err } = await runProgram(program, ['--nope'], folder.path)
+  expect([code, out]).toEqual([2, ''])
+  expect(err).toContain(sentence)
+  expect(err).not.toMatch(/^ +at /m)
+})

@@ -8,7 +8,8 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { cpus } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs, promisify } from 'node:util'
+import { promisify } from 'node:util'
+import { readOptions } from '../../.config/options.ts'
 import { watchTransitions } from '../engine/invariants.ts'
 import { startCluster } from '../support/cluster.ts'
 import { createFolder } from '../support/folder.ts'
@@ -26,7 +27,7 @@ import { killedWebhooks, sharedWebhooks } from './webhooks.ts'
 const ROOT = join(import.meta.dirname, '..', '..')
 const VITEST = join(ROOT, 'node_modules', 'vitest', 'vitest.mjs')
 
-const { values, positionals } = parseArgs({
+const { values, positionals } = readOptions('Usage: npm run test:soak -- [--rounds N] [NAME…]', {
   options: { rounds: { type: 'string', default: '100' } },
   allowPositionals: true,
 })
