@@ -5,6 +5,7 @@ import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/tool-lab.ts'
 import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
+import { signedIn } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
@@ -242,6 +243,31 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByRole('link', { name: /Daily/ }).click()
     await page.waitForURL('**/app/chats/*?list=missions')
     expect(await page.getByRole('link', { name: /^Hello/ }).count()).toBe(0)
+    await leave(page)
+  })
+
+  it('draw whole numbers beside the chart of usage', async () => {
+    const member = await server.member({ organization: 'Few' })
+    const { token } = member
+    const agent = { name: 'Ada', systemPrompt: 'x', model: 'nobody/none' }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body: agent })).body
+    // The run fails before a model is asked, so that the report has no tokens.
+    await request(server, 'POST', `/api/v1/agents/${id}/execute`, { token, body: { message: 'Hello' } })
+    const { secret } = await signedIn(server, member.userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app/usage')
+    await page.locator('canvas').waitFor()
+    await page.evaluate(() => {
+      const { fillText } = CanvasRenderingContext2D.prototype
+      document.documentElement.dataset.drawn = ''
+      CanvasRenderingContext2D.prototype.fillText = function (...[text, ...place]) {
+        document.documentElement.dataset.drawn += `${text};`
+        fillText.call(this, text, ...place)
+      }
+    })
+    await page.setViewportSize({ width: 700, height: 800 })
+    const drawn = () => page.evaluate(() => document.documentElement.dataset.drawn ?? '')
+    await expect.poll(drawn).toMatch(/\b0;1;/)
+    expect(await drawn()).not.toMatch(/\d[.,]\d/)
     await leave(page)
   })
 

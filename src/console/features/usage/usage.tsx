@@ -177,6 +177,9 @@ const NOTHING = { executions: 0, failed: 0, input_tokens: 0, output_tokens: 0, b
 
 type Line = { name: string; colour: string; values: readonly number[] }
 
+/** Distances between the lines of a chart's axis, from 1 to 5 × 10¹⁵: its values are whole numbers. */
+const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat()
+
 /** Most lines of a chart; the rest is one line. */
 const MAX_LINES = 5
 const COLOURS = ['--color-accent', '--color-good', '--color-warn', '--color-danger', '--color-edge', '--color-soft']
@@ -292,7 +295,7 @@ function Chart({ dates, lines }: { dates: readonly string[]; lines: readonly Lin
         tzDate: (at) => uPlot.tzDate(new Date(at * 1_000), 'Etc/UTC'),
         axes: [
           { ...axis, values: (_, values) => values.map((at) => utcDay(at * 1_000)) },
-          { ...axis, size: 60, values: (_, values) => values.map((value) => short(value)) },
+          { ...axis, size: 60, incrs: WHOLE_STEPS, values: (_, values) => values.map((value) => short(value)) },
         ],
         series: [{}, ...series],
       },
