@@ -10,7 +10,7 @@ import type { inferRouterInputs, inferRouterOutputs } from '@trpc/server'
 import type { AppRouter } from '../router.ts'
 import type { ErrorShape } from '../wire.ts'
 import { setClock } from './lib/clock.ts'
-import { asSentence, type Refusal, refusalIn } from './lib/refusals.ts'
+import { asSentence, inPageWords, type Refusal, refusalIn } from './lib/refusals.ts'
 import { readStored, store } from './lib/storage.ts'
 import { texts } from './texts.ts'
 
@@ -96,9 +96,11 @@ const UNREACHABLE: Failure = { message: texts.noConnection, detail: null, status
 function forPeople(failure: Failure): Failure {
   if (failure.status === 401) return { ...failure, message: texts.signedOut, detail: null }
   // A page has no token, whose organization a program should check.
-  if (failure.status === 404 && failure.detail?.includes('token')) return { ...failure, detail: texts.gone }
+  if (failure.status === 404 && failure.detail?.includes('token'))
+    return { ...failure, message: inPageWords(failure.message), detail: texts.gone }
   const isForPrograms = failure.status === 400 && /`[a-z][\w. -]*`/i.test(failure.detail ?? '')
-  return { ...failure, detail: isForPrograms ? null : (failure.detail?.replaceAll('`', '') ?? null) }
+  const detail = isForPrograms ? null : (failure.detail?.replaceAll('`', '') ?? null)
+  return { ...failure, message: inPageWords(failure.message), detail }
 }
 
 /** Returns the field that a failure names, and the reason in the words of a page. Null if it names none. */

@@ -166,6 +166,7 @@ export const texts = {
     } as Readonly<Record<string, string>>,
     attach: 'Attach files',
     attachments: 'Attachments',
+    upload: 'Upload',
     uploads: 'Uploading',
     pasted: 'pasted file',
     dropHere: 'Drop the files here',
@@ -201,6 +202,8 @@ export const texts = {
     emptyText: 'There are no messages yet.',
     goneTitle: 'This chat cannot be shown',
     goneText: 'It was deleted, or you have no access to it.',
+    unsent: 'You have written this, and it was not sent:',
+    toNewChat: 'Continue in a new chat',
     menu: 'Rename or delete the chat',
     name: 'Title',
     rename: 'Rename',
@@ -377,6 +380,7 @@ export const texts = {
     total: (total: string) => (total === '1' ? '1 run' : `${total} runs`),
     tabs: { timeline: 'Timeline', transcript: 'Transcript', events: 'Events' },
     one: 'Run',
+    ended: 'This run cannot be cancelled',
     cancel: 'Cancel the run',
     cancelled: 'Run cancelled',
     rerun: 'Run again',
@@ -598,6 +602,7 @@ export const texts = {
 
   mcps: {
     title: 'MCP servers',
+    one: 'MCP server',
     new: 'Add a server',
     emptyTitle: 'No MCP servers yet',
     emptyText: 'An MCP server gives tools to your agents: GitHub, a database, your own service.',

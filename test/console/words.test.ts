@@ -3,7 +3,7 @@ import { cronInWords } from '../../src/console/lib/cron.ts'
 import { newId } from '../../src/console/lib/id.ts'
 import { toNumber } from '../../src/console/lib/number.ts'
 import { midnight, periodsBetween } from '../../src/console/lib/periods.ts'
-import { refusalIn } from '../../src/console/lib/refusals.ts'
+import { inPageWords, refusalIn } from '../../src/console/lib/refusals.ts'
 
 test.each<[expression: string, words: string | null]>([
   ['* * * * *', 'Every minute'],
@@ -52,6 +52,16 @@ test.each([
 
 test('a message that names no field is no refusal of one', () => {
   expect(refusalIn('Skill name already exists', 'Choose another name.')).toBeNull()
+})
+
+test.each([
+  ['Execution not found', 'Run not found'],
+  ['Execution was cancelled', 'Run was cancelled'],
+  ['Cannot cancel execution with status: completed', 'This run cannot be cancelled'],
+  ['MCP not found', 'MCP server not found'],
+  ['Execution plan not found', 'Execution plan not found'],
+])('a page has its own names of things in messages of the API: %s', (message, words) => {
+  expect(inPageWords(message)).toBe(words)
 })
 
 test('a chart has each day, each Monday or each first of a month, across years and leap days', () => {

@@ -29,6 +29,19 @@ function inWords(rule: string): string {
   return rule
 }
 
+/** Names of the API at the begin of its messages, and those that the pages have for the same things. */
+const NAMES: readonly (readonly [RegExp, string])[] = [
+  [/^Chat execution(?= failed)/, texts.runs.one],
+  [/^Execution(?= (?:not found|was cancelled|tree limit))/, texts.runs.one],
+  [/^Cannot cancel execution with status: .*/, texts.runs.ended],
+  [/^MCP(?= not found)/, texts.mcps.one],
+  [/^Media(?= not found)/, texts.chat.upload],
+]
+
+/** Replaces the name of a thing in a message of the API by that of the pages. */
+export const inPageWords = (message: string): string =>
+  NAMES.reduce((words, [name, ours]) => words.replace(name, ours), message)
+
 /** Ends a text with a full stop, unless it has an end. */
 export const asSentence = (text: string) => text.replace(/[^.?!]$/, '$&.')
 

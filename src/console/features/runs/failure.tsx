@@ -1,6 +1,7 @@
 import { Link } from '@tanstack/react-router'
 import { CircleAlert } from 'lucide-react'
 import type { ReactNode } from 'react'
+import { inPageWords } from '../../lib/refusals.ts'
 import { useIsAdmin } from '../../session.ts'
 import { texts } from '../../texts.ts'
 
@@ -36,7 +37,7 @@ export function Failure({ code, reason, children }: { code: string; reason: stri
       <CircleAlert size={15} aria-hidden className="mt-0.5 shrink-0 text-danger" />
       <div className="min-w-0">
         <p dir="auto">
-          <span className="font-medium text-danger">{t.failed}</span> {reason !== code && reason}
+          <span className="font-medium text-danger">{t.failed}</span> {reason !== code && inPageWords(reason)}
         </p>
         {remedy && (
           <p>
