@@ -17,7 +17,7 @@ type Handlers = {
 
 /**
  * Follows a subscription until the returned function is called. Reconnects after a lost connection or a restart of the
- * server; `inputOf` returns the place to resume at.
+ * server, and has no connection while the page is in the background; `inputOf` returns the place to resume at.
  */
 export function follow(path: string, inputOf: () => object, { onData, onState, onGone }: Handlers): () => void {
   let attempt = 0
@@ -29,10 +29,7 @@ export function follow(path: string, inputOf: () => object, { onData, onState, o
   const again = () => {
     if (isOver) return
     onState?.(false)
-    // Events of a closed connection are ignored.
-    opened += 1
-    subscription?.unsubscribe()
-    clearTimeout(timer)
+    close()
     timer = setTimeout(open, WAITS[Math.min(attempt, WAITS.length - 1)])
     attempt += 1
   }
@@ -68,20 +65,35 @@ export function follow(path: string, inputOf: () => object, { onData, onState, o
     })
   }
 
+  const close = () => {
+    // Events of a closed connection are ignored.
+    opened += 1
+    subscription?.unsubscribe()
+    clearTimeout(timer)
+    timer = undefined
+  }
+
   // Reconnects at once when the browser is online again.
   const wake = () => {
-    if (isOver || !timer) return
+    if (isOver || !timer || document.hidden) return
     clearTimeout(timer)
     attempt = 0
     open()
   }
+  // Browsers open six connections to a server for all of their tabs, so a page in the background has none.
+  const showOrHide = () => {
+    if (isOver) return
+    close()
+    if (!document.hidden) open()
+  }
   window.addEventListener('online', wake)
-  open()
+  document.addEventListener('visibilitychange', showOrHide)
+  if (!document.hidden) open()
   return () => {
     isOver = true
-    clearTimeout(timer)
     window.removeEventListener('online', wake)
-    subscription?.unsubscribe()
+    document.removeEventListener('visibilitychange', showOrHide)
+    close()
   }
 }
 

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Browser } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/tool-lab.ts'
 import {
@@ -27,6 +27,13 @@ import { startServer, type TestServer } from '../support/server.ts'
 
 /** An image of one pixel. */
 const DOT = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
+
+/** Puts a page into the background, or back: a browser without a screen shows all of its tabs. */
+const setHidden = (page: Page, isHidden: boolean) =>
+  page.evaluate((hidden) => {
+    Object.defineProperty(document, 'hidden', { value: hidden, configurable: true })
+    document.dispatchEvent(new Event('visibilitychange'))
+  }, isHidden)
 
 const words = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `w${from + index} `)
 
@@ -137,6 +144,31 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('hands the unsent text of a deleted chat over to a new chat', async () => {
+    const { page } = await visit(browser, owner)
+    await composer(page).fill('For a new chat')
+    const agent = { name: 'Gone', systemPrompt: 'x' }
+    const { id: agentId } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
+    const { chat } = (await request(server, 'POST', '/api/v1/chats', { body: { agentId } })).body
+    await page.goto(`/app/chats/${chat.id}`)
+    await composer(page).waitFor()
+    const sending = '**/trpc/chats.send'
+    await page.route(sending, (route) => route.abort())
+    await sendMessage(page, 'Refused')
+    await page.getByText('Not sent.').waitFor()
+    await page.unroute(sending)
+    await composer(page).fill('Half a thought')
+    await request(server, 'DELETE', `/api/v1/chats/${chat.id}`)
+    await page.getByText('This chat cannot be shown').waitFor()
+    await page.getByText('Refused\n\nHalf a thought').waitFor()
+    await page.getByRole('link', { name: 'Continue in a new chat' }).click()
+    await expect.poll(() => composer(page).inputValue()).toBe('For a new chat\n\nRefused\n\nHalf a thought')
+    await page.goBack()
+    await page.getByRole('main').getByRole('link', { name: 'New chat' }).last().waitFor()
+    expect(await page.getByText('Half a thought').count()).toBe(0)
+    await leave(page)
+  })
+
   it('loses and repeats no word over a reload and a cut connection in mid-answer', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const second = Promise.withResolvers<void>()
@@ -157,7 +189,13 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     forwarder.mend()
     await expect.poll(() => lastAnswer(page)).toContain('w39')
     await expectEachOnce(page, 40)
+    // A page in the background has no connection.
+    const isStream = (request: { url: () => string }) => request.url().includes('chats.events')
+    const closed = page.waitForEvent('requestfailed', isStream)
+    await setHidden(page, true)
+    await closed
     second.resolve()
+    await setHidden(page, false)
     await expect.poll(() => lastAnswer(page)).toContain('w59')
     await page.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' })
     await expectEachOnce(page, 60)

@@ -4,9 +4,9 @@ import { IconButton } from '../../components/button.tsx'
 import { toast } from '../../components/toast.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
-import { readStored, store } from '../../lib/storage.ts'
 import { texts } from '../../texts.ts'
 import { useAttachments } from './attachments.ts'
+import { readDraft, storeDraft } from './drafts.ts'
 
 const t = texts.chat
 
@@ -32,15 +32,14 @@ const isComposing = (event: KeyboardEvent) => event.isComposing || event.keyCode
 
 /** The input of a message: Enter sends, files come by drop, paste or the button. */
 export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = false, isQuiet, children }: Props) {
-  const storageKey = `muster.draft.${draftKey}`
-  const [text, setText] = useState(() => readStored('sessionStorage', storageKey) ?? '')
+  const [text, setText] = useState(() => readDraft(draftKey))
   const [isOver, setIsOver] = useState(false)
   const { attachments, add, remove, clear } = useAttachments()
   const id = useId()
   const input = useRef<HTMLTextAreaElement>(null)
   const picker = useRef<HTMLInputElement>(null)
 
-  useEffect(() => store('sessionStorage', storageKey, text || null), [text, storageKey])
+  useEffect(() => storeDraft(draftKey, text), [text, draftKey])
 
   useEffect(() => {
     if (!isQuiet && hasMouse()) input.current?.focus()

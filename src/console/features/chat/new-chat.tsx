@@ -16,6 +16,7 @@ import { texts } from '../../texts.ts'
 import { useAgents } from '../agents/names.ts'
 import { ChatList } from './chat-list.tsx'
 import { Composer } from './composer.tsx'
+import { NEW } from './drafts.ts'
 import { NextSteps } from './next-steps.tsx'
 import { addAccepted } from './outgoing.ts'
 
@@ -94,7 +95,7 @@ export function NewChat() {
             </div>
           )}
           <Composer
-            draftKey="new"
+            draftKey={NEW}
             placeholder={t.placeholder(name)}
             onSend={(text, mediaIds) => begin.mutateAsync({ text, mediaIds })}
             onStop={null}

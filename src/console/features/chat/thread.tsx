@@ -1,9 +1,8 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link } from '@tanstack/react-router'
 import { ArrowDown, Bot } from 'lucide-react'
 import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
 import { callMutation, toFailure } from '../../api.ts'
-import { Button, buttonClass } from '../../components/button.tsx'
+import { Button } from '../../components/button.tsx'
 import { Empty, Loading, Problem, Reconnecting } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
@@ -11,6 +10,7 @@ import { texts } from '../../texts.ts'
 import { useAuthors } from './authors.ts'
 import { Composer } from './composer.tsx'
 import { messagesKey, readMessages, useFollowedChat } from './follow.ts'
+import { GoneChat } from './gone-chat.tsx'
 import { type LiveRun, textOf } from './live.ts'
 import { NextSteps } from './next-steps.tsx'
 import { useOutgoing } from './outgoing.ts'
@@ -118,15 +118,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         </div>
       )
     }
-    return (
-      <div className="flex-1 p-6">
-        <Empty icon={Bot} title={t.goneTitle} text={t.goneText}>
-          <Link to="/" className={buttonClass('primary')}>
-            {t.newChat}
-          </Link>
-        </Empty>
-      </div>
-    )
+    return <GoneChat chatId={chatId} />
   }
 
   const isEmpty = messages?.length === 0 && outgoing.length === 0 && running.length === 0
