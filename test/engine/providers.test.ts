@@ -114,6 +114,37 @@ describe('a key that the server wants in another header', () => {
   })
 
   it.each([
+    ['anthropic/claude-x', 'ANTHROPIC', 'Missing Authorization header', 'authorization', `Bearer ${KEY}`],
+    ['openai/m', 'OPENAI', 'Access denied due to missing subscription key', 'api-key', KEY],
+    ['google/gemini-x', 'GOOGLE', 'Expected OAuth2 access token', 'authorization', `Bearer ${KEY}`],
+  ])(
+    'is sent where the refusal of a server for %s wants it, and from then on',
+    async (id, prefix, refusal, ...wanted) => {
+      const [header, value] = wanted
+      const accepted: boolean[] = []
+      const http = createServer((request, response) => {
+        const isAccepted = request.headers[header] === value
+        accepted.push(isAccepted)
+        // The answer is none of a model's, which is no refusal of the key.
+        response
+          .writeHead(isAccepted ? 200 : 401)
+          .end(isAccepted ? '{}' : JSON.stringify({ error: { message: refusal } }))
+      })
+      onTestFinished(() => void http.close())
+      const address = prefix === 'OPENAI' ? 'OPENAI_RESPONSES_BASE_URL' : `${prefix}_BASE_URL`
+      const key = prefix === 'GOOGLE' ? 'GOOGLE_GENERATIVE_AI_API_KEY' : `${prefix}_API_KEY`
+      const settings = readSettings({ [address]: `http://127.0.0.1:${await listen(http)}`, [key]: KEY })
+      const { model } = await createModels(settings).resolve(id, ORGANIZATION)
+      const isRead = async () => {
+        const { stream } = await model.doStream({ prompt: PROMPT, includeRawChunks: true })
+        for await (const _ of stream);
+      }
+      for (let round = 0; round < 2; round++) await expect(isRead()).rejects.toThrow("not a model's answer")
+      expect(accepted).toEqual([false, true, true])
+    },
+  )
+
+  it.each([
     ['a wrong key', 'api-key', '{"error": "Access denied due to invalid subscription key"}', 'wrong'],
     ['another refusal', 'api-key', '{"error": "Incorrect API key provided"}', KEY],
   ])('stays in Authorization after %s', async (_, header, refusal, key) => {

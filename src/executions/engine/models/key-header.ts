@@ -3,9 +3,8 @@ import { asObject, asText } from '../../../lib/unknown.ts'
 type Headers = Readonly<Record<string, string>>
 
 /**
- * Sends a request to an OpenAI-compatible server, whose key is in `Authorization`. If the refusal names another header
- * for the key, asks once more with that header, and uses it from then on if the server accepts it. Throws the errors of
- * `ask`.
+ * Sends a request to a model server, whose key is in one of its headers. If the refusal names another header for the
+ * key, asks once more with that header, and uses it from then on if the server accepts it. Throws the errors of `ask`.
  */
 type KeySender = <Answer>(ask: (headers: Headers) => Promise<Answer>) => Promise<Answer>
 
@@ -25,13 +24,54 @@ export function createKeySender(given: Headers): KeySender {
   }
 }
 
+/**
+ * Returns a `fetch` that does the same. `open` creates the `fetch` that sends these headers, which has to bound the
+ * body of a refusal.
+ */
+export function fetchWithKey(given: Headers, open: (headers: Headers) => typeof fetch): typeof fetch {
+  let headers = given
+  let send = open(headers)
+  return async (input, init) => {
+    const response = await send(input, init)
+    const { status: statusCode, statusText, headers: answered } = response
+    if (statusCode !== 401 && statusCode !== 403) return response
+    const responseBody = await response.text()
+    const moved = moveKey(headers, { statusCode, responseBody })
+    if (!moved) return new Response(responseBody, { status: statusCode, statusText, headers: answered })
+    const sendMoved = open(moved)
+    const again = await sendMoved(input, init)
+    if (again.ok) {
+      headers = moved
+      send = sendMoved
+    }
+    return again
+  }
+}
+
+/** Headers that carry keys. */
+const NAMES = ['authorization', 'x-api-key', 'x-goog-api-key', 'api-key', 'ocp-apim-subscription-key']
 /** Headers for keys, as refusals name them. Azure and gateways before it speak of a subscription key. */
 const DEMANDED = /\b(?:(x-api-key|x-goog-api-key|ocp-apim-subscription-key|api-key)\b|subscription key)/i
+/** Wordings for a key in `Authorization`. */
+const BEARER = /\bbearer\b|\bauthorization header|\boauth ?2? access token/i
 
 /** Returns the headers with the key where a refusal wants it, or null if it does not say so. */
-function moveKey({ authorization, ...rest }: Headers, error: unknown): Headers | null {
+function moveKey(headers: Headers, error: unknown): Headers | null {
   const { statusCode, responseBody } = asObject(error)
-  const demand = statusCode === 401 || statusCode === 403 ? DEMANDED.exec(asText(responseBody)) : null
-  const key = /^Bearer (.+)$/.exec(authorization ?? '')?.[1]
-  return demand && key ? { ...rest, [demand[1]?.toLowerCase() ?? 'api-key']: key } : null
+  if (statusCode !== 401 && statusCode !== 403) return null
+  const name = NAMES.find((one) => headers[one] !== undefined)
+  const { [name ?? '']: value = '', ...rest } = headers
+  const key = name === 'authorization' ? /^Bearer (.+)$/.exec(value)?.[1] : value
+  const demanded = demandedIn(asText(responseBody), name)
+  if (!key || !demanded || demanded === name) return null
+  return { ...rest, [demanded]: demanded === 'authorization' ? `Bearer ${key}` : key }
+}
+
+/** Returns the header that a refusal wants instead of another one; undefined if it names none. */
+function demandedIn(refusal: string, instead: string | undefined): string | undefined {
+  const isKeyHeader = instead !== 'authorization'
+  if (isKeyHeader && instead && refusal.toLowerCase().includes(instead)) return undefined
+  if (isKeyHeader && BEARER.test(refusal)) return 'authorization'
+  const demand = DEMANDED.exec(refusal)
+  return demand ? (demand[1]?.toLowerCase() ?? 'api-key') : undefined
 }

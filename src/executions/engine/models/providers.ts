@@ -105,12 +105,11 @@ const CURRENT_NAMES: ReadonlySet<string> = new Set(
 export const isCurrentModel = (name: string): boolean => CURRENT_NAMES.has(name)
 
 /**
- * Returns a `fetch` for the AI SDK's packages that sends the endpoint's own headers and moves the query of its base
- * address behind the path. Does not follow redirects, so that no key reaches another address.
+ * Returns a `fetch` for the AI SDK's packages that sends `own` headers of the endpoint, with its key, and moves the query
+ * of its base address behind the path. Does not follow redirects, so that no key reaches another address.
  */
-function fetchFor(kind: ProviderKind, endpoint: Endpoint, network: Network): typeof fetch {
+function fetchFor(endpoint: Endpoint, network: Network, own: Readonly<Record<string, string>>): typeof fetch {
   const query = new URLSearchParams(splitQuery(endpoint.baseUrl)[1])
-  const own = headersOf(kind, endpoint)
   return (input, init) => {
     const url = new URL(String(input))
     for (const [name, value] of query) url.searchParams.set(name, value)
@@ -130,21 +129,22 @@ type CreateModel = (id: string) => TextModel
 async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: ProviderDeps): Promise<CreateModel> {
   const network = await deps.network(endpoint.isOperators)
   const [baseURL] = splitQuery(endpoint.baseUrl)
-  const plainFetch = fetchFor(kind, endpoint, network)
-  const fetch =
-    kind === 'compatible' ? plainFetch : (await import('./provider-streams.ts')).repairStreams(kind, plainFetch)
-  const config = { baseURL, apiKey: endpoint.apiKey ?? '', fetch }
-  const { textModel } = await import('./text-model.ts')
-  if (kind === 'anthropic') {
-    const create = (await import('@ai-sdk/anthropic')).createAnthropic(config)
-    return (id) => textModel(create(id))
-  }
-  if (kind === 'openai') {
-    const create = (await import('@ai-sdk/openai')).createOpenAI(config)
-    return (id) => textModel(create(id))
-  }
-  if (kind === 'google') {
-    const create = (await import('@ai-sdk/google')).createGoogle(config)
+  if (kind !== 'compatible') {
+    const [{ repairStreams }, { fetchWithKey }, { textModel }] = await Promise.all([
+      import('./provider-streams.ts'),
+      import('./key-header.ts'),
+      import('./text-model.ts'),
+    ])
+    const fetch = fetchWithKey(headersOf(kind, endpoint), (headers) =>
+      repairStreams(kind, fetchFor(endpoint, network, headers)),
+    )
+    const config = { baseURL, apiKey: endpoint.apiKey ?? '', fetch }
+    const create =
+      kind === 'anthropic'
+        ? (await import('@ai-sdk/anthropic')).createAnthropic(config)
+        : kind === 'openai'
+          ? (await import('@ai-sdk/openai')).createOpenAI(config)
+          : (await import('@ai-sdk/google')).createGoogle(config)
     return (id) => textModel(create(id))
   }
   const [{ OpenAICompatibleChatLanguageModel }, { chatCompletions }] = await Promise.all([
