@@ -120,9 +120,13 @@ async function reportOutcomes(
   const instructions = servers.flatMap((server, index) => {
     const outcome = outcomes[index]
     if (outcome?.status === 'fulfilled') {
-      if (!outcome.value.hasMore) return []
-      user.warn('tool_missing', incompleteText(server))
-      return incompleteText(server)
+      const { hasMore, omitted } = outcome.value
+      const texts = [
+        ...(hasMore ? [incompleteText(server)] : []),
+        ...(omitted.length ? [unusableToolsText(server, omitted)] : []),
+      ]
+      for (const text of texts) user.warn('tool_missing', text)
+      return texts
     }
     const err: unknown = outcome?.reason
     if (err instanceof AuthorizationNeeded && !isService) {
@@ -191,6 +195,8 @@ const unreachableText = ({ name }: NamedServer) =>
   `The tools of the MCP server "${name}" cannot be used now: it cannot be reached.`
 const incompleteText = ({ name }: NamedServer) =>
   `The MCP server "${name}" has more tools than can be used: these are its first ones.`
+const unusableToolsText = ({ name }: NamedServer, omitted: readonly string[]) =>
+  `The MCP server "${name}" has tools that cannot be used, because their schemas are too large: ${omitted.join(', ')}`
 
 /**
  * Returns the servers of the run's agent, unless it belongs to another organization. A resumed run uses the agent as of

@@ -205,7 +205,7 @@ describe('a server whose list of tools', () => {
       tool('', {}),
       tool('\u200b\u0000'),
       tool('huge', {
-        inputSchema: { type: 'object', properties: { p: { type: 'string', description: 'x'.repeat(40_000) } } },
+        inputSchema: { type: 'object', properties: { p: { type: 'string', pattern: 'x'.repeat(40_000) } } },
       }),
       tool('schema', { description: 'once more' }),
     ]

@@ -6,6 +6,7 @@ import { createLocalBus } from '../../src/bus/local.ts'
 import { createEngine } from '../../src/executions/engine/engine.ts'
 import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
+import { connect as connectTo } from '../../src/mcps/connect.ts'
 import { openAuthorization } from '../../src/mcps/oauth/authorization.ts'
 import { authorized } from '../../src/mcps/oauth/bearer.ts'
 import { ok } from '../support/api.ts'
@@ -518,6 +519,24 @@ describe('the tokens', () => {
     oauth.refusal = answer
     for (const [token] of oauth.access) oauth.access.delete(token)
     expect((await tools(id)).status).toBe(200)
+  })
+
+  it('are not replaced if the server answers 401 for a session that it has lost', async () => {
+    const id = await createMcp()
+    await connect(id)
+    const { deps } = server.service
+    const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
+    const { signal } = new AbortController()
+    const mcp = await connectTo(deps, row, signal, { userId: ann.userId, spaceId: null, isForeign: false })
+    const [tool] = mcp.tools
+    const before = oauth.forms.length
+    oauth.broken['/mcp'] = (_, res) => {
+      delete oauth.broken['/mcp']
+      res.writeHead(401).end('Unauthorized: Session not found')
+    }
+    const { content, isError } = await mcp.call(tool?.name ?? '', { text: 'Hi' }, signal)
+    await mcp.close()
+    expect([content, isError, oauth.forms.length - before]).toEqual(['Hi', false, 0])
   })
 
   it('are sent to the address that they were given for only', async () => {

@@ -108,6 +108,13 @@ describe('a program', () => {
     expect(await read(client, 'garbage')).toBe('after garbage')
   })
 
+  it('that refuses to list its tools has its own words in the error for people', async () => {
+    const error = await open({}, 'refuses')
+      .connect()
+      .catch((thrown) => thrown)
+    expect(error.told).toBe('it answered with the error -32603: No project for [removed]')
+  })
+
   it('that answers texts among its messages works', async () => {
     const client = await open({}, 'prints').connect()
     expect(await read(client, 'garbage')).toBe('after garbage')

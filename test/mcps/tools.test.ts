@@ -5,7 +5,7 @@ import { openTools } from '../../src/executions/tools.ts'
 import { withPrefixes } from '../../src/mcps/naming.ts'
 import { openMcpTools } from '../../src/mcps/tools.ts'
 import { ok } from '../support/api.ts'
-import { calling, type HostileMcp, startHostileMcp } from '../support/hostile-mcp.ts'
+import { calling, type HostileMcp, reply, startHostileMcp, tool } from '../support/hostile-mcp.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
@@ -307,6 +307,21 @@ describe("an agent's lists of tools", () => {
     expect(await offered({ allowedTools: both }, [same])).toEqual(both)
     expect(await offered({ disallowedTools: ['read_file'] }, [same])).toEqual([])
   })
+})
+
+it('a tool whose schema is too large is named to the model and in a warning', async () => {
+  await using hostile = await startHostileMcp()
+  hostile.answer = (response, message) => {
+    const inputSchema = { type: 'object', properties: { p: { enum: ['x'.repeat(33_000)] } } }
+    reply(response, message, { tools: [tool('huge', { inputSchema }), tool('small')] })
+  }
+  const warnings: string[] = []
+  const runner = await user([await createMcp({ name: 'Wide', url: hostile.url })])
+  const warned = { ...runner, warn: (_: string, text: string) => void warnings.push(text) }
+  const { tools, instructions, close } = await openMcpTools(server.service.deps, warned, ALL_LISTS, new Set())
+  await close()
+  const text = 'The MCP server "Wide" has tools that cannot be used, because their schemas are too large: huge'
+  expect([tools.map(({ name }) => name), instructions, warnings]).toEqual([['small'], [text], [text]])
 })
 
 describe('an unreachable server', () => {

@@ -4,6 +4,7 @@ import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'nod
 import type { AddressInfo, Socket } from 'node:net'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client/client.ts'
+import { createMeter } from '../../src/mcps/client/message-rate.ts'
 import { envelope, JSON_TYPE, type Message, reply, SSE_TYPE, tool } from '../support/hostile-mcp.ts'
 
 /** MCP servers as people run them: they restart, drop streams, are busy, or speak only an older transport. */
@@ -106,6 +107,26 @@ describe('a session that the server has lost', () => {
     const answers = await using((client) => Promise.all([1, 2, 3].map(() => client.call('act', {}, never))))
     expect(answers).toEqual(answers.map(() => ({ content: 'Acted', isError: false })))
     expect(sessions).toBe(2)
+  })
+
+  it('is renewed with the tools that the server has by then, which are announced once', async () => {
+    otherwise = ({ message, headers }, response) => {
+      const { method } = message ?? {}
+      const isLost = message && headers['mcp-session-id'] === 'session-1' && method === 'tools/call'
+      if (isLost) response.writeHead(404).end()
+      if (!message || isLost || sessions < 2 || method !== 'tools/list') return Boolean(isLost)
+      reply(response, message, { tools: [tool('act'), tool('later')] })
+      return true
+    }
+    const seen = await using(async (client) => {
+      await client.call('act', {}, never)
+      const announced = [await client.refresh(never), await client.refresh(never)]
+      return [announced, client.tools.map(({ name }) => name)]
+    })
+    expect(seen).toEqual([
+      [true, false],
+      ['act', 'later'],
+    ])
   })
 
   it('is renewed once: a server that loses each session fails its call', async () => {
@@ -384,6 +405,51 @@ it('a tool whose schema consists of its properties alone has these', async () =>
   }
   const inputSchema = { type: 'object', properties }
   expect(await using(async ({ tools }) => tools)).toMatchObject([{ name: 'act', inputSchema }])
+})
+
+it('a tool whose schema is too large has shorter descriptions, or is named among those without use', async () => {
+  const described = (length: number) => ({ type: 'string', title: 'T', description: 'd'.repeat(length) })
+  const inputSchema = {
+    type: 'object',
+    properties: { description: described(20_000), list: { type: 'array', items: described(15_000) } },
+  }
+  const huge = { type: 'object', properties: { p: { enum: ['x'.repeat(33_000)] } } }
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list') return false
+    reply(response, message, { tools: [tool('act', { inputSchema }), tool('huge', { inputSchema: huge })] })
+    return true
+  }
+  const [tools, omitted] = await using(async (client) => [client.tools, client.omitted] as const)
+  const shorter = { type: 'string', description: expect.stringMatching(/^d{50,300}…?$/) }
+  const properties = { description: shorter, list: { type: 'array', items: shorter } }
+  expect(tools).toEqual([{ name: 'act', description: '', inputSchema: { type: 'object', properties } }])
+  expect(omitted).toEqual(['huge'])
+})
+
+it('a tool without a description has its title', async () => {
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list') return false
+    reply(response, message, {
+      tools: [
+        { name: 'a', title: 'Do it' },
+        { name: 'b', annotations: { title: 'Or not' } },
+      ],
+    })
+    return true
+  }
+  const descriptions = await using(async ({ tools }) => tools.map(({ description }) => description))
+  expect(descriptions).toEqual(['Do it', 'Or not'])
+})
+
+it('a server that sends a request each second does not send too many', () => {
+  let now = 0
+  const isTooMuch = createMeter(10_000, () => now)
+  const floods = Array.from({ length: 3600 }, () => {
+    now += 1000
+    return isTooMuch(50)
+  })
+  expect(floods).not.toContain(true)
+  expect(Array.from({ length: 201 }, () => isTooMuch(50)).at(-1)).toBe(true)
 })
 
 it('a list of tools ends at a page that the server refuses to show', async () => {

@@ -98,6 +98,8 @@ createInterface({ input: process.stdin }).on('line', (line) => {
   if (id === undefined || start === 'mute' || !method) return
   const answer = start === 'latest' && method === 'initialize' ? undefined : answers[method]
   if (!answer) return send({ id, error: { code: -32601, message: 'Unknown method' } })
+  if (start === 'refuses' && method === 'tools/list')
+    return send({ id, error: { code: -32603, message: `No project for ${process.env.API_TOKEN}` } })
   const result = answer(params)
   const latest = { resultType: 'complete', ttlMs: 0, cacheScope: 'private' }
   if (result) send({ id, result: start === 'latest' ? { ...latest, ...result } : result })

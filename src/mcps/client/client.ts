@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { isDeepStrictEqual } from 'node:util'
 import type { ToolResult } from '../../executions/engine/run/tools.ts'
 import { abortable } from '../../lib/race-abort.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
@@ -22,6 +23,8 @@ export type McpClient = {
   readonly tools: readonly McpTool[]
   /** Whether the server has more tools than can be used. */
   readonly hasMore: boolean
+  /** Names of tools of the server that cannot be used. */
+  readonly omitted: readonly string[]
   /**
    * Calls a tool by its name. A failure is an error result. Rejects with the signal's reason, or with an
    * {@link AuthorizationNeeded} if the user must connect first. If the server has lost the session, starts a new one
@@ -108,16 +111,22 @@ async function withRetries<T>(
   }
 }
 
+const toolsOf = ({ tools }: Session): McpTool[] => [...tools.values()].map(({ tool }) => tool)
+
 function toClient(options: SessionOptions, variant: Variant, opened: Session): McpClient {
   const { clean } = options
   const closing = new AbortController()
   let session = opened
   let reopening: Promise<void> | undefined
+  /** Whether the tools of a new session differ from those that were read last. */
+  let hasOthers = false
 
   async function reopen(): Promise<void> {
     const lost = session
     const until = AbortSignal.any([closing.signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
     session = await openSession(options, variant, lost.seen, until)
+    // A server that was restarted may have other tools.
+    hasOthers ||= !isDeepStrictEqual(toolsOf(lost), toolsOf(session))
     await lost.close()
   }
 
@@ -149,13 +158,18 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
 
   return {
     get tools() {
-      return [...session.tools.values()].map(({ tool }) => tool)
+      return toolsOf(session)
     },
     hasMore: opened.hasMore,
+    omitted: opened.omitted,
     async refresh(signal) {
       const current = session
       const { client } = current
       const { toolChanges } = client
+      if (hasOthers) {
+        hasOthers = false
+        return true
+      }
       if (toolChanges === current.toolChanges) return false
       try {
         const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])

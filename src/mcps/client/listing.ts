@@ -1,4 +1,6 @@
 import { type Client, type ListToolsResult, ProtocolError, ProtocolErrorCode } from '@modelcontextprotocol/client'
+import { cut } from '../../lib/text.ts'
+import { isObject } from '../../lib/unknown.ts'
 import { type Clean, toName } from './content.ts'
 import { requestWithSignal } from './transport.ts'
 
@@ -9,6 +11,8 @@ const MAX_DESCRIPTION = 4000
 /** Maximum size of one tool's schema, and of all schemas of a server (characters of JSON). */
 const MAX_SCHEMA = 32 * 1024
 const MAX_SCHEMAS = 512 * 1024
+/** Maximum number of names of unusable tools. */
+const MAX_OMITTED = 20
 
 /** A tool as described by its server, cleaned. */
 export type McpTool = { name: string; description: string; inputSchema: Record<string, unknown> }
@@ -24,6 +28,8 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
   const tools: McpTools = new Map()
   const names = new Set<string>()
   const cursors = new Set<string>()
+  /** Names of tools that cannot be used. */
+  const omitted: string[] = []
   let size = 0
   let cursor: string | undefined
   for (let page = 0; page < MAX_PAGES; page++) {
@@ -31,15 +37,17 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
       if (page > 0 && error instanceof ProtocolError) return null
       throw error
     })
-    if (!listed) return { tools, hasMore: true }
+    if (!listed) return { tools, omitted, hasMore: true }
     const isOld = listed.tools.length > 0 && listed.tools.every(({ name }) => names.has(name))
-    if (isOld) return { tools, hasMore: false }
+    if (isOld) return { tools, omitted, hasMore: false }
     for (const described of listed.tools) {
       names.add(described.name)
       const tool = toTool(described, clean)
+      const name = toName(clean(described.name, MAX_NAME))
+      if (!tool && name && omitted.length < MAX_OMITTED) omitted.push(name)
       if (!tool || tools.has(tool.name)) continue
       size += JSON.stringify(tool).length
-      if (tools.size === MAX_TOOLS || size > MAX_SCHEMAS) return { tools, hasMore: true }
+      if (tools.size === MAX_TOOLS || size > MAX_SCHEMAS) return { tools, omitted, hasMore: true }
       tools.set(tool.name, {
         tool,
         calledAs: described.name,
@@ -47,10 +55,10 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
       })
     }
     cursor = listed.nextCursor
-    if (cursor === undefined || cursors.has(cursor)) return { tools, hasMore: false }
+    if (cursor === undefined || cursors.has(cursor)) return { tools, omitted, hasMore: false }
     cursors.add(cursor)
   }
-  return { tools, hasMore: true }
+  return { tools, omitted, hasMore: true }
 }
 
 /** Reads a page of tools: an empty one if the server does not support the method, as one without tools may do. */
@@ -68,12 +76,14 @@ async function readPage(client: Client, cursor: string | undefined, signal: Abor
 
 type Described = { name: string; description?: string | undefined; inputSchema: unknown }
 
-/** Returns null for a tool with an empty name, an oversized schema, or a property name that cleaning would change. */
+/** Returns null for a tool with an empty name, a schema that is too large even without descriptions, or a property name that cleaning would change. */
 function toTool(described: Described, clean: Clean): McpTool | null {
   const name = toName(clean(described.name, MAX_NAME))
   if (!name) return null
-  const schema = JSON.stringify(described.inputSchema, (_, value: unknown) =>
-    typeof value === 'string' ? clean(value, MAX_SCHEMA) : value,
+  const schema = withinSize(
+    JSON.stringify(described.inputSchema, (_, value: unknown) =>
+      typeof value === 'string' ? clean(value, MAX_SCHEMA) : value,
+    ),
   )
   if (schema.length > MAX_SCHEMA || clean(schema, MAX_SCHEMA) !== schema) return null
   const text = described.description ?? ''
@@ -81,4 +91,32 @@ function toTool(described: Described, clean: Clean): McpTool | null {
   const isForeign = /\P{ASCII}/u.test(name) && !text.includes(described.name)
   const description = clean(isForeign ? `${name}: ${text}` : text, MAX_DESCRIPTION)
   return { name, description, inputSchema: JSON.parse(schema) as McpTool['inputSchema'] }
+}
+
+/** Maximum lengths of the descriptions in a schema that is too long otherwise (characters). */
+const SHORTER = [300, 80, 0]
+
+/** Shortens the descriptions in a schema if it is too long, and leaves out its titles and examples. */
+function withinSize(json: string): string {
+  if (json.length <= MAX_SCHEMA) return json
+  const schema: unknown = JSON.parse(json)
+  const shorter = SHORTER.map((length) => JSON.stringify(shortened(schema, length)))
+  return shorter.find(({ length }) => length <= MAX_SCHEMA) ?? json
+}
+
+/** Keywords with a schema or a list of them, and with schemas by name. */
+const INNER = ['items', 'additionalProperties', 'anyOf', 'oneOf', 'allOf', 'prefixItems']
+const NAMED = ['properties', 'patternProperties', '$defs', 'definitions']
+
+function shortened(schema: unknown, length: number): unknown {
+  if (Array.isArray(schema)) return schema.map((one) => shortened(one, length))
+  if (!isObject(schema)) return schema
+  const { title: _, examples: __, description, ...fields } = schema
+  const shorter = Object.entries(fields).map(([name, value]): [string, unknown] => {
+    if (INNER.includes(name)) return [name, shortened(value, length)]
+    if (!NAMED.includes(name) || !isObject(value)) return [name, value]
+    return [name, Object.fromEntries(Object.entries(value).map(([key, one]) => [key, shortened(one, length)]))]
+  })
+  const text = typeof description === 'string' && length ? { description: cut(description, length) } : {}
+  return { ...text, ...Object.fromEntries(shorter) }
 }

@@ -145,7 +145,9 @@ function toTool(given: unknown) {
   if (!isObject(given)) return []
   // Nested, as models' APIs have it.
   const described = given.type === 'function' && isObject(given.function) ? given.function : given
-  const { name, description, inputSchema, input_schema, parameters, execution } = described
+  const { name, inputSchema, input_schema, parameters, execution } = described
+  const { annotations } = described
+  const description = [described.description, described.title, isObject(annotations) && annotations.title].find(isText)
   const schemaOrText = inputSchema ?? input_schema ?? parameters ?? {}
   const stated = isText(schemaOrText) ? parseJson(schemaOrText) : schemaOrText
   // PHP sends an empty list for an empty object.
@@ -160,7 +162,7 @@ function toTool(given: unknown) {
   const names = Array.isArray(required) ? required.filter(isText) : []
   return {
     name,
-    ...(isText(description) && { description }),
+    ...(description !== undefined && { description }),
     ...(isObject(execution) && execution.taskSupport === 'required' && { execution: { taskSupport: 'required' } }),
     inputSchema: {
       ...others,

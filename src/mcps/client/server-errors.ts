@@ -81,6 +81,9 @@ function withDetails(message: string, data: unknown): string {
  */
 const SESSION_GONE =
   /session.{0,60}(?:not found|expired|invalid|terminated|unknown|missing|closed|required|does not exist|doesn't exist|ended|not active|mismatch)|(?:no|invalid|unknown|missing|expired|transport|bad|stale|not find)\b.{0,40}session|no (?:active )?transport found|SSE connection not established|not initialized|before initialization|expect initialize/is
+/** Returns whether the body of a refusal says that the server does not know the session. */
+export const isAboutSession = (body: string): boolean => SESSION_GONE.test(body.slice(0, MAX_ERROR_TEXT))
+
 /** Codes of the protocol's own errors. A tool reports its errors with others. */
 const isOfProtocol = (code: number) => code === -32600 || code === -32602 || (code <= -32000 && code > -32100)
 
@@ -97,5 +100,5 @@ export function isLost(error: unknown, canBeLost: boolean): boolean {
   const status = statusOf(error)
   if (!status) return false
   const text = error instanceof SdkHttpError ? error.data?.text : (error as Error).message
-  return status === 404 || status === 410 || (status <= 503 && SESSION_GONE.test(String(text).slice(0, MAX_ERROR_TEXT)))
+  return status === 404 || status === 410 || (status <= 503 && isAboutSession(String(text)))
 }

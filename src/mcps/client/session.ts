@@ -109,13 +109,14 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     const connected = requestWithSignal(signal, (given) => client.connect(transport, given))
     await abortable(connected, signal)
     const { toolChanges } = client
-    const { tools, hasMore } = await listTools(client, clean, signal)
+    const { tools, omitted, hasMore } = await listTools(client, clean, signal)
     return {
       client,
       tools,
       /** Number of announced changes before the tools were listed. */
       toolChanges,
       hasMore,
+      omitted,
       seen,
       close,
       /** Whether the server has state for this session, which it can lose. */

@@ -15,9 +15,10 @@ import {
 import packageJson from '../../../package.json' with { type: 'json' }
 import { parseJson } from '../../lib/json.ts'
 import { isObject } from '../../lib/unknown.ts'
+import { createMeter } from './message-rate.ts'
 import { normalize } from './normalize.ts'
 
-/** Maximum number of messages in one connection, against flooding. */
+/** Maximum number of messages at once, against flooding. */
 export const MAX_MESSAGES = 10_000
 /** Weight of a request by the server, such as a ping, because this service must answer it. */
 const REQUEST_WEIGHT = 50
@@ -208,11 +209,10 @@ function prepare(
   transport: Transport,
   { maxMessages = MAX_MESSAGES, notificationTimeout, onFlood }: Limits,
 ): { settled: () => Promise<unknown> } {
-  let messages = 0
+  const isTooMuch = createMeter(maxMessages)
   const notifications = new Set<Promise<void>>()
   const count = (weight: number) => {
-    messages += weight
-    if (messages <= maxMessages) return
+    if (!isTooMuch(weight)) return
     onFlood?.()
     void transport.close()
   }

@@ -1,5 +1,6 @@
 import { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
 import type { Fetch, Seen } from '../client/reasons.ts'
+import { isAboutSession } from '../client/server-errors.ts'
 import type { Bearer } from './connections.ts'
 import { readChallenge } from './mend-answer.ts'
 
@@ -21,6 +22,12 @@ export const authorized =
       const token = await bearer.token()
       let response = await send(token)
       let isToRenew = isInvalid(response)
+      if (isToRenew && response.status === 401 && !response.headers.has('www-authenticate')) {
+        // Some servers answer 401 for a session that they have lost, with a token that is good.
+        const body = await response.text()
+        if (isAboutSession(body)) return new Response(body, response)
+        response = new Response(body || null, response)
+      }
       // Some servers answer 401 instead of 403.
       if (response.status === 403 || response.status === 401) {
         const { error, scope } = readChallenge(response)

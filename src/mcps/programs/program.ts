@@ -5,6 +5,7 @@ import type { DeclaredProgram } from '../../lib/mcp-config.ts'
 import { BadAnswer } from '../../lib/net/safe-fetch.ts'
 import type { Clean } from '../client/content.ts'
 import { mendMessage } from '../client/mend.ts'
+import { createMeter } from '../client/message-rate.ts'
 import { counter } from '../client/message-size.ts'
 import { MAX_MESSAGES, weigh } from '../client/transport.ts'
 
@@ -67,7 +68,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   let reason: string | null = null
   let cause: string | null = null
   let output = 0
-  let messages = 0
+  let isTooMuch = createMeter(MAX_MESSAGES)
   const tail = createTail(clean)
   const exited = Promise.withResolvers<void>()
   const end = Promise.withResolvers<string>()
@@ -100,8 +101,8 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     const found = toMessages(line, text)
     // Many programs also print texts for people.
     if (!found.length) tail.add(`${text}\n`)
-    messages += found.reduce((sum, message) => sum + weigh(message), found.length ? 0 : 1)
-    if (messages > MAX_MESSAGES) kill('its program sent too many messages')
+    const weight = found.reduce((sum, message) => sum + weigh(message), found.length ? 0 : 1)
+    if (isTooMuch(weight)) kill('its program sent too many messages')
     else for (const message of found) transport.onmessage?.(message)
   }
 
@@ -200,7 +201,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
       if (!child || reason !== null) throw new Error('Not connected')
       if ('id' in message && 'method' in message) {
         output = 0
-        messages = 0
+        isTooMuch = createMeter(MAX_MESSAGES)
       }
       child.stdin.write(serializeMessage(message))
       if (child.stdin.writableLength > MAX_UNREAD) kill('its program does not read its requests')

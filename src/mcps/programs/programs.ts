@@ -8,7 +8,14 @@ import { MAX_ERROR_TEXT, serverMessage } from '../client/server-errors.ts'
 import { callTool } from '../client/session.ts'
 import { isServerError } from '../client/transport.ts'
 import { UnreachableServer } from '../client/unreachable.ts'
-import { failureReason, type Supervisor, type SupervisorLimits, superviseProgram, TOO_SLOW } from './supervisor.ts'
+import {
+  failureReason,
+  type Supervisor,
+  type SupervisorLimits,
+  superviseProgram,
+  TOO_SLOW,
+  toUnreachable,
+} from './supervisor.ts'
 
 /** Limits of programs; tests shorten them. */
 export type ProgramLimits = SupervisorLimits & {
@@ -145,7 +152,8 @@ async function list({ supervisor, clean }: Slot, signal: AbortSignal) {
     })
   } catch (error) {
     signal.throwIfAborted()
-    throw new UnreachableServer(until.aborted ? TOO_SLOW : failureReason(error, clean))
+    if (until.aborted) throw new UnreachableServer(TOO_SLOW)
+    throw error instanceof UnreachableServer ? error : toUnreachable(error, clean)
   }
 }
 
@@ -157,6 +165,7 @@ function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
       return [...listed.tools.values()].map(({ tool }) => tool)
     },
     hasMore: opened.hasMore,
+    omitted: opened.omitted,
     async refresh(signal) {
       if (listed.client.toolChanges === listed.toolChanges || !supervisor.isLive()) return false
       try {

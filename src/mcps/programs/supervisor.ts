@@ -3,7 +3,7 @@ import type { DeclaredProgram } from '../../lib/mcp-config.ts'
 import { abortable } from '../../lib/race-abort.ts'
 import type { Clean } from '../client/content.ts'
 import { reasonOf } from '../client/reasons.ts'
-import { isRefusal, olderVersionIn } from '../client/server-errors.ts'
+import { isRefusal, olderVersionIn, wordsOf } from '../client/server-errors.ts'
 import { createClient, type Handshake, requestWithSignal } from '../client/transport.ts'
 import { UnreachableServer } from '../client/unreachable.ts'
 import { createProgram, type ProgramTransport } from './program.ts'
@@ -144,7 +144,8 @@ async function launch({ program, clean, limits, stopped }: Options): Promise<Liv
       const reason = transport.kill(until.aborted ? TOO_SLOW : failureReason(error, clean))
       const version = handshake.version ? null : olderVersionIn(error)
       if (version) handshakes.unshift({ ...handshake, version })
-      if (!version && (handshake.isLatest || !isRefusal(error))) throw new UnreachableServer(reason)
+      if (!version && (handshake.isLatest || !isRefusal(error)))
+        throw new UnreachableServer(reason, { said: wordsOf(error, clean) })
     }
   }
   throw new UnreachableServer('it speaks no revision of the protocol that is supported')
@@ -160,6 +161,10 @@ async function checkAnswering({ client, transport }: Live, timeout: number): Pro
     if (until.aborted) transport.kill('its program did not answer any more, and was ended')
   })
 }
+
+/** Returns the error of a program that answers with one, with its words. */
+export const toUnreachable = (error: unknown, clean: Clean): UnreachableServer =>
+  new UnreachableServer(failureReason(error, clean), { said: wordsOf(error, clean) })
 
 /** Returns why a program could not be used, without secrets. */
 export const failureReason = (error: unknown, clean: Clean): string =>
