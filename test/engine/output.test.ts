@@ -161,12 +161,16 @@ describe('a run with an output schema', () => {
     await using mcp = await startMcpServer()
     const mcpId = await createMcp(lab.server, mcp.url)
     const toolCalls = [{ id: 'c1', name: 'echo', input: { text: 'hi' } }]
-    const { execution } = await run(
-      [{ tokens: 'I look.', toolCalls }, fitting],
+    const { execution, requests } = await run(
+      [{ tokens: 'I look.', toolCalls }, 'Here it is', fitting],
       { output },
       { mcpInstanceIds: [mcpId] },
     )
     expect(execution).toMatchObject({ status: 'completed', resultObject: value })
+    // vLLM and others would constrain each reply, so that it could call no tool.
+    const constrained = requests.map(({ response_format }) => response_format !== undefined)
+    expect(constrained).toEqual([false, false, true])
+    expect(requests[0].messages[0].content).toContain(JSON.stringify(schema))
     const limited = await run([{ tokens: '', toolCalls }], { output }, { mcpInstanceIds: [mcpId], maxTurns: 1 })
     expect(limited.execution).toMatchObject({ errorCode: 'invalid_output', stopReason: 'max_turns' })
   })

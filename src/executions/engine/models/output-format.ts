@@ -20,13 +20,23 @@ export function formatOf({ schema: given, name }: Output, provider: string, opti
   } as Pick<CallOptions, 'responseFormat' | 'providerOptions'>
 }
 
-/** Adds the schema to the system prompt, for a model that cannot be constrained. */
-export const withSchema = (prompt: LanguageModelV4Prompt, { schema }: Output): LanguageModelV4Prompt =>
+/**
+ * Adds the schema to the system prompt, for a model that cannot be constrained. `hasTools`: whether it may call tools
+ * before it answers.
+ */
+export const withSchema = (
+  prompt: LanguageModelV4Prompt,
+  { schema }: Output,
+  hasTools: boolean,
+): LanguageModelV4Prompt =>
   prompt.map((message, index) =>
     index === 0 && message.role === 'system'
-      ? { ...message, content: `${message.content}\n\n${inWords(schema)}` }
+      ? { ...message, content: `${message.content}\n\n${hasTools ? TOOLS_FIRST : ''}${inWords(schema)}` }
       : message,
   )
+
+const TOOLS_FIRST =
+  'Call the tools that you need first, as always. Only your last reply, without calls, is the answer. '
 
 const inWords = (schema: unknown) =>
   `Answer with only a JSON value that fits this JSON Schema, without any other text:\n${JSON.stringify(schema)}`

@@ -210,8 +210,12 @@ export async function createAsking(
       const own = ownFrom
         ? given.flatMap((message, index) => (index < ownFrom ? changed.withoutReasoning(message) : message))
         : given
-      const isTold = output !== null && changed.refusesOutput(changes)
-      const prompt = changed.changePrompt(isTold ? withSchema(own, output) : own, changes)
+      // Local servers constrain a reply from its first token, so that it could call no tool. The request to answer
+      // again stands behind the question.
+      const isAgain = given.at(-1)?.role === 'user' && given.length - 1 > answers
+      const mayCall = isCompatible(provider) && call.hasTools && kept.toolChoice !== 'none' && !isAgain
+      const isTold = output !== null && (mayCall || changed.refusesOutput(changes))
+      const prompt = changed.changePrompt(isTold ? withSchema(own, output, mayCall) : own, changes)
       const question = prompt.length - fromEnd
       const limit = capacity(tools)
       const fitted = limit === Number.POSITIVE_INFINITY ? prompt : shorten(prompt, question, limit)
@@ -220,7 +224,7 @@ export async function createAsking(
         question: own.length - fromEnd,
         tools: offered,
         settings,
-        hasOutput: output !== null,
+        hasOutput: output !== null && !isTold,
         fields,
         isCompatible: isCompatible(provider),
       }
