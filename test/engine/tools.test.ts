@@ -68,6 +68,23 @@ describe('a run whose model calls a tool of an MCP server', () => {
     expect(row).toMatchObject({ status: 'completed', inputTokens: 2 ** 31 - 1, outputTokens: 2, usageEstimated: true })
   })
 
+  test('sends reasoning that refers to a call back with the ids that the calls have then', async () => {
+    const agent = await toolLab.agent()
+    const detail = (id: string) => ({ type: 'reasoning.encrypted', data: 'S', id, index: 0 })
+    const reasoning = event({ choices: [{ index: 0, delta: { reasoning_details: [detail('add-1')] } }] })
+    lab.model.script(
+      { tokens: [reasoning], toolCalls: [call('add', { a: 2, b: 3 })] },
+      { tokens: '5' },
+      { tokens: '6' },
+    )
+    const { chatId, sessionId, spaceId } = (await toolLab.run(agent)).row
+    await ended(lab.engine, await lab.run({ agent, message: 'And?', conversation: { spaceId, chatId, sessionId } }))
+    for (const { body } of lab.model.requests.slice(-2)) {
+      const [answer] = body.messages.filter(({ role }) => role === 'assistant') as any[]
+      expect(answer.reasoning_details).toEqual([detail(answer.tool_calls[0].id)])
+    }
+  })
+
   test("has the call in its chat's messages, and sends it to the next run of the session", async () => {
     const agent = await toolLab.agent()
     lab.model.script({ toolCalls: [call('add', { a: 1, b: 1 }), call('fail')] }, { tokens: 'Two.' }, { tokens: 'Yes.' })

@@ -242,7 +242,15 @@ function renamed(part: AssistantPart, names: ReadonlyMap<string, string>): Assis
   if (part.type === 'tool-call') {
     return { ...part, toolCallId: names.get(part.toolCallId) ?? part.toolCallId, toolName: fitName(part.toolName) }
   }
-  if (part.type !== 'reasoning' || !part.providerOptions) return part
+  return part.type === 'reasoning' ? referringTo(names, part) : part
+}
+
+/** Returns reasoning that refers to calls by other ids. */
+export function referringTo<Part extends { providerOptions?: SharedV4ProviderOptions }>(
+  names: ReadonlyMap<string, string>,
+  part: Part,
+): Part {
+  if (!part.providerOptions) return part
   const text = JSON.stringify(part.providerOptions, (key, value) =>
     key === 'id' && typeof value === 'string' ? (names.get(value) ?? value) : value,
   )

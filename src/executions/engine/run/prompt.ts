@@ -8,7 +8,7 @@ import { type ExecutionRow, textOf } from '../events/events.ts'
 import type { Overrides } from '../queue/accept.ts'
 import type { AgentRow } from '../queue/claims.ts'
 import { type Attached, readAttachments } from './attachments.ts'
-import { NO_ANSWER, summaryMessage, writtenBy } from './history.ts'
+import { NO_ANSWER, referringTo, summaryMessage, writtenBy } from './history.ts'
 import type { CallRecord, Replay } from './steps.ts'
 import { type HistoryRow, isQuestion, maxHistoryOf, readHistory, readSummarized } from './stored-history.ts'
 import type { Warn } from './warnings.ts'
@@ -111,7 +111,10 @@ function replayed({ model, steps }: Replay, content: string, calls: readonly Cal
     const briefs = own.map(([, call]) => call)
     const [assistant, tool] = recall(briefs, turn, own[0]?.[0] ?? 0)
     const made = assistant?.role === 'assistant' ? [...assistant.content] : []
+    const ids = parts.flatMap((part) => (part.type === 'tool-call' ? part.toolCallId : []))
+    const names = new Map(made.map((call, place) => [ids[place] ?? '', 'toolCallId' in call ? call.toolCallId : '']))
     const assistantParts = parts.flatMap((part) => {
+      if (part.type === 'reasoning') return referringTo(names, part)
       if (part.type !== 'tool-call') return part
       const call = made.shift()
       return call ? { ...call, ...(part.providerOptions && { providerOptions: part.providerOptions }) } : []
