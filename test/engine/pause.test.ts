@@ -79,7 +79,7 @@ describe('a paused server', () => {
     expect(asked.filter((messages) => messages.includes('old'))).toEqual([])
   })
 
-  it('with PAUSED marks nothing, and its runs continue at a start without it', async () => {
+  it('with PAUSED marks nothing, and its runs continue at a start without it, however late', async () => {
     await using folder = await createFolder()
     const env = { ENCRYPTION_KEY, OPENAI_BASE_URL: model.baseUrl }
     const first = await startServer({ ...env, PAUSED: 'true' }, { folder: folder.path })
@@ -90,6 +90,9 @@ describe('a paused server', () => {
     const { executionId } = (await request(first, 'POST', path, { token, body: { message: 'x', background: true } }))
       .body
     expect(await admin(first, 'resume')).toContain('not marked')
+    // Beyond QUEUE_TIMEOUT, in which the run waited for no other run.
+    const createdAt = new Date(Date.now() - 2 * 3_600_000)
+    await first.service.deps.db.execution.update({ where: { id: executionId }, data: { createdAt } })
     await first.service.stop()
     await using again = await startServer(env, { folder: folder.path })
     expect(await readiness(again)).toEqual([200, 'ok'])

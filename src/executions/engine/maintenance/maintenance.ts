@@ -122,7 +122,6 @@ export function createMaintenance(deps: MaintenanceDeps) {
   async function sweep(all: boolean): Promise<void> {
     const now = clock.now()
     await timed(() => markOrphaned(now))
-    const tooOld = new Date(now.getTime() - settings.QUEUE_TIMEOUT)
     const tooLong = new Date(now.getTime() - settings.CLIENT_TOOL_TIMEOUT)
     const overdueClient = { waitingFor: 'client_tool' as const, waitingSince: { lt: tooLong } }
     const undecided = new Date(now.getTime() - settings.APPROVAL_TIMEOUT)
@@ -132,10 +131,7 @@ export function createMaintenance(deps: MaintenanceDeps) {
         where: {
           terminalSeq: null,
           status: 'pending',
-          OR: [
-            ...(pause.isPaused() ? [] : [{ createdAt: { lt: tooOld }, attempt: 0 }, overdueClient, unconnected]),
-            { wantsCancel: true },
-          ],
+          OR: [...(pause.isPaused() ? [] : [overdueClient, unconnected]), { wantsCancel: true }],
         },
         take: SWEEP_SIZE,
       }),
@@ -154,6 +150,19 @@ export function createMaintenance(deps: MaintenanceDeps) {
     await shortenLeases(now)
     if (!awayLately) await rescueOrphans(all, now)
     await deps.begin()
+    if (!pause.isPaused()) await expireWaiting(now)
+  }
+
+  /**
+   * Ends runs that have waited longer than QUEUE_TIMEOUT. Those that can start have started before: they waited while no
+   * server was running, or while it was paused.
+   */
+  async function expireWaiting(now: Date): Promise<void> {
+    const createdAt = { lt: new Date(now.getTime() - settings.QUEUE_TIMEOUT) }
+    const where = { terminalSeq: null, status: 'pending' as const, createdAt, attempt: 0 }
+    for (const row of await timed(() => db.execution.findMany({ where, take: SWEEP_SIZE }))) {
+      await tryFor(row, deps.expire)
+    }
   }
 
   /**
