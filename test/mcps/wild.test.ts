@@ -407,7 +407,7 @@ it('a tool whose schema consists of its properties alone has these', async () =>
   expect(await using(async ({ tools }) => tools)).toMatchObject([{ name: 'act', inputSchema }])
 })
 
-it('a tool whose schema is too large has shorter descriptions, or is named among those without use', async () => {
+it('a tool with a large schema has shorter descriptions, or is named as unusable', async () => {
   const described = (length: number) => ({ type: 'string', title: 'T', description: 'd'.repeat(length) })
   const inputSchema = {
     type: 'object',
