@@ -69,9 +69,9 @@ const never = new AbortController().signal
 
 async function using<T>(
   use: (client: McpClient) => Promise<T>,
-  { toolTimeout = 20_000, transport = 'streamable-http' } = {},
+  { toolTimeout = 20_000, transport = 'streamable-http', at = url } = {},
 ): Promise<T> {
-  const connection = { url, transport, headers: new Headers(), allowPrivate: true, secrets: [] }
+  const connection = { url: at, transport, headers: new Headers(), allowPrivate: true, secrets: [] }
   const client = await connectMcp({ ...connection, toolTimeout }, never)
   try {
     return await use(client)
@@ -159,6 +159,10 @@ describe('a session that the server has lost', () => {
 })
 
 describe('an answer in another form', () => {
+  const fileOf = (mimeType: string, content: string | Buffer) => {
+    const blob = Buffer.from(content).toString('base64')
+    return { type: 'resource', resource: { uri: 'x:/f', mimeType, blob } }
+  }
   const whole = (message: Message) => envelope(message, textResult('Acted'))
   const note = JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level: 'info', data: 'x' } })
   it.each<[string, object, (message: Message) => string | Buffer]>([
@@ -218,6 +222,21 @@ describe('an answer in another form', () => {
   })
 
   it.each<[string, string, string]>([
+    [
+      'a file of text in base64',
+      JSON.stringify({ content: [fileOf('text/csv', 'a;b'), fileOf('application/ld+json', '{}')] }),
+      '[x:/f]\na;b\n\n[x:/f]\n{}',
+    ],
+    [
+      'files in base64 that are not text',
+      JSON.stringify({ content: [fileOf('text/plain', Buffer.from([0xff])), fileOf('application/zip', 'PK')] }),
+      '[x:/f, text/plain, 3 bytes: not shown]\n\n[x:/f, application/zip, 3 bytes: not shown]',
+    ],
+    [
+      'a link with its title and description',
+      '{"content":[{"type":"resource_link","name":"n","title":"T","uri":"x:/y","description":"All of it"}]}',
+      '[link to T: x:/y: All of it]',
+    ],
     ['a text under another name', '{"content":[{"type":"text","value":"x"}]}', '{"type":"text","value":"x"}'],
     [
       'numbers that JSON does not have',
@@ -322,6 +341,17 @@ describe('an answer in another form', () => {
       (response) => response.writeHead(400, { 'content-type': 'text/plain' }).end('city is required\n'),
       '400: city is required',
     ],
+    [
+      'a page of Cloudflare for a server that did not answer in time',
+      (response) => response.writeHead(524, { 'content-type': 'text/html' }).end('<title>A timeout occurred</title>'),
+      `it answered with the status 524: its gateway cannot reach it now, or waits no longer${DOUBT}`,
+    ],
+    [
+      'a page for an input that is too large',
+      (response) => response.writeHead(413, { 'content-type': 'text/html' }).end('<title>413</title>'),
+      'it answered with the status 413: its gateway does not take a request of this size',
+    ],
+    ['a time limit', (response) => response.writeHead(408).end(), `it answered with the status 408${DOUBT}`],
     [
       'an error of a gateway',
       (response) => response.writeHead(502, JSON_TYPE).end('{"message":"The upstream is away"}'),
@@ -717,6 +747,33 @@ it.each<[string, object, (message: Message, result: object) => string]>([
   }
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Old', isError: false })
 })
+
+it.each<[string, number, string]>([
+  ['403', 403, ''],
+  ['500', 500, 'Internal Server Error'],
+  ['200 and a message of its own', 200, '{"code":500,"msg":"POST is not supported"}'],
+])(
+  'a server of the older transport is found at its usual address if it answers POST with %s',
+  async (_, status, body) => {
+    let stream: ServerResponse
+    otherwise = ({ message, method, path }, response) => {
+      const results = {
+        initialize: { ...GREETING, protocolVersion: '2024-11-05' },
+        'tools/list': { tools: [tool('act')] },
+      }
+      const result = results[message?.method as keyof typeof results]
+      if (method === 'GET') stream = response.writeHead(200, SSE_TYPE)
+      if (method === 'GET') stream.write('event: endpoint\ndata: /messages\n\n')
+      else response.writeHead(path === '/messages' ? 202 : status, JSON_TYPE).end(path === '/messages' ? '' : body)
+      if (path === '/messages' && message && result) stream.write(`data: ${envelope(message, result)}\n\n`)
+      return true
+    }
+    expect(await using(async ({ tools }) => tools, { at: url.replace(/mcp$/, 'sse') })).toMatchObject([{ name: 'act' }])
+    requests = []
+    await expect(using(async ({ tools }) => tools)).rejects.toThrow()
+    expect(requests).toHaveLength(1)
+  },
+)
 
 it.each([
   ['405', 405, {}],

@@ -5,7 +5,15 @@ import { abortable } from '../../lib/race-abort.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { isUnwritten, mayHaveActed, reasonOf, type Seen, statusOf, waitOf } from './reasons.ts'
-import { isLost, isRefusal, MAX_ERROR_TEXT, olderVersionIn, serverMessage, wordsOf } from './server-errors.ts'
+import {
+  isLost,
+  isRefusal,
+  MAX_ERROR_TEXT,
+  mayBeOlder,
+  olderVersionIn,
+  serverMessage,
+  wordsOf,
+} from './server-errors.ts'
 import { type Connection, callTool, openSession, type Session, type SessionOptions, type Variant } from './session.ts'
 import { isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
@@ -83,7 +91,10 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
       if (!failure || !isOther) failure = until.aborted ? tooSlow() : unreachable(error, seen, clean)
       const version = variant.version ? null : olderVersionIn(error)
       if (version) variants.unshift({ ...variant, version })
-      if (until.aborted || !(version || isRefusal(error))) break
+      if (until.aborted) break
+      if (version || isRefusal(error)) continue
+      if (!mayBeOlder(options.url, error)) break
+      variants.splice(0, variants.length, ...variants.filter(({ transport }) => transport === 'sse'))
     }
   }
   throw failure ?? tooSlow()

@@ -185,22 +185,40 @@ const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
 
 /** Describes a part of an answer as text for the model. */
 function toText(part: unknown): string {
-  const { type, text, data, mimeType, name, uri, resource } = isObject(part) ? part : {}
+  const { type, text, data, mimeType, name, title, description, uri, resource } = isObject(part) ? part : {}
   if (isText(text)) return text
   if (type === 'text' && text !== undefined && text !== null) return JSON.stringify(text)
   if ((type === 'image' || type === 'audio') && isText(data)) {
     return `[${type}, ${isText(mimeType) ? mimeType : 'without a type'}, ${sizeOf(data)} bytes: not shown]`
   }
-  if (type === 'resource_link' && isText(uri)) return `[link to ${isText(name) ? `${name}: ` : ''}${uri}]`
+  if (type === 'resource_link' && isText(uri)) {
+    const about = [[title, name].find(isText), uri, description].filter(isText)
+    return `[link to ${about.join(': ')}]`
+  }
   if (type === 'resource' && isObject(resource)) {
     const { uri: given, text, blob, mimeType } = resource
     const uri = isText(given) ? given : 'resource'
-    if (isText(text)) return `[${uri}]\n${text}`
+    const content = isText(text) ? text : isText(blob) && isText(mimeType) ? textIn(blob, mimeType) : null
+    if (content !== null) return `[${uri}]\n${content}`
     if (isText(blob)) return `[${uri}, ${isText(mimeType) ? mimeType : 'binary'}, ${sizeOf(blob)} bytes: not shown]`
   }
   // Parts of later revisions, and of servers' own.
   const hasMore = isObject(part) && Object.keys(part).some((key) => !WITHOUT_CONTENT.has(key))
   return hasMore && !BINARY.has(type) ? JSON.stringify(part) : '[unsupported content]'
+}
+
+/** Types of files that are text, which some servers send in base64 nevertheless. */
+const TEXT_FILE =
+  /^\s*(?:text\/|application\/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|sql|toml|x-ndjson|jsonl)\b)/i
+
+/** Returns the text of a file in base64, or null if it is none. */
+function textIn(base64: string, mimeType: string): string | null {
+  if (!TEXT_FILE.test(mimeType) || !BASE64.test(base64.replace(/\s+/g, ''))) return null
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.from(base64, 'base64'))
+  } catch {
+    return null
+  }
 }
 
 /** Fields of a part that are not its content. */

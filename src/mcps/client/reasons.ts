@@ -51,7 +51,7 @@ export function waitOf(error: unknown, seen: Seen): number | null {
   // The server has closed a connection that it had kept open.
   if (!status && causeIn(seen.error, String) === CLOSED) return 0
   // A gateway whose server is just starting or cannot be reached now.
-  if (status === 502 || status === 504 || (status >= 520 && status <= 530)) return 500
+  if (status === 502 || status === 504 || isOfGateway(status)) return 500
   if (status !== 429 && status !== 503) return null
   const after = seen.refusal?.headers.get('retry-after') ?? '1'
   const delay = Number.isFinite(Number(after)) ? Number(after) * 1000 : Date.parse(after) - Date.now()
@@ -124,9 +124,12 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
   return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? (hasEnded ? ENDED : 'the connection failed')
 }
 
+/** Returns whether a status is one of Cloudflare's own, for a server that fails or does not answer in time. */
+const isOfGateway = (status: number) => status >= 520 && status <= 530
+
 /** Returns whether a tool may have acted, although its call failed for a reason of {@link reasonOf}. */
 export const mayHaveActed = (error: unknown, reason: string): boolean =>
-  UNCLEAR.has(reason) || [500, 502, 504].includes(statusOf(error) ?? 0)
+  UNCLEAR.has(reason) || [408, 500, 502, 504].includes(statusOf(error) ?? 0) || isOfGateway(statusOf(error) ?? 0)
 
 /**
  * Returns whether no byte of a request was written: the server had closed the connection that was about to be reused.
@@ -180,6 +183,9 @@ function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
   const location = headers.get('location')
   const target = location ? URL.parse(location) : null
   if (status < 400 && target) return `${answered}: it redirects to ${clean(target.origin + target.pathname, 200)}`
+  if (status === 413) return `${answered}: its gateway does not take a request of this size`
+  if (status === 503) return `${answered}: it is not available now`
+  if (status > 501) return `${answered}: its gateway cannot reach it now, or waits no longer`
   if (isPage) return `${answered} and a web page: ${IS_ADDRESS}`
   if (status === 405) return `${answered}: ${IS_ADDRESS}`
   if (status === 429) return `${answered}: too many requests`

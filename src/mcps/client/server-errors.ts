@@ -24,6 +24,13 @@ const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([
   ...[-32600, -32601, -32602, -32004, -32022],
 ])
 
+/**
+ * Returns whether a server that fails in another way may be one of the older transport: by its address, as most of them
+ * have it. Frameworks refuse its handshake with statuses of their own, or with a message that is none of the protocol.
+ */
+export const mayBeOlder = (url: string, error: unknown) =>
+  /\/sse\/?$/.test(new URL(url).pathname) && !isServerError(error) && ![401, 429, 503].includes(statusOf(error) ?? 0)
+
 /** Returns whether a server does not understand the handshake of a protocol variant. */
 export const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
 
