@@ -121,6 +121,7 @@ describe('the reader of chat completions', () => {
     ],
     ['raw line breaks in a text of the input', [call('add', '{"x":"a\nb\tc"}', a)], ['add({"x":"a\\nb\\tc"})']],
     ['an input that is an object', [call('add', { x: 1 }, a)], ['add({"x":1})']],
+    ['an input in a list', [call('add', '[{"x":1}]', a)], ['add({"x":1})']],
     ['null as input', [call('add', 'null', a)], ['add({})']],
     ['an empty list as input', [call('add', '[]', a)], ['add({})']],
     ['a name behind its input', [call(undefined, '{"x":1}', a), call('add', '', a)], ['add({"x":1})']],
@@ -434,6 +435,18 @@ describe('reasoning', () => {
       field: 'reasoning_details',
       reasoning_details: [late],
     })
+  })
+
+  it("that Gemini marks is separate from the text, and its mark is not the text's", () => {
+    const thought = (content: string) => chunk({ content, extra_content: { google: { thought: true } } })
+    const answer = chunk({ content: '</thought>Yes' }, 'stop')
+    for (const pieces of [
+      [thought('<thought>Hm'), thought('.'), answer],
+      [thought('Hm.'), chunk({ content: 'Yes' }, 'stop')],
+    ]) {
+      expect(read(...pieces)).toMatchObject({ reasoning: 'Hm.', text: 'Yes' })
+      expect(partsOf(pieces).find(({ type }) => type === 'text-end')).not.toHaveProperty('providerMetadata')
+    }
   })
 
   it("keeps the signature beside a text (GitHub Copilot's reasoning_opaque)", () => {

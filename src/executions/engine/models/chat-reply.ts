@@ -165,7 +165,9 @@ function emitReasoning(reply: ChatReply, delta: Fields, parts: Part[]): void {
  * Reads `delta`, or `message` from servers that send it. Such a server may repeat the text with the finish reason.
  */
 function readMessage(reply: ChatReply, delta: Fields, isMessage: boolean, isLast: boolean, parts: Part[]): void {
-  const { content } = delta
+  const { content, extra_content: extra } = delta
+  // Gemini marks its thoughts, which are in tags, too.
+  const isThought = reply.inline !== null && asObject(asObject(extra).google).thought === true
   // Fast path for nearly all chunks: checking a few more fields per token would cost as much as reading it.
   if (!isMessage && !reply.inline && typeof content === 'string' && hasContentAlone(delta)) {
     emit(reply, 'text', content, parts)
@@ -181,18 +183,22 @@ function readMessage(reply: ChatReply, delta: Fields, isMessage: boolean, isLast
     const text = isRepeated ? content.slice(reply.messages.length) : content
     if (isMessage && typeof text === 'string') reply.messages += text
     if (!isRepeated) emitReasoning(reply, delta, parts)
-    if (content) emitContent(reply, text, parts)
+    if (isThought && typeof text === 'string') think(reply, 'content', text.replace(THOUGHT_TAGS, ''), parts)
+    else if (content) emitContent(reply, text, parts)
     emitRefusal(reply, asText(delta.refusal), parts)
   }
-  const { tool_calls: listed, function_call: legacy, extra_content: extra } = delta
+  const { tool_calls: listed, function_call: legacy } = delta
   // A whole message after the pieces repeats their calls, with other ids on some servers.
   if (isMessage && isLast && reply.hasCalls) return
   reply.hasCalls ||= !isMessage && Boolean(listed || legacy)
   for (const _ of asList(delta.images)) parts.push(FILE)
   for (const call of isObject(listed) ? [listed] : asList(listed)) addCall(reply, asObject(call), parts)
   if (isObject(legacy) && (legacy.name || legacy.arguments)) addCall(reply, { function: legacy }, parts)
-  if (isObject(extra)) reply.textExtra = extra
+  if (isObject(extra) && asObject(extra.google).thought !== true) reply.textExtra = extra
 }
+
+/** Tags at the beginning and the end of Gemini's thoughts. */
+const THOUGHT_TAGS = /^<thought>|<\/thought>$/g
 
 function addCall(reply: ChatReply, piece: Fields, parts: Part[]): void {
   reply.calls ??= createStreamedCalls(reply.tools)

@@ -29,7 +29,7 @@ const HEADERS: readonly string[] = [
   '<|START_RESPONSE|>',
 ]
 /** Ends of reasoning that arrived in a separate field. */
-const ENDS = ['</think>', '</thinking>', '◁/think▷', '[/THINK]']
+const ENDS = ['</think>', '</thinking>', '</thought>', '◁/think▷', '[/THINK]']
 const SKIPPED = [...HEADERS, ...ENDS]
 const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
 

@@ -260,14 +260,15 @@ const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
 /**
- * Parses an input object: JSON, JSON in a JSON string, either of them in a code fence or with raw line breaks, or an
+ * Parses an input object: JSON, JSON in a JSON string or in a list, either of them in a code fence or with raw line breaks, or an
  * empty text. Returns undefined for anything else.
  */
 function parseInput(input: string): Fields | undefined {
   let value: unknown = input
   for (let depth = 0; typeof value === 'string' && depth < 4; depth++) value = value.trim() ? parseLoosely(value) : {}
-  // PHP writes an empty object as a list.
+  // PHP writes an empty object as a list, and gpt-oss puts an object into one.
   if (value === null || (Array.isArray(value) && !value.length)) return {}
+  if (Array.isArray(value) && value.length === 1) [value] = value
   return isObject(value) ? value : undefined
 }
 
