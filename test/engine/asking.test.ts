@@ -398,6 +398,7 @@ test('reasoning with a wrong signature is left out of one run only', () => {
 test.each([
   'messages.1.content: Input should be a valid string',
   'messages[1]: unknown variant `thinking`, expected `text`',
+  'Message content as a list is only supported for user messages.',
 ])('reasoning in the parts of a content is left out after "%s"', (detail) => {
   const providerOptions = { compatible: { field: 'content', content_parts: [{ type: 'thinking', thinking: 'Hm' }] } }
   const reasoning = { type: 'reasoning' as const, text: 'Hm', providerOptions }
@@ -499,6 +500,10 @@ test.each([
   [400, '<400> InternalError.Algo.InvalidParameter: The content field is a required field.', 'empty_content'],
   [422, 'messages[2]: missing field `content` at line 1 column 500', 'empty_content'],
   [400, 'Error rendering prompt: Cannot apply filter "string" to type: NullValue', 'empty_content'],
+  [400, 'messages.2.content: String should have at least 1 character', 'blank_content'],
+  [400, "the message at position 2 with role 'assistant' must not be empty", 'blank_content'],
+  [400, "text content is not allowed when tool_calls are provided: 'messages[2].content'", 'calls_alone'],
+  [422, "unknown field: parameter 'strict' is not a valid field.", 'output'],
   [400, 'Assistant message must have either content or tool_calls, but not both.', 'calls_alone'],
   [
     400,
@@ -675,6 +680,11 @@ test.each<[change: string, before: object, after: object]>([
     'add_reasoning',
     { messages: [{ role: 'assistant', content: 'Hi' }] },
     { messages: [{ role: 'assistant', content: 'Hi', reasoning_content: ' ' }] },
+  ],
+  [
+    'blank_content',
+    { messages: [{ role: 'assistant', content: null, tool_calls: [] }] },
+    { messages: [{ role: 'assistant', content: ' ', tool_calls: [] }] },
   ],
   [
     'empty_content',

@@ -251,7 +251,8 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
 }
 
 /** Words that stand in the position of a field name in sentences without one. */
-const NO_FIELD = /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles|s)$/i
+const NO_FIELD =
+  /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles|parameter|field|argument|s)$/i
 
 /** Returns the field, or else the part of the request, that a rejection names. */
 function namedField(message: string): string | null {

@@ -133,8 +133,8 @@ function ofMessages(detail: string): Change[] {
   return [
     ...(/reasoning_content/.test(detail) && !UNKNOWN_FIELD.test(detail) ? ['add_reasoning'] : []),
     ...(SINGLE_CALLS.test(detail) ? ['single_calls'] : []),
-    ...(EMPTY_CONTENT.test(detail) ? ['empty_content'] : []),
-    ...(/content or tool_?calls\b.{0,20}\bnot both/i.test(detail) ? ['calls_alone'] : []),
+    ...(BLANK_CONTENT.test(detail) ? ['blank_content'] : EMPTY_CONTENT.test(detail) ? ['empty_content'] : []),
+    ...(CALLS_ALONE.test(detail) ? ['calls_alone'] : []),
     ...(/\breferenced name\b.{0,200}\bfunction_?response/i.test(detail) ? ['plain_references'] : []),
     ...(TOOL_NAMES.test(detail) ? ['tool_names'] : []),
   ]
@@ -150,7 +150,7 @@ const hasContentParts = (prompt: LanguageModelV4Prompt): boolean =>
 
 /** Wordings of servers that accept only a text as the content of an answer, or no thinking in it. */
 const LIST_REFUSED =
-  /\bcontent\b.{0,80}(?:\bstr(?:ing)?\b|\btext\b)|(?:variant|type|tag)\W{1,3}(?:thinking|reasoning)\b/i
+  /\bcontent\b.{0,80}(?:\bstr(?:ing)?\b|\btext\b)|content as a list|(?:variant|type|tag)\W{1,3}(?:thinking|reasoning)\b/i
 
 /** Wordings for reasoning of an earlier answer that is not accepted, as opposed to any reasoning. */
 const WRONG_REASONING = /signature|encrypted[_ ]content|\brs_|cannot be modified/i
@@ -166,6 +166,10 @@ const SINGLE_CALLS = /only supports? (?:a )?single tool/i
 const AFFORDABLE = /fewer max_tokens.{0,80}can only afford (\d{1,9})/i
 /** Minimum limit of an answer that is worth a request (tokens). */
 const MIN_AFFORDABLE = 1_024
+/** Wordings for calls with an empty text beside them (NVIDIA, Moonshot), and with any text. */
+const BLANK_CONTENT =
+  /\bat least 1 character\b|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)/i
+const CALLS_ALONE = /content or tool_?calls\b.{0,20}\bnot both|text content is not allowed when tool_?calls/i
 /** Wordings for calls with `null` beside them, and for results without the name of their tool. */
 const EMPTY_CONTENT =
   /\bcontent\b\W{0,2}(?: field)? is (?:a )?required|missing field \W?content\b|\bNullValue\b|\bcontent\b.*(?:\b(?:null|nil|none)\b|be a (?:valid )?string)|\b(?:null|nil|none)\b.*\bcontent\b|\bNoneType\b|value is not callable: null|invalid 'content' field/is
@@ -239,7 +243,7 @@ const MOST_TOKENS: readonly RegExp[] = [
 
 /** Names under which providers reject a schema for the answer. */
 const ABOUT_OUTPUT =
-  /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config(?!\.effort)|format)|text\.format|guided|grammar/i
+  /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config(?!\.effort)|format)|text\.format|guided|grammar|^strict$/i
 
 /** The place of a schema among the tools. */
 const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]/i

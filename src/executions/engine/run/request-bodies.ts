@@ -165,12 +165,16 @@ function changeMessages(messages: readonly Fields[], changes: ReadonlySet<Change
   let changed = messages
   if (changes.has('add_reasoning')) changed = changed.map(withReasoning)
   if (changes.has('empty_content')) changed = changed.map((message) => ({ ...message, content: message.content ?? '' }))
+  if (changes.has('blank_content')) changed = changed.map(withBlankContent)
   if (signs(changes)) changed = changed.map((message) => withSignedCalls(message, changes.has('signatures:here')))
   if (changes.has('calls_alone')) changed = changed.map(withoutTextOfCalls)
   if (changes.has('plain_references')) changed = changed.map(withPlainReferences)
   if (changes.has('single_calls')) changed = withSingleCalls(changed)
   return changes.has('tool_names') ? withToolNames(changed) : changed
 }
+
+const withBlankContent = (message: Fields): Fields =>
+  message.role === 'assistant' && !message.content ? { ...message, content: ' ' } : message
 
 const withoutTextOfCalls = (message: Fields): Fields =>
   asList(message.tool_calls).length ? { ...message, content: '' } : message

@@ -30,17 +30,16 @@ import { plainSchema } from '../models/tool-schemas.ts'
  * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
  *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check;
  *   `signatures:here` all calls, in this run only.
- * - `empty_content`: give earlier calls an empty text beside them. `tool_names`: name the tool of each result.
- *   `calls:here`: leave earlier calls out of this run, which offers no tools. `calls_alone`: leave out the texts beside
- *   earlier calls. `plain_references`: write `ref` for `$ref` in results, which Google's servers would look up.
- *   `single_calls`: send calls that were made at once as if they followed each other.
+ * - `empty_content`: give earlier calls an empty text beside them, `blank_content` a blank. `tool_names`: name the tool
+ *   of each result. `calls:here`: leave earlier calls out of this run, which offers no tools. `calls_alone`: leave out the
+ *   texts beside earlier calls. `plain_references`: write `ref` for `$ref` in results, which Google's servers would look
+ *   up. `single_calls`: send calls that were made at once as if they followed each other.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
  *   or not this one.
  * - `plain_names`: write underscores for hyphens in the names of tools.
  * - `tools`: offer no tools; `tools:here` in this run only, `tools:flag` too, because its server needs another flag.
- *   `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in the plainest form,
- *   `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit the tool's input schema. `tool:<tool>`: omit the
- *   tool.
+ *   `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in the plainest form, *   `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit
+ *   the tool's input schema. `tool:<tool>`: omit the tool.
  */
 export type Change = string
 
