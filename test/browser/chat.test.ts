@@ -141,6 +141,8 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.getByRole('heading', { name: 'Hello' }).waitFor()
     expect((await request(server, 'GET', '/api/v1/executions?limit=1')).body.executions[0]?.agentId).toBe(id)
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    await page.getByRole('link', { name: 'Runs' }).click()
+    await page.getByRole('cell', { name }).first().waitFor()
     await leave(page)
   })
 

@@ -1,5 +1,6 @@
-import { useQuery } from '@tanstack/react-query'
+import { queryOptions, useQueries, useQuery } from '@tanstack/react-query'
 import { useMemo } from 'react'
+import { callQuery } from '../../api.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -31,14 +32,39 @@ export function useAgents() {
   }
 }
 
-/** Names agents by their ids, as far as the person can see them. */
-export function useAgentNames(): (id: string) => string {
+/** An agent that is in no list: one of many, an unlisted one, or a public one of another organization. */
+export const unlistedAgent = (id: string) =>
+  queryOptions({
+    queryKey: ['agents.get', 'unlisted', id],
+    queryFn: async (): Promise<{ id: string; name: string; initialGreeting?: string | null }> => {
+      const found = await callQuery('agents.get', { id }).catch(() => callQuery('agents.getPublic', { id }))
+      return found.agent
+    },
+    retry: false,
+    staleTime: 60_000,
+  })
+
+type Found = { data: { id: string; name: string } | undefined; isPending: boolean }
+
+const combine = (found: readonly Found[]) => ({
+  names: Object.fromEntries(found.flatMap(({ data }) => (data ? [[data.id, data.name]] : []))),
+  isPending: found.some((each) => each.isPending),
+})
+
+/** Names agents by their ids, as far as the person can see them. Reads those of `ids` that are in no list. */
+export function useAgentNames(ids: readonly string[]): (id: string) => string {
   const { agents, isPending } = useAgents()
+  const listed = useMemo(() => new Map(agents.map(({ id, name }) => [id, name])), [agents])
+  const others = isPending ? [] : [...new Set(ids)].filter((id) => id && !listed.has(id))
+  const found = useQueries({ queries: others.map(unlistedAgent), combine })
   return useMemo(() => {
-    const names = new Map(agents.map(({ id, name }) => [id, name]))
-    return (id) => names.get(id) ?? (isPending ? '…' : texts.agents.unknown(id.slice(0, 6)))
-  }, [agents, isPending])
+    const isReading = isPending || found.isPending
+    return (id) => listed.get(id) ?? found.names[id] ?? (isReading ? '…' : texts.agents.unknown(id.slice(0, 6)))
+  }, [listed, found, isPending])
 }
+
+/** The name of an agent, see {@link useAgentNames}. */
+export const AgentName = ({ id }: { id: string }): string => useAgentNames([id])(id)
 
 /** The people of the organization. `isNeeded`: whether to read them. */
 export function useMembers(isNeeded = true) {

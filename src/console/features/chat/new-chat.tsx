@@ -1,8 +1,8 @@
-import { queryOptions, useQuery } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { ChevronDown, MessagesSquare } from 'lucide-react'
 import { useState } from 'react'
-import { callMutation, callQuery } from '../../api.ts'
+import { callMutation } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
@@ -13,7 +13,7 @@ import { readStored, store } from '../../lib/storage.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { useAgents } from '../agents/names.ts'
+import { unlistedAgent, useAgents } from '../agents/names.ts'
 import { ChatList } from './chat-list.tsx'
 import { Composer } from './composer.tsx'
 import { NEW } from './drafts.ts'
@@ -26,19 +26,6 @@ const LAST = 'muster.agent'
 /** Maximum number of agents in the menu. The gallery has all. */
 const MAX_CHOICE = 20
 
-type Agent = { id: string; name: string; initialGreeting?: string | null }
-
-/** An agent that is in no list of this organization: an unlisted one, or a public one of another organization. */
-const unlisted = (id: string) =>
-  queryOptions({
-    queryKey: ['agents.get', 'unlisted', id],
-    queryFn: async (): Promise<Agent> => {
-      const found = await callQuery('agents.get', { id }).catch(() => callQuery('agents.getPublic', { id }))
-      return found.agent
-    },
-    retry: false,
-  })
-
 /** The first page: a greeting, and the composer of a new chat. */
 export function NewChat() {
   useTitle(t.newChat)
@@ -49,8 +36,8 @@ export function NewChat() {
   const [chosen, setChosen] = useState<string | null>(null)
 
   const isUnlisted = wanted !== undefined && !isPending && !listed.some((each) => each.id === wanted)
-  const other = useQuery({ ...unlisted(wanted ?? ''), enabled: isUnlisted })
-  const agents: Agent[] = other.data ? [other.data, ...listed] : listed
+  const other = useQuery({ ...unlistedAgent(wanted ?? ''), enabled: isUnlisted })
+  const agents = other.data ? [other.data, ...listed] : listed
   const id = chosen ?? wanted ?? readStored('localStorage', LAST)
   const agent = agents.find((each) => each.id === id) ?? agents[0]
   const models = useQuery(query('models.list', undefined))

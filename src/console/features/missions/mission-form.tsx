@@ -26,7 +26,6 @@ const toInput = <Draft extends { schedule: ScheduleDraft }>({ schedule, ...rest 
 /** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
   const { agents, isPending } = useAgents()
-  const nameOf = useAgentNames()
   const [first] = useState(() => ({
     title: mission?.title ?? '',
     goal: mission?.goal ?? '',
@@ -35,6 +34,7 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
     schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
   }))
   const [draft, setDraft] = useState(first)
+  const nameOf = useAgentNames([draft.agentId])
   const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
     async () => {

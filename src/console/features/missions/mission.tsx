@@ -39,7 +39,7 @@ export function Mission() {
 
 function Shown({ mission }: { mission: MissionShape }) {
   const navigate = useNavigate()
-  const nameOf = useAgentNames()
+  const nameOf = useAgentNames([mission.agentId])
   const [open, setOpen] = useState<'edit' | 'delete' | null>(null)
   const { id } = mission
   const changes = ['missions.', 'executions.']

@@ -7,7 +7,7 @@ import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
 import { everyMs, pages } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { useAgentNames } from '../agents/names.ts'
+import { AgentName } from '../agents/names.ts'
 import { MissionForm } from './mission-form.tsx'
 import { describeSchedule, type Mission } from './schedule.tsx'
 
@@ -16,7 +16,6 @@ const t = texts.missions
 /** All missions with their health and the time of their next run. */
 export function Missions() {
   const navigate = useNavigate()
-  const nameOf = useAgentNames()
   const list = useInfiniteQuery({ ...pages('missions.list', {}), ...everyMs(10_000) })
   return (
     <ListPage
@@ -39,7 +38,10 @@ export function Missions() {
                 {mission.title}
               </Link>
               <p className="truncate text-soft">
-                <bdi>{nameOf(mission.agentId)}</bdi> · {describeSchedule(mission.schedule)}
+                <bdi>
+                  <AgentName id={mission.agentId} />
+                </bdi>{' '}
+                · {describeSchedule(mission.schedule)}
               </p>
             </div>
             <Health mission={mission} />

@@ -41,7 +41,7 @@ const isTab = (name: string | undefined): name is keyof typeof t.tabs => !!name 
 function Shown({ run }: { run: Execution }) {
   const navigate = useNavigate()
   const { tab, seq } = useSearch({ from: '/runs/$runId' })
-  const nameOf = useAgentNames()
+  const nameOf = useAgentNames([run.agentId])
   const { events, error } = useRunEvents(run.id)
   const tree = useQuery(query('executions.tree', { id: run.id }))
   const isOn = run.status === 'pending' || run.status === 'running'
@@ -111,9 +111,7 @@ function Shown({ run }: { run: Execution }) {
             void navigate({ to: '/runs/$runId', params: { runId: run.id }, search: { tab: name }, replace: true })
           }
         >
-          {current === 'timeline' && (
-            <Timeline run={run} tree={tree.data?.tree ?? null} events={events} nameOf={nameOf} />
-          )}
+          {current === 'timeline' && <Timeline run={run} tree={tree.data?.tree ?? null} events={events} />}
           {current === 'transcript' && <Transcript run={run} events={events} />}
           {current === 'events' && <Events events={events} at={seq ? Number(seq) : null} />}
         </Tabs>

@@ -30,7 +30,6 @@ const COLUMNS =
 export function Runs() {
   const search = useSearch({ from: '/runs' })
   const navigate = useNavigate({ from: '/runs' })
-  const nameOf = useAgentNames()
   useTitle(t.title)
 
   const filter = useMemo((): Exclude<Input<'executions.list'>, void> => {
@@ -106,7 +105,6 @@ export function Runs() {
       ) : (
         <Table
           rows={rows}
-          nameOf={nameOf}
           more={() => {
             if (list.hasNextPage && !list.isFetchingNextPage) void list.fetchNextPage()
           }}
@@ -116,7 +114,7 @@ export function Runs() {
   )
 }
 
-function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: string) => string; more: () => void }) {
+function Table({ rows, more }: { rows: readonly Row[]; more: () => void }) {
   const box = useRef<HTMLDivElement>(null)
   const virtual = useVirtualizer({
     count: rows.length,
@@ -125,6 +123,7 @@ function Table({ rows, nameOf, more }: { rows: readonly Row[]; nameOf: (id: stri
     overscan: 12,
   })
   const items = virtual.getVirtualItems()
+  const nameOf = useAgentNames(items.flatMap(({ index }) => rows[index]?.agentId ?? []))
   const last = items.at(-1)?.index ?? 0
   useEffect(() => {
     if (last >= rows.length - 60) more()
@@ -247,7 +246,7 @@ function Filter({ label, any = texts.all, value, options, onChange }: FilterProp
 
 function AgentFilter({ value, onChange }: Pick<FilterProps, 'value' | 'onChange'>) {
   const { agents } = useAgents()
-  const nameOf = useAgentNames()
+  const nameOf = useAgentNames(value ? [value] : [])
   const options = Object.fromEntries(agents.map(({ id, name }) => [id, name]))
   if (value && !options[value]) options[value] = nameOf(value)
   return <Filter label={t.agent} value={value} options={options} onChange={onChange} />

@@ -5,6 +5,7 @@ import { cn } from '../../lib/class-names.ts'
 import { now } from '../../lib/clock.ts'
 import { duration } from '../../lib/format.ts'
 import { texts } from '../../texts.ts'
+import { useAgentNames } from '../agents/names.ts'
 import type { Numbered } from './follow-run.ts'
 import type { Execution } from './run.tsx'
 
@@ -84,10 +85,10 @@ const COLOURS = {
   failed: 'bg-danger text-canvas',
 }
 
-type Props = { run: Execution; tree: Node | null; events: readonly Numbered[]; nameOf: (id: string) => string }
+type Props = { run: Execution; tree: Node | null; events: readonly Numbered[] }
 
 /** A lane for each run of the tree, on one axis of time. The run itself shows its steps and tools. */
-export function Timeline({ run, tree, events, nameOf }: Props) {
+export function Timeline({ run, tree, events }: Props) {
   const [present, setPresent] = useState(now)
   const isOn = !run.completedAt
   useEffect(() => {
@@ -97,6 +98,7 @@ export function Timeline({ run, tree, events, nameOf }: Props) {
   }, [isOn])
 
   const lanes: readonly Execution[] = tree ? flat(tree) : [run]
+  const nameOf = useAgentNames(lanes.map(({ agentId }) => agentId))
   const start = Math.min(...lanes.map(({ createdAt }) => time(createdAt)))
   const end = Math.max(...lanes.map(({ completedAt }) => (completedAt ? time(completedAt) : present)), start + 1)
   const percent = (at: number) => ((Math.min(Math.max(at, start), end) - start) / (end - start)) * 100

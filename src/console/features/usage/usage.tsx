@@ -1,9 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Gauge } from 'lucide-react'
-import { useEffect, useMemo, useRef, useState } from 'react'
+import { type ReactNode, useEffect, useMemo, useRef, useState } from 'react'
 import uPlot from 'uplot'
 import type { Output } from '../../api.ts'
+import { Button } from '../../components/button.tsx'
 import { Empty, Loaded, Page, Section } from '../../components/page.tsx'
 import { now } from '../../lib/clock.ts'
 import { count, short, utcDay } from '../../lib/format.ts'
@@ -12,7 +13,7 @@ import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useIsDark } from '../../theme.ts'
-import { useAgentNames, useMembers } from '../agents/names.ts'
+import { AgentName, useAgentNames, useMembers } from '../agents/names.ts'
 
 const t = texts.usage
 
@@ -94,7 +95,6 @@ export function Usage() {
 const former = (id: string) => `${texts.chat.formerMember} (${id.slice(0, 6)})`
 
 function Parts({ entries }: { entries: readonly Entry[] }) {
-  const nameOf = useAgentNames()
   const agents = sum(entries.flatMap(({ byAgent }) => byAgent.map((each) => ({ key: each.agentId, ...each }))))
   const people = useMembers()
   const names = new Map(people.data?.members.map(({ userId, name }) => [userId, name]))
@@ -103,7 +103,7 @@ function Parts({ entries }: { entries: readonly Entry[] }) {
   return (
     <>
       <Section title={t.byAgent}>
-        <Table head={t.agent} rows={agents.map((row) => ({ ...row, name: nameOf(row.key) }))} />
+        <Table head={t.agent} rows={agents.map((row) => ({ ...row, name: <AgentName id={row.key} /> }))} />
       </Section>
       <Section title={t.byModel}>
         <Table head={t.model} rows={models.map((row) => ({ ...row, name: row.key || t.unknownModel }))} />
@@ -138,40 +138,54 @@ function sum(rows: readonly (Amounts & { key: string })[]): (Amounts & { key: st
   return [...byKey.values()].sort((a, b) => tokens(b) - tokens(a) || b.executions - a.executions)
 }
 
-type Row = Amounts & { key: string; name: string }
+type Row = Amounts & { key: string; name: ReactNode }
 
-const Table = ({ head, rows }: { head: string; rows: readonly Row[] }) => (
-  // The keyboard must reach scrolling regions.
-  <div tabIndex={0} role="region" aria-label={head} className="max-h-96 overflow-auto rounded-xl border border-line">
-    <table className="w-full">
-      <thead className="sticky top-0 bg-panel text-soft text-xs">
-        <tr>
-          <th className="px-4 py-2 text-left font-normal">{head}</th>
-          {[t.runs, t.failed, t.input, t.output].map((name) => (
-            <th key={name} className="px-4 py-2 text-right font-normal">
-              {name}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => (
-          <tr key={row.key} className="border-line border-t">
-            <td className="max-w-60 truncate px-4 py-2">
-              <bdi>{row.name}</bdi>
-            </td>
-            {[row.executions, row.failed, row.input_tokens, row.output_tokens].map((value, index) => (
-              // biome-ignore lint/suspicious/noArrayIndexKey: columns have no other name
-              <td key={index} className="px-4 py-2 text-right tabular-nums">
-                {count(value)}
-              </td>
+/** Number of rows of a table that are drawn at a time. */
+const MAX_ROWS = 100
+
+/** The first rows of a table, and a button for more. */
+function Table({ head, rows }: { head: string; rows: readonly Row[] }) {
+  const [most, setMost] = useState(MAX_ROWS)
+  return (
+    // The keyboard must reach scrolling regions.
+    <div tabIndex={0} role="region" aria-label={head} className="max-h-96 overflow-auto rounded-xl border border-line">
+      <table className="w-full">
+        <thead className="sticky top-0 bg-panel text-soft text-xs">
+          <tr>
+            <th className="px-4 py-2 text-left font-normal">{head}</th>
+            {[t.runs, t.failed, t.input, t.output].map((name) => (
+              <th key={name} className="px-4 py-2 text-right font-normal">
+                {name}
+              </th>
             ))}
           </tr>
-        ))}
-      </tbody>
-    </table>
-  </div>
-)
+        </thead>
+        <tbody>
+          {rows.slice(0, most).map((row) => (
+            <tr key={row.key} className="border-line border-t">
+              <td className="max-w-60 truncate px-4 py-2">
+                <bdi>{row.name}</bdi>
+              </td>
+              {[row.executions, row.failed, row.input_tokens, row.output_tokens].map((value, index) => (
+                // biome-ignore lint/suspicious/noArrayIndexKey: columns have no other name
+                <td key={index} className="px-4 py-2 text-right tabular-nums">
+                  {count(value)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {rows.length > most && (
+        <p className="border-line border-t p-2 text-center">
+          <Button small onClick={() => setMost(most + MAX_ROWS)}>
+            {texts.more}
+          </Button>
+        </p>
+      )}
+    </div>
+  )
+}
 
 const NOTHING = { executions: 0, failed: 0, input_tokens: 0, output_tokens: 0, byAgent: [], byModel: [], byUser: [] }
 
@@ -199,7 +213,11 @@ const tokensOf = ({ input_tokens, output_tokens }: Amounts) => input_tokens + ou
 /** The tokens of each period as a chart, whole or by agent, model or user, and as a table. */
 function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readonly string[] }) {
   const [by, setBy] = useState<By>('tokens')
-  const nameOf = useAgentNames()
+  const keys = useMemo(
+    () => (by === 'tokens' ? [] : sum(entries.flatMap(PARTS[by])).map(({ key }) => key)),
+    [entries, by],
+  )
+  const nameOf = useAgentNames(by === 'agent' ? keys.slice(0, MAX_LINES) : [])
   const people = useMembers()
   const days = dates.join()
   const lines = useMemo((): Line[] => {
@@ -213,17 +231,18 @@ function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readon
       ]
     }
     const partsOf = PARTS[by]
-    const keys = sum(entries.flatMap(partsOf)).map(({ key }) => key)
     const user = (id: string) => people.data?.members.find(({ userId }) => userId === id)?.name ?? former(id)
     const names = {
       agent: nameOf,
       model: (id: string) => id || t.unknownModel,
       user: (id: string) => (id ? user(id) : t.unknownUser),
     }
-    const ofKeys = (wanted: readonly string[]) =>
-      all.map((entry) =>
-        partsOf(entry).reduce((tokens, part) => tokens + (wanted.includes(part.key) ? tokensOf(part) : 0), 0),
+    const ofKeys = (some: readonly string[]) => {
+      const wanted = new Set(some)
+      return all.map((entry) =>
+        partsOf(entry).reduce((tokens, part) => tokens + (wanted.has(part.key) ? tokensOf(part) : 0), 0),
       )
+    }
     const lines = keys.slice(0, MAX_LINES).map((key, index) => ({
       name: names[by](key),
       colour: COLOURS[index] ?? '',
@@ -232,7 +251,7 @@ function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readon
     const rest = keys.slice(MAX_LINES)
     if (!rest.length) return lines
     return [...lines, { name: t.others, colour: COLOURS[MAX_LINES] ?? '', values: ofKeys(rest) }]
-  }, [entries, days, by, nameOf, people.data])
+  }, [entries, days, by, keys, nameOf, people.data])
   return (
     <Section
       title={t.overTime}
@@ -241,7 +260,7 @@ function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readon
       <Chart dates={dates} lines={lines} />
       <ul className="mb-4 flex flex-wrap gap-x-4 gap-y-1 text-xs">
         {lines.map(({ name, colour }) => (
-          <li key={name} className="flex min-w-0 items-center gap-1.5">
+          <li key={colour} className="flex min-w-0 items-center gap-1.5">
             <span aria-hidden className="mark size-2.5 shrink-0 rounded-sm" style={{ background: `var(${colour})` }} />
             <bdi className="truncate">{name}</bdi>
           </li>
