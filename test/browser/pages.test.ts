@@ -246,6 +246,22 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('have no second scroll bar while they load', async () => {
+    const { page } = await visit(browser, owner, '/app', { viewport: { width: 360, height: 400 } })
+    for (const path of ['/app/tasks', '/app/settings/members']) {
+      await page.route(/\/trpc\/[^?]*(tasks\.list|organizations\.members)/, () => {})
+      await page.goto(path)
+      await page.locator('.animate-pulse').first().waitFor()
+      const [wider, higher] = await page.evaluate(() => {
+        const { scrollWidth, clientWidth, scrollHeight, clientHeight } = document.documentElement
+        return [scrollWidth - clientWidth, scrollHeight - clientHeight]
+      })
+      expect([path, wider, higher]).toEqual([path, 0, 0])
+      await page.unrouteAll()
+    }
+    await leave(page)
+  })
+
   it('draw whole numbers beside the chart of usage', async () => {
     const member = await server.member({ organization: 'Few' })
     const { token } = member
@@ -254,7 +270,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     // The run fails before a model is asked, so that the report has no tokens.
     await request(server, 'POST', `/api/v1/agents/${id}/execute`, { token, body: { message: 'Hello' } })
     const { secret } = await signedIn(server, member.userId)
-    const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app/usage')
+    const door = { url: server.url, cookie: secret }
+    const { page } = await visit(browser, door, '/app/usage', { viewport: { width: 1000, height: 800 } })
     await page.locator('canvas').waitFor()
     await page.evaluate(() => {
       const { fillText } = CanvasRenderingContext2D.prototype

@@ -31,7 +31,7 @@ export function Page({ title, actions, children, wide, lead }: PageProps) {
             <h1 className="truncate font-semibold text-xl" dir="auto">
               {title}
             </h1>
-            {lead && <p className="mt-0.5 text-soft">{lead}</p>}
+            {lead && <div className="mt-0.5 line-clamp-4 text-soft">{lead}</div>}
           </div>
           {actions && <div className="flex flex-wrap items-center gap-2">{actions}</div>}
         </header>
@@ -81,7 +81,7 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
       className="flex flex-wrap items-start gap-3 rounded-xl border border-line bg-danger-tint px-4 py-3"
     >
       <CircleAlert size={18} aria-hidden className="mt-0.5 shrink-0 text-danger" />
-      <div className="min-w-0 flex-1">
+      <div className="min-w-0 flex-1 basis-40">
         <p className="font-medium">{message}</p>
         {detail && <p className="text-soft">{detail}</p>}
       </div>
