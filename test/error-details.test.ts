@@ -288,7 +288,7 @@ it('an invalid reference names the field and repeats the id, unknown or foreign 
   expect((await detailFor(foreign.id)).replace(foreign.id, 'never')).toBe(await detailFor('never'))
 })
 
-it('a field beyond its limit names the limit and the actual size', async () => {
+it('a field beyond its limit, or in another form, gets the limit, the actual size or the form', async () => {
   const detailOf = async (fields: object) => {
     const body = { name: 'A', systemPrompt: 'x', ...fields }
     return (await request(server, 'POST', '/api/v1/agents', { token: owner.token, body })).body.detail
@@ -300,6 +300,8 @@ it('a field beyond its limit names the limit and the actual size', async () => {
   expect(await detailOf({ visibility: 'privat' })).toBe('Did you mean private?')
   const page = await request(server, 'GET', '/api/v1/agents?limit=5000', { token: owner.token })
   expect(page.body.detail).toBe('The limit of `limit` is 1000, and this one is 5000.')
+  const local = await request(server, 'GET', '/api/v1/executions?since=2026-01-31T09:00:00', { token: owner.token })
+  expect(local.body.detail).toBe('Add Z for UTC, or an offset such as +02:00, to `since`.')
 })
 
 it("a sign-in without the header of the service's pages names the missing header", async () => {

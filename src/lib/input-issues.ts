@@ -68,6 +68,9 @@ const FORMAT_EXAMPLES: Readonly<Record<string, string>> = {
   url: 'https://example.com/',
 }
 
+/** A time as Python's `isoformat()` writes it without a time zone. */
+const WITHOUT_OFFSET = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?$/
+
 /**
  * Returns the detail of a failed check: the limit and the actual size, the wanted and the actual type, or the nearest
  * of several words. Values themselves are not repeated, because they may be secrets.
@@ -97,6 +100,9 @@ export function adviseOn(issue: z.core.$ZodIssue, input: unknown): string {
       return like ? `Did you mean ${like}?` : `Send one of these as \`${field}\`: ${words.join(', ')}.`
     }
     case 'invalid_format': {
+      if (issue.format === 'datetime' && typeof value === 'string' && WITHOUT_OFFSET.test(value)) {
+        return `Add Z for UTC, or an offset such as +02:00, to \`${field}\`.`
+      }
       const example = FORMAT_EXAMPLES[issue.format]
       return example
         ? `Send a value like ${example} as \`${field}\`.`
