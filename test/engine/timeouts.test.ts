@@ -120,6 +120,9 @@ test('a run that is pending beyond QUEUE_TIMEOUT ends as timeout, anywhere in th
   for (const row of waiting) {
     expect(await ended(lab.engine, row)).toMatchObject({ status: 'failed', error: 'timeout', attempt: 0 })
   }
+  const { chatId, id: executionId } = waiting[2]!
+  const { messages } = (await request(lab.server, 'GET', `/api/v1/chats/${chatId}/messages`)).body
+  expect(messages).toMatchObject([{ role: 'user', content: 'for room', code: 'timeout', executionId }])
   expect((await answer).body).toMatchObject({ statusCode: 500, message: 'Chat execution failed' })
   expect((await stream.rest()).map(({ event }) => event)).toEqual(['meta', 'error'])
   expect((await lab.row(running.id)).status).toBe('running')

@@ -227,6 +227,9 @@ export async function finishPending(
     if (by && !execution.wantsCancel) await auditCancel(tx, by, row.id, now)
     await also?.(tx, now)
     const begun = row.attempt > 0
+    // Its chat has the question with the reason. Behind another run it would stand before that run's answer.
+    const isRefused = !begun && outcome.status === 'failed' && (await findHolder(tx, deps, execution)) === row.id
+    if (isRefused) await writeMessage(tx, execution, 'user', execution.message, now)
     const steps = begun ? await loadSteps(tx, row.id) : []
     const abandoned = begun ? await abandon(tx, execution, now, by) : []
     const text = textOf(steps.at(-1)?.parts ?? [])
@@ -246,7 +249,8 @@ export async function finishPending(
       await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls, replay, reasoning })
       await forgetSteps(tx, row.id)
     }
-    const next = await release(tx, deps, execution, now, { text, messages: Number(begun) + Number(answers) })
+    const messages = Number(begun || isRefused) + Number(answers)
+    const next = await release(tx, deps, execution, now, { text, messages })
     for (const hooks of deps.runHooks) await hooks.lockForRunEnded?.(tx, deps, execution)
     for (const hooks of deps.runHooks) await hooks.onRunEnded(tx, execution, now)
     return { execution, next, abandoned, expired }
@@ -304,10 +308,15 @@ async function release(
  * Returns the next run for the session's lock, or null if none waits. Returns undefined if the given run does not hold
  * the lock. The session's row is locked first, because another transaction may be passing the lock to this run.
  */
-async function findNext(tx: Tx, { rowLock }: ClaimDeps, { id, sessionId }: ExecutionRow) {
-  const [session] = await tx.$queryRaw<{ activeExecutionId: string | null }[]>(Prisma.sql`
-    SELECT "activeExecutionId" FROM "Session" WHERE "id" = ${sessionId} ${rowLock}`)
-  if (session?.activeExecutionId !== id) return undefined
+async function findNext(tx: Tx, deps: ClaimDeps, { id, sessionId }: ExecutionRow) {
+  if ((await findHolder(tx, deps, { sessionId })) !== id) return undefined
   const where = { sessionId, status: 'pending' as const }
   return (await tx.execution.findFirst({ where, orderBy: { queueSeq: 'asc' }, select: { id: true } }))?.id ?? null
+}
+
+/** Locks a session's row. Returns the run that holds the session's lock, if any. */
+async function findHolder(tx: Tx, { rowLock }: ClaimDeps, { sessionId }: Pick<ExecutionRow, 'sessionId'>) {
+  const [session] = await tx.$queryRaw<{ activeExecutionId: string | null }[]>(Prisma.sql`
+    SELECT "activeExecutionId" FROM "Session" WHERE "id" = ${sessionId} ${rowLock}`)
+  return session?.activeExecutionId
 }
