@@ -119,6 +119,31 @@ describe('a sign-in', () => {
     expect(oauth.clients.size).toBe(1)
   })
 
+  it('uses the document of the service if the authorization server can read it, else registers', async () => {
+    const { settings } = server.service.deps
+    settings.PUBLIC_URL = 'https://m.example'
+    const own = await browserOf(ann)
+    const clientOf = async (id: string) => {
+      const { url } = await ok(call(ann, 'POST', `/mcps/${id}/connect`))
+      return (await visit(url, own)).searchParams.get('client_id')
+    }
+    try {
+      const document = 'https://m.example/api/mcps/oauth/client.json'
+      const methods = { token_endpoint_auth_methods_supported: ['client_secret_basic'] }
+      const metadata = metadataWith({ client_id_metadata_document_supported: true }).metadata
+      const id = await createMcp()
+      expect(await clientOf(id)).toBe(document)
+      // The user has not returned.
+      expect(await clientOf(id)).toMatch(/^client-/)
+      metadataWith({ ...metadata, ...methods })
+      expect(await clientOf(await createMcp())).toMatch(/^client-/)
+      metadataWith({ ...metadata, ...methods, registration_endpoint: null })
+      expect(await clientOf(await createMcp())).toBe(document)
+    } finally {
+      delete settings.PUBLIC_URL
+    }
+  })
+
   it('works once, and only in the session and for the user that began it', async () => {
     const id = await createMcp()
     const [own, second, other] = [

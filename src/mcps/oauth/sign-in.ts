@@ -137,8 +137,8 @@ async function prepare(
 }
 
 /**
- * Returns this service's client at an authorization server: the one given by hand, or its metadata document, or a
- * registered one. Registers it if necessary, and again if the user has not returned from a sign-in with it: servers that
+ * Returns this service's client at an authorization server: the one given by hand, or a registered one, or its metadata
+ * document. Registers it if necessary, and again if the user has not returned from a sign-in with it: servers that
  * have forgotten a client refuse it on their own page.
  */
 async function clientFor(
@@ -150,12 +150,10 @@ async function clientFor(
 ): Promise<OAuthClient> {
   const given = await givenClient(deps, server, issuer.issuer, redirectUri)
   if (given) return given
-  const isPublic = redirectUri.startsWith('https:')
-  if (isPublic && issuer.metadata?.client_id_metadata_document_supported) {
-    return { client_id: publicAddress(deps.settings) + CLIENT_PATH, token_endpoint_auth_method: 'none' }
-  }
   const known = await registeredClient(deps, server, issuer.issuer, redirectUri)
   if (known && !(await hasUnfinished(deps, server, userId, known.since))) return known.client
+  if (!known && (await isDocumentRead(deps, server, userId, issuer, redirectUri)))
+    return { client_id: publicAddress(deps.settings) + CLIENT_PATH, token_endpoint_auth_method: 'none' }
   if (issuer.metadata && !issuer.metadata.registration_endpoint) {
     throw new AuthorizationProblem(
       `the authorization server does not register clients: give a clientId, for the address ${redirectUri}`,
@@ -168,6 +166,25 @@ async function clientFor(
   if (client !== known?.client)
     await storeClient(deps, server, { issuer: issuer.issuer, redirectUri, isGiven: false }, client)
   return client
+}
+
+/**
+ * Returns whether an authorization server reads the metadata document of this service. If it registers clients, too, it
+ * must know clients without a secret, and the user must have returned from the last sign-in: it may be unable to read
+ * the document, and say so on its own page.
+ */
+async function isDocumentRead(
+  deps: Deps,
+  server: OAuthServer,
+  userId: string,
+  { metadata }: Issuer,
+  redirectUri: string,
+): Promise<boolean> {
+  if (!redirectUri.startsWith('https:') || !metadata?.client_id_metadata_document_supported) return false
+  if (!metadata.registration_endpoint) return true
+  const methods = metadata.token_endpoint_auth_methods_supported
+  if (methods && !methods.includes('none')) return false
+  return !(await hasUnfinished(deps, server, userId, new Date(deps.clock.now().getTime() - LIFETIME)))
 }
 
 /** Returns whether a user has left for a server since a time, and has not returned. */
