@@ -468,6 +468,7 @@ test.each([
   [400, 'think value "low" is not supported for this model', 'reasoningEffort'],
   [503, 'This model does not support tools', undefined],
   [400, 'Unknown parameter: tools', 'tools'],
+  [400, 'Failed to fetch tools: Not yet implemented', 'tools'],
   [400, "Unsupported parameter: 'tools' is not supported with this model.", 'tools'],
   [400, 'Tool use with function calling is not supported together with web search', 'tools:here'],
   [400, 'Tools are not supported when audio is in the request', 'tools:here'],

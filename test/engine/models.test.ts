@@ -493,6 +493,19 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     expect(server.listings.map(({ authorization }) => authorization)).toEqual([`Bearer ${CANARY}`])
   })
 
+  it.each([
+    [{ status: { value: 'unloaded' } }, { status: { value: 'loaded' } }],
+    [{ state: 'not-loaded' }, { state: 'loaded' }],
+  ])('give a default that the server has loaded: not one with %j', async (cold, loaded) => {
+    const data = [
+      { id: 'cold', ...cold },
+      { id: 'nomic-embed-text', ...loaded },
+      { id: 'warm', ...loaded },
+    ]
+    server.models = { status: 200, body: JSON.stringify({ data }) }
+    expect(await atServer().defaultModel()).toBe('compatible/warm')
+  })
+
   it('are requested again after a failure', async () => {
     const given = atServer()
     server.models = { status: 401, message: `wrong key ${CANARY}` }

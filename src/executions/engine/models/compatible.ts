@@ -19,7 +19,8 @@ const CANNOT_CHAT = /embed|rerank|whisper|tts|dall-e|moderation/i
 /** Kinds of models that do not chat, as `type` of an entry names them (Together). */
 const OTHER_KINDS = /^(text[-_])?(embedding|rerank|image|audio|video|speech|transcri|moderation|tts|stt)/i
 
-export type ListedModel = { id: string; chats: boolean }
+/** `isLoaded`: whether a local server has it in memory; false too if the server does not say so. */
+export type ListedModel = { id: string; chats: boolean; isLoaded: boolean }
 
 /** Endpoint that lists models. */
 export type Listing = { url: string; headers: Readonly<Record<string, string>>; isOperators: boolean }
@@ -80,7 +81,8 @@ export function readModelList(text: string): ListedModel[] | null {
   for (const item of list) {
     const fields = typeof item === 'string' ? { id: item } : asObject(item)
     const id = idOf(fields)
-    if (isModelId('compatible', id) && !found.has(id)) found.set(id, { id, chats: canChat(id, fields) })
+    if (isModelId('compatible', id) && !found.has(id))
+      found.set(id, { id, chats: canChat(id, fields), isLoaded: isLoaded(fields) })
     if (found.size === MAX_MODELS) break
   }
   return [...found.values()]
@@ -91,6 +93,9 @@ function idOf({ id, model, name }: Fields): string {
   // Google's list names models `models/gemini-…`.
   return given.trim().replace(/^models\/(?=gem)/, '')
 }
+
+/** llama.cpp and LM Studio state which of their models are in memory. Others may take minutes, or be refused. */
+const isLoaded = ({ status, state }: Fields): boolean => (asObject(status).value ?? state) === 'loaded'
 
 function canChat(id: string, { type, architecture, capabilities }: Fields): boolean {
   if (CANNOT_CHAT.test(id) || OTHER_KINDS.test(asText(type))) return false
@@ -110,7 +115,7 @@ export type Catalogue = {
   list(): Promise<readonly string[]>
   /** Returns whether a model is listed, from the cached list if possible. */
   has(id: string): Promise<boolean>
-  /** Returns the first model that can chat, or undefined. Requested once. Rejects if the server is unreachable. */
+  /** Returns the first model that can chat, a loaded one if the server says so, or undefined. Requested once. Rejects if the server is unreachable. */
   first(): Promise<string | undefined>
   /** Returns the cached value of `first` without asking the server. */
   known(): string | undefined
@@ -140,7 +145,8 @@ export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
     if (asking || clock.now().getTime() - askedAt >= MAX_AGE) await ask().catch(() => undefined)
   }
 
-  const firstOf = (some: readonly ListedModel[]) => (some.find(({ chats }) => chats) ?? some[0])?.id
+  const firstOf = (some: readonly ListedModel[]) =>
+    (some.find(({ chats, isLoaded }) => chats && isLoaded) ?? some.find(({ chats }) => chats) ?? some[0])?.id
 
   return {
     known: () => firstOf(models),

@@ -109,7 +109,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     const most = limitIn(detail, tools.length)
     if (most) changes.push(`tools:${most}`)
     const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
-    const isRefused = isField || /support|enable|allow|available|capab|endpoints|requires --/i.test(detail)
+    const isRefused = isField || /support|enable|allow|available|capab|implement|endpoints|requires --/i.test(detail)
     if (isRefused && !hasParts(prompt, ['tool-call'], question))
       withoutTools = [FLAG_MISSING.test(detail) ? 'tools:flag' : TOOLS_HERE.test(detail) ? 'tools:here' : 'tools']
   }

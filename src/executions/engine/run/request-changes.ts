@@ -38,7 +38,8 @@ import { plainSchema } from '../models/tool-schemas.ts'
  *   or not this one.
  * - `plain_names`: write underscores for hyphens in the names of tools.
  * - `tools`: offer no tools; `tools:here` in this run only, `tools:flag` too, because its server needs another flag.
- *   `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in the plainest form, *   `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit
+ *   `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in the plainest form,
+ *   `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit
  *   the tool's input schema. `tool:<tool>`: omit the tool.
  */
 export type Change = string
