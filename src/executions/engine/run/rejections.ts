@@ -91,7 +91,7 @@ export function changesFor({ kind, field, detail, status, contextWindow }: Model
     for (const name of Object.keys(fields)) if (hasWord(text, name)) changes.push(`extra:${name}`)
     if (isAboutReasoning && hasParts(prompt, ['reasoning']) && !WRONG_REASONING.test(detail)) changes.push('reasoning')
     const isAboutFiles =
-      /image|vision|multimodal|picture|\bmedia(?:_|\b)|\bfile|pdf|document|mime type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content/i.test(
+      /image|vision|multimodal|picture|\bmedia(?:_|\b)|\bfile|pdf|document|mime type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content|untagged enum \w*content|\burl does not appear to be valid|图片|图像/i.test(
         text,
       )
     if (isAboutFiles && hasFiles(prompt)) {
@@ -288,6 +288,6 @@ function refusedTools(text: string, detail: string, tools: readonly LanguageMode
 
 /** Returns whether a rejection concerns only some of the files, such as a broken or too large one. */
 const isOfSomeFiles = (detail: string): boolean =>
-  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|mime type: image\//i.test(
+  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match(?! any)|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|mime type: image\/|valid image\b|\burl\b|解析/i.test(
     detail,
   )
