@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createLocalBus } from '../../src/bus/local.ts'
 import { createEngine } from '../../src/executions/engine/engine.ts'
+import { AuthorizationNeeded } from '../../src/executions/engine/run/abort.ts'
 import { agentFor } from '../../src/executions/execute.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { connect as connectTo } from '../../src/mcps/connect.ts'
@@ -544,6 +545,20 @@ describe('the tokens', () => {
     oauth.refusal = answer
     for (const [token] of oauth.access) oauth.access.delete(token)
     expect((await tools(id)).status).toBe(200)
+  })
+
+  it('are not asked for again if a call needs a scope that was asked for and not granted', async () => {
+    const id = await createMcp({ scope: 'read write' })
+    oauth.edit = (body) => ('access_token' in body ? { ...body, scope: 'read' } : body)
+    oauth.expiresIn = 1
+    await connect(id)
+    const { deps } = server.service
+    const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
+    const { bearerFor } = await import('../../src/mcps/oauth/connections.ts')
+    const bearer = await bearerFor(deps, row, ann.userId, new AbortController().signal)
+    await bearer?.token()
+    await expect(bearer?.widen('write')).resolves.toBeUndefined()
+    await expect(bearer?.widen('admin')).rejects.toThrow(AuthorizationNeeded)
   })
 
   it('are not replaced if the server answers 401 for a session that it has lost', async () => {

@@ -45,8 +45,9 @@ export type Grant = Issuer & {
   client: OAuthClient
   accessToken: string
   refreshToken?: string
-  /** The granted scope. */
+  /** The granted scope, and the one that was asked for. */
   scope?: string
+  asked?: string
   /** Lifetime of the access token (s). */
   expiresIn?: number
   account?: string
@@ -165,17 +166,18 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer): 
           redirectUri,
           ...(iss !== undefined && { iss }),
         }
-        return forTokens(server, client, scope, (options, clientInformation) =>
+        const grant = await forTokens(server, client, scope, (options, clientInformation) =>
           exchangeAuthorization(server.issuer, { ...options, ...redeemed, clientInformation }),
         )
+        return scope === undefined ? grant : { ...grant, asked: scope }
       }),
     refresh: (grant) =>
       explained(async () => {
-        const { client, refreshToken = '', scope, account } = grant
+        const { client, refreshToken = '', scope, asked, account } = grant
         const renewed = await forTokens(grant, client, scope, (options, clientInformation) =>
           refreshAuthorization(grant.issuer, { ...options, clientInformation, refreshToken }),
         )
-        return account === undefined ? renewed : { account, ...renewed }
+        return { ...(account !== undefined && { account }), ...(asked !== undefined && { asked }), ...renewed }
       }),
     clientCredentials: (server, client, scope) =>
       explained(async () => {

@@ -86,8 +86,11 @@ async function openGrant(deps: Pick<Deps, 'db' | 'wrappingKey'>, row: Connection
 export const unsealGrant = (dataKey: Buffer, row: ConnectionRow): Grant =>
   JSON.parse(unseal(dataKey, placeOf(row), row.sealed).toString())
 
-/** The token to send with a request, and the version of the connection that it is from. */
-type Token = { text: string; version: number; until: number; scope: string | null }
+/**
+ * The token to send with a request, the version of the connection that it is from, and the scopes that it has and that
+ * were asked for.
+ */
+type Token = { text: string; version: number; until: number; scope: string | null; asked: string | null }
 
 /** Gives the requests of one connection their token. */
 export type Bearer = {
@@ -138,7 +141,8 @@ function userBearer(deps: ConnectionDeps, server: OAuthServer, userId: string, s
       return read(known?.version ?? null)
     },
     async widen(scope) {
-      if (!scope || !known || includesScope(known.scope, scope)) return
+      const had = joinScopes(known?.scope, known?.asked) ?? null
+      if (!scope || !known || includesScope(had, scope)) return
       const data = { neededScope: joinScopes(known.scope, scope) ?? null, updatedAt: deps.clock.now() }
       await deps.db.mcpConnection.updateMany({ where: { mcpId: server.id, userId, version: known.version }, data })
       throw new AuthorizationNeeded(server)
@@ -167,7 +171,7 @@ async function currentToken(
     const now = clock.now().getTime()
     const until = row.expiresAt?.getTime() ?? Number.POSITIVE_INFINITY
     const grant = await openGrant(deps, row)
-    const token = { text: grant.accessToken, version: row.version, until, scope: row.scope }
+    const token = { text: grant.accessToken, version: row.version, until, scope: row.scope, asked: grant.asked ?? null }
     if (row.version !== refused && (isFresh || until > now + MARGIN)) return token
     if (grant.refreshToken === undefined) {
       if (row.version !== refused && until > now) return token
