@@ -1,6 +1,6 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
@@ -407,6 +407,15 @@ test.concurrent('an SQLite file that is a folder, or has another format, is repo
   await rm(`${file}.lock`)
   await mkdir(`${file}.lock`)
   expect(await refusal(folder.path, { DATABASE_URL: `file:${file}` })).toMatch(/^.*muster\.db cannot be locked: .*\n$/)
+})
+
+const READ_ONLY = '/sys/kernel/uevent_seqnum'
+
+test.runIf(existsSync(READ_ONLY))('a database file without write access is refused with the remedy', async () => {
+  await using folder = await createFolder()
+  expect(await refusal(folder.path, { DATABASE_URL: `file:${READ_ONLY}` })).toMatch(
+    /^.* cannot be locked: .* Give the user that runs the server write access .*\n$/,
+  )
 })
 
 test.runIf(hasPostgres)('a PostgreSQL without the database or the role is reported in one line', async () => {

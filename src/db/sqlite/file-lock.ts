@@ -51,7 +51,7 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
     const pid = pidIn(pidFile)
     const message = isBusy(error)
       ? `Another Muster server${pid === null ? '' : ` (pid ${pid})`} uses ${file}. Stop it first, or set DATA_DIR to another folder.`
-      : `${file} cannot be locked: ${reason} (${lockFile}).`
+      : `${file} cannot be locked: ${reason} (${lockFile}).${isForbidden(error) ? ACCESS : ''}`
     throw new DatabaseLockedError(message, { cause: error })
   }
   let locked = identityOf(lockFile)
@@ -81,6 +81,12 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
     },
   }
 }
+
+const ACCESS =
+  ' Give the user that runs the server write access to both files and their folder, for example with chown after a start as another user.'
+
+const isForbidden = (error: unknown): boolean =>
+  /^(?:EACCES|EPERM|EROFS|SQLITE_READONLY|SQLITE_CANTOPEN)/.test(String((error as NodeJS.ErrnoException).code))
 
 const isBusy = (error: unknown): boolean => String((error as NodeJS.ErrnoException).code).startsWith('SQLITE_BUSY')
 
