@@ -256,6 +256,12 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.dispatchEvent('form', 'drop', { dataTransfer: data })
     await page.getByText('plan.md').waitFor()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
+    await page.getByRole('link', { name: 'Agents' }).click()
+    await page.getByText('plan.md').waitFor({ state: 'detached' })
+    await page.goBack()
+    await page.getByText('plan.md').waitFor()
+    await page.reload()
+    await page.getByText('plan.md').waitFor()
     const refusal = { message: 'Service temporarily unavailable. Please retry.', detail: 'The disk is full.' }
     await page.route('**/api/v1/media', (route) => route.fulfill({ status: 503, json: refusal }))
     const lost = { name: 'lost.txt', mimeType: 'text/plain', buffer: Buffer.from('Lost') }

@@ -1,8 +1,9 @@
-import { useCallback, useState } from 'react'
-import { describeFailure, rest } from '../../api.ts'
+import { useCallback, useSyncExternalStore } from 'react'
+import { chosenOrganization, describeFailure, rest } from '../../api.ts'
 import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
 import { newId } from '../../lib/id.ts'
+import { readStored, store } from '../../lib/storage.ts'
 import { texts } from '../../texts.ts'
 
 /** Maximum size of a file (bytes). */
@@ -11,44 +12,64 @@ const MAX_FILES = 20
 
 export type Attachment = { key: string; name: string; size: number; mediaId: string | null; error: string | null }
 
-/** Files that are uploading for a message. */
-export function useAttachments() {
-  const [attachments, setAttachments] = useState<readonly Attachment[]>([])
+/** An upload belongs to an organization. */
+const keyOf = (draft: string) => `muster.files.${chosenOrganization.get()}.${draft}`
 
-  const change = useCallback(
-    (key: string, changes: Partial<Attachment>) =>
-      setAttachments((before) => before.map((each) => (each.key === key ? { ...each, ...changes } : each))),
-    [],
+const NONE: readonly Attachment[] = []
+const byDraft = new Map<string, readonly Attachment[]>()
+const listeners = new Set<() => void>()
+
+/** Returns the files of a draft. Uploaded ones survive a reload of this tab, as its text does. */
+function filesOf(draft: string): readonly Attachment[] {
+  const known = byDraft.get(draft)
+  if (known) return known
+  const stored = readStored('sessionStorage', keyOf(draft))
+  const files: readonly Attachment[] = stored ? JSON.parse(stored) : NONE
+  byDraft.set(draft, files)
+  return files
+}
+
+function change(draft: string, next: (before: readonly Attachment[]) => readonly Attachment[]): void {
+  const files = next(filesOf(draft))
+  byDraft.set(draft, files)
+  const uploaded = files.filter(({ mediaId }) => mediaId !== null)
+  store('sessionStorage', keyOf(draft), uploaded.length ? JSON.stringify(uploaded) : null)
+  for (const listener of listeners) listener()
+}
+
+function upload(draft: string, file: File): void {
+  const key = newId()
+  const name = file.name || texts.chat.pasted
+  const patch = (changes: Partial<Attachment>) =>
+    change(draft, (before) => before.map((each) => (each.key === key ? { ...each, ...changes } : each)))
+  change(draft, (before) => [...before, { key, name, size: file.size, mediaId: null, error: null }])
+  const form = new FormData()
+  form.set('file', file, name)
+  rest<{ id: string }>('POST', '/api/v1/media', form).then(
+    ({ id }) => patch({ mediaId: id }),
+    (error) => patch({ error: describeFailure(error) }),
   )
+}
 
-  const add = useCallback(
-    (files: readonly File[]) => {
-      const left = MAX_FILES - attachments.length
-      if (files.length > left) toast(texts.chat.tooMany(MAX_FILES), 'bad')
-      for (const file of files.slice(0, left)) {
-        if (file.size === 0) {
-          toast(texts.chat.emptyFile(file.name), 'bad')
-          continue
-        }
-        if (file.size > MAX_BYTES) {
-          toast(texts.chat.tooLarge(file.name, size(MAX_BYTES)), 'bad')
-          continue
-        }
-        const key = newId()
-        const name = file.name || texts.chat.pasted
-        setAttachments((before) => [...before, { key, name, size: file.size, mediaId: null, error: null }])
-        const form = new FormData()
-        form.set('file', file, name)
-        rest<{ id: string }>('POST', '/api/v1/media', form).then(
-          ({ id }) => change(key, { mediaId: id }),
-          (error) => change(key, { error: describeFailure(error) }),
-        )
-      }
-    },
-    [change, attachments.length],
+/** The files of a message that is being written. They stay while the person looks at another page. */
+export function useAttachments(draft: string) {
+  const attachments = useSyncExternalStore(
+    useCallback((listener: () => void) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    }, []),
+    () => filesOf(draft),
   )
-
-  const remove = useCallback((key: string) => setAttachments((before) => before.filter((each) => each.key !== key)), [])
-  const clear = useCallback(() => setAttachments([]), [])
+  const add = (files: readonly File[]) => {
+    const left = MAX_FILES - attachments.length
+    if (files.length > left) toast(texts.chat.tooMany(MAX_FILES), 'bad')
+    for (const file of files.slice(0, left)) {
+      if (file.size === 0) toast(texts.chat.emptyFile(file.name), 'bad')
+      else if (file.size > MAX_BYTES) toast(texts.chat.tooLarge(file.name, size(MAX_BYTES)), 'bad')
+      else upload(draft, file)
+    }
+  }
+  const remove = (key: string) => change(draft, (before) => before.filter((each) => each.key !== key))
+  const clear = () => change(draft, () => NONE)
   return { attachments, add, remove, clear }
 }

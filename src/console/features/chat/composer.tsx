@@ -34,7 +34,7 @@ const isComposing = (event: KeyboardEvent) => event.isComposing || event.keyCode
 export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = false, isQuiet, children }: Props) {
   const [text, setText] = useState(() => readDraft(draftKey))
   const [isOver, setIsOver] = useState(false)
-  const { attachments, add, remove, clear } = useAttachments()
+  const { attachments, add, remove, clear } = useAttachments(draftKey)
   const id = useId()
   const input = useRef<HTMLTextAreaElement>(null)
   const picker = useRef<HTMLInputElement>(null)
@@ -59,6 +59,8 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
     const mediaIds = attachments.flatMap(({ mediaId }) => mediaId ?? [])
     const done = () => {
       setText('')
+      // The page may show another composer by now.
+      storeDraft(draftKey, '')
       clear()
     }
     const sent = onSend(text, mediaIds)
