@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path'
 import { isForbidden, isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
+import { accessAdvice } from './sqlite/file-lock.ts'
 import { writeStatistics } from './sqlite/statistics.ts'
 
 /** Thrown if migrations failed. The tables are unchanged. The message states the reason. */
@@ -176,7 +177,10 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
   } catch (error) {
     const isAway = isUnavailable(error) && troubleIn(error)?.name !== 'refused'
     if (error instanceof MigrationError || isAway || !(error instanceof Error)) throw error
-    const wayOut = isForbidden(error) ? '. Make the role of DATABASE_URL the owner of the database' : ''
+    const access = accessAdvice(error)
+    const wayOut = isForbidden(error)
+      ? '. Make the role of DATABASE_URL the owner of the database'
+      : access && `.${access}`
     throw new MigrationError(`The database ${database} cannot be used: ${error.message}${wayOut}`, { cause: error })
   }
 }

@@ -51,7 +51,7 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
     const pid = pidIn(pidFile)
     const message = isBusy(error)
       ? `Another Muster server${pid === null ? '' : ` (pid ${pid})`} uses ${file}. Stop it first, or set DATA_DIR to another folder.`
-      : `${file} cannot be locked: ${reason} (${lockFile}).${isForbidden(error) ? ACCESS : ''}`
+      : `${file} cannot be locked: ${reason} (${lockFile}).${accessAdvice(error)}`
     throw new DatabaseLockedError(message, { cause: error })
   }
   let locked = identityOf(lockFile)
@@ -82,11 +82,11 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
   }
 }
 
-const ACCESS =
-  ' Give the user that runs the server write access to both files and their folder, for example with chown after a start as another user.'
-
-const isForbidden = (error: unknown): boolean =>
+/** Returns the remedy for a file that this user may not write, after a blank, or an empty text for other errors. */
+export const accessAdvice = (error: unknown): string =>
   /^(?:EACCES|EPERM|EROFS|SQLITE_READONLY|SQLITE_CANTOPEN)/.test(String((error as NodeJS.ErrnoException).code))
+    ? ' Give the user that runs the server write access to the file and its folder, for example with chown after a start as another user.'
+    : ''
 
 const isBusy = (error: unknown): boolean => String((error as NodeJS.ErrnoException).code).startsWith('SQLITE_BUSY')
 
