@@ -76,7 +76,10 @@ async function readPage(client: Client, cursor: string | undefined, signal: Abor
 
 type Described = { name: string; description?: string | undefined; inputSchema: unknown }
 
-/** Returns null for a tool with an empty name, a schema that is too large even without descriptions, or a property name that cleaning would change. */
+/**
+ * Returns null for a tool with an empty name, a schema that is too large even without descriptions, or a property name
+ * that cleaning would change.
+ */
 function toTool(described: Described, clean: Clean): McpTool | null {
   const name = toName(clean(described.name, MAX_NAME))
   if (!name) return null

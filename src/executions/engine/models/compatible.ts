@@ -115,7 +115,10 @@ export type Catalogue = {
   list(): Promise<readonly string[]>
   /** Returns whether a model is listed, from the cached list if possible. */
   has(id: string): Promise<boolean>
-  /** Returns the first model that can chat, a loaded one if the server says so, or undefined. Requested once. Rejects if the server is unreachable. */
+  /**
+   * Returns the first model that can chat, a loaded one if the server says so, or undefined. Requested once. Rejects if
+   * the server is unreachable.
+   */
   first(): Promise<string | undefined>
   /** Returns the cached value of `first` without asking the server. */
   known(): string | undefined
