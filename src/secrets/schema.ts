@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { ok, requiredText } from '../lib/fields.ts'
+import { asObject } from '../lib/unknown.ts'
 
 const MAX_BYTES = 64 * 1024
 
@@ -31,9 +32,12 @@ const Hosts = z
   .max(MAX_HOSTS)
   .transform((hosts) => [...new Set(hosts)])
 
-/** Returns the message for a value that is neither a text nor an object with one. */
+/** Returns the message for a value that is neither a text nor an object with one and with hosts. */
 function badSecret({ path = [], input }: z.core.$ZodRawIssue): string {
   const field = path.join('.')
+  const { value, hosts } = asObject(input)
+  if (typeof value === 'string' && hosts !== undefined)
+    return `Invalid value for field: ${field}.hosts. Expected a list of at most ${MAX_HOSTS} hosts`
   const isMissing = input === null || input === undefined || (typeof input === 'string' && !input.trim())
   return isMissing ? `Missing required field: ${field}` : `Invalid value for field: ${field}. Expected string`
 }

@@ -14,6 +14,9 @@ import { use } from '../support/use.ts'
 const FORBIDDEN = "You don't have permission to access this resource"
 const BAD_NAME = 'Invalid secret name. Must be UPPER_SNAKE_CASE: A-Z, 0-9 and _, a letter first, at most 100 characters'
 
+/** More hosts than a secret may have. */
+const HOSTS = Array.from({ length: 21 }, (_, index) => `h${index}.example`)
+
 const server = await use(startServer({ LOG_LEVEL: 'trace' }, { clock: tickingClock() }))
 const owner = await server.member({ organization: 'Acme', role: 'owner' })
 const member = await server.member({ organization: 'Acme' })
@@ -82,6 +85,11 @@ describe.each(PLACES)('the secrets of %s', (_, empty) => {
     ['no value', { secrets: { A: null } }, 'Missing required field: secrets.A'],
     ['a number', { secrets: { A: 5 } }, 'Invalid value for field: secrets.A. Expected string'],
     ['an object', { secrets: { A: { B: 'x' } } }, 'Invalid value for field: secrets.A. Expected string'],
+    [
+      'too many hosts',
+      { secrets: { A: { value: 'x', hosts: HOSTS } } },
+      'Invalid value for field: secrets.A.hosts. Expected a list of at most 20 hosts',
+    ],
     ['NUL', { secrets: { A: 'a\0b' } }, 'Invalid character in request: U+0000'],
     [
       'too many characters',
