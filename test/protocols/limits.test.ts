@@ -70,6 +70,16 @@ describe('every door', () => {
     expect(await server.service.deps.db.execution.count({ where: { userId } })).toBe(0)
   })
 
+  it('POST /mcp takes a body of 4 MiB, and none of one byte more', async () => {
+    const { token } = await server.member()
+    const { path, headers, body } = CASES['POST /mcp']!.ask(things())
+    const text = JSON.stringify(body)
+    const bytes = async (length: number) =>
+      (await request(server, 'POST', path, { token, headers: headers ?? {}, body: text.padEnd(length) })).status
+    const size = 4 * 1024 * 1024
+    expect([await bytes(size), await bytes(size + 1)]).toEqual([200, 413])
+  })
+
   it('POST /mcp counts each message of a batch for RATE_LIMIT', async () => {
     const { path, headers, body } = CASES['POST /mcp']!.ask(things())
     const batch = (length: number) => ({ path, headers: headers ?? {}, body: Array.from({ length }, () => body) })

@@ -102,6 +102,18 @@ describe('a message to a chat', () => {
 })
 
 describe('a branch', () => {
+  it('cannot be replaced by another one in a chat of 2,000 sessions and branches', async () => {
+    const chat = await open()
+    const { sessionId } = await say(chat, 'One')
+    const { session } = server.service.deps.db
+    const { activeExecutionId: _, ...row } = await session.findUniqueOrThrow({ where: { id: sessionId } })
+    const data = Array.from({ length: 1998 }, (_, index) => ({ ...row, id: `${sessionId}-${index}` }))
+    await session.createMany({ data })
+    await say(chat, 'Uno', { replaces: await find(chat, 'One') })
+    const refused = await send(chat, { message: 'Eins', replaces: await find(chat, 'Uno') })
+    expectError(refused, 409, 'Chat has too many branches')
+  })
+
   it('replaces a message and everything after it, and changes no existing message', async () => {
     const chat = await open()
     const { sessionId } = await say(chat, 'One')

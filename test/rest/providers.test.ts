@@ -229,3 +229,18 @@ describe('the address of a provider of an organization', () => {
     expect(model.accepted).toBe(accepted)
   })
 })
+
+it('the 51st provider of an organization is refused, and another one of a present name is not', async () => {
+  const full = await server.member({ organization: 'Full', role: 'owner' })
+  const { organizationId, userId: setBy } = full
+  const row = { organizationId, baseUrl: null, ciphertext: Buffer.alloc(1), status: 'ok', setAt: new Date(), setBy }
+  const data = Array.from({ length: 49 }, (_, index) => ({ ...row, name: `compatible:p${index}` }))
+  await server.service.deps.db.provider.createMany({ data })
+  const put = (name: string) =>
+    call(full, 'PUT', `/api/v1/organizations/${organizationId}/providers/${name}`, {
+      apiKey: SECRET,
+      baseUrl: `${model.baseUrl}/own`,
+    })
+  expect([(await put('compatible:last')).status, (await put('compatible:last')).status]).toEqual([200, 200])
+  expectError(await put('compatible:over'), 400, 'Too many providers. At most 50')
+})
