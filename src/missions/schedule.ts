@@ -66,14 +66,30 @@ export function checkSchedule(schedule: Schedule, now: Date): void {
   }
 }
 
+/** Names of cron expressions in crontabs, which are refused with the expression. */
+const CRON_NAMES: ReadonlyMap<string, string> = new Map([
+  ['@yearly', '0 0 1 1 *'],
+  ['@annually', '0 0 1 1 *'],
+  ['@monthly', '0 0 1 * *'],
+  ['@weekly', '0 0 * * 0'],
+  ['@daily', '0 0 * * *'],
+  ['@midnight', '0 0 * * *'],
+  ['@hourly', '0 * * * *'],
+])
+
 function checkCron(schedule: Schedule, now: Date): void {
-  const fields = schedule.scheduleValue?.match(/\S+/g)?.length
-  if (fields !== 5 && fields !== 6)
+  const value = schedule.scheduleValue?.trim() ?? ''
+  const fields = value.match(/\S+/g)?.length
+  if (fields !== 5 && fields !== 6) {
+    const named = CRON_NAMES.get(value.toLowerCase())
     throw invalidField(
       'schedule.value',
       'a cron expression of five or six fields',
-      `This one has ${fields ?? 'none'}. Send one like \`0 9 * * 1-5\`: nine on weekdays.`,
+      named
+        ? `Send \`${named}\` instead of ${value}.`
+        : `This one has ${fields ?? 'none'}. Send one like \`0 9 * * 1-5\`: nine on weekdays.`,
     )
+  }
   let next: Date | null
   try {
     next = nextFire(schedule, now)

@@ -300,8 +300,9 @@ describe('an invalid schedule', () => {
   it.each([
     [null, 'This one has none.'],
     [' ', 'This one has none.'],
-    ['@daily', 'This one has 1.'],
-  ])('as %j is refused with its number of fields: %s', (value, detail) => {
+    ['@daily', 'Send `0 0 * * *` instead of @daily.'],
+    ['@reboot', 'This one has 1.'],
+  ])('as %j is refused with its number of fields, or the expression that it names: %s', (value, detail) => {
     const refused = () => checkSchedule({ scheduleType: 'cron', scheduleValue: value, timezone: 'UTC' }, now)
     expect(refused).toThrow(expect.objectContaining({ detail: expect.stringContaining(detail) }))
   })
