@@ -621,6 +621,7 @@ export const texts = {
     tools: 'Tools',
     toolsHelp: 'The server lists its tools when it is asked.',
     noTools: 'The server has no tools.',
+    noSuchTool: 'The server lists no tool of this name.',
     permissions: 'Permission',
     default: 'All other tools',
     asDefault: 'As all others',

@@ -166,13 +166,18 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
   it('keep the list of tools open while permissions change', async () => {
     await using mcp = await startMcpServer()
     const mcpId = await createMcp(server, mcp.url)
+    const permissions = [{ tool: 'ad', mode: 'deny' }]
+    await request(server, 'PATCH', `/api/v1/mcps/${mcpId}`, { body: { permissions } })
     const { page } = await visit(browser, owner, `/app/mcps?mcp=${mcpId}`)
     await page.getByRole('button', { name: 'Test the connection' }).click()
+    await page.getByText('The server lists no tool of this name.').waitFor()
+    await page.getByLabel('Permission: ad', { exact: true }).selectOption('As all others')
+    await page.getByText('The server lists no tool of this name.').waitFor({ state: 'detached' })
     await page.getByLabel('Permission: add').selectOption('ask')
     await expect
       .poll(async () => (await request(server, 'GET', `/api/v1/mcps/${mcpId}`)).body.mcp.permissions)
       .toEqual([{ tool: 'add', mode: 'ask' }])
-    await page.getByText('Saved').waitFor()
+    await page.getByText('Saved').last().waitFor()
     expect(await page.getByLabel('Permission: add').inputValue()).toBe('ask')
     await leave(page)
   })

@@ -23,7 +23,10 @@ export function GoneChat({ chatId }: { chatId: string }) {
         {unsent.length > 0 && (
           <>
             <p>{t.unsent}</p>
-            <p dir="auto" className="wrap-anywhere max-w-xl whitespace-pre-wrap rounded-lg bg-panel px-3 py-2">
+            <p
+              dir="auto"
+              className="wrap-anywhere max-w-xl whitespace-pre-wrap rounded-lg bg-panel px-3 py-2 text-start"
+            >
               {unsent.join('\n\n')}
             </p>
           </>

@@ -153,6 +153,17 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
                   <span className="font-medium">{t.default}</span>
                   {picker('*')}
                 </li>
+                {mcp.permissions
+                  .filter(({ tool }) => tool !== '*' && !found.some(({ name }) => name === tool))
+                  .map(({ tool }) => (
+                    <li key={tool} className="flex items-center justify-between gap-3 px-3 py-2">
+                      <p className="min-w-0">
+                        <bdi className="break-all font-mono text-xs">{tool}</bdi>
+                        <span className="block text-danger text-xs">{t.noSuchTool}</span>
+                      </p>
+                      {picker(tool)}
+                    </li>
+                  ))}
                 {found.map((tool) => (
                   <li key={tool.name} className="px-3 py-2">
                     <div className="flex items-start justify-between gap-3">
