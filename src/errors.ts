@@ -247,7 +247,8 @@ export const conflict = (message: string, options: Omit<ErrorOptions, 'headers'>
 export const sessionBusy = () =>
   conflict('Session is busy', {
     code: 'session_busy',
-    detail: 'Wait until its run has ended, cancel the run, or send `onBusy: "queue"`.',
+    detail:
+      'Wait until its run has ended, decide the approval for which it waits, cancel it, or send `onBusy: "queue"`.',
   })
 
 /** Returns the error of a cancelled run. */

@@ -73,7 +73,9 @@ describe('while a session is busy', () => {
   it('onBusy: reject gives an error, and leaves nothing behind', async () => {
     const { executionId, sessionId, chatId, release } = await begin()
     for (const more of [{ sessionId }, { chatId }, { sessionId, stream: true }, { sessionId, background: true }]) {
-      expectError(await execute({ onBusy: 'reject', ...more }), 409, 'Session is busy')
+      const refused = await execute({ onBusy: 'reject', ...more })
+      expectError(refused, 409, 'Session is busy')
+      expect(refused.body.detail).toContain('decide the approval for which it waits')
     }
     const input = { id: agent, message: 'Hi', sessionId, onBusy: 'reject' }
     expectError(await apis.tRPC(server, 'agents.execute', input, ann), 409, 'Session is busy')
