@@ -1,4 +1,5 @@
-const SHAPE = /^[^\s@\p{Cc}]+@[^\s@\p{Cc}]+$/u
+/** Excludes the marks that separate addresses in a list, or an address from a name. */
+const SHAPE = /^[^\s@\p{Cc}<>()[\]:;,"\\]+@[^\s@\p{Cc}<>()[\]:;,"\\]+(?<!\.)$/u
 const MAX_LENGTH = 254
 
 /**
