@@ -1,6 +1,8 @@
+import { randomUUID } from 'node:crypto'
 import type { Transporter } from 'nodemailer'
 import type { Logger } from 'pino'
 import { onceDone } from '../lib/once.ts'
+import { raceAbort } from '../lib/race-abort.ts'
 import type { Pause } from '../pause.ts'
 import type { Settings } from '../settings.ts'
 
@@ -10,13 +12,14 @@ type Mail = { to: string; subject: string; text: string }
 export type Mailer = {
   /** Sends a mail without waiting for it; a failure is logged, without the text of the mail. */
   send(mail: Mail): void
-  /** Waits for mails in progress. */
+  /** Waits for mails in progress, but not for a mail server that hangs. */
   stop(): Promise<void>
 }
 
 /** Waits before a mail is sent again (ms). Servers that delay mails of unknown senders accept them after minutes. */
 const RETRY_AFTER = [2_000, 30_000, 300_000]
-const TIMEOUT = 10_000
+/** Maximum time that shutdown waits for mails in progress (ms). */
+const PATIENCE = 5_000
 
 /** Whether the mail server has refused a mail for good: its answer is a 5xx. */
 const isFinal = (error: unknown): boolean => Number((error as { responseCode?: unknown }).responseCode) >= 500
@@ -25,26 +28,34 @@ const isFinal = (error: unknown): boolean => Number((error as { responseCode?: u
 const senderOf = ({ MAIL_FROM, PUBLIC_URL }: Settings): string =>
   MAIL_FROM ?? `Muster <no-reply@${PUBLIC_URL ? new URL(PUBLIC_URL).hostname : 'localhost'}>`
 
+/** Creates an id of a mail, at the host of its sender. Mail servers drop a second mail with the same id. */
+const newMessageId = (sender: string): string =>
+  `<${randomUUID()}@${/@([^\s@<>"]+)>?\s*$/.exec(sender)?.[1] ?? 'localhost'}>`
+
 /** Creates the mailer for SMTP_URL; null without SMTP_URL. A paused server sends no mails. */
 export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause, 'isPaused'>): Mailer | null {
   const { SMTP_URL: url } = settings
   if (url === undefined) return null
   const stopping = new AbortController()
   const sending = new Set<Promise<void>>()
+  const from = senderOf(settings)
   let transport: Transporter | undefined
   // Loaded with the first mail.
   const open = onceDone(async () => {
     const { createTransport } = await import('nodemailer')
-    const timeouts = { connectionTimeout: TIMEOUT, greetingTimeout: TIMEOUT, socketTimeout: TIMEOUT }
-    transport = createTransport({ url, pool: false, ...timeouts }, { from: senderOf(settings) })
+    // Its timeouts are those of RFC 5321: a mail whose server takes its time to check it must not be sent again.
+    transport = createTransport({ url, pool: false }, { from })
     return transport
   })
 
   async function deliver(mail: Mail): Promise<void> {
+    // The answer to an accepted mail may be lost.
+    const messageId = newMessageId(from)
+    const to = { name: '', address: mail.to }
     for (const wait of [...RETRY_AFTER, null]) {
       try {
         const mailer = await open()
-        await mailer.sendMail({ ...mail, disableFileAccess: true, disableUrlAccess: true })
+        await mailer.sendMail({ ...mail, to, messageId, disableFileAccess: true, disableUrlAccess: true })
         return
       } catch (error) {
         if (wait === null || isFinal(error) || stopping.signal.aborted) {
@@ -71,7 +82,8 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
     },
     async stop() {
       stopping.abort()
-      await Promise.all(sending)
+      await raceAbort(Promise.all(sending), AbortSignal.timeout(PATIENCE))
+      if (sending.size) log.warn({ mails: sending.size }, 'mails were not sent: the mail server does not answer')
       transport?.close()
     },
   }

@@ -1,4 +1,7 @@
-import { beforeEach, describe, expect, it } from 'vitest'
+import { Socket } from 'node:net'
+import { setTimeout as wait } from 'node:timers/promises'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { createMailer } from '../../src/mail/service.ts'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
@@ -123,6 +126,33 @@ describe('creating invitations', () => {
       await expect.poll(() => expected(address), { timeout: 30_000 }).toBe(true)
       expect([isMailed(address), isLogged(address), mail.refusals]).toEqual([code === 451, code === 550, []])
     }
+  })
+
+  it('is mailed under one id, also if the answer of the mail server is lost', async () => {
+    const { admin, path, email } = await people()
+    mail.delays.push(() => Promise.reject(new Error('The connection breaks')))
+    await invite(path, admin, { email, role: 'member' })
+    const mine = () => mail.mails.filter(({ to }) => to.includes(email))
+    await expect.poll(() => mine().length, { timeout: 30_000 }).toBe(2)
+    const [id, again] = mine().map(({ text }) => /^Message-ID: (<.+@example.com>)\r$/im.exec(text)?.[1])
+    expect([id, again]).toEqual([expect.any(String), id])
+  })
+
+  it('is mailed once, also if the mail server takes half a minute to accept it', async () => {
+    // The time of connections runs a hundred times as fast.
+    const { setTimeout } = Socket.prototype
+    const faster = vi.spyOn(Socket.prototype, 'setTimeout').mockImplementation(function (this: Socket, time, callback) {
+      return setTimeout.call(this, time / 100, callback)
+    })
+    const { log, settings } = server.service.deps
+    const mailer = createMailer(settings, log, { isPaused: () => false })!
+    const accepted = wait(300)
+    mail.delays.push(() => accepted)
+    mailer.send({ to: 'patient@example.com', subject: 'x', text: 'x' })
+    await accepted
+    await mailer.stop()
+    faster.mockRestore()
+    expect(mail.mails.filter(({ to }) => to.includes('patient@example.com'))).toHaveLength(1)
   })
 
   it('mails the name of the organization as one line, whatever it contains', async () => {
