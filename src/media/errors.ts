@@ -32,3 +32,11 @@ export const mediaUnusable = (cause: unknown, code: string) =>
     headers: { 'Retry-After': '60' },
     detail: `The media storage cannot be used (${code}). The operator has to check its folder (MEDIA_DIR) and its permissions.`,
   })
+
+/** Returns the 503 of a bucket that refuses a request of the server. */
+export const bucketUnusable = (cause: unknown, code: string) =>
+  new AppError(503, 'Service temporarily unavailable. Please retry.', {
+    cause,
+    headers: { 'Retry-After': '60' },
+    detail: `The media storage cannot be used (${code}). The operator has to check the bucket (S3_BUCKET), its address and the access key.`,
+  })

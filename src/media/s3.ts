@@ -2,6 +2,7 @@ import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Readable } from 'node:stream'
+import { setTimeout as wait } from 'node:timers/promises'
 import {
   CopyObjectCommand,
   DeleteObjectCommand,
@@ -17,11 +18,16 @@ import { unavailable } from '../errors.ts'
 import { createProxyFor, proxyVariables } from '../lib/net/proxies.ts'
 import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR } from './drafts.ts'
+import { bucketUnusable } from './errors.ts'
 import type { MediaStorage, Trashed } from './storage.ts'
 
 const CONNECT_TIMEOUT = 5_000
 /** Maximum silence of the bucket (ms). */
 const IDLE_TIMEOUT = 30_000
+
+/** Number and delay (ms) of the repetitions of an upload. */
+const RETRIES = 2
+const RETRY_AFTER = 200
 
 type BucketSettings = Settings & { S3_BUCKET: string }
 
@@ -44,15 +50,18 @@ export async function createS3Storage(
 
   const drafts = await createDrafts(join(folder, 'drafts'), async (path, id) => {
     const { size } = await stat(path)
-    const Body = createReadStream(path)
-    const command = new PutObjectCommand({ Bucket, Key: own(id), Body, ContentLength: size })
-    try {
-      await client.send(command)
-    } catch (error) {
-      refuse(error)
-    } finally {
-      // The body of a failed request is not read to its end.
-      Body.destroy()
+    // The client repeats other requests itself, but not one whose body is a stream.
+    for (let left = RETRIES; ; left--) {
+      const Body = createReadStream(path)
+      try {
+        return void (await client.send(new PutObjectCommand({ Bucket, Key: own(id), Body, ContentLength: size })))
+      } catch (error) {
+        if (!left || !isTransient(error)) refuse(error)
+      } finally {
+        // The body of a failed request is not read to its end.
+        Body.destroy()
+      }
+      await wait(RETRY_AFTER)
     }
   })
 
@@ -157,17 +166,31 @@ function openClient(settings: BucketSettings): S3Client {
   })
 }
 
+type Failure = { name?: string; $metadata?: { httpStatusCode?: number } }
+
+const statusOf = (error: unknown): number | undefined => (error as Failure).$metadata?.httpStatusCode
+
+/** Returns whether a request may succeed if it is repeated: the bucket was busy, or the connection broke. */
+function isTransient(error: unknown): boolean {
+  const status = statusOf(error) ?? 500
+  return status >= 500 || status === 429 || (error as Failure).name === 'RequestTimeout'
+}
+
 /** Returns null if an object does not exist. */
 async function ifAny<T>(answer: Promise<T>): Promise<T | null> {
   try {
     return await answer
   } catch (error) {
-    const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode
-    if (error instanceof NoSuchKey || error instanceof NotFound || status === 404) return null
+    const isBucket = (error as Failure).name === 'NoSuchBucket'
+    if (error instanceof NoSuchKey || error instanceof NotFound || (statusOf(error) === 404 && !isBucket)) return null
     return refuse(error)
   }
 }
 
+/** Throws the 503 of a failed request. If the bucket refuses it, the settings are wrong. */
 function refuse(cause: unknown): never {
-  throw unavailable(cause)
+  const status = statusOf(cause) ?? 500
+  throw status < 500 && !isTransient(cause)
+    ? bucketUnusable(cause, (cause as Failure).name ?? `${status}`)
+    : unavailable(cause)
 }

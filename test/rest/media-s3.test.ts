@@ -1,7 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { readdir, readlink } from 'node:fs/promises'
+import { createServer, type ServerResponse } from 'node:http'
 import { expect, test } from 'vitest'
 import { createFolder } from '../support/folder.ts'
+import { listen } from '../support/listen.ts'
 import { filesIn, upload } from '../support/multipart.ts'
 import { postgresEnv } from '../support/postgres.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
@@ -68,6 +70,30 @@ test('while the bucket does not answer, media give 503, without leftovers or ope
   expect(await away.service.deps.db.media.count()).toBe(1)
   expect(await filesIn(`${away.folder}/media`)).toEqual([])
   expect((await request(away, 'GET', '/api/v1/media')).status).toBe(200)
+})
+
+test('an upload is repeated if the bucket is busy or drops the connection, and not if it refuses', async () => {
+  const answers: ((res: ServerResponse) => unknown)[] = []
+  const busy = createServer((req, res) => {
+    if (req.method === 'PUT') return answers.shift()?.(res) ?? res.end()
+    res.writeHead(404, { 'Content-Type': 'application/xml' }).end('<Error><Code>NoSuchBucket</Code></Error>')
+  })
+  const port = await listen(busy)
+  await using strange = await startServer({ ...s3.env, S3_ENDPOINT: `http://127.0.0.1:${port}` })
+  answers.push(
+    (res) => res.socket?.destroy(),
+    (res) => res.writeHead(503).end('<Error><Code>SlowDown</Code></Error>'),
+  )
+  const { status, body } = await upload(strange, 'worth a repetition')
+  expect([status, answers]).toEqual([200, []])
+  answers.push((res) => res.writeHead(403).end('<Error><Code>AccessDenied</Code></Error>'))
+  const refused = await upload(strange, 'x')
+  expect([refused.status, refused.body.detail]).toEqual([503, expect.stringMatching(/AccessDenied.*S3_BUCKET/)])
+  // A lost file would be a 500 that asks for a new upload.
+  const lost = await request(strange, 'GET', `/api/v1/media/${body.id}/content`)
+  expect([lost.status, lost.body.detail]).toEqual([503, expect.stringContaining('NoSuchBucket')])
+  busy.close()
+  busy.closeAllConnections()
 })
 
 test.runIf(hasPostgres)('on PostgreSQL without shared storage the start warns, and media give 503', async () => {
