@@ -104,7 +104,8 @@ const MAX_DELAY = 24 * 60 * 60 * 1000
 /** Reads a Retry-After in seconds or as a date; 0 for none. */
 function toDelay(value: string | string[] | undefined, now: Date): number {
   if (typeof value !== 'string') return 0
-  const delay = /^\d+$/.test(value) ? Number(value) * 1000 : Date.parse(value) - now.getTime()
+  // Discord sends fractions of a second.
+  const delay = /^\d+(\.\d+)?$/.test(value) ? Math.ceil(Number(value) * 1000) : Date.parse(value) - now.getTime()
   return Number.isFinite(delay) ? Math.min(Math.max(delay, 0), MAX_DELAY) : 0
 }
 

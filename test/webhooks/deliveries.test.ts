@@ -107,7 +107,7 @@ describe('A delivery', () => {
     const { path, id } = await hook({ events: ['task.created'] })
     const [{ id: patient }, year] = [await hook({ events: ['task.created'] }), 365 * 24 * 3600]
     receiver.answer = (response, request) =>
-      response.writeHead(429, { 'Retry-After': String(request.path === path ? 3600 : year) }).end()
+      response.writeHead(429, { 'Retry-After': String(request.path === path ? 3600.25 : year) }).end()
     await task()
     const delayOf = async (webhook: string) => {
       await expect.poll(async () => (await deliveries(webhook))[0]?.attempts.length).toBe(1)
