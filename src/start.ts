@@ -239,7 +239,7 @@ async function openIdentityProviders(settings: Settings, clock: Clock, log: Logg
   return {
     idTokens: OIDC_ISSUER ? (await import('./auth/id-tokens.ts')).createIdTokens(settings, clock, log) : null,
     signInProvider: OIDC_CLIENT_ID
-      ? (await import('./auth/sign-in-provider.ts')).createSignInProvider(settings, clock)
+      ? (await import('./auth/sign-in-provider.ts')).createSignInProvider(settings, clock, log)
       : null,
     accessTokens: MCP_AUTHORIZATION_SERVER
       ? (await import('./auth/access-tokens.ts')).createAccessTokens(settings, MCP_AUTHORIZATION_SERVER, clock)

@@ -50,6 +50,15 @@ export function claimOf(claims: Claims, name: string): unknown {
   return value
 }
 
+/**
+ * Returns whether a claim is only named, and has to be fetched elsewhere (OpenID Connect Core, 5.6.2). Microsoft does so
+ * with the groups of a person who has more than 200.
+ */
+export function isElsewhere({ _claim_names: names }: Claims, name: string): boolean {
+  const has = (key: string) => typeof names === 'object' && names !== null && Object.hasOwn(names, key)
+  return has(name) || has(name.split('.', 1)[0] ?? name)
+}
+
 /** Returns the highest role of the claim's values in a map; `member` if none of them is in it. */
 export function roleOf(value: unknown, map: Readonly<Record<string, 'admin' | 'member'>>): 'admin' | 'member' {
   const values = (Array.isArray(value) ? value : [value]).filter((each) => typeof each === 'string')

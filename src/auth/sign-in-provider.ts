@@ -1,11 +1,12 @@
 import * as client from 'openid-client'
+import type { Logger } from 'pino'
 import type { Clock } from '../lib/clock.ts'
 import { newSecret } from '../lib/id.ts'
 import { openNetwork } from '../lib/net/network.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
 import { bounded } from '../lib/net/safe-fetch.ts'
 import type { Settings } from '../settings.ts'
-import { type Claims, claimOf, discover, roleOf, verifiedEmail } from './provider-claims.ts'
+import { type Claims, claimOf, discover, isElsewhere, roleOf, verifiedEmail } from './provider-claims.ts'
 
 /** Maximum time for an answer of the provider (s). */
 const TIMEOUT = 10
@@ -27,7 +28,7 @@ export type ProviderIdentity = {
   /** The verified e-mail address, normalized; null without one. */
   email: string | null
   name: string | null
-  /** The role by OIDC_ROLE_CLAIM; null unless that is set. */
+  /** The role by OIDC_ROLE_CLAIM; null unless that is set, and if the provider withholds the claim. */
   role: 'admin' | 'member' | null
 }
 
@@ -72,7 +73,11 @@ export type SignInProvider = {
  * at the first sign-in and cached; the signature of ID tokens is checked although the connection is trusted. Returns
  * null if OIDC_CLIENT_ID is not set.
  */
-export function createSignInProvider(settings: Settings, clock: Clock): SignInProvider | null {
+export function createSignInProvider(
+  settings: Settings,
+  clock: Clock,
+  log: Pick<Logger, 'warn'>,
+): SignInProvider | null {
   const { OIDC_ISSUER: issuer, OIDC_CLIENT_ID: clientId, OIDC_CLIENT_SECRET: secret } = settings
   const { OIDC_ROLE_CLAIM: roleClaim, OIDC_ROLE_MAP: roleMap } = settings
   if (!issuer || !clientId) return null
@@ -103,6 +108,19 @@ export function createSignInProvider(settings: Settings, clock: Clock): SignInPr
     return configuration
   }
 
+  /** Finds the role in the claims of the ID token, or otherwise of the userinfo endpoint. */
+  function findRole(...answers: readonly Claims[]): 'admin' | 'member' | null {
+    if (!roleClaim || !roleMap) return null
+    const value = answers.map((claims) => claimOf(claims, roleClaim)).find((each) => each !== undefined)
+    if (value !== undefined || !answers.some((claims) => isElsewhere(claims, roleClaim))) return roleOf(value, roleMap)
+    log.warn(
+      { claim: roleClaim },
+      'the identity provider withholds the groups of a person who has too many, so the role stays: send only groups ' +
+        'that are assigned to the application, or use application roles (OIDC_ROLE_CLAIM=roles)',
+    )
+    return null
+  }
+
   async function redeem(answer: URL, { state, nonce, verifier }: Flow): Promise<ProviderIdentity> {
     const configuration = await configure()
     const tokens = await client.authorizationCodeGrant(configuration, answer, {
@@ -127,7 +145,7 @@ export function createSignInProvider(settings: Settings, clock: Clock): SignInPr
       subject: claims.sub,
       email: verifiedEmail(about),
       name: typeof name === 'string' ? plainName(name) : null,
-      role: roleClaim && roleMap ? roleOf(claimOf(claims, roleClaim) ?? claimOf(more, roleClaim), roleMap) : null,
+      role: findRole(claims, more),
     }
   }
 

@@ -536,6 +536,14 @@ describe('the role claim', () => {
     ])
   })
 
+  it('leaves the role as it is if the provider withholds the groups, and the log says so', async () => {
+    const email = newAddress()
+    await signInAs('popular', email, ['admins'])
+    const { browser } = await signIn(person('popular', email, { _claim_names: { realm: 'src1' } }))
+    expect((await browser.session()).body.role).toBe('admin')
+    expect(server.logs.join('')).toContain('OIDC_ROLE_CLAIM=roles')
+  })
+
   it('leaves an owner an owner, and touches no other organization', async () => {
     const email = newAddress()
     await server.member({ email, organization: 'Home', role: 'owner' })
