@@ -73,8 +73,8 @@ export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit =
   })
 
 /**
- * An action of the person, which runs once if it is asked for twice at the same time. Reloads changed queries (by the first words of their keys), and shows a failure. With
- * `untilRead` it is pending until these were read again.
+ * Returns an action of the person, which runs once if it is asked for twice at the same time. Reloads changed queries
+ * (by the first words of their keys), and shows a failure. With `untilRead` it is pending until these were read again.
  */
 export function useAction<Given, Answer>(
   run: (given: Given) => Promise<Answer>,

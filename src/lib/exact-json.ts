@@ -73,7 +73,7 @@ export function restoreDigits(value: unknown, original: unknown): unknown {
   return numbers.length ? restore(value, original) : value
 }
 
-/** Returns whether a value has a whole number beyond the safe range whose digits are lost. Those of the original are not. */
+/** Returns whether a value has a whole number whose digits are lost, beyond the safe range and unlike any in `original`. */
 export function hasLostDigits(value: unknown, original: unknown): boolean {
   const kept = new Set(largeNumbersIn(original))
   return largeNumbersIn(value).some((item) => typeof item === 'number' && !kept.has(item) && mayBeRounded(item))
