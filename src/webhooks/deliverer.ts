@@ -1,5 +1,6 @@
 import { databaseFile, Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
+import { findServices } from '../organizations/service.ts'
 import { publicAddress } from '../settings.ts'
 import { createAttempts } from './attempts.ts'
 import { disable, findLeft, LEFT, type Notified, ownerOf } from './fan-out.ts'
@@ -85,20 +86,25 @@ export function createDeliverer(deps: Deps, pushBody: PushBody): Deliverer {
     readers.forget()
     log.warn({ webhookId: row.id, reason }, 'a webhook was disabled')
     if (!mail) return
-    const owner = await db.user.findUnique({ where: { id: row.ownerId }, select: { email: true } })
+    const owner = await personOf(row.ownerId)
     const isMember = await ownerOf(db, row)
-    const others = isMember
-      ? []
-      : await db.membership.findMany({
-          where: { organizationId: row.organizationId, role: 'owner' },
-          select: { user: { select: { email: true } } },
-        })
+    const others =
+      isMember && owner
+        ? []
+        : await db.membership.findMany({
+            where: { organizationId: row.organizationId, role: 'owner' },
+            select: { user: { select: { email: true } } },
+          })
     const addresses = isMember && owner ? [owner.email] : others.map(({ user }) => user.email)
     for (const to of addresses) mail.send({ to, ...disabledMail(publicAddress(settings), row, reason) })
   }
 
+  /** Finds the address of a person. Returns null for a service account, which gets no mail. */
+  const personOf = async (id: string) =>
+    (await findServices(db, [id])).size ? null : db.user.findUnique({ where: { id }, select: { email: true } })
+
   async function notify({ userId, events }: Notified): Promise<void> {
-    const user = await db.user.findUnique({ where: { id: userId }, select: { email: true } })
+    const user = await personOf(userId)
     if (user) mail?.send({ to: user.email, ...notificationMail(publicAddress(settings), events) })
   }
 

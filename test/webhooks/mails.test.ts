@@ -66,6 +66,18 @@ it('the owner of a webhook gets mail when it is disabled', async () => {
   expect((await call('GET', `/webhooks/${webhook.id}`, bob)).webhook.enabled).toBe(false)
 })
 
+it('the owners get the mail about a webhook of a service account, which has no mailbox', async () => {
+  const { organizationId } = await server.member({ organization: 'Acme', email: 'olga@example.com', role: 'owner' })
+  const accounts = `/organizations/${organizationId}/service-accounts`
+  const { id } = await call('POST', accounts, bob, { name: 'CI', role: 'admin' })
+  const { token } = await call('POST', `${accounts}/${id}/keys`, bob, { name: 'CI' })
+  receiver.answer = (response) => response.writeHead(410).end()
+  const webhook = { url: `${receiver.url}/ci`, description: 'Hook of CI', events: ['task.created'] }
+  await call('POST', '/webhooks', { ...bob, token }, webhook)
+  await call('POST', '/tasks', ann, { title: 'T' })
+  await expect.poll(() => receiversOf('Webhook disabled: Hook of CI')).toEqual(['olga@example.com'])
+})
+
 it('a mail has no event of more than an hour ago, and only what its member administers', async () => {
   const { id: agentId } = await call('POST', '/agents', bob, { name: 'Late', systemPrompt: 'x' })
   const news = async (title: string, age: number) => {
