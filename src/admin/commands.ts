@@ -95,12 +95,19 @@ export async function createOrg({ database, now }: Admin, [given = '']: string[]
   return { json: { organization: { id, name, slug } }, text: `Created the organization ${name}, slug ${slug}.` }
 }
 
+/** Throws if a user is a service account, which has one membership and no browser (contract-2.md section 3.6). */
+async function requirePerson(tx: Tx, email: string): Promise<void> {
+  const account = await tx.serviceAccount.findFirst({ where: { user: { email } }, select: { userId: true } })
+  if (account) throw new AdminError(`${email} is a service account, which acts by its keys alone. Name a person.`)
+}
+
 /** Makes the user with an e-mail address, a new one if necessary, a member of an organization. */
 export async function addUser({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
   const email = toEmail(given)
   const role = toRole(options.role ?? '')
   return database.client.$transaction(async (tx) => {
     const organization = await findOrganization(tx, options.org ?? '')
+    await requirePerson(tx, email)
     const { id } = await addMember(tx, organization.id, email, role, now)
     return { json: { user: { id, email }, organization, role }, text: `${email} is ${role} of ${organization.slug}.` }
   })
@@ -206,6 +213,7 @@ export async function signInLink({ database, settings, now }: Admin, _: string[]
   const purpose = options['reset-password'] ? 'reset_password' : 'sign_in'
   return database.client.$transaction(async (tx) => {
     const user = options.user === undefined ? await firstOwner(tx) : await findUser(tx, options.user)
+    await requirePerson(tx, user.email)
     const code = await createLink(tx, sessionKey, { userId: user.id, purpose }, now)
     const url = `${publicAddress(settings)}/app/welcome#${code}`
     const expiresAt = new Date(now.getTime() + LINK_LIFETIME)

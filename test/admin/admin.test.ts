@@ -52,6 +52,17 @@ describe('a sign-in link', () => {
     )
   })
 
+  test('is not made for a service account, which also joins no other organization', async () => {
+    const { organizationId, token } = await server.member({ organization: 'Serviced', role: 'owner' })
+    const path = `/api/v1/organizations/${organizationId}/service-accounts`
+    const { id } = (await request(server, 'POST', path, { token, body: { name: 'CI', role: 'member' } })).body
+    const { email } = await server.service.deps.db.user.findUniqueOrThrow({ where: { id }, select: { email: true } })
+    const refused = failed(`${email} is a service account, which acts by its keys alone. Name a person.`)
+    expect(await run('sign-in-link', '--user', email)).toEqual(refused)
+    const { organization } = await json('org', 'create', 'Unserviced')
+    expect(await run('user', 'add', email, '--org', organization.slug, '--role', 'owner')).toEqual(refused)
+  })
+
   test('removes the password if asked', async () => {
     const { email, userId } = { email: 'reset@example.com', ...(await server.member({ email: 'reset@example.com' })) }
     await setPassword(server, userId, 'eleven blue kettles sing')
