@@ -170,10 +170,10 @@ async function storedBytes({ organizationId: id }: Actor, { db }: Deps): Promise
 
 /**
  * Cleans a file name: removes folders, control and invisible characters, and limits its length. Joiners stay because
- * Persian, Hindi and emoji need them.
+ * Persian, Hindi and emoji need them. The name is in Unicode's NFC, unlike those of macOS, because models write that.
  */
 function cleanName(name: string): string {
-  const base = name.toWellFormed().split(/[/\\]/).at(-1) ?? ''
+  const base = name.toWellFormed().normalize('NFC').split(/[/\\]/).at(-1) ?? ''
   const clean = base.replace(/\p{Cc}|(?!\p{Join_Control})\p{Cf}/gu, '').trim()
   const isNone = /^[.\p{Join_Control}]*$/u.test(clean)
   return isNone ? 'unnamed' : beginningWhole(clean, MAX_NAME)

@@ -344,10 +344,12 @@ describe('a file name', () => {
   })
 })
 
-it('a name in encoded words is read, and a name beyond ASCII is offered in both forms', async () => {
+it('a name in encoded words or accents apart is read, and a name beyond ASCII is offered in both forms', async () => {
   for (const [given, name] of [
     ['=?UTF-8?Q?r=C3=A9sum=C3=A9_2.txt?=', 'résumé 2.txt'],
     ['=?utf-8?B?csOpc3Vtw6k=?= =?utf-8?B?IDIudHh0?=', 'résumé 2.txt'],
+    // As macOS writes it.
+    ['résumé 2.txt'.normalize('NFD'), 'résumé 2.txt'],
   ] as const) {
     const media = await uploaded('x', given)
     expect(media.name).toBe(name)
