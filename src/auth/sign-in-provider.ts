@@ -70,7 +70,7 @@ export type SignInProvider = {
 
 /**
  * Creates the client of the identity provider: code flow with PKCE, state and nonce. The discovery document is fetched
- * at the first sign-in and cached; the signature of ID tokens is checked although the connection is trusted. Returns
+ * at the first sign-in and cached until one fails; the signature of ID tokens is checked although the connection is trusted. Returns
  * null if OIDC_CLIENT_ID is not set.
  */
 export function createSignInProvider(
@@ -163,7 +163,12 @@ export function createSignInProvider(
         })
         return { address, flow }
       }),
-    finish: (answer, flow) => explained(() => redeem(answer, flow)),
+    finish: (answer, flow) =>
+      explained(() => redeem(answer, flow)).catch((error: SignInProblem) => {
+        // The operator may correct the provider meanwhile, as its algorithms or addresses.
+        if (error.problem === 'provider_error' || error.problem === 'invalid_answer') found = undefined
+        throw error
+      }),
   }
 }
 

@@ -372,6 +372,18 @@ describe('a provider', () => {
     },
   )
 
+  it('that was corrected after a failed sign-in is asked for its document again', async () => {
+    await using other = await startServer(settings())
+    const discovery = '/.well-known/openid-configuration'
+    const found = await (await fetch(issuer.issuer + discovery)).text()
+    // An authentik provider without a signing key signs so.
+    issuer.broken = { [discovery]: respond(200, found.replace('RS256', 'HS256')) }
+    const attempt = async () => problemOf((await signIn(person('corrected', newAddress()), openBrowser(other))).to)
+    expect(await attempt()).toBe('invalid_answer')
+    issuer.broken = {}
+    expect(await attempt()).toBe('unknown')
+  })
+
   it('that is away at the first sign-in leads to a page, and is asked again', async () => {
     await using other = await startServer(settings())
     const discovery = '/.well-known/openid-configuration'
