@@ -12,7 +12,9 @@ import { report } from './log.ts'
 const MAX_BATCH = 10
 
 /** Procedures that must set a cookie, which a streamed batch cannot. */
-const SIGNS_IN: ReadonlySet<string> = new Set(['sessions.signIn', 'sessions.signOut', 'sessions.useLink'])
+const SIGNS_IN: ReadonlySet<string> = new Set([
+  ...['sessions.signIn', 'sessions.signOut', 'sessions.useLink', 'sessions.acceptInvitation'],
+])
 
 /** Returns the methods of the procedures in a path under `/trpc/` if all are of the same kind, else null. */
 function methodsOf(path: string): string[] | null {

@@ -71,13 +71,15 @@ describe('signing in with a password', () => {
   it('is refused in a streamed batch, whose answer can set no cookie', async () => {
     const { email, userId } = await person()
     const headers = { ...ownPage(server), 'trpc-accept': 'application/jsonl' }
-    const body = { 0: { email, password: PASSWORD } }
-    const { text } = await send(`${server.url}/trpc/sessions.signIn?batch=1`, {
-      method: 'POST',
-      headers: { ...headers, 'Content-Type': 'application/json' },
-      body: JSON.stringify(body),
-    })
-    expect(text).toContain('Sign in or out without streaming')
+    const inputs = { signIn: { email, password: PASSWORD }, acceptInvitation: { code: 'x'.repeat(43), name: 'Guest' } }
+    for (const [name, input] of Object.entries(inputs)) {
+      const { text } = await send(`${server.url}/trpc/sessions.${name}?batch=1`, {
+        method: 'POST',
+        headers: { ...headers, 'Content-Type': 'application/json' },
+        body: JSON.stringify({ 0: input }),
+      })
+      expect(text).toContain('Sign in or out without streaming')
+    }
     expect(await db().browserSession.count({ where: { userId } })).toBe(0)
   })
 
