@@ -137,6 +137,17 @@ export async function createS3Storage(
   }
 }
 
+/** Services that require the bucket in the host name: those of Alibaba, Tencent, Huawei and Volcengine. */
+const NEEDS_HOST = /\.(aliyuncs|myqcloud|myhuaweicloud|volces)\.com$/
+
+function endpointOf(address: string, bucket: string): { endpoint: string; forcePathStyle: boolean } {
+  const url = new URL(address)
+  if (!NEEDS_HOST.test(url.hostname)) return { endpoint: address, forcePathStyle: true }
+  // Their consoles show the address with the bucket.
+  if (url.hostname.startsWith(`${bucket}.`)) url.hostname = url.hostname.slice(bucket.length + 1)
+  return { endpoint: url.href, forcePathStyle: false }
+}
+
 function openClient(settings: BucketSettings): S3Client {
   const { S3_BUCKET, S3_REGION, S3_ENDPOINT, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY } = settings
   const proxyEnv = proxyVariables(
@@ -145,8 +156,8 @@ function openClient(settings: BucketSettings): S3Client {
   )
   return new S3Client({
     region: S3_REGION,
-    // Services other than AWS expect the bucket in the path and may not support newer checksums.
-    ...(S3_ENDPOINT && { endpoint: S3_ENDPOINT, forcePathStyle: true }),
+    // Services other than AWS mostly expect the bucket in the path, and may not support newer checksums.
+    ...(S3_ENDPOINT && endpointOf(S3_ENDPOINT, S3_BUCKET)),
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
     ...(S3_ACCESS_KEY_ID &&

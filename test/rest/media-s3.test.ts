@@ -96,6 +96,24 @@ test('an upload is repeated if the bucket is busy or drops the connection, and n
   busy.closeAllConnections()
 })
 
+test.each(['oss-cn-shanghai.aliyuncs.com', 'media.cos.ap-beijing.myqcloud.com'])(
+  'the bucket is in the host name for services that require it: %s',
+  async (host) => {
+    const urls: string[] = []
+    const proxy = createServer((req, res) => {
+      urls.push(`${req.method} ${req.url}`)
+      req.resume().on('end', () => res.end())
+    })
+    const env = { S3_ENDPOINT: `http://${host}`, HTTP_PROXY: `http://127.0.0.1:${await listen(proxy)}` }
+    await using hosted = await startServer({ ...s3.env, ...env })
+    expect((await upload(hosted, 'x')).status).toBe(200)
+    const named = host.startsWith('media.') ? host : `media.${host}`
+    expect(urls.at(-1)).toContain(`PUT http://${named}/muster-`)
+    proxy.close()
+    proxy.closeAllConnections()
+  },
+)
+
 test.runIf(hasPostgres)('on PostgreSQL without shared storage the start warns, and media give 503', async () => {
   const database = await shareDatabase()
   await using folder = await createFolder()
