@@ -344,7 +344,7 @@ describe('a file name', () => {
   })
 })
 
-it('a name in encoded words or accents apart is read, and a name beyond ASCII is offered in both forms', async () => {
+it('a name in encoded words, or with accents apart, is read and offered in two forms', async () => {
   for (const [given, name] of [
     ['=?UTF-8?Q?r=C3=A9sum=C3=A9_2.txt?=', 'résumé 2.txt'],
     ['=?utf-8?B?csOpc3Vtw6k=?= =?utf-8?B?IDIudHh0?=', 'résumé 2.txt'],
