@@ -119,6 +119,19 @@ describe('a setting', () => {
     expect(read).not.toThrow(/ses/)
   })
 
+  it.each([
+    'smtps://ada:12#4@mail.example.com',
+    'smtp://ada:1/2@mail.example.com',
+    'smtp://ada:pa?ss@mail.example.com',
+  ])('of a mail server with an unescaped password, which names another host, is refused: %s', (url) => {
+    expect(() => readSettings({ SMTP_URL: url })).toThrow('in the password as %23 %2F %3F')
+  })
+
+  it('of a mail server may have an address as its user', () => {
+    const url = 'smtp://ada@example.com:12%234@mail.example.com:587/?tls.rejectUnauthorized=false'
+    expect(readSettings({ SMTP_URL: url }).SMTP_URL).toBe(url)
+  })
+
   it('of a database address may name the schema of the tables', () => {
     const url = 'postgresql://ada@localhost/muster?schema=public'
     const ENCRYPTION_KEY = Buffer.alloc(32).toString('base64')

@@ -168,9 +168,13 @@ export const smtp = z
   .pipe(
     z.url({
       protocol: /^smtps?$/,
-      error: 'must be the address of a mail server, such as smtps://user:password@mail.example.com',
+      error:
+        'must be the address of a mail server, such as smtps://user:password@mail.example.com, with # / ? in the password ' +
+        'as %23 %2F %3F',
     }),
   )
+  // The part before such a mark would be taken for the server, and get every mail.
+  .refine((url) => !/^smtps?:\/*[^/?#]+[/?#].*@/i.test(url), 'must have # / ? in the password as %23 %2F %3F')
   .optional()
 
 /** Returns whether a URL of a database can be parsed, with each host that it names. */
