@@ -102,7 +102,7 @@ export async function connect(
   const found = others.length ? await resolveSecrets(deps, use, others) : new Map<string, string>()
   const values = new Map([...found, ...credentials])
   const headers = new Headers([...credentials].filter(([name]) => !mentioned.includes(name)))
-  for (const [name, template] of Object.entries(templates)) headers.set(name, headerOf(fillIn(template, values)))
+  for (const [name, template] of Object.entries(templates)) headers.set(name, headerOf(template, values))
   const url = mentioned.length ? fillUrl(address, values).href : stored
   const { ALLOW_PRIVATE_NETWORK, TOOL_TIMEOUT: toolTimeout } = deps.settings
   const secrets = [
@@ -122,8 +122,12 @@ export async function connect(
   )
 }
 
-/** Returns a header's value with a secret in it. A value that no header can have is refused without repeating it. */
-function headerOf(value: string): string {
-  if (!/^[\t\x20-\x7e]*$/.test(value)) throw new SecretNotAllowed('A secret is no text that a header can contain')
-  return value
+/** Returns a header's value with secrets in it. A value that no header can have is refused without repeating it. */
+function headerOf(template: string, values: ReadonlyMap<string, string>): string {
+  const value = fillIn(template, values)
+  if (/^[\t\x20-\x7e]*$/.test(value)) return value
+  const names = mentionsIn([template]).join(', ')
+  throw new SecretNotAllowed(
+    `The secret ${names} has a line break or another character that no header can contain: set it again without`,
+  )
 }

@@ -381,6 +381,15 @@ test('a server gets secrets of the organization as long as an admin wrote it las
   expect(mcp.requests).toHaveLength(after)
 })
 
+test('a secret with a line break at its end is named, and not sent', async () => {
+  await call('owner', 'POST', `/organizations/${organizationId}/env`, { secrets: { PASTED: `${ORGANIZATION}\n` } })
+  const headers = { Authorization: `Bearer ${mention('PASTED')}` }
+  const { id } = await call('owner', 'POST', '/mcps', { name: 'Pasted', url: mcp.url, headers })
+  const { code, detail } = await call('owner', 'GET', `/mcps/${id}/tools`)
+  expect([code, detail]).toEqual(['secret_not_allowed', expect.stringContaining('The secret PASTED has a line break')])
+  expect(detail).not.toContain(ORGANIZATION)
+})
+
 test('a secret of the space of a run precedes the one of the organization', async () => {
   const { permissions: _, ...row } = await lab.db.space.findFirstOrThrow({ where: { organizationId, isDefault: true } })
   // The database may list a space before or behind the organization.
