@@ -349,7 +349,9 @@ test.concurrent('a database without write permission is refused, by name', async
   await runShell(`cd ${folder.path}; chmod 755 .; chown -R 65534:65534 data; chown 0:0 ${file}; chmod 644 ${file}`)
   const { code, err } = await asNobody('src/main.js')
   const reason = `EACCES: permission denied, access '${file}'`
-  expect([code, err]).toEqual([1, `The database ${file} cannot be used: ${reason}\n`])
+  const remedy = 'Give the user that runs the server write access to the file and its folder'
+  expect(code).toBe(1)
+  expect(err).toContain(`The database ${file} cannot be used: ${reason}. ${remedy}`)
 })
 
 test.concurrent('a failing start takes over no run of another process', async () => {

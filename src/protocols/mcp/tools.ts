@@ -61,7 +61,7 @@ const IDEMPOTENCY_KEY_SCHEMA = {
   type: 'string',
   minLength: 1,
   maxLength: 255,
-  description: 'Calls with this key and the same arguments take effect once in 24 hours',
+  description: 'A call with this key takes effect once in 24 hours',
 }
 
 let tools: ReadonlyMap<string, Tool> | undefined
