@@ -654,6 +654,7 @@ describe('the cause of a failed run', () => {
     ['Incorrect key AIzaSyA1234567890 given', 'Incorrect key [redacted] given'],
     ['got Authorization: Bearer abc.def', 'got Authorization: Bearer [redacted]'],
     ['Bearer Token has expired', 'Bearer Token has expired'],
+    ['no Bearer token, got Bearer token-abc.def', 'no Bearer token, got Bearer [redacted]'],
     ['got x-api-key: abc.def', 'got x-api-key: [redacted]'],
     ['at https://u:p@ss@host/v1?api_key=abc&x=1', 'at https://[redacted]@host/v1?api_key=[redacted]&x=1'],
     ['two\nlines\u0000and\tmore', 'two lines and more'],

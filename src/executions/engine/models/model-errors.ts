@@ -52,7 +52,7 @@ const UNREADABLE = new Set(['AI_JSONParseError', 'AI_TypeValidationError'])
 const KEYS: readonly (readonly [RegExp, string])[] = [
   [/\/\/[^\s/]*@/g, '//[redacted]@'],
   [
-    /\b(bearer|basic)\s+(?!(?:token|auth(?:entication|orization)?|credentials?|scheme|header)\b)[^\s"',;]+/gi,
+    /\b(bearer|basic)\s+(?!(?:tokens?|auth(?:entication|orization)?|credentials?|scheme|header)[.:)]*(?:[\s"',;]|$))[^\s"',;]+/gi,
     '$1 [redacted]',
   ],
   [/\bsk-[\w*-]+/g, '[redacted]'],
