@@ -579,6 +579,17 @@ describe('the tokens', () => {
     expect([content, isError, oauth.forms.length - before]).toEqual(['Hi', false, 0])
   })
 
+  it('are replaced if the server answers that the session of an ended access token has expired', async () => {
+    const id = await createMcp()
+    await connect(id)
+    for (const [token] of oauth.access) oauth.access.delete(token)
+    oauth.broken['/mcp'] = (_, res) => {
+      delete oauth.broken['/mcp']
+      res.writeHead(401).end('Your session has expired')
+    }
+    expect((await tools(id)).status).toBe(200)
+  })
+
   it('are sent to the address that they were given for only', async () => {
     const id = await createMcp()
     await connect(id)

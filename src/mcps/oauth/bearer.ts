@@ -22,7 +22,7 @@ export const authorized =
       const token = await bearer.token()
       let response = await send(token)
       let isToRenew = isInvalid(response)
-      if (isToRenew && response.status === 401 && !response.headers.has('www-authenticate')) {
+      if (isToRenew && response.status === 401 && !response.headers.has('www-authenticate') && hasSession(url, init)) {
         // Some servers answer 401 for a session that they have lost, with a token that is good.
         const body = await response.text()
         if (isAboutSession(body)) return new Response(body, response)
@@ -49,6 +49,10 @@ export const authorized =
       throw error
     }
   }
+
+/** Returns whether a request names a session. Without one, a refusal that speaks of a session is about the token. */
+const hasSession = (url: string | URL, init: RequestInit | undefined): boolean =>
+  new Headers(init?.headers).has('mcp-session-id') || /session/i.test(new URL(url).search)
 
 /** Returns whether a request was refused because of its token. Some servers answer 400 or 403 instead of 401. */
 const isInvalid = (response: Response): boolean =>
