@@ -1,6 +1,7 @@
 import { queryOptions, useQuery } from '@tanstack/react-query'
 import { BASE, chosenOrganization, rest } from './api.ts'
 import { toast } from './components/toast.tsx'
+import { clearTab, readStored, store } from './lib/storage.ts'
 import { texts } from './texts.ts'
 import { hasUnsaved } from './unsaved.ts'
 
@@ -39,6 +40,16 @@ export function signIn(): void {
   location.assign(`${BASE}/app/sign-in?returnTo=${here}`)
 }
 
+/** The key of the person to whom unsent texts and files of this tab belong. */
+const OWNER = 'muster.person'
+
+/** Removes what another person has left in this tab. */
+function claimTab(userId: string): void {
+  const before = readStored('sessionStorage', OWNER)
+  if (before !== null && before !== userId) clearTab()
+  store('sessionStorage', OWNER, userId)
+}
+
 /**
  * Reads the session in the organization of the URL, or else the last selected one, or else the first. A selection
  * without a membership is dropped.
@@ -47,6 +58,7 @@ async function readSession(): Promise<Session> {
   const session = await rest<Session>('GET', '/api/auth/session', undefined, {})
   const named = new URLSearchParams(location.search).get('organization')
   const wanted = named ?? chosenOrganization.get()
+  claimTab(session.user.id)
   const { organizations } = session
   const found =
     organizations.find(({ id, slug }) => id === wanted || slug === wanted) ??

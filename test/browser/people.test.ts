@@ -147,7 +147,9 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const { id: agentId } = (await request(server, 'POST', '/api/v1/agents', { token, body: agent })).body
     const { chat } = (await request(server, 'POST', '/api/v1/chats', { token, body: { agentId } })).body
     const { id, secret, headers } = await signedIn(server, member.userId)
-    const { page } = await visit(browser, { url: server.url, cookie: secret }, `/app/chats/${chat.id}`)
+    const { page } = await visit(browser, { url: server.url, cookie: secret })
+    await composer(page).fill('For nobody else')
+    await page.goto(`/app/chats/${chat.id}`)
     // The message is refused first, and then the streams.
     const streams = /\/trpc\/\w+\.(events|changes)/
     await page.route(streams, (route) => route.abort())
@@ -168,6 +170,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const menu = /^other: profile/
     await tab.getByRole('button', { name: menu }).waitFor()
     await page.getByRole('button', { name: menu }).waitFor()
+    expect(await composer(page).inputValue()).toBe('')
     await leave(page)
   })
 

@@ -21,3 +21,12 @@ export function store(kind: Kind, key: string, text: string | null): void {
     // Nothing to do: the text does not survive a reload.
   }
 }
+
+/** Removes all texts of this tab. */
+export function clearTab(): void {
+  try {
+    window.sessionStorage.clear()
+  } catch {
+    // Nothing is stored.
+  }
+}
