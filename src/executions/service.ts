@@ -122,20 +122,35 @@ const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typ
  */
 const isLive = (status: string | undefined) => status === 'pending' || status === 'running'
 
+/** Further filters of `list`, for A2A. `waitingFor` is null for runs that do not wait. */
+export type Narrower = {
+  sessionId?: string
+  waitingFor?: { in: NonNullable<ExecutionRow['waitingFor']>[] } | null
+  updatedAt?: { gte: Date }
+}
+
 /** Returns the filter of `list`: its input on top of {@link listed}. */
-export function listedBy(actor: Actor, input: z.output<typeof ListExecutions>): Prisma.ExecutionWhereInput {
+export function listedBy(
+  actor: Actor,
+  input: z.output<typeof ListExecutions>,
+  narrower: Narrower = {},
+): Prisma.ExecutionWhereInput {
   const { status, since } = input
   const given = filtersOf(input).map(
     ([name, value]): Prisma.ExecutionWhereInput =>
       isLive(status) ? whereWithoutIndex({ [name]: value }) : { [name]: value },
   )
-  return {
-    AND: [listed(actor), status ? { status } : {}, ...given, since ? { createdAt: { gte: new Date(since) } } : {}],
-  }
+  const from = since ? { createdAt: { gte: new Date(since) } } : {}
+  return { AND: [listed(actor), narrower, status ? { status } : {}, ...given, from] }
 }
 
 /** Returns how many executions {@link listedBy} finds. */
-export function countListed(actor: Actor, db: Db, input: z.output<typeof ListExecutions>) {
+export function countListed(
+  actor: Actor,
+  db: Db,
+  input: z.output<typeof ListExecutions>,
+  { sessionId, waitingFor, updatedAt }: Narrower = {},
+) {
   const { status, since } = input
   const given = columnsAre(Object.fromEntries(filtersOf(input)))
   return countOf(db, {
@@ -145,6 +160,8 @@ export function countListed(actor: Actor, db: Db, input: z.output<typeof ListExe
       ...columnsAre({ status }),
       ...(isLive(status) ? given.map(withoutIndex) : given),
       ...(since ? [Prisma.sql`t."createdAt" >= ${new Date(since)}`] : []),
+      ...columnsAre({ sessionId, waitingFor: waitingFor === null ? null : waitingFor?.in }),
+      ...(updatedAt ? [Prisma.sql`t."updatedAt" >= ${updatedAt.gte}`] : []),
     ],
     hidden: [
       ofPrivateAgents(actor),
@@ -170,8 +187,13 @@ async function closedOf(actor: Actor, db: Db, rows: readonly { id: string; userI
 }
 
 /** GET /executions, newest first. */
-export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListExecutions>) {
-  const where = listedBy(actor, input)
+export async function list(
+  actor: Actor,
+  { db }: Deps,
+  input: z.output<typeof ListExecutions>,
+  narrower: Narrower = {},
+) {
+  const where = listedBy(actor, input, narrower)
   const { where: after, ...page } = pageQuery(input)
   const found = await db.execution.findMany({
     where: { AND: [where, after ?? {}] },
@@ -179,7 +201,7 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
     ...page,
   })
   const { rows, nextCursor } = toPage(found, input)
-  const total = input.count && { total: await countListed(actor, db, input) }
+  const total = input.count && { total: await countListed(actor, db, input, narrower) }
   const closed = await closedOf(actor, db, rows)
   const show = (row: ListedRow) =>
     closed.has(row.id)

@@ -10,7 +10,7 @@ import { LegacyJsonRpcTransport } from '@a2a-js/sdk/compat/v0_3/client'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/tool-lab.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
-import { startModelServer } from '../support/model-server.ts'
+import { callEcho, startModelServer } from '../support/model-server.ts'
 import { startReceiver } from '../support/receiver.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -222,12 +222,51 @@ describe('a list of tasks', () => {
     expect(second.tasks.map(({ id, artifacts }) => [id, artifacts])).toEqual([[ids[2], []]])
     const failed = await client.listTasks({ ...none, status: TaskState.TASK_STATE_FAILED })
     expect(failed.tasks).toEqual([])
+    expect([first.totalSize, second.totalSize, failed.totalSize]).toEqual([3, 3, 0])
+    const since = first.tasks[0]!.status!.timestamp!
+    const later = await client.listTasks({ ...none, statusTimestampAfter: since })
+    expect([later.tasks.map(({ id }) => id), later.totalSize]).toEqual([[ids[0]], 1])
+    const invalid = client.listTasks({ ...none, statusTimestampAfter: 'yesterday' })
+    await expect(invalid).rejects.toThrow(/statusTimestampAfter/)
     const unknown = client.listTasks({ ...none, status: TaskState.UNRECOGNIZED })
     await expect(unknown).rejects.toThrow('Invalid status: send a state of tasks')
     const list = (includeArtifacts: boolean) =>
       server.statementsOf(() => client.listTasks({ ...none, includeArtifacts }))
     // The answers of all tasks are read together.
     expect((await list(true)).length).toBeLessThanOrEqual((await list(false)).length + 2)
+  })
+
+  it('counts only tasks of the state and the context, and puts the last changed one first', async () => {
+    const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+    const id = await create({ mcpInstanceIds: [mcpId] })
+    const client = (await connect('1.0', ann, id)) as Exclude<
+      Awaited<ReturnType<typeof connect>>,
+      LegacyJsonRpcTransport
+    >
+    model.fallback = callEcho('Hello')
+    const waiting = (await client.sendMessage(say('One'))) as Task
+    model.fallback = { tokens: 'Good day.' }
+    const ended = (await client.sendMessage(say('Two', { contextId: 'counted' }))) as Task
+    const runOf = async (run: string) =>
+      (await request(server, 'GET', `/api/v1/executions/${run}`, { token: ann.token })).body.execution
+    const path = `/api/v1/chats/${(await runOf(ended.id)).chatId}/messages`
+    const branch = await request(server, 'POST', path, { body: { regenerate: true }, token: ann.token })
+    expect(branch.status, JSON.stringify(branch.body)).toBe(200)
+    const again = branch.body.executionId
+    const any = { tenant: '', contextId: '', status: TaskState.TASK_STATE_UNSPECIFIED, pageToken: '' }
+    const counted = async (fields: object) => {
+      const { tasks, totalSize } = await client.listTasks({ ...any, statusTimestampAfter: undefined, ...fields })
+      return [totalSize, ...tasks.map((task) => task.id)]
+    }
+    expect(await counted({ contextId: 'counted' })).toEqual([1, ended.id])
+    expect(await counted({ status: TaskState.TASK_STATE_INPUT_REQUIRED })).toEqual([1, waiting.id])
+    expect(await counted({ status: TaskState.TASK_STATE_AUTH_REQUIRED })).toEqual([0])
+    expect(await counted({ status: TaskState.TASK_STATE_SUBMITTED })).toEqual([0])
+    expect(await counted({})).toEqual([3, again, ended.id, waiting.id])
+    await client.cancelTask({ id: waiting.id, tenant: '', metadata: undefined })
+    expect(await counted({})).toEqual([3, waiting.id, again, ended.id])
+    const { updatedAt } = await runOf(waiting.id)
+    expect(await counted({ statusTimestampAfter: updatedAt })).toEqual([1, waiting.id])
   })
 })
 

@@ -19,13 +19,14 @@ import {
   UnsupportedOperationError,
 } from '@a2a-js/sdk/errors'
 import type { A2ARequestHandler } from '@a2a-js/sdk/server'
+import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
-import type { Actor } from '../../auth/actor.ts'
+import { type Actor, requireScope } from '../../auth/actor.ts'
 import { endOfEvents } from '../../db/events.ts'
 import { type AppError, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
-import { Execute } from '../../executions/schema.ts'
-import { findMany, find as findRun } from '../../executions/service.ts'
+import { Execute, ListExecutions } from '../../executions/schema.ts'
+import { findMany, find as findRun, list } from '../../executions/service.ts'
 import { MAX_NAME } from '../../http/door-schemas.ts'
 import { report } from '../../http/log.ts'
 import { readKey } from '../../idempotency.ts'
@@ -40,11 +41,13 @@ import { conversationOf, isSessionId, startRun } from '../shared/runs.ts'
 import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
 import { idOf, toConfig, toPush } from './push.ts'
-import { artifactUpdate, STATUSES, stateOf, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
+import { artifactUpdate, STATES, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
 
 /** Number of tasks on a page, unless the client asks for another. */
 const PAGE = 50
 const MAX_PAGE = 100
+
+const Since = z.object({ statusTimestampAfter: ListExecutions.shape.since })
 
 /** Creates the handler of one request, for the SDK's transports. */
 export function createHandler(context: Context, actor: Actor, agent: CachedAgent): A2ARequestHandler {
@@ -227,21 +230,28 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const none = { tasks: [], nextPageToken: '', pageSize, totalSize: 0 }
     const session = contextId ? await findSession(contextId) : null
     if (contextId && !session) return none
-    const wanted = status === TaskState.TASK_STATE_UNSPECIFIED ? undefined : STATUSES[status]
+    const wanted = STATES[status]
     if (status !== TaskState.TASK_STATE_UNSPECIFIED && !wanted) return none
-    const filter = {
-      agentId: agent.id,
-      limit: pageSize,
-      count: true,
-      ...(wanted && { status: wanted }),
-      ...(session && { chatId: session.chatId }),
-      ...(pageToken && { cursor: pageToken }),
-      ...(statusTimestampAfter && { since: statusTimestampAfter }),
-    }
-    const page = await translated(context, () => caller.executions.list(filter))
-    const runs = (page.executions as Run[]).filter(
-      (run) => (!session || run.sessionId === session.id) && (!wanted || stateOf(run) === status),
-    )
+    const { status: ofRuns, ...waits } = wanted ?? {}
+    const page = await translated(context, async () => {
+      requireScope(actor, 'executions:read')
+      const since = Since.parse({ statusTimestampAfter: statusTimestampAfter || undefined }).statusTimestampAfter
+      const input = {
+        agentId: agent.id,
+        limit: pageSize,
+        count: true,
+        status: ofRuns,
+        chatId: session?.chatId,
+        cursor: pageToken || undefined,
+      }
+      return list(actor, deps, input, {
+        ...waits,
+        ...(session && { sessionId: session.id }),
+        ...(since && { updatedAt: { gte: new Date(since) } }),
+      })
+    })
+    // Pages follow the creation of tasks, because no index has the time of their last change; each page follows that.
+    const runs = (page.executions as Run[]).toSorted((one, other) => (one.updatedAt < other.updatedAt ? 1 : -1))
     const whole = includeArtifacts ? await wholeOf(runs) : runs
     const names = await namesOf(whole.map(({ sessionId }) => sessionId))
     const tasks = whole.map((run) =>

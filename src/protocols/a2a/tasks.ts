@@ -1,4 +1,5 @@
 import { type Artifact, type Message, type Part, Role, type StreamResponse, type Task, TaskState } from '@a2a-js/sdk'
+import type { Narrower } from '../../executions/service.ts'
 import type { Run } from '../shared/wait.ts'
 
 // A task is an execution, its context the session (contract-2.md section 6.4).
@@ -54,15 +55,15 @@ export function stateOf({ status, waitingFor }: Pick<Run, 'status' | 'waitingFor
   }
 }
 
-/** The statuses of runs by the state of a task. */
-export const STATUSES: { [State in TaskState]?: Run['status'] } = {
-  [TaskState.TASK_STATE_SUBMITTED]: 'pending',
-  [TaskState.TASK_STATE_INPUT_REQUIRED]: 'pending',
-  [TaskState.TASK_STATE_AUTH_REQUIRED]: 'pending',
-  [TaskState.TASK_STATE_WORKING]: 'running',
-  [TaskState.TASK_STATE_COMPLETED]: 'completed',
-  [TaskState.TASK_STATE_FAILED]: 'failed',
-  [TaskState.TASK_STATE_CANCELED]: 'cancelled',
+/** The runs of each state of a task, see {@link stateOf}. */
+export const STATES: { [State in TaskState]?: { status: Run['status'] } & Pick<Narrower, 'waitingFor'> } = {
+  [TaskState.TASK_STATE_SUBMITTED]: { status: 'pending', waitingFor: null },
+  [TaskState.TASK_STATE_INPUT_REQUIRED]: { status: 'pending', waitingFor: { in: ['approval', 'client_tool'] } },
+  [TaskState.TASK_STATE_AUTH_REQUIRED]: { status: 'pending', waitingFor: { in: ['authorization'] } },
+  [TaskState.TASK_STATE_WORKING]: { status: 'running' },
+  [TaskState.TASK_STATE_COMPLETED]: { status: 'completed' },
+  [TaskState.TASK_STATE_FAILED]: { status: 'failed' },
+  [TaskState.TASK_STATE_CANCELED]: { status: 'cancelled' },
 }
 
 /** Returns the explanation of a state: the reason of a failure, or the address where a person decides. */
