@@ -312,12 +312,18 @@ describe('the kind of a failure', () => {
     expect(failureOf(error)).toMatchObject({ kind: 'overloaded', retryable: true })
   })
 
-  it('names the field whose problem Zod formats (Venice)', () => {
-    const details = { _errors: [], stream_options: { _errors: ['Unrecognized key(s) in object'] } }
+  it.each([
+    ['stream_options', { stream_options: { _errors: ['Unrecognized key(s) in object'] } }],
+    [
+      'tools.0.strict',
+      { tools: { _errors: [], 0: { _errors: [], strict: { _errors: ['Unrecognized key(s) in object'] } } } },
+    ],
+  ])('names the field %s whose problem Zod formats (Venice)', (field, problems) => {
+    const details = { _errors: [], ...problems }
     expect(failureOf(answered(400, { error: 'Invalid request parameters', details }))).toMatchObject({
       kind: 'unsupported',
-      field: 'stream_options',
-      detail: 'HTTP 400: stream_options: Unrecognized key(s) in object',
+      field,
+      detail: `HTTP 400: ${field}: Unrecognized key(s) in object`,
     })
   })
 

@@ -142,13 +142,18 @@ function readFields(fields: Fields, depth: number): ErrorBody {
 
 /** Reads the problems of each field as Zod formats them (Venice): `{_errors: […], temperature: {_errors: […]}}`. */
 function readTree(tree: Fields): ErrorBody {
-  const found = Object.entries(tree).flatMap(([field, node]) => {
-    const [reason] = asList(asObject(node)._errors)
-    return typeof reason === 'string' ? { field, reason } : []
-  })
-  const problems = found.slice(0, MAX_ENTRIES).map(({ field, reason }) => `${field}: ${reason}`)
-  const message = problems.join('; ') || asList(tree._errors).filter((reason) => typeof reason === 'string')[0]
-  return { ...(message && { message }), ...(found[0] && { field: found[0].field.slice(0, 200) }) }
+  const found = problemsIn(tree, []).take(MAX_ENTRIES).toArray()
+  const message = found.map(({ field, reason }) => (field ? `${field}: ${reason}` : reason)).join('; ')
+  const field = found.find((problem) => problem.field)?.field.slice(0, 200)
+  return { ...(message && { message }), ...(field && { field }) }
+}
+
+/** Finds the problem of each field, also inside of lists and objects: `{messages: {0: {content: {_errors: […]}}}}`. */
+function* problemsIn(node: Fields, path: readonly string[]): Generator<{ field: string; reason: string }> {
+  const [reason] = asList(node._errors)
+  if (typeof reason === 'string') yield { field: path.join('.'), reason }
+  if (path.length === MAX_DEPTH) return
+  for (const [name, inner] of Object.entries(node)) if (isObject(inner)) yield* problemsIn(inner, [...path, name])
 }
 
 /** Returns whether a parameter is the reason of the error instead (Xiaomi). */
