@@ -70,8 +70,8 @@ export type SignInProvider = {
 
 /**
  * Creates the client of the identity provider: code flow with PKCE, state and nonce. The discovery document is fetched
- * at the first sign-in and cached until one fails; the signature of ID tokens is checked although the connection is trusted. Returns
- * null if OIDC_CLIENT_ID is not set.
+ * at the first sign-in and cached until one fails. The signature of ID tokens is checked although the connection is
+ * trusted. Returns null if OIDC_CLIENT_ID is not set.
  */
 export function createSignInProvider(
   settings: Settings,

@@ -260,8 +260,8 @@ const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 
 /**
- * Parses an input object: JSON, JSON in a JSON string or in a list, either of them in a code fence or with raw line breaks, or an
- * empty text. Returns undefined for anything else.
+ * Parses an input object: JSON, JSON in a JSON string or in a list, each of them in a code fence or with raw line
+ * breaks, or an empty text. Returns undefined for anything else.
  */
 function parseInput(input: string): Fields | undefined {
   let value: unknown = input
