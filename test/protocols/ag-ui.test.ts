@@ -99,6 +99,29 @@ describe('a client of AG-UI', () => {
     },
   )
 
+  it('is interrupted again by those of several approvals that it has not decided', async () => {
+    const { id } = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    const calls = ['one', 'two'].map((text) => call('echo', { text }, text))
+    model().script({ toolCalls: calls }, { tokens: 'Done.' })
+    const given = { threadId: crypto.randomUUID(), runId: 'run', state: {}, tools: [], context: [], forwardedProps: {} }
+    // The protocol's own client sends no such request.
+    const post = async (body: object): Promise<Event[]> => {
+      const path = `/api/v1/agents/${id}/ag-ui`
+      const sent = { body: { ...given, ...body }, token: server().token }
+      const { body: text } = await request(server(), 'POST', path, sent)
+      return [...text.matchAll(/^data: (.*)$/gm)].map(([, data = '']) => JSON.parse(data))
+    }
+    const askedIn = (events: Event[]) => (events.at(-1)!.outcome as { interrupts: { id: string }[] }).interrupts
+    const decide = ([one]: { id: string }[]) =>
+      post({ messages: [], resume: [{ interruptId: one!.id, status: 'resolved', payload: { approved: true } }] })
+    const first = askedIn(await post({ messages: [{ id: '1', role: 'user', content: 'Hello' }] }))
+    const second = askedIn(await decide(first))
+    expect(second).toEqual(first.slice(1))
+    const rest = await decide(second)
+    expect(rest.at(-1)).toMatchObject({ type: 'RUN_FINISHED', outcome: { type: 'success' } })
+    expect(rest.filter(({ type }) => type === 'TOOL_CALL_RESULT')).toHaveLength(2)
+  })
+
   it('calls its own tools', async () => {
     const client = connect()
     const tools = [{ name: 'weather', description: 'Weather', parameters: { type: 'object', properties: {} } }]

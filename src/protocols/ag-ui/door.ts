@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
+import type { Deps } from '../../deps.ts'
 import { invalidField } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { RunAgentInput } from '../../http/door-schemas.ts'
@@ -19,7 +20,7 @@ import { followParts } from '../shared/run-parts.ts'
 import { startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
-import { type AgUiEvent, type AgUiMessage, createAgUiWriter } from './writer.ts'
+import { type AgUiEvent, type AgUiMessage, type AskedPart, createAgUiWriter } from './writer.ts'
 
 type Input = z.output<typeof RunAgentInput>
 
@@ -143,6 +144,10 @@ async function* toFrames(
   const toText = (events: readonly AgUiEvent[]) => events.map((event) => frame(event)).join('')
   const writer = createAgUiWriter({ ...input, messages: input.messages as AgUiMessage[] }, row.id)
   yield toText([writer.begin()])
+  // Other calls of the step are not decided yet: their questions came in an earlier stream.
+  if (after && row.waitingFor === 'approval' && row.seqReserved - 1 <= after) {
+    return yield toText(writer.interrupt(await undecidedOf(actor, deps, row, streamTo)))
+  }
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
     const written = parts.map(writer.write)
     const events = written.flatMap((one) => one.events)
@@ -151,4 +156,17 @@ async function* toFrames(
     yield toText(isAsked ? [...events, ...writer.interrupt()] : events)
     if (isOver || isAsked) return
   }
+}
+
+/** Returns the questions of a waiting run that nobody has decided. */
+async function undecidedOf(actor: Actor, deps: Deps, row: ExecutionRow, streamTo: Context['streamTo']) {
+  const where = { executionId: row.id, status: 'pending' as const }
+  const pending = await deps.db.approval.findMany({ where, select: { id: true } })
+  const ids = new Set(pending.map(({ id }) => id))
+  const found: AskedPart[] = []
+  for await (const parts of followParts(actor, deps, row, streamTo)) {
+    found.push(...parts.filter((part) => part.type === 'approval').filter(({ approvalId }) => ids.has(approvalId)))
+    if (found.length >= ids.size) break
+  }
+  return found
 }

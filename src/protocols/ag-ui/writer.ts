@@ -6,6 +6,9 @@ export type AgUiEvent = { type: string } & Fields
 /** A message as AG-UI's clients keep it. */
 export type AgUiMessage = { id: string; role: string } & Fields
 
+/** The question for a decision. */
+export type AskedPart = Extract<Part, { type: 'approval' }>
+
 /** The schema of the answer to an interrupt. */
 const RESPONSE_SCHEMA = {
   type: 'object',
@@ -17,7 +20,8 @@ type Request = { threadId: string; runId: string; messages: readonly AgUiMessage
 
 /**
  * Creates a function that converts the parts of a run to events. `isOver` reports that the stream has ended: the run
- * has ended, or the client must call tools. `interrupt` ends a stream whose run waits for decisions.
+ * has ended, or the client must call tools. `interrupt` ends a stream whose run waits for decisions: by
+ * default those that the stream has asked for.
  */
 export function createAgUiWriter({ threadId, runId, messages }: Request, executionId: string) {
   let step: string | null = null
@@ -27,7 +31,7 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
   let made: { step: number; message: AgUiMessage }[] = []
   let text = ''
   let open: { kind: 'text' | 'reasoning'; id: string } | null = null
-  const asked: Extract<Part, { type: 'approval' }>[] = []
+  const asked: AskedPart[] = []
 
   const finished = (outcome: Fields) => ({ type: 'RUN_FINISHED', threadId, runId, outcome })
 
@@ -151,11 +155,11 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
       events: toEvents(part),
       isOver: endsAnswer(part),
     }),
-    interrupt: (): AgUiEvent[] => [
+    interrupt: (open: readonly AskedPart[] = asked): AgUiEvent[] => [
       ...endStep(),
       finished({
         type: 'interrupt',
-        interrupts: asked.map(({ approvalId: id, id: toolCallId, name, input }) => ({
+        interrupts: open.map(({ approvalId: id, id: toolCallId, name, input }) => ({
           id,
           reason: 'approval',
           toolCallId,
