@@ -208,6 +208,32 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await context.close()
   })
 
+  it('shows waiting messages after a reload and of others, each once, and cancels them', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const { page } = await visit(browser, owner)
+    model.script({ tokens: ['First ', promise, 'answer.'] }, { tokens: 'Second answer.' })
+    await sendMessage(page, 'One')
+    await expect.poll(() => lastAnswer(page)).toContain('First')
+    const waiting = page.getByText('Waiting for its turn')
+    await sendMessage(page, 'Two')
+    await waiting.waitFor()
+    const questions = page.locator('[data-turn=user] [dir=auto]')
+    expect(await questions.allInnerTexts()).toEqual(['One', 'Two'])
+    await page.reload()
+    await expect.poll(() => questions.allInnerTexts()).toEqual(['One', 'Two'])
+    await waiting.waitFor()
+    const body = { message: 'Three', background: true }
+    await request(server, 'POST', `/api/v1/chats/${page.url().split('/').at(-1)}/messages`, { body })
+    await expect.poll(() => questions.allInnerTexts()).toEqual(['One', 'Two', 'Three'])
+    await page.locator('[data-turn=user]').filter({ hasText: 'Three' }).getByRole('button', { name: 'Cancel' }).click()
+    await expect.poll(() => questions.allInnerTexts()).toEqual(['One', 'Two'])
+    resolve()
+    await expect.poll(() => lastAnswer(page)).toContain('Second answer.')
+    await waiting.waitFor({ state: 'detached' })
+    expect(await questions.allInnerTexts()).toEqual(['One', 'Two'])
+    await leave(page)
+  })
+
   it('approves a call with an edited input, in place', async () => {
     await using mcp = await startMcpServer()
     const mcpId = await createMcp(server, mcp.url, [{ tool: '*', mode: 'ask' }])

@@ -6,6 +6,7 @@ import { follow } from '../../follow.ts'
 import { reread } from '../../lib/reread.ts'
 import { apply, type Live } from './live.ts'
 import type { Message } from './tree.ts'
+import type { WaitingQuestion } from './waiting.ts'
 
 /** Reads all messages of a chat, of every branch. */
 export async function readMessages(id: string, signal?: AbortSignal): Promise<{ messages: Message[]; title: string }> {
@@ -21,6 +22,19 @@ export async function readMessages(id: string, signal?: AbortSignal): Promise<{ 
 }
 
 export const messagesKey = (id: string) => ['chats.messages', id] as const
+
+export const waitingKey = (chatId: string) => ['executions.list', 'waiting', chatId] as const
+
+/** Reads the waiting questions of a chat. Keeps earlier ones, whose runs may have begun and are not listed yet. */
+export async function readWaiting(
+  chatId: string,
+  before: readonly WaitingQuestion[] = [],
+  signal?: AbortSignal,
+): Promise<readonly WaitingQuestion[]> {
+  const { executions } = await callQuery('executions.list', { chatId, status: 'pending' }, signal)
+  const read = executions.map(({ executionId, userId, message }) => ({ executionId, userId, message }))
+  return [...new Map([...before, ...read].map((question) => [question.executionId, question])).values()]
+}
 
 /** Time within which events are drawn together (ms), because a fast model says hundreds of words a second. */
 const TOGETHER = 40
@@ -65,6 +79,7 @@ export function useFollowedChat(id: string) {
         const isSummary = event.event === 'message' && event.data.messageType === 'summary' && event.data.text
         if (event.event !== 'message' || isSummary) changed(messagesKey(id))
         else if (event.data.messageType === 'approval') changed(['approvals.list'])
+        if (event.event === 'meta') changed(waitingKey(id))
       },
       onState: setConnected,
       onGone: setGone,

@@ -2,18 +2,7 @@ import { useCallback, useEffect, useSyncExternalStore } from 'react'
 import { describeFailure } from '../../api.ts'
 import { newId } from '../../lib/id.ts'
 import { keepUnsaved } from '../../unsaved.ts'
-
-/** A message that the chat does not list yet. Its key prevents duplicates. */
-export type Outgoing = {
-  key: string
-  text: string
-  /** The run that answers it, once it is accepted. */
-  executionId: string | null
-  error: string | null
-  /** Whether its run has ended. The chat lists no message of a run that was stopped while it waited for its turn. */
-  hasEnded?: boolean
-  send: (key: string) => Promise<{ executionId: string }>
-}
+import type { Outgoing } from './waiting.ts'
 
 const NONE: readonly Outgoing[] = []
 const byChat = new Map<string, readonly Outgoing[]>()

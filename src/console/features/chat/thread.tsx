@@ -9,7 +9,7 @@ import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useAuthors } from './authors.ts'
 import { Composer } from './composer.tsx'
-import { messagesKey, readMessages, useFollowedChat } from './follow.ts'
+import { messagesKey, readMessages, readWaiting, useFollowedChat, waitingKey } from './follow.ts'
 import { GoneChat } from './gone-chat.tsx'
 import { type LiveRun, textOf } from './live.ts'
 import { NextSteps } from './next-steps.tsx'
@@ -18,6 +18,7 @@ import { RunView } from './run-view.tsx'
 import { type Message, wayThrough } from './tree.ts'
 import { Turn } from './turn.tsx'
 import { AnswerTurn, hasEnded, MessageEnd, OutgoingTurn, QuestionTurn, SummaryLine } from './turns.tsx'
+import { unlistedMessages, waitsForTurn } from './waiting.ts'
 
 const t = texts.chat
 
@@ -39,6 +40,10 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     queryKey: messagesKey(chatId),
     queryFn: ({ signal }) => readMessages(chatId, signal),
   })
+  const waiting = useQuery({
+    queryKey: waitingKey(chatId),
+    queryFn: ({ client, signal }) => readWaiting(chatId, client.getQueryData(waitingKey(chatId)), signal),
+  })
   const { live, status: followed, connected, gone } = useFollowedChat(chatId)
   const { outgoing, add, again, end, drop } = useOutgoing(chatId)
   const [chosen, setChosen] = useState<Readonly<Record<string, string>>>({})
@@ -52,8 +57,6 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     [way],
   )
   const onWay = useMemo(() => new Set(way.map(({ message }) => message.executionId)), [way])
-
-  const authorOf = useAuthors(messages)
 
   // A listed message is no longer being sent.
   useEffect(() => {
@@ -69,21 +72,26 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
 
   const info = chat.data?.chat
   const status = followed ?? info?.status ?? 'standby'
+  const unlisted = unlistedMessages(outgoing, waiting.data ?? [], messages ?? [], live)
+  const authorOf = useAuthors([...(messages ?? []), ...unlisted])
   const running = [...live.values()].filter((run) => run.status === 'running')
   // Runs whose question is not listed yet, such as a run that another person has just started.
-  const unlisted = running.filter(
-    ({ executionId }) => !listed.has(executionId) && !outgoing.some((each) => each.executionId === executionId),
+  const unasked = running.filter(
+    ({ executionId }) => !listed.has(executionId) && !unlisted.some((each) => each.executionId === executionId),
   )
   const title = info?.title ?? history.data?.title ?? t.title
 
   const asker = new Map(messages?.map(({ executionId, userId }) => [executionId, userId]))
-  const isOfOther = ({ executionId }: LiveRun) => (asker.get(executionId) ?? user.id) !== user.id
+  for (const { executionId, userId } of waiting.data ?? []) asker.set(executionId, userId)
+  const isOfOther = ({ executionId }: { executionId: string | null }) =>
+    (asker.get(executionId ?? '') ?? user.id) !== user.id
   const agentId = info?.agentId ?? ''
   // The owner of the agent may stop the runs of others, too.
-  const isAgentNeeded = role === 'member' && agentId !== '' && running.some(isOfOther)
+  const isAgentNeeded = role === 'member' && agentId !== '' && [...running, ...unlisted].some(isOfOther)
   const agent = useQuery({ ...query('agents.get', { id: agentId }), enabled: isAgentNeeded, retry: false })
   const mayStopAll = role !== 'member' || agent.data?.agent.userId === user.id
-  const stoppable = running.filter((run) => mayStopAll || !isOfOther(run))
+  const mayStop = (run: { executionId: string | null }) => mayStopAll || !isOfOther(run)
+  const stoppable = running.filter(mayStop)
 
   const cancel = useAction((id: string) => callMutation('executions.cancel', { id }))
   const leaf = way.at(-1)?.message
@@ -121,7 +129,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     return <GoneChat chatId={chatId} />
   }
 
-  const isEmpty = messages?.length === 0 && outgoing.length === 0 && running.length === 0
+  const isEmpty = messages?.length === 0 && unlisted.length === 0 && running.length === 0
   const agentName = info?.agentName ?? t.agent
 
   // One list with runs as keys, so that an answer stays the same element while its run is followed, listed and ended.
@@ -194,17 +202,28 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     })
     addSummary(message)
   }
-  for (const one of outgoing) {
-    if (one.executionId && onWay.has(one.executionId)) continue
-    const run = one.executionId ? live.get(one.executionId) : undefined
+  for (const one of unlisted) {
+    const { executionId } = one
+    if (executionId && onWay.has(executionId)) continue
+    const run = executionId ? live.get(executionId) : undefined
+    const waits = !run || waitsForTurn(run, running)
     turns.push({
-      key: `question-${one.executionId ?? one.key}`,
+      key: `question-${executionId ?? one.key}`,
       text: one.text,
-      node: <OutgoingTurn one={one} onAgain={() => again(one)} onDrop={() => drop(one.key)} waits={!run} />,
+      node: (
+        <OutgoingTurn
+          one={one}
+          author={authorOf(one)}
+          onAgain={() => again(one)}
+          onDrop={() => drop(one.key)}
+          onCancel={executionId && run && mayStop(one) ? () => cancel.mutate(executionId) : undefined}
+          waits={waits}
+        />
+      ),
     })
-    if (run) addRun(run)
+    if (run && !waits) addRun(run)
   }
-  for (const run of unlisted) addRun(run)
+  for (const run of unasked) addRun(run)
 
   return (
     <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>

@@ -10,10 +10,10 @@ import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import type { Outgoing } from './outgoing.ts'
 import { Ended, Warnings } from './run-view.tsx'
 import { Reasoning, Summary, ToolCall } from './tool-call.tsx'
 import type { Message } from './tree.ts'
+import type { Outgoing } from './waiting.ts'
 
 const t = texts.chat
 
@@ -33,6 +33,13 @@ function Bubble({ text, faint }: { text: string; faint?: boolean }) {
     </div>
   )
 }
+
+const Author = ({ name }: { name: string }) => (
+  <p className="flex max-w-[85%] items-center gap-1.5 text-soft text-xs">
+    <Avatar name={name} size="small" />
+    <bdi className="truncate">{name}</bdi>
+  </p>
+)
 
 const PICTURES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp'])
 
@@ -122,12 +129,7 @@ export function QuestionTurn(props: QuestionProps) {
   }
   return (
     <div className="group flex flex-col items-end gap-1" data-turn="user">
-      {author !== null && (
-        <p className="flex max-w-[85%] items-center gap-1.5 text-soft text-xs">
-          <Avatar name={author} size="small" />
-          <bdi className="truncate">{author}</bdi>
-        </p>
-      )}
+      {author !== null && <Author name={author} />}
       <Attachments files={message.attachments} />
       <Bubble text={message.content} />
       <div className="flex min-h-8 items-center">
@@ -247,12 +249,20 @@ export const MessageEnd = ({ message, onAgain }: { message: Message; onAgain: ((
     />
   )
 
-type OutgoingProps = { one: Outgoing; onAgain: () => void; onDrop: () => void; waits: boolean }
+type OutgoingProps = {
+  one: Outgoing
+  author: string | null
+  onAgain: () => void
+  onDrop: () => void
+  onCancel: (() => void) | undefined
+  waits: boolean
+}
 
-/** A message that the person has just sent, with the reason if sending failed. */
-export function OutgoingTurn({ one, onAgain, onDrop, waits }: OutgoingProps) {
+/** A message that the chat does not list yet, with the reason if sending failed. */
+export function OutgoingTurn({ one, author, onAgain, onDrop, onCancel, waits }: OutgoingProps) {
   return (
     <div className="mb-5 flex flex-col items-end gap-1" data-turn="user">
+      {author !== null && <Author name={author} />}
       <Bubble text={one.text} faint={one.executionId === null} />
       {one.error !== null ? (
         <div role="alert" className="flex flex-wrap items-center justify-end gap-2 text-danger">
@@ -266,9 +276,14 @@ export function OutgoingTurn({ one, onAgain, onDrop, waits }: OutgoingProps) {
         </div>
       ) : (
         waits && (
-          <p className="text-soft text-xs" role="status">
-            {one.executionId ? t.queued : t.sending}
-          </p>
+          <div className="flex items-center gap-2 text-soft text-xs">
+            <p role="status">{one.executionId ? t.queued : t.sending}</p>
+            {onCancel && (
+              <button type="button" className="underline hover:text-ink" onClick={onCancel}>
+                {texts.cancel}
+              </button>
+            )}
+          </div>
         )
       )}
     </div>
