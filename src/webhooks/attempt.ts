@@ -61,11 +61,13 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
 
   /** Records a failed attempt. Returns the time of the first one after a silence, or 0 if there was none. */
   function noteFailure(webhookId: string, row: DeliveryRow, at: number): number {
-    const own = attemptsOf(row).at(-1)
-    const before = failures.get(webhookId) ?? (own && { at: Date.parse(own.at), since: 0 })
-    const since = before && at - before.at <= SILENCE ? before.since : at
-    failures.set(webhookId, { at, since })
-    return since
+    const own = Date.parse(attemptsOf(row).at(-1)?.at ?? '') || 0
+    const before = failures.get(webhookId) ?? { at: own, since: 0 }
+    const since = at - before.at <= SILENCE ? before.since : at
+    // The process was only restarted, if this delivery was attempted shortly before.
+    const isRestart = own < since && since - own <= SILENCE
+    failures.set(webhookId, { at, since: isRestart ? 0 : since })
+    return isRestart ? 0 : since
   }
 
   /** Reads what attempts of one webhook need. Returns null if it is disabled. */
