@@ -136,6 +136,28 @@ describe('a client of AG-UI', () => {
     expect(model().requests.at(-1)?.body.messages.at(-1)).toMatchObject({ role: 'tool', content: '21 degrees' })
   })
 
+  it('may send the results of its own tools with the decision about another call', async () => {
+    const client = connect((await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])).id)
+    const tools = [{ name: 'weather', description: 'Weather', parameters: { type: 'object', properties: {} } }]
+    const calls = [call('client__weather', { city: 'Rome' }), call('echo', { text: 'x' })]
+    model().script({ toolCalls: calls }, { tokens: 'Warm.' })
+    const events = await run(client, 'Hello', { tools })
+    const { outcome } = events.at(-1) as unknown as { outcome: { interrupts: { id: string }[] } }
+    const { toolCallId } = events.find(({ toolCallName }) => toolCallName === 'weather') as unknown as {
+      toolCallId: string
+    }
+    client.addMessage({ id: crypto.randomUUID(), role: 'tool', toolCallId, content: '21 degrees' })
+    const payload = { approved: true }
+    const resume = [{ interruptId: outcome.interrupts[0]!.id, status: 'resolved' as const, payload }]
+    const rest = await run(client, null, { tools, resume })
+    expect(rest.at(-1)).toMatchObject({ type: 'RUN_FINISHED', outcome: { type: 'success' } })
+    expect(texts(client).at(-1)).toBe('assistant: Warm.')
+    expect(model().requests.at(-1)?.body.messages.slice(-2)).toMatchObject([
+      { content: '21 degrees' },
+      { content: 'x' },
+    ])
+  })
+
   it('gets the context of its page to the agent, and the reason of a failure', async () => {
     const client = connect()
     model().script({ error: { status: 400, message: 'No such thing' } })

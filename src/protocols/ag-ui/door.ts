@@ -16,10 +16,10 @@ import { giveClientResults } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
-import { followParts } from '../shared/run-parts.ts'
+import { followParts, type Part } from '../shared/run-parts.ts'
 import { startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
-import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
+import { type ClientConversation, type ClientResult, createTurns, readArguments } from '../shared/turns.ts'
 import { type AgUiEvent, type AgUiMessage, type AskedPart, createAgUiWriter } from './writer.ts'
 
 type Input = z.output<typeof RunAgentInput>
@@ -32,13 +32,15 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const { path, parameters } = place
   const agent = await findAgent(actor, deps, parameters[0] ?? '')
   const idempotency = idempotencyOf(req, path)
+  // A client may have made its own calls of a step while a person decided the others.
+  const results = input.resume?.length ? readMessages(input).results : []
   const { row, after } = input.resume?.length
     ? await decideAll(actor, deps, input.resume.map(toDecision))
     : await answered(actor, context, agent, input, path, idempotency)
   res.setHeader('X-Execution-Id', row.id)
   if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
   // Without its last event the client knows that the run goes on.
-  await writeFrames(res, toFrames(context, actor, input, row, after))
+  await writeFrames(res, toFrames(context, actor, { agent, input, results }, row, after))
 }
 
 function toDecision({ interruptId: approvalId, status, payload }: NonNullable<Input['resume']>[number]): Decision {
@@ -137,7 +139,7 @@ function fileOf({ type: kind, source, metadata, ...plain }: Fields): GivenFile {
 async function* toFrames(
   { deps, streamTo }: Context,
   actor: Actor,
-  input: Input,
+  { agent, input, results }: { agent: CachedAgent; input: Input; results: ClientResult[] },
   row: ExecutionRow,
   after: number,
 ): AsyncGenerator<string> {
@@ -148,7 +150,11 @@ async function* toFrames(
   if (after && row.waitingFor === 'approval' && row.seqReserved - 1 <= after) {
     return yield toText(writer.interrupt(await undecidedOf(actor, deps, row, streamTo)))
   }
-  for await (const parts of followParts(actor, deps, row, streamTo, after)) {
+  const made = new Set(results.map(({ id }) => id))
+  const isMade = (part: Part) => part.type === 'client-tools' && part.calls.every(({ id }) => made.has(id))
+  for await (const all of followParts(actor, deps, row, streamTo, after)) {
+    if (all.some(isMade)) await giveClientResults(actor, deps, agent, results)
+    const parts = all.filter((part) => !isMade(part))
     const written = parts.map(writer.write)
     const events = written.flatMap((one) => one.events)
     const isOver = written.some((one) => one.isOver)
