@@ -38,7 +38,7 @@ export const messageOf = ({ taskId, contextId }: Place, role: Role, id: string, 
 })
 
 /** Returns the state of a run as that of a task. */
-export function stateOf({ status, waitingFor }: Pick<Run, 'status' | 'waitingFor'>): TaskState {
+function stateOf({ status, waitingFor }: Pick<Run, 'status' | 'waitingFor'>): TaskState {
   if (waitingFor === 'authorization') return TaskState.TASK_STATE_AUTH_REQUIRED
   if (waitingFor) return TaskState.TASK_STATE_INPUT_REQUIRED
   switch (status) {
