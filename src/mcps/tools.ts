@@ -196,7 +196,7 @@ const unreachableText = ({ name }: NamedServer) =>
 const incompleteText = ({ name }: NamedServer) =>
   `The MCP server "${name}" has more tools than can be used: these are its first ones.`
 const unusableToolsText = ({ name }: NamedServer, omitted: readonly string[]) =>
-  `The MCP server "${name}" has tools that cannot be used, because their schemas are too large: ${omitted.join(', ')}`
+  `The MCP server "${name}" has tools that cannot be used, because of the size or the names in their schemas: ${omitted.join(', ')}`
 
 /**
  * Returns the servers of the run's agent, unless it belongs to another organization. A resumed run uses the agent as of

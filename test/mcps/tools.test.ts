@@ -320,7 +320,8 @@ it('a tool whose schema is too large is named to the model and in a warning', as
   const warned = { ...runner, warn: (_: string, text: string) => void warnings.push(text) }
   const { tools, instructions, close } = await openMcpTools(server.service.deps, warned, ALL_LISTS, new Set())
   await close()
-  const text = 'The MCP server "Wide" has tools that cannot be used, because their schemas are too large: huge'
+  const text =
+    'The MCP server "Wide" has tools that cannot be used, because of the size or the names in their schemas: huge'
   expect([tools.map(({ name }) => name), instructions, warnings]).toEqual([['small'], [text], [text]])
 })
 
