@@ -73,7 +73,10 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
   /** Reads what attempts of one webhook need. Returns null if it is disabled. */
   async function prepare(id: string, rows: readonly DeliveryRow[]): Promise<Prepared | null> {
     const webhook = await db.webhook.findUnique({ where: { id } })
-    if (!webhook?.enabled) return null
+    if (!webhook?.enabled) {
+      failures.delete(id)
+      return null
+    }
     const actor = await ownerOf(db, webhook)
     if (!actor) {
       await disable(webhook, LEFT)
