@@ -6,6 +6,7 @@ import type { Deps } from '../../deps.ts'
 import { invalidField } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { RunAgentInput } from '../../http/door-schemas.ts'
+import { parseExact } from '../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
@@ -16,7 +17,7 @@ import { giveClientResults } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
-import { followParts, type Part } from '../shared/run-parts.ts'
+import { followParts, type Part, toCallId } from '../shared/run-parts.ts'
 import { startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, type ClientResult, createTurns, readArguments } from '../shared/turns.ts'
@@ -148,7 +149,7 @@ async function* toFrames(
   yield toText([writer.begin()])
   // Other calls of the step are not decided yet: their questions came in an earlier stream.
   if (after && row.waitingFor === 'approval' && row.seqReserved - 1 <= after) {
-    return yield toText(writer.interrupt(await undecidedOf(actor, deps, row, streamTo)))
+    return yield toText(writer.interrupt(await undecidedOf(deps, row)))
   }
   const made = new Set(results.map(({ id }) => id))
   const isMade = (part: Part) => part.type === 'client-tools' && part.calls.every(({ id }) => made.has(id))
@@ -165,14 +166,13 @@ async function* toFrames(
 }
 
 /** Returns the questions of a waiting run that nobody has decided. */
-async function undecidedOf(actor: Actor, deps: Deps, row: ExecutionRow, streamTo: Context['streamTo']) {
-  const where = { executionId: row.id, status: 'pending' as const }
-  const pending = await deps.db.approval.findMany({ where, select: { id: true } })
-  const ids = new Set(pending.map(({ id }) => id))
-  const found: AskedPart[] = []
-  for await (const parts of followParts(actor, deps, row, streamTo)) {
-    found.push(...parts.filter((part) => part.type === 'approval').filter(({ approvalId }) => ids.has(approvalId)))
-    if (found.length >= ids.size) break
-  }
-  return found
+async function undecidedOf({ db }: Pick<Deps, 'db'>, { id: executionId }: ExecutionRow): Promise<AskedPart[]> {
+  const pending = await db.approval.findMany({
+    where: { executionId, status: 'pending' },
+    select: { id: true, step: true, toolUseId: true, tool: true, input: true },
+    orderBy: { position: 'asc' },
+  })
+  return pending.map(({ id: approvalId, step, toolUseId, tool: name, input }) => {
+    return { type: 'approval', approvalId, id: toCallId(executionId, step, toolUseId), name, input: parseExact(input) }
+  })
 }

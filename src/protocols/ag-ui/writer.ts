@@ -7,7 +7,7 @@ export type AgUiEvent = { type: string } & Fields
 export type AgUiMessage = { id: string; role: string } & Fields
 
 /** The question for a decision. */
-export type AskedPart = Extract<Part, { type: 'approval' }>
+export type AskedPart = Omit<Extract<Part, { type: 'approval' }>, 'seq' | 'at'>
 
 /** The schema of the answer to an interrupt. */
 const RESPONSE_SCHEMA = {

@@ -60,7 +60,8 @@ type PartOf = Part extends infer One ? (One extends Part ? Omit<One, 'seq' | 'at
 export type ClientCall = { id: string; name: string; input: unknown }
 
 /** Returns the id of a call, unique among all runs: models repeat theirs. */
-const toCallId = (executionId: string, step: number, toolUseId: string) => `call_${executionId}_${step}_${toolUseId}`
+export const toCallId = (executionId: string, step: number, toolUseId: string) =>
+  `call_${executionId}_${step}_${toolUseId}`
 
 /** Reads an id of {@link Part}. Returns null for a foreign id. */
 export function readCallId(id: string) {
