@@ -1,6 +1,6 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Browser } from 'playwright-core'
+import type { Browser, Request } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { signedIn } from '../support/browser-session.ts'
@@ -150,15 +150,26 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const { page } = await visit(browser, { url: server.url, cookie: secret })
     await composer(page).fill('For nobody else')
     await page.goto(`/app/chats/${chat.id}`)
-    // The message is refused first, and then the streams.
-    const streams = /\/trpc\/\w+\.(events|changes)/
-    await page.route(streams, (route) => route.abort())
+    // The message is refused first, and then everything else: a refused query of the page would lead to the sign-in.
+    let isOver = false
+    const others = /\/trpc\/(?!chats\.send)/
+    await page.route(others, (route) => {
+      const isStream = /\/trpc\/\w+\.(events|changes)/.test(route.request().url())
+      return isStream || isOver ? route.abort() : route.continue()
+    })
+    const pending = new Set<Request>()
+    page.on('request', (each) => pending.add(each))
+    page.on('requestfinished', (each) => pending.delete(each))
+    page.on('requestfailed', (each) => pending.delete(each))
     await page.reload()
     await composer(page).fill('A long thought')
+    await page.getByText('Write to Ada').first().waitFor()
+    isOver = true
+    await expect.poll(() => pending.size).toBe(0)
     await fetch(`${server.url}/api/auth/sessions/${id}`, { method: 'DELETE', headers })
-    await page.keyboard.press('Enter')
+    await composer(page).press('Enter')
     await page.getByText('Not sent. Your session has ended.').waitFor()
-    await page.unroute(streams)
+    await page.unroute(others)
     await page.getByText('Your session has ended. Sign in in another tab').first().waitFor()
     expect(await page.getByText('A long thought').count()).toBe(1)
 
