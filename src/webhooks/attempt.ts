@@ -23,7 +23,9 @@ const JITTER = 0.1
 /** How long a webhook may fail before it is disabled (ms). */
 const MAX_FAILING = 5 * 24 * HOUR
 /** Time without an attempt (ms) after which the service itself was away: stopped, paused or asleep. */
-const SILENCE = 27 * HOUR
+const SILENCE = 28 * HOUR
+/** Minimum time between two stored times of a failure (ms), so that few failures write the webhook's row. */
+const STORING_INTERVAL = HOUR
 /** How long a webhook may fail after a silence before it is disabled (ms). */
 const GRACE = 24 * HOUR
 /**
@@ -56,27 +58,11 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
   const { db, clock, settings } = deps
   const sender = createSender(settings, clock)
   const over = new AbortController()
-  /** By failing webhook: the latest attempt of this process, and the first one after a silence. */
-  const failures = new Map<string, { at: number; since: number }>()
-
-  /** Records a failed attempt. Returns the time of the first one after a silence, or 0 if there was none. */
-  function noteFailure(webhookId: string, row: DeliveryRow, at: number): number {
-    const own = Date.parse(attemptsOf(row).at(-1)?.at ?? '') || 0
-    const before = failures.get(webhookId) ?? { at: own, since: 0 }
-    const since = at - before.at <= SILENCE ? before.since : at
-    // The process was only restarted, if this delivery was attempted shortly before.
-    const isRestart = own < since && since - own <= SILENCE
-    failures.set(webhookId, { at, since: isRestart ? 0 : since })
-    return isRestart ? 0 : since
-  }
 
   /** Reads what attempts of one webhook need. Returns null if it is disabled. */
   async function prepare(id: string, rows: readonly DeliveryRow[]): Promise<Prepared | null> {
     const webhook = await db.webhook.findUnique({ where: { id } })
-    if (!webhook?.enabled) {
-      failures.delete(id)
-      return null
-    }
+    if (!webhook?.enabled) return null
     const actor = await ownerOf(db, webhook)
     if (!actor) {
       await disable(webhook, LEFT)
@@ -144,18 +130,34 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
     const { id, failingSince } = webhook
     if (isDelivered) {
       onResult(id, 0)
-      failures.delete(id)
       // A failure that began later is cleared by its own retry.
       if (failingSince) await db.webhook.updateMany({ where: { id, failingSince }, data: { failingSince: null } })
       return
     }
     const failing = failingSince ? now - failingSince.getTime() : 0
-    const isBack = now - noteFailure(id, row, at.getTime()) < GRACE
-    const pause = Math.min(Math.max(failing * COOLDOWN.share, retryAfter, COOLDOWN.least), COOLDOWN.most)
-    onResult(id, pause)
+    onResult(id, Math.min(Math.max(failing * COOLDOWN.share, retryAfter, COOLDOWN.least), COOLDOWN.most))
     if (sent.status === 410) return disable(webhook, 'It answered 410 Gone')
-    if (!failingSince) await db.webhook.updateMany({ where: { id, failingSince: null }, data: { failingSince: at } })
-    else if (failing >= MAX_FAILING && !isBack) await disable(webhook, 'It has failed for 5 days')
+    const graceUntil = await noteFailure(webhook, at)
+    if (failing >= MAX_FAILING && now >= graceUntil) await disable(webhook, 'It has failed for 5 days')
+  }
+
+  /** Stores the time of a failure, if it is news. Returns the time before which no failure disables the webhook (ms). */
+  async function noteFailure(webhook: WebhookRow, failedAt: Date): Promise<number> {
+    const { id, failingSince } = webhook
+    const at = failedAt.getTime()
+    if (!failingSince) {
+      const data = { failingSince: failedAt, failedAt, graceUntil: null }
+      await db.webhook.updateMany({ where: { id, failingSince }, data })
+      return 0
+    }
+    const past = at - (webhook.failedAt?.getTime() ?? 0)
+    const graceUntil = past > SILENCE ? new Date(at + GRACE) : webhook.graceUntil
+    if (past > STORING_INTERVAL)
+      await db.webhook.updateMany({
+        where: { id, failingSince, failedAt: webhook.failedAt },
+        data: { failedAt, graceUntil },
+      })
+    return graceUntil?.getTime() ?? 0
   }
 
   return {

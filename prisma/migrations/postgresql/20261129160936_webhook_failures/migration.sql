@@ -1,0 +1,3 @@
+-- AlterTable
+ALTER TABLE "Webhook" ADD COLUMN     "failedAt" TIMESTAMP(3),
+ADD COLUMN     "graceUntil" TIMESTAMP(3);

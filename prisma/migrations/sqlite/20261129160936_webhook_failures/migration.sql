@@ -1,0 +1,3 @@
+-- AlterTable
+ALTER TABLE "Webhook" ADD COLUMN "failedAt" DATETIME;
+ALTER TABLE "Webhook" ADD COLUMN "graceUntil" DATETIME;
