@@ -34,7 +34,9 @@ function toAnswer(schema: GraphQLSchema, result: ExecutionResult, request: Graph
   if (!result.errors?.length) return result
   const explained = result.errors.every(isOfInput) && explain(schema, request.params ?? {})
   const errors = explained ? [explained] : result.errors
-  return { ...result, errors: errors.map((error) => present(error, request)) }
+  // Relay reports a failure only if the answer has no data at all.
+  const hasFailed = request.answer.isOfMutation && result.data && Object.values(result.data).every((of) => of === null)
+  return { ...result, ...(hasFailed && { data: null }), errors: errors.map((error) => present(error, request)) }
 }
 
 /**

@@ -2,6 +2,7 @@ import {
   type GraphQLSchema,
   type GraphQLType,
   getNamedType,
+  getNullableType,
   isInputObjectType,
   isInterfaceType,
   isObjectType,
@@ -61,5 +62,15 @@ function ofInput({ type }: { type: GraphQLType }): string | null | undefined {
   return isInputObjectType(named) ? named.description : null
 }
 
+/**
+ * Makes the results of mutations nullable. A document can have several, which are executed one after another: an error
+ * in a field that is never null would remove the results of the others from the answer, and stop at the failed one.
+ */
+function separateMutations(schema: GraphQLSchema): GraphQLSchema {
+  for (const field of Object.values(schema.getMutationType()?.getFields() ?? {}))
+    field.type = getNullableType(field.type)
+  return schema
+}
+
 /** The whole GraphQL schema, to which each resource adds its part when it is imported. */
-export const schema: GraphQLSchema = guard(describe(builder.toSchema()))
+export const schema: GraphQLSchema = guard(describe(separateMutations(builder.toSchema())))

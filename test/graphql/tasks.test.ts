@@ -54,6 +54,24 @@ describe('the status over GraphQL', () => {
   })
 })
 
+it('a mutation that fails leaves the results of the others, and those behind it are executed', async () => {
+  const text = (first: string) => `mutation {
+    first: createTask(input: { title: "${first}" }) { title }
+    bad: updateTask(input: { id: "gone", title: "New" }) { title }
+    last: createTask(input: { title: "Last" }) { title }
+  }`
+  const { data, errors } = await graphql(server, text('First'), {}, asAnn())
+  expect(data).toEqual({ first: { title: 'First' }, bad: null, last: { title: 'Last' } })
+  expect(errors).toMatchObject([{ message: 'Task not found', path: ['bad'] }])
+  const alone = await graphql(
+    server,
+    'mutation { a: deleteTask(id: "a") { deletedId } b: deleteTask(id: "b") { deletedId } }',
+    {},
+    asAnn(),
+  )
+  expect([alone.data, alone.errors?.length]).toEqual([null, 2])
+})
+
 it.each([
   ['updateTask', 'task.update', 'mutation ($id: ID!) { updateTask(input: { id: $id, title: "New" }) { id } }'],
   ['claimTask', 'task.claim', 'mutation ($id: ID!) { claimTask(id: $id) { id } }'],
