@@ -130,6 +130,11 @@ test('a run that is pending beyond QUEUE_TIMEOUT ends as timeout, anywhere in th
   open('other')
   expect((await ended(lab.engine, running)).status).toBe('completed')
   await lab.idle()
+  // The questions of the session stand behind the answer of the run for which they waited.
+  const chat = (await request(lab.server, 'GET', `/api/v1/chats/${running.chatId}/messages`)).body
+  const refused = ['for its session', 'behind it', 'waits', 'waits'].map((content) => ({ content, code: 'timeout' }))
+  expect(chat.messages).toMatchObject([{ content: 'running' }, { role: 'assistant' }, ...refused])
+  expect((await lab.db.session.findUniqueOrThrow({ where: { id: running.sessionId } })).messageCount).toBe(6)
   expect(await violations(lab.db)).toEqual([])
 })
 

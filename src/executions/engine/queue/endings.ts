@@ -227,8 +227,10 @@ export async function finishPending(
     if (by && !execution.wantsCancel) await auditCancel(tx, by, row.id, now)
     await also?.(tx, now)
     const begun = row.attempt > 0
-    // Its chat has the question with the reason. Behind another run it would stand before that run's answer.
-    const isRefused = !begun && outcome.status === 'failed' && (await findHolder(tx, deps, execution)) === row.id
+    // Its chat has the question with the reason. Behind another run it would stand before that run's answer, so that
+    // run writes it (release).
+    const isRefused =
+      !begun && outcome.status === 'failed' && (await lockSession(tx, deps, execution)).holder === row.id
     if (isRefused) await writeMessage(tx, execution, 'user', execution.message, now)
     const steps = begun ? await loadSteps(tx, row.id) : []
     const abandoned = begun ? await abandon(tx, execution, now, by) : []
@@ -261,7 +263,8 @@ const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' }
 
 /**
  * Passes the session's lock to the oldest pending run, or frees it, and adds the run's `messages` and last `text` to
- * its session and chat. Does nothing for a run that does not hold the lock, because it has left no messages.
+ * its session and chat. Writes the questions of runs that failed while they waited for it. Does nothing for a run that
+ * does not hold the lock: it has left no messages.
  */
 async function release(
   tx: Tx,
@@ -272,18 +275,21 @@ async function release(
   expecting: Expecting = asItIs,
 ): Promise<string | null> {
   const { sessionId: id, id: activeExecutionId, queueSeq: lastQueueSeq } = ended
-  const left = { messageCount: { increment: messages }, updatedAt: now }
+  const left = (more = 0) => ({ messageCount: { increment: messages + more }, updatedAt: now })
   // A run that queues takes its number under the row's lock, so an unchanged number means that no run waits.
   const { count } = await tx.session.updateMany(
     expecting({
       where: { id, activeExecutionId, lastQueueSeq },
-      data: { ...left, activeExecutionId: null },
+      data: { ...left(), activeExecutionId: null },
     }),
   )
-  const next = count ? null : await findNext(tx, deps, ended)
-  if (next === undefined) return null
+  const waiting = count ? NO_OTHERS : await findWaiting(tx, deps, ended)
+  if (!waiting) return null
+  const { next, refused } = waiting
   if (!count) {
-    await tx.session.update({ where: { id }, data: { ...left, activeExecutionId: next }, select: { id: true } })
+    for (const row of refused) await writeMessage(tx, row, 'user', row.message, now)
+    const data = { ...left(refused.length), activeExecutionId: next }
+    await tx.session.update({ where: { id }, data, select: { id: true } })
   }
   const where = { id: ended.chatId }
   const data = {
@@ -304,19 +310,37 @@ async function release(
   return next
 }
 
+/** Runs that wait for a session: the next one, and those before it that failed while they waited. */
+type Waiting = { next: string | null; refused: readonly ExecutionRow[] }
+
+const NO_OTHERS: Waiting = { next: null, refused: [] }
+
 /**
- * Returns the next run for the session's lock, or null if none waits. Returns undefined if the given run does not hold
- * the lock. The session's row is locked first, because another transaction may be passing the lock to this run.
+ * Finds the runs behind a run. Returns null if it does not hold the session's lock. The session's row is locked first,
+ * because another transaction may be passing the lock to this run.
  */
-async function findNext(tx: Tx, deps: ClaimDeps, { id, sessionId }: ExecutionRow) {
-  if ((await findHolder(tx, deps, { sessionId })) !== id) return undefined
-  const where = { sessionId, status: 'pending' as const }
-  return (await tx.execution.findFirst({ where, orderBy: { queueSeq: 'asc' }, select: { id: true } }))?.id ?? null
+async function findWaiting(
+  tx: Tx,
+  deps: ClaimDeps,
+  { id, sessionId, queueSeq }: ExecutionRow,
+): Promise<Waiting | null> {
+  const { holder, lastQueueSeq } = await lockSession(tx, deps, { sessionId })
+  if (holder !== id) return null
+  const pending = { sessionId, status: 'pending' as const }
+  const select = { id: true, queueSeq: true } as const
+  const orderBy = { queueSeq: 'asc' as const }
+  const next = await tx.execution.findFirst({ where: pending, orderBy, select })
+  const end = next?.queueSeq ?? lastQueueSeq + 1
+  const between = { sessionId, queueSeq: { gt: queueSeq, lt: end }, status: 'failed' as const }
+  const refused = end > queueSeq + 1 ? await tx.execution.findMany({ where: between, orderBy }) : []
+  return { next: next?.id ?? null, refused }
 }
 
-/** Locks a session's row. Returns the run that holds the session's lock, if any. */
-async function findHolder(tx: Tx, { rowLock }: ClaimDeps, { sessionId }: Pick<ExecutionRow, 'sessionId'>) {
-  const [session] = await tx.$queryRaw<{ activeExecutionId: string | null }[]>(Prisma.sql`
-    SELECT "activeExecutionId" FROM "Session" WHERE "id" = ${sessionId} ${rowLock}`)
-  return session?.activeExecutionId
+/** Locks a session's row. Returns the run that holds the session's lock, if any, and the latest queue number. */
+async function lockSession(tx: Tx, { rowLock }: ClaimDeps, { sessionId }: Pick<ExecutionRow, 'sessionId'>) {
+  const [session] = await tx.$queryRaw<
+    { activeExecutionId: string | null; lastQueueSeq: number | bigint }[]
+  >(Prisma.sql`
+    SELECT "activeExecutionId", "lastQueueSeq" FROM "Session" WHERE "id" = ${sessionId} ${rowLock}`)
+  return { holder: session?.activeExecutionId, lastQueueSeq: Number(session?.lastQueueSeq) }
 }
