@@ -1,8 +1,9 @@
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Logger } from 'pino'
 import { type Database, databaseFile, Prisma } from './db/client.ts'
 import { isOrphanedLog, logOf, setLogAside } from './db/sqlite/write-ahead-log.ts'
+import { makeFolder } from './lib/folders.ts'
 import { findMedia, mediaFolder } from './media/storage.ts'
 import type { Settings } from './settings.ts'
 
@@ -49,7 +50,7 @@ export async function findInstallation({ client }: Database, settings: Settings)
     if (left && !(await find())) throw refusal(left, file ?? 'The database')
   }
   if (file) {
-    mkdirSync(settings.DATA_DIR, { recursive: true, mode: 0o700 })
+    makeFolder(settings.DATA_DIR)
     writeFileSync(marker, '', { mode: 0o600 })
   }
   return { isNew: true, end }
@@ -105,7 +106,7 @@ export async function countStart(
     if (mark.pausedBy) await tx.mediaDraft.deleteMany({})
   })
   const path = join(settings.DATA_DIR, COUNTER)
-  mkdirSync(settings.DATA_DIR, { recursive: true, mode: 0o700 })
+  makeFolder(settings.DATA_DIR)
   writeFileSync(`${path}.part`, JSON.stringify({ installation, starts: next }), { mode: 0o600 })
   renameSync(`${path}.part`, path)
 }

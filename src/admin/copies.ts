@@ -1,5 +1,5 @@
 import { constants, existsSync, statSync } from 'node:fs'
-import { chmod, copyFile, mkdir, rename, rm } from 'node:fs/promises'
+import { chmod, copyFile, rename, rm } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { openMasterKey } from '../crypto/secrets.ts'
@@ -7,6 +7,7 @@ import { databaseFile, Prisma } from '../db/client.ts'
 import { lockDatabase } from '../db/sqlite/file-lock.ts'
 import { logOf } from '../db/sqlite/write-ahead-log.ts'
 import { countedStarts } from '../installation.ts'
+import { makeFolder } from '../lib/folders.ts'
 import { installationId } from '../media/installation.ts'
 import { flush, markCopy } from './backup.ts'
 import type { Admin, Answer, Operator } from './commands.ts'
@@ -24,7 +25,7 @@ export async function restore({ settings, now }: Operator, [given = '']: string[
   if (!file) throw new AdminError('The database is PostgreSQL: restore it with pg_restore, then run mark-copy.')
   const source = resolve(given)
   checkBackup(source)
-  await mkdir(dirname(file), { recursive: true, mode: 0o700 })
+  makeFolder(dirname(file))
   const existed = existsSync(file)
   const lock = lockDatabase(file)
   const draft = `${file}.restoring`

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
-import { chown, link, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { chown, link, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
+import { makeFolder } from '../lib/folders.ts'
 
 export type KeyFile = { path: string; key: Buffer }
 
@@ -15,7 +16,7 @@ export async function readKeyFile(path: string): Promise<Buffer | null> {
 
 /** Creates the file atomically, unless it exists, even since a moment ago. */
 export async function createKeyFile(path: string): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+  makeFolder(dirname(path))
   const draft = await draftKeyFile(path)
   try {
     await link(draft.path, path)

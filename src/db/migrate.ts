@@ -1,7 +1,8 @@
 import { createHash, randomUUID } from 'node:crypto'
-import { accessSync, constants, existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import { accessSync, constants, existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { isForbidden, isUnavailable, troubleIn } from '../lib/database-errors.ts'
+import { makeFolder } from '../lib/folders.ts'
 import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
 import { accessAdvice } from './sqlite/file-lock.ts'
@@ -54,7 +55,7 @@ export const requireSqlite = (file: string): Promise<void> => naming(file, () =>
 async function inSqlite(file: string, migrations: string, mayApply: boolean): Promise<void> {
   const { default: Sqlite } = await import('better-sqlite3')
   const folder = join(migrations, 'sqlite')
-  mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
+  makeFolder(dirname(file))
   // An unwritable file would be opened read-only.
   if (existsSync(file)) accessSync(file, constants.R_OK | constants.W_OK)
   const connection = new Sqlite(file, { timeout: 10_000 })

@@ -2,6 +2,7 @@ import { createWriteStream } from 'node:fs'
 import { mkdir, open, readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
+import { makeFolder } from '../lib/folders.ts'
 import { newId } from '../lib/id.ts'
 import { diskFull, mediaUnusable } from './errors.ts'
 import type { Draft, MediaStorage } from './storage.ts'
@@ -14,7 +15,7 @@ export async function createDrafts(
   folder: string,
   keep: (path: string, id: string) => Promise<void>,
 ): Promise<Pick<MediaStorage, 'draft' | 'cleanDrafts'>> {
-  await mkdir(folder, { recursive: true, mode: 0o700 })
+  makeFolder(folder)
   return {
     async cleanDrafts(which) {
       for (const name of await readdir(folder)) {

@@ -380,6 +380,8 @@ test.concurrent.each([
   ['a host that has no address', { HOST: 'nowhere.invalid' }, /nowhere\.invalid.* Set HOST to/],
   ['a folder that cannot be written', { DATA_DIR: '/sys' }, /EACCES.*\/sys\/muster\.db.*DATA_DIR/],
   ['a folder that cannot be made', { DATA_DIR: '/dev/null/data' }, /\/dev\/null\/data.*DATA_DIR/],
+  ['a folder below one that holds none', { DATA_DIR: '/proc/data' }, /\/proc\/data.*DATA_DIR/],
+  ['a folder for media that cannot be made', { MEDIA_DIR: '/proc/media' }, /\/proc\/media.*MEDIA_DIR/],
   [
     'a database that does not answer',
     { DATABASE_URL: 'postgresql://ada:sesame@127.0.0.1:1/muster', ENCRYPTION_KEY: key(1) },

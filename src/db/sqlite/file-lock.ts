@@ -1,6 +1,7 @@
-import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import Sqlite from 'better-sqlite3'
+import { makeFolder } from '../../lib/folders.ts'
 import { identityOf, leadsElsewhere } from './file-identity.ts'
 
 /**
@@ -29,7 +30,7 @@ const held = new Set<Sqlite.Database>()
  * and again while another server holds that.
  */
 export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  makeFolder(dirname(path))
   // A link may point to a missing file. An existing one must not be opened here, because closing it would release
   // SQLite's locks in this process.
   if (!existsSync(path)) writeFileSync(path, '', { flag: 'a', mode: 0o600 })
