@@ -410,7 +410,36 @@ describe('the stream of OpenAI', () => {
         done({ output: [{ ...call, id: 'fc_3', call_id: 'call_3' }] }),
       'echo({"q":"x"}) tool-calls 5/7',
     ],
+    [
+      'a whole answer with other ids, without the reasoning before its items',
+      created +
+        at('output_item.done', { item: thinking }) +
+        textDelta('Hi', { output_index: 1 }) +
+        at('output_item.done', { item: message }, 1) +
+        at('output_item.done', { item: call }, 2) +
+        done({
+          output: [
+            { ...message, id: 'msg_9' },
+            { ...call, id: 'fc_9', call_id: 'call_9' },
+          ],
+        }),
+      'Hi echo({"q":"x"}) tool-calls 5/7',
+    ],
     ['a call only at the end', created + done({ output: [call] }), 'echo({"q":"x"}) tool-calls 5/7'],
+    [
+      'calls at the end that share an id',
+      created + done({ output: [call, { ...call, id: 'fc_2', arguments: '{"q":"y"}' }] }),
+      'echo({"q":"x"}) echo({"q":"y"}) tool-calls 5/7',
+    ],
+    [
+      'reasoning tokens that are counted apart',
+      created +
+        textDelta('Hi') +
+        done({
+          usage: { input_tokens: 5, output_tokens: 3, total_tokens: 12, output_tokens_details: { reasoning_tokens: 4 } },
+        }),
+      'Hi stop 5/7',
+    ],
     [
       'arguments as an object',
       created + at('output_item.done', { item: { ...call, arguments: { q: 'x' } } }) + done(),

@@ -39,7 +39,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     const id = asText(given.id) || asText(event.item_id)
     const callId = asText(given.call_id)
     const place = typeof event.output_index === 'number' ? event.output_index : undefined
-    const named = items.find((item) => (id && item.id === id) || (callId && item.hasCallId && item.callId === callId))
+    const named = items.find((item) => isNamed(item, id, callId))
     const there = place === undefined ? lastOpen(type) : items.findLast((item) => item.place === place)
     // Some servers give all items the same index, and others make up new ids for each event and for the whole answer.
     const hasBoth = Boolean(callId && there?.hasCallId)
@@ -48,9 +48,13 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
         ? hasBoth || there?.isDone
         : hasBoth && there?.isDone && event.type === 'response.output_item.done'
     const known = named ?? (isAnother ? undefined : there)
-    if (known && known.type === type) return known
+    return known?.type === type ? known : addItem(type, given, id, place)
+  }
+
+  function addItem(type: Item['type'], given: Fields, id = asText(given.id), place?: number): Item {
     const free = Math.max(-1, ...items.map(({ index }) => index)) + 1
     const index = place === undefined || items.some((item) => item.index === place) ? free : place
+    const callId = asText(given.call_id)
     const item: Item = {
       type,
       id: id || `item_${index}`,
@@ -120,8 +124,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
   }
 
   /** Ends an item with the server's complete version of it. */
-  function finish(event: Fields, given: Fields): void {
-    const item = itemOf(event, given.type as Item['type'], given)
+  function finish(item: Item, given: Fields): void {
     if (item.isDone) return
     const { id, index } = item
     const at = { type: 'response.output_item.done', output_index: index }
@@ -151,14 +154,13 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
 
   /** Ends the answer with the items of its last event and complete items without an end event. */
   function end(response: Fields, isIncomplete: boolean): void {
-    for (const [index, given] of asList(response.output).entries()) {
-      if (isObject(given) && TYPES.has(given.type)) finish({ output_index: index }, given)
-    }
+    const output = asList(response.output).filter((given) => isObject(given) && TYPES.has(given.type)) as Fields[]
+    for (const [given, item] of pairs(output, items)) finish(item ?? addItem(given.type as Item['type'], given), given)
     const text = asText(response.output_text)
     if (text && !items.some(({ type }) => type === 'message')) addText(itemOf({}, 'message'), text)
     for (const item of items) {
       if (item.isDone) continue
-      if (item.type !== 'function_call') finish({ output_index: item.index, item_id: item.id }, { type: item.type })
+      if (item.type !== 'function_call') finish(item, {})
       else if (item.name && (item.isRead || (!isIncomplete && isObject(parseJson(item.text))))) {
         finishCall(item, item.text, item.callId)
       }
@@ -194,7 +196,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
       }
       case 'response.output_item.done': {
         const item = asObject(event.item)
-        if (TYPES.has(item.type)) finish(event, item)
+        if (TYPES.has(item.type)) finish(itemOf(event, item.type as Item['type'], item), item)
         else emit({ type: 'ping' })
         return
       }
@@ -290,6 +292,27 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
       return isWhole
     },
   }
+}
+
+const isNamed = (item: Item, id: string, callId: string): boolean =>
+  (id !== '' && item.id === id) || (callId !== '' && item.hasCallId && item.callId === callId)
+
+/**
+ * Pairs the items of the complete answer with those that its events have shown: by their ids, and the others of a type
+ * in their order, because some servers give the answer new ids and leave out its reasoning.
+ */
+function pairs(output: readonly Fields[], items: readonly Item[]): [given: Fields, item: Item | undefined][] {
+  const left = new Set(items)
+  const take = (fits: (item: Item) => boolean) => {
+    const found = left.values().find(fits)
+    if (found) left.delete(found)
+    return found
+  }
+  const named = output.map(({ type, id, call_id: callId }) =>
+    take((item) => item.type === type && isNamed(item, asText(id), asText(callId))),
+  )
+  const isAlike = ({ type, name }: Item, given: Fields) => type === given.type && (!name || name === given.name)
+  return output.map((given, at) => [given, named[at] ?? take((item) => isAlike(item, given))])
 }
 
 /** Event after which the provider package passes on what follows, before the answer has begun. */
