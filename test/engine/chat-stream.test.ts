@@ -213,7 +213,7 @@ describe('the reader of chat completions', () => {
     ).toMatchObject({ text: 'Hi', finish: 'stop' })
   })
 
-  const USAGE = { prompt_tokens: 3, completion_tokens: 4 }
+  const USAGE = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 }
   it.each<[string, string[]]>([
     ['its own chunk', [chunk({}, 'stop'), data({ usage: USAGE })]],
     ['x_groq', [chunk({}, 'stop', { x_groq: { usage: USAGE } })]],
@@ -221,6 +221,20 @@ describe('the reader of chat completions', () => {
     ['texts', [chunk({}, 'stop', { usage: { prompt_tokens: '3', completion_tokens: '4.0' } })]],
     ['other names', [chunk({}, 'stop', { usage: { input_tokens: 3, output_tokens: 4 } })]],
     ['the total', [chunk({}, 'stop', { usage: { prompt_tokens: 3, completion_tokens: null, total_tokens: 7 } })]],
+    ['the total, without a count of the reasoning', [chunk({}, 'stop', { usage: { ...USAGE, completion_tokens: 1 } })]],
+    [
+      'reasoning beside the output',
+      [
+        chunk({}, 'stop', {
+          usage: { ...USAGE, completion_tokens: 1, completion_tokens_details: { reasoning_tokens: 3 } },
+        }),
+      ],
+    ],
+    [
+      'cached tokens beside the input',
+      [chunk({}, 'stop', { usage: { ...USAGE, prompt_tokens: 1, cache_read_input_tokens: 2 } })],
+    ],
+    ['the times of llama.cpp', [chunk({}, 'stop', { timings: { prompt_n: 1, cache_n: 2, predicted_n: 4 } })]],
     [
       'growing numbers',
       [chunk({}, null, { usage: { prompt_tokens: 3, completion_tokens: 1 } }), chunk({}, 'stop', { usage: USAGE })],

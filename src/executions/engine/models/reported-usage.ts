@@ -7,6 +7,12 @@ export function tokensOf(value: unknown): number | undefined {
   return typeof tokens === 'number' && Number.isFinite(tokens) && tokens >= 0 ? Math.round(tokens) : undefined
 }
 
+/** Returns the sum of two counts; undefined without the first one. */
+function sum(one: unknown, other: unknown): number | undefined {
+  const tokens = tokensOf(one)
+  return tokens === undefined ? undefined : tokens + (tokensOf(other) ?? 0)
+}
+
 const first = (...values: unknown[]): number | undefined => values.map(tokensOf).find((tokens) => tokens !== undefined)
 
 /** Returns the usage of a chunk: at its top level, in `x_groq`, or in its choice (Moonshot). */
@@ -15,26 +21,55 @@ export function usageIn(chunk: Fields, choice: Fields): Fields | null {
   // Fast path: most chunks have no usage.
   if (!usage && !groq && !timings && !choice.usage) return null
   const found = [usage, asObject(groq).usage, choice.usage, timings]
-  return (found.find((one) => isObject(one) && total(one)) as Fields | undefined) ?? null
+  return (found.find((one) => isObject(one) && isReport(one)) as Fields | undefined) ?? null
 }
 
-/** Returns the two totals under any of their names, or undefined if there is neither. */
-function total(usage: Fields): { input: number | undefined; output: number | undefined } | undefined {
-  const input = first(
-    usage.prompt_tokens,
-    usage.input_tokens,
-    usage.promptTokens,
-    usage.inputTokens,
-    usage.promptTokenCount,
-    usage.prompt_n,
-  )
-  const output = first(
-    ...[usage.completion_tokens, usage.output_tokens, usage.completionTokens, usage.candidatesTokenCount],
-    ...[usage.outputTokens, usage.predicted_n],
-  )
-  if (input === undefined && output === undefined) return undefined
-  const all = output === undefined && input !== undefined ? first(usage.total_tokens, usage.totalTokens) : undefined
-  return { input, output: all === undefined ? output : Math.max(0, all - Number(input)) }
+function isReport(usage: Fields): boolean {
+  const { input, output } = countsOf(usage)
+  return input !== undefined || output !== undefined
+}
+
+type Counts = Partial<Record<'input' | 'output' | 'cacheRead' | 'cacheWrite' | 'reasoning', number | undefined>>
+
+/** Returns the counts of a report under any of their names. */
+function countsOf(usage: Fields): Counts {
+  const details = asObject(usage.prompt_tokens_details ?? usage.input_tokens_details)
+  const outputDetails = asObject(usage.completion_tokens_details ?? usage.output_tokens_details)
+  const counts: Counts = {
+    input: first(
+      ...[usage.prompt_tokens, usage.input_tokens, usage.promptTokens, usage.inputTokens, usage.promptTokenCount],
+      // llama.cpp counts the tokens that it has read, without those of its cache.
+      sum(usage.prompt_n, usage.cache_n),
+    ),
+    output: first(
+      ...[usage.completion_tokens, usage.output_tokens, usage.completionTokens, usage.candidatesTokenCount],
+      ...[usage.outputTokens, usage.predicted_n],
+    ),
+    cacheRead: first(
+      ...[details.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens, usage.cache_read_input_tokens],
+      details.cache_read_input_tokens,
+    ),
+    cacheWrite: first(
+      ...[details.cache_write_tokens, details.cache_creation_tokens, usage.cache_creation_input_tokens],
+      details.cache_creation_input_tokens,
+    ),
+    reasoning: first(outputDetails.reasoning_tokens, usage.reasoning_tokens),
+  }
+  return withTotal(counts, first(usage.total_tokens, usage.totalTokens, usage.totalTokenCount))
+}
+
+/**
+ * Adds the tokens that only the total contains: an output that is not reported, reasoning beside the output (xAI, and
+ * Gemini without a count), or cached input beside the input.
+ */
+function withTotal(counts: Counts, total: number | undefined): Counts {
+  const { input, output, cacheRead = 0, cacheWrite = 0, reasoning } = counts
+  if (total === undefined || input === undefined) return counts
+  const missing = total - input - (output ?? 0)
+  if (output === undefined) return { ...counts, output: Math.max(0, missing) }
+  if (missing <= 0) return counts
+  if (missing === cacheRead + cacheWrite) return { ...counts, input: total - output }
+  return missing === (reasoning ?? missing) ? { ...counts, output: total - input } : counts
 }
 
 /**
@@ -42,29 +77,15 @@ function total(usage: Fields): { input: number | undefined; output: number | und
  * missing number after a real one (Vertex and some gateways end with `{output_tokens: 0}`).
  */
 export function laterUsage(before: LanguageModelV4Usage | null, usage: Fields): LanguageModelV4Usage {
-  const { input, output } = total(usage) ?? {}
-  const details = asObject(usage.prompt_tokens_details ?? usage.input_tokens_details)
-  const outputDetails = asObject(usage.completion_tokens_details ?? usage.output_tokens_details)
-  const cacheRead = first(
-    ...[details.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens, usage.cache_read_input_tokens],
-    details.cache_read_input_tokens,
-  )
-  const cacheWrite = first(
-    ...[details.cache_write_tokens, details.cache_creation_tokens, usage.cache_creation_input_tokens],
-    details.cache_creation_input_tokens,
-  )
-  const reasoning = first(outputDetails.reasoning_tokens, usage.reasoning_tokens)
-  const merged = {
+  const { input, output, cacheRead, cacheWrite, reasoning } = countsOf(usage)
+  return usageOf({
     input: input || (before?.inputTokens.total ?? input),
     output: output || (before?.outputTokens.total ?? output),
     cacheRead: cacheRead || (before?.inputTokens.cacheRead ?? cacheRead),
     cacheWrite: cacheWrite || (before?.inputTokens.cacheWrite ?? cacheWrite),
     reasoning: reasoning || (before?.outputTokens.reasoning ?? reasoning),
-  }
-  return usageOf(merged)
+  })
 }
-
-type Counts = Partial<Record<'input' | 'output' | 'cacheRead' | 'cacheWrite' | 'reasoning', number | undefined>>
 
 function usageOf({ input, output, cacheRead, cacheWrite, reasoning }: Counts): LanguageModelV4Usage {
   const noCache = input === undefined || cacheRead === undefined ? undefined : Math.max(0, input - cacheRead)
