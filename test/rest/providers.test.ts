@@ -194,6 +194,22 @@ describe('a provider of an organization', () => {
     await call(owner, 'DELETE', path('compatible:moving'))
   })
 
+  it('whose key is replaced during a run is asked with the new key after a refusal', async () => {
+    await call(owner, 'PUT', path('compatible:rotated'), { apiKey: 'key-1', baseUrl: `${model.baseUrl}/rotated` })
+    const replaced = Promise.withResolvers<void>()
+    // The first answer is empty, so that the run asks once more with the key that it has.
+    model.script({ tokens: [replaced.promise], end: 'cut' }, { error: { status: 401, message: 'Wrong key' } })
+    const count = model.requests.length
+    const running = run(owner, 'rotated/m')
+    await model.request(count)
+    await call(owner, 'PUT', path('compatible:rotated'), { apiKey: 'key-2', baseUrl: `${model.baseUrl}/rotated` })
+    replaced.resolve()
+    expect((await running).answer.status).toBe(200)
+    const keys = model.requests.slice(count).map(({ headers }) => headers.authorization)
+    expect(keys).toEqual(['Bearer key-1', 'Bearer key-1', 'Bearer key-2'])
+    await call(owner, 'DELETE', path('compatible:rotated'))
+  })
+
   it('is changed only by admins of the organization, and visible only to its members', async () => {
     expectError(await call(member, 'PUT', path('anthropic'), { apiKey: 'k' }), 403, FORBIDDEN)
     expectError(await call(member, 'DELETE', path('anthropic')), 403, FORBIDDEN)

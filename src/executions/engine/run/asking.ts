@@ -92,7 +92,14 @@ const MAX_RETRY_AFTER = 60_000
 const BACKOFF = 500
 
 /** Returns a fresh count of the retries and changes for the current model in a step. */
-const unasked = (step: number) => ({ step, retries: 0, changes: 0, shortened: 0, isRepeated: false })
+const unasked = (step: number) => ({
+  step,
+  retries: 0,
+  changes: 0,
+  shortened: 0,
+  isRepeated: false,
+  isRenewed: false,
+})
 
 /** The last request: its prompt before it was shortened, and the facts that decide changes. */
 type LastRequest = {
@@ -277,6 +284,11 @@ export async function createAsking(
         done.isRepeated = true
         return AT_ONCE
       }
+      // Somebody may have replaced the key since the run began.
+      if (!done.isRenewed && REPLACEABLE.has(failure.kind) && (await chain.renew())) {
+        done.isRenewed = true
+        return AT_ONCE
+      }
       const isTooLong = failure.kind === 'context_too_long'
       if (change(failure)) return AT_ONCE
       if (isTooLong && shortenFurther(failure)) return { retry: null, isTooLong }
@@ -296,6 +308,9 @@ export async function createAsking(
     },
   }
 }
+
+/** Failures that another key may repair. */
+const REPLACEABLE: ReadonlySet<string> = new Set(['auth', 'quota'])
 
 /** Failures that fall back to another model although they are not retried. */
 const FALLS_BACK: ReadonlySet<string> = new Set(['unknown_model', 'not_configured'])

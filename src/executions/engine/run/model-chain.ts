@@ -26,6 +26,8 @@ export type ModelChain = {
   hasNext(): boolean
   /** Switches to the next usable model. Returns false if there is none. */
   next(): Promise<boolean>
+  /** Resolves the current model again. Returns whether its provider has changed, such as its key. */
+  renew(): Promise<boolean>
 }
 
 type Candidate = { name: string | null; chosen: ChosenModel | null; isLeft: boolean }
@@ -44,12 +46,16 @@ export async function openChain(
   const left = () => candidates.filter(({ isLeft }) => isLeft)
   let refusal: unknown
 
+  async function lookUp(name: string | null): Promise<ChosenModel> {
+    const { id, model, isOwn } = await models.resolve(name, organizationId)
+    const provider = id.split('/', 1)[0] ?? ''
+    return { id, model, provider, circuit: isOwn ? `${organizationId} ${provider}` : provider }
+  }
+
   async function resolve(candidate: Candidate): Promise<ChosenModel | null> {
     if (candidate.chosen || !candidate.isLeft) return candidate.chosen
     try {
-      const { id, model, isOwn } = await models.resolve(candidate.name, organizationId)
-      const provider = id.split('/', 1)[0] ?? ''
-      candidate.chosen = { id, model, provider, circuit: isOwn ? `${organizationId} ${provider}` : provider }
+      candidate.chosen = await lookUp(candidate.name)
     } catch (error) {
       if (!(error instanceof ModelError)) throw error
       refusal ??= error
@@ -103,6 +109,13 @@ export async function openChain(
       const chosen = await choose()
       current = chosen ?? current
       return chosen !== null
+    },
+    async renew() {
+      const { name, chosen: before } = current!
+      const after = await lookUp(name).catch(() => null)
+      if (!after || after.id !== before?.id || after.model === before.model) return false
+      current!.chosen = after
+      return true
     },
   }
 }
