@@ -88,6 +88,14 @@ describe('the engine', () => {
     expect((await run()).execution.status).toBe('completed')
   })
 
+  test('retries a reply that breaks off while it states the input of a call', async () => {
+    const call = { index: 0, id: 'a', function: { name: 'echo', arguments: '{"text":' } }
+    const begun = event({ choices: [{ index: 0, delta: { tool_calls: [call] } }] })
+    lab.model.script({ tokens: [begun], end: 'drop' }, { tokens: 'Fine.' })
+    const { execution, requests } = await run()
+    expect([execution.result, requests.length, execution.usageEstimated]).toEqual(['Fine.', 2, true])
+  })
+
   test('stops waiting for a retry at once on a cancel', async () => {
     lab.model.script(busy(429, { 'retry-after': '60' }))
     const row = await lab.run({ model })

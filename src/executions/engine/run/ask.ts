@@ -78,7 +78,7 @@ async function prepareRetry(
   const again = await input.asking.recover(error)
   if (!again) return false
   // The usage of a reply that broke off is unknown.
-  if (draft.used || draft.pieces.length) count(usage, draft)
+  if (draft.used || isBegun(draft)) count(usage, draft)
   if (again.retry) await pause(input, again.retry, emit)
   if (again.isTooLong) await input.summarizer?.summarize(input, usage, emit)
   return true
@@ -90,9 +90,12 @@ function arranged({ asking, tools, question }: RunInput, prompt: LanguageModelV4
   return { ...options, prompt: arrange(options.prompt, asking.current().model, picturesApart) }
 }
 
-/** Returns whether the reply has had no visible output and no reasoning yet. */
-const isUnseen = ({ length, pieces }: Draft): boolean =>
-  length === 0 && !pieces.some(({ part }) => part.type === 'tool-call')
+/** Returns whether nobody has seen any of the reply: it has no text and no reasoning, and its calls are not made yet. */
+const isUnseen = ({ pieces }: Draft): boolean => pieces.every(({ part }) => part.type === 'tool-call' || !part.text)
+
+/** Returns whether the model has begun to answer. */
+const isBegun = ({ length, pieces }: Draft): boolean =>
+  length > 0 || pieces.some(({ part }) => part.type === 'tool-call')
 
 /** Waits before the next request. Ends at once if the run is stopped or this process drains. */
 async function pause(
@@ -142,7 +145,7 @@ async function receiveReply(
         signal.throwIfAborted()
         if (part.type === 'stream-start') asking.readWarnings(part.warnings)
         const delta = receive(draft, part)
-        if (!hasBegun && !isUnseen(draft)) {
+        if (!hasBegun && isBegun(draft)) {
           hasBegun = true
           asking.answered()
         }
