@@ -3,7 +3,7 @@ import { createChatReader } from '../../src/executions/engine/models/chat-stream
 import type { Part } from '../../src/executions/engine/models/text-model.ts'
 
 /** The tools in the request of the reply. */
-export const TOOLS = ['add', 'get_weather', 'search']
+export const TOOLS = ['add', 'get_weather', 'search', 'search_all']
 export const DONE = 'data: [DONE]\n\n'
 
 /** Makes an event of a JSON value, or of a text as it is. */

@@ -140,6 +140,11 @@ describe('the reader of chat completions', () => {
       [call('add', '{}', a), call(undefined, '{"x":', { index: 0 }), call(undefined, '1}', { index: 0 })],
       ['add({"x":1})'],
     ],
+    [
+      'a name that begins with that of another tool',
+      [call('search', '', a), call('_all', '{"x":1}', { index: 0 })],
+      ['search_all({"x":1})'],
+    ],
     ['a name in pieces', [call('get_', '', a), call('weather', '{"x":1}', { index: 0 })], ['get_weather({"x":1})']],
     [
       'a name that grows',
@@ -362,7 +367,10 @@ describe('the reader of chat completions', () => {
     ['a last event without its end', [chunk({ content: 'Whole' }), chunk({}, 'stop').trimEnd()]],
     [
       'parts',
-      [chunk({ content: [{ type: 'text', text: 'Wh' }] }), chunk({ content: { type: 'text', text: 'ole' } }, 'stop')],
+      [
+        chunk({ content: [{ type: 'text', text: { value: 'Wh' } }] }),
+        chunk({ content: { type: 'text', text: 'ole' } }, 'stop'),
+      ],
     ],
   ])('reads %s', (_, pieces) => {
     expect(read(...pieces)).toMatchObject({ text: 'Whole', finish: 'stop' })
@@ -440,10 +448,11 @@ describe('reasoning', () => {
   it('details are stored whole, including late and encrypted ones', () => {
     const detail = (text: string, more = {}) => ({ type: 'reasoning.text', text, index: 0, ...more })
     const pieces = [
-      chunk({ reasoning: 'H', reasoning_details: [detail('H')] }),
-      chunk({ reasoning: 'm', reasoning_details: [detail('m', { signature: 'S' })] }),
+      chunk({ reasoning: 'H', reasoning_details: [detail('H', { data: null })] }),
+      chunk({ reasoning: 'm', reasoning_details: [detail('m', { signature: 'S', data: null })] }),
     ]
-    expect(kept(...pieces)).toEqual({ field: 'reasoning', reasoning_details: [detail('Hm', { signature: 'S' })] })
+    const whole = detail('Hm', { data: null, signature: 'S' })
+    expect(kept(...pieces)).toEqual({ field: 'reasoning', reasoning_details: [whole] })
     const late = { type: 'reasoning.encrypted', data: 'ENC', index: 1 }
     expect(kept(...pieces, chunk({ content: 'Yes' }), chunk({ reasoning_details: [late] }))).toEqual({
       field: 'reasoning_details',

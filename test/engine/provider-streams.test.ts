@@ -436,7 +436,12 @@ describe('the stream of OpenAI', () => {
       created +
         textDelta('Hi') +
         done({
-          usage: { input_tokens: 5, output_tokens: 3, total_tokens: 12, output_tokens_details: { reasoning_tokens: 4 } },
+          usage: {
+            input_tokens: 5,
+            output_tokens: 3,
+            total_tokens: 12,
+            output_tokens_details: { reasoning_tokens: 4 },
+          },
         }),
       'Hi stop 5/7',
     ],

@@ -321,7 +321,7 @@ function hasContentAlone(delta: Fields): boolean {
 function wordsOf(value: unknown): string {
   if (typeof value === 'string') return value
   if (Array.isArray(value)) return value.map(wordsOf).join('')
-  return isObject(value) ? asText(value.text) || asText(value.content) : ''
+  return isObject(value) ? asText(value.text) || asText(value.content) || asText(value.value) : ''
 }
 
 /** Merges the texts of the same entry, which arrive in pieces. */
@@ -330,7 +330,7 @@ function mergeDetails(before: readonly Fields[], more: readonly Fields[]): reado
   for (const entry of more) {
     const last = merged.at(-1)
     const isSame = last && last.type === entry.type && last.index === entry.index && (!entry.id || last.id === entry.id)
-    if (!isSame || entry.data !== undefined) merged.push(entry)
+    if (!isSame || asText(entry.data)) merged.push(entry)
     else merged[merged.length - 1] = joined(last, entry)
   }
   return merged

@@ -87,9 +87,10 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
   /** Returns the name of a call after a further piece, which may be the rest of the name or a repetition of it. */
   function nameOf(call: StreamedCall, name: string, isSame: boolean): string | null {
     if (!call.name || call.name === name) return name
-    if (call.input || tools.has(call.name)) return null
     const joined = call.name + name
     const isPart = (text: string) => [...tools].some((tool) => tool.startsWith(text))
+    // The name of a tool may begin that of another one.
+    if (call.input || (tools.has(call.name) && (tools.has(name) || !isPart(joined)))) return null
     if (isPart(joined)) return joined
     if (name.startsWith(call.name) && isPart(name)) return name
     return isSame && !tools.has(name) ? joined : null
