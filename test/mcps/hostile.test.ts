@@ -88,8 +88,23 @@ describe('a server whose list of tools', () => {
     ],
     [
       'comes with huge headers',
-      'the connection failed',
+      'the headers of its answer are too large',
       (response) => void response.writeHead(200, { ...JSON_TYPE, x: 'y'.repeat(100_000) }).end('{}'),
+    ],
+    [
+      'is HTTP/2',
+      'its answer is not HTTP/1.1: is this its port?',
+      (response) => void response.socket?.end(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])),
+    ],
+    [
+      'is an empty batch',
+      'its answer ended without a result',
+      (response) => void response.writeHead(200, JSON_TYPE).end('[]'),
+    ],
+    [
+      'is a message to the service alone',
+      'its answer ended without a result',
+      (response) => void response.writeHead(200, JSON_TYPE).end('{"jsonrpc":"2.0","id":"x","method":"roots/list"}'),
     ],
     [
       'is no JSON',

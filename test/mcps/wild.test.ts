@@ -321,6 +321,21 @@ describe('an answer in another form', () => {
       'No workflow',
     ],
     [
+      'an error of a gateway in its own field',
+      (response) => response.writeHead(200, JSON_TYPE).end('{"code":401,"msg":"No tenant"}'),
+      'No tenant',
+    ],
+    [
+      'an error of a gateway in its own field, with a status',
+      (response) => response.writeHead(400, JSON_TYPE).end('{"code":401,"msg":"No tenant"}'),
+      '400: No tenant',
+    ],
+    [
+      'an error without words',
+      (response) => response.writeHead(200, JSON_TYPE).end('{"jsonrpc":"2.0","id":2,"error":{"code":7,"message":""}}'),
+      'it answered with the error 7',
+    ],
+    [
       'an error of a web framework with its name',
       (response) => response.writeHead(402, JSON_TYPE).end('{"error":"Payment Required","message":"Top up"}'),
       '402: Payment Required: Top up',
@@ -506,6 +521,24 @@ it.each<[string, number, { code: number; message: string }, string]>([
   expect(refused).toMatchObject({ told: expect.stringContaining(reason) })
   // The message goes to the log.
   expect(String(refused)).not.toContain(error.message)
+})
+
+it('a server at another origin, which gets no credentials, is named if it refuses a redirected request', async () => {
+  const other = createServer((_, response) => void response.writeHead(401).end())
+  await once(other.listen(0, '127.0.0.1'), 'listening')
+  const origin = `http://127.0.0.1:${(other.address() as AddressInfo).port}`
+  otherwise = (_, response) => Boolean(response.writeHead(308, { location: `${origin}/mcp` }).end())
+  await expect(using(async () => {})).rejects.toThrow(
+    `it redirects to ${origin}, where no credentials are sent: give the address there instead`,
+  )
+  other.close()
+})
+
+it('a proxy that does not connect is named', async () => {
+  const connection = { url, transport: 'streamable-http', headers: new Headers(), allowPrivate: true, secrets: [] }
+  await expect(
+    connectMcp({ ...connection, toolTimeout: 20_000, proxyFor: () => 'http://127.0.0.1:9' }, never),
+  ).rejects.toThrow('the proxy 127.0.0.1:9 did not connect: connect ECONNREFUSED 127.0.0.1:9')
 })
 
 it.each<[string, number, number]>([
@@ -752,6 +785,7 @@ it.each<[string, number, string]>([
   ['403', 403, ''],
   ['500', 500, 'Internal Server Error'],
   ['200 and a message of its own', 200, '{"code":500,"msg":"POST is not supported"}'],
+  ['200 and another one', 200, '{"success":false,"message":"POST is not supported"}'],
 ])(
   'a server of the older transport is found at its usual address if it answers POST with %s',
   async (_, status, body) => {

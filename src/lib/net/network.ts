@@ -12,6 +12,11 @@ export class ForbiddenAddress extends Error {
   override message = 'The address is not allowed'
 }
 
+/** Thrown if a proxy does not connect to the server. The message names the proxy. */
+export class ProxyFailed extends Error {
+  override name = 'ProxyFailed'
+}
+
 /** Restricts connections to allowed IP addresses. */
 export type Guard = {
   /** Which IP addresses may be connected to. */
@@ -148,7 +153,7 @@ function viaProxy(name: string, cause: Error): Error {
   const reason = status
     ? `it answered with the status ${status}`
     : cause.message || (cause as NodeJS.ErrnoException).code
-  return Object.assign(new Error(`The proxy ${name} did not connect: ${reason}`), { cause })
+  return new ProxyFailed(`The proxy ${name} did not connect: ${reason}`, { cause })
 }
 
 /** Codes of OpenSSL and Node for a certificate that is untrusted, expired or for another name. */

@@ -164,7 +164,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
     const reason = reasonOf(error, session.seen, clean)
     if (!isServerError(error)) options.onFailure?.(name, reason)
     const doubt = mayHaveActed(error, reason) ? '. The tool may have acted: check before you call it again' : ''
-    return { content: clean(`The call failed: ${message ?? reason}`, MAX_ERROR_TEXT) + doubt, isError: true }
+    return { content: clean(`The call failed: ${message || reason}`, MAX_ERROR_TEXT) + doubt, isError: true }
   }
 
   return {

@@ -16,8 +16,9 @@ const EVENT_STREAM = /^\s*text\/event-stream\b/i
 export const isEventStream = ({ ok, headers }: Response): boolean =>
   ok && EVENT_STREAM.test(headers.get('content-type') ?? '')
 
-/** Reason of a request that got no answer. */
+/** Reasons of a request that got no answer. */
 export const EMPTY = 'its answer is empty'
+export const ENDED = 'its answer ended without a result'
 
 /** The request that a response answers. */
 export type Asked = {
@@ -191,12 +192,14 @@ export function mendMessage(json: string, id?: number, isOfOther: Asked['isOfOth
 const statesId = (json: string, id: number): boolean =>
   new RegExp(`"id": ?${id}\\b`).test(`${json.slice(0, END)} ${json.slice(-END)}`)
 
-/** Gives the only answer of a body the id of its request. */
+/** Gives the only answer of a body the id of its request. Throws a {@link BadAnswer} if the body has no answer. */
 function withOwnId(value: unknown, id: number, isOfOther: (id: string) => boolean): unknown {
   const messages = Array.isArray(value) ? value : [value]
-  const answers = messages.filter((message) => isObject(message) && message.method === undefined)
+  const answers = messages.filter((message) => !isObject(message) || message.method === undefined)
+  if (!answers.length) throw new BadAnswer(ENDED)
   const [only] = answers
-  if (answers.length !== 1 || String(only.id) === String(id) || isOfOther(String(only.id))) return value
+  if (answers.length !== 1 || !isObject(only) || String(only.id) === String(id) || isOfOther(String(only.id)))
+    return value
   return messages.length === 1 ? { ...only, id } : messages.map((one) => (one === only ? { ...only, id } : one))
 }
 
@@ -250,7 +253,7 @@ const OF_RESULTS = ['content', 'structuredContent', 'tools', 'protocolVersion']
 /** Repairs a request or notification, or an answer to a request of this service. */
 function toMessage(value: unknown, ownId: Asked['id']): unknown {
   if (!isObject(value)) return value
-  const { jsonrpc, id, method, params, error, result, message } = value
+  const { jsonrpc, id, method, params, error, result, msg, message = msg } = value
   if (typeof method === 'string') {
     return { jsonrpc, id, method, ...(isObject(params) && { params: withoutMeta(params) }) }
   }
@@ -280,7 +283,7 @@ const isNoError = (error: unknown, hasResult: boolean): boolean =>
   (hasResult && (error === '' || (isObject(error) && !Object.keys(error).length)))
 
 /** Code of errors without a valid one (`INTERNAL_ERROR` of JSON-RPC). */
-const NO_CODE = -32603
+export const NO_CODE = -32603
 
 function toError(error: unknown): Fields {
   const { code, message, data } = isObject(error) ? error : { message: error }

@@ -1,17 +1,17 @@
 import { InsufficientScopeError, SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
 import type { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
-import { ForbiddenAddress } from '../../lib/net/network.ts'
+import { ForbiddenAddress, ProxyFailed } from '../../lib/net/network.ts'
 import { BadAnswer, TOO_LARGE } from '../../lib/net/safe-fetch.ts'
 import type { Clean } from './content.ts'
-import { EMPTY } from './mend.ts'
+import { EMPTY, ENDED } from './mend.ts'
 import { TOO_MANY_VALUES } from './message-size.ts'
 import { isServerError, isUnanswered } from './transport.ts'
 import { AuthorizationProblem } from './unreachable.ts'
 
 /** Observations on the wire that the SDK does not report. */
 export type Seen = {
-  /** The latest unsuccessful response. */
-  refusal: { status: number; headers: Headers } | null
+  /** The latest unsuccessful response. `movedTo`: the other origin to which the request was redirected. */
+  refusal: { status: number; headers: Headers; movedTo: string | null } | null
   /** The error of the latest request without a response. */
   error: unknown
   /** Set if the user must connect before the request can be made. */
@@ -27,8 +27,10 @@ export const watching =
     try {
       const response = await fetch(url, init)
       const { ok, status, headers } = response
+      const origin = URL.parse(response.url)?.origin
+      const movedTo = origin && origin !== new URL(url).origin ? origin : null
       // A rejected GET is common and harmless.
-      if (!ok && init?.method !== 'GET' && init?.method !== 'DELETE') seen.refusal = { status, headers }
+      if (!ok && init?.method !== 'GET' && init?.method !== 'DELETE') seen.refusal = { status, headers, movedTo }
       return response
     } catch (error) {
       if (!init?.signal?.aborted) seen.error = error
@@ -65,7 +67,6 @@ const LATE = 'it did not answer in time'
 const SILENT = 'it was silent in the middle of its answer for too long'
 const ASKS = 'it asks for something else first, such as the answer of a person, which a run cannot give'
 const FALSE_ENCODING = 'its answer is not compressed as its headers state'
-const ENDED = 'its answer ended without a result'
 /** Reason of a task whose server cannot be asked any more. */
 export const LOST_TASK = 'the task that it had begun cannot be followed any more'
 const NO_MESSAGE = 'its answer is not a message of the protocol'
@@ -92,12 +93,14 @@ const CAUSES: Record<string, string> = {
   UND_ERR_CONNECT_TIMEOUT: 'the connection timed out',
   UND_ERR_HEADERS_TIMEOUT: LATE,
   UND_ERR_BODY_TIMEOUT: SILENT,
+  UND_ERR_HEADERS_OVERFLOW: 'the headers of its answer are too large',
   ECONNRESET: CLOSED,
   EPIPE: CLOSED,
   UND_ERR_SOCKET: CLOSED,
   EPROTO: 'TLS failed: does it speak https at this port?',
   ERR_SSL_WRONG_VERSION_NUMBER: 'TLS failed: does it speak https at this port?',
   ERR_TLS_CERT_ALTNAME_INVALID: 'its TLS certificate is for another host name',
+  ERR_SSL_TLSV1_ALERT_NO_APPLICATION_PROTOCOL: 'it speaks HTTP/2 alone at this port: HTTP/1.1 is needed',
   CERT_HAS_EXPIRED: 'its TLS certificate has expired',
   CERT_NOT_YET_VALID: 'its TLS certificate is not valid yet',
   DEPTH_ZERO_SELF_SIGNED_CERT: 'its TLS certificate is self-signed (see NODE_EXTRA_CA_CERTS)',
@@ -145,6 +148,8 @@ export function causeIn(error: unknown, clean: Clean): string | null {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
     if (cause instanceof BadAnswer || cause instanceof AuthorizationProblem) return cause.message
+    if (cause instanceof ProxyFailed) return cause.message.replace(/^T/, 't')
+    if (cause.name === 'HTTPParserError') return 'its answer is not HTTP/1.1: is this its port?'
     if (cause.message === 'bad port') return 'its port is one that HTTP clients do not use'
     if (cause instanceof SyntaxError || cause.name === 'ZodError') return NO_MESSAGE
     const version = /protocol version is not supported: (.*)/s.exec(cause.message)?.[1]
@@ -169,9 +174,11 @@ const ofContent = (type: string) =>
     : `it answered with the content type "${type}" instead of JSON or an event stream`
 
 function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
-  const headers = refusal?.status === status ? refusal.headers : new Headers()
+  const { headers = new Headers(), movedTo = null } = refusal?.status === status ? refusal : {}
   if (status === 200) return 'it did not answer with an event stream'
   const answered = `it answered with the status ${status}`
+  if (movedTo && (status === 401 || status === 403))
+    return `it redirects to ${clean(movedTo, 200)}, where no credentials are sent: give the address there instead`
   if (status === 401) {
     const challenge = challengeOf(headers, clean) ?? 'credentials that it knows'
     return `${answered}: it wants ${challenge}${challenge.includes('resource_metadata') ? OAUTH : ''}`

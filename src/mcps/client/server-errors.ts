@@ -2,6 +2,7 @@ import { SdkError, SdkErrorCode, SdkHttpError, SUPPORTED_PROTOCOL_VERSIONS } fro
 import { parseJson } from '../../lib/json.ts'
 import { asList, asObject, asText } from '../../lib/unknown.ts'
 import type { Clean } from './content.ts'
+import { NO_CODE } from './mend.ts'
 import { statusOf } from './reasons.ts'
 import { isServerError } from './transport.ts'
 
@@ -29,7 +30,9 @@ const NOT_UNDERSTOOD: ReadonlySet<number | undefined> = new Set([
  * have it. Frameworks refuse its handshake with statuses of their own, or with a message that is none of the protocol.
  */
 export const mayBeOlder = (url: string, error: unknown) =>
-  /\/sse\/?$/.test(new URL(url).pathname) && !isServerError(error) && ![401, 429, 503].includes(statusOf(error) ?? 0)
+  /\/sse\/?$/.test(new URL(url).pathname) &&
+  !(isServerError(error) && error.code !== NO_CODE) &&
+  ![401, 429, 503].includes(statusOf(error) ?? 0)
 
 /** Returns whether a server does not understand the handshake of a protocol variant. */
 export const isRefusal = (error: unknown) => NOT_UNDERSTOOD.has(isServerError(error) ? error.code : statusOf(error))
@@ -63,7 +66,8 @@ export function serverMessage(error: unknown): string | undefined {
   if (said.length) return said.join('\n\n')
   // Gateways and web frameworks have errors of their own.
   const both = [body.error, body.message].map(asText).filter(Boolean).join(': ')
-  const text = [body.error_description, both, body.error, body.message, body.detail, body.title].find((field) => field)
+  const fields = [body.error_description, both, body.error, body.message, body.detail, body.title, body.msg]
+  const text = fields.find((field) => field)
   if (text === undefined) return undefined
   return `${statusOf(error)}: ${(typeof text === 'string' ? text : JSON.stringify(text)).slice(0, MAX_FOREIGN)}`
 }

@@ -186,7 +186,7 @@ function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
         signal.throwIfAborted()
         const reason = failureReason(error, clean)
         if (!isServerError(error)) use.onFailure(name, reason)
-        return { content: clean(`The call failed: ${serverMessage(error) ?? reason}`, MAX_ERROR_TEXT), isError: true }
+        return { content: clean(`The call failed: ${serverMessage(error) || reason}`, MAX_ERROR_TEXT), isError: true }
       }
     },
     list: async (signal) => [...(await list(slot, signal)).tools.values()].map(({ tool }) => tool),
