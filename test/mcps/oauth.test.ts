@@ -488,9 +488,9 @@ describe('the tokens', () => {
     expect((await tools(id)).status).toBe(200)
   })
 
-  it('last until they are refused if their lifetime is 0', async () => {
+  it.each([0, 2 ** 63])('last until they are refused if their lifetime is %s', async (expires_in) => {
     const id = await createMcp()
-    oauth.edit = (body) => ('access_token' in body ? { ...body, expires_in: 0, refresh_token: undefined } : body)
+    oauth.edit = (body) => ('access_token' in body ? { ...body, expires_in, refresh_token: undefined } : body)
     await connect(id)
     expect((await tools(id)).status).toBe(200)
   })
@@ -509,9 +509,17 @@ describe('the tokens', () => {
     const id = await createMcp()
     oauth.expiresIn = 1
     await connect(id)
-    oauth.broken['/token'] = (_, res) => void res.writeHead(503).end()
-    expect(await tools(id)).toMatchObject({ status: 502 })
-    expect(await mcpOf(id)).toMatchObject({ connection: 'connected' })
+    const failures: [number, string][] = [
+      [503, ''],
+      [500, '{"status":500,"error":"Internal Server Error"}'],
+      [429, '{"error":"rate_limit_exceeded"}'],
+      [404, '{"error":"Not Found"}'],
+    ]
+    for (const [status, body] of failures) {
+      oauth.broken['/token'] = (_, res) => void res.writeHead(status, JSON_TYPE).end(body)
+      expect(await tools(id)).toMatchObject({ status: 502 })
+      expect(await mcpOf(id)).toMatchObject({ connection: 'connected' })
+    }
     delete oauth.broken['/token']
     oauth.refresh.clear()
     expect((await tools(id)).status).toBe(409)
@@ -577,6 +585,21 @@ describe('the tokens', () => {
     const { content, isError } = await mcp.call(tool?.name ?? '', { text: 'Hi' }, signal)
     await mcp.close()
     expect([content, isError, oauth.forms.length - before]).toEqual(['Hi', false, 0])
+  })
+
+  it.each(['GET', 'DELETE'])('are not replaced if the server answers %s with 401', async (method) => {
+    const id = await createMcp()
+    await connect(id)
+    const before = oauth.forms.length
+    const refused: string[] = []
+    oauth.broken['/mcp'] = (req, res) => {
+      if (req.method !== method) return false
+      refused.push(method)
+      return res.writeHead(401).end()
+    }
+    expect((await tools(id)).status).toBe(200)
+    expect(refused).toEqual([method])
+    expect(oauth.forms).toHaveLength(before)
   })
 
   it('are replaced if the server answers that the session of an ended access token has expired', async () => {

@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto'
-import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { type McpTestServer, startMcpServer } from './mcp-server.ts'
 import { request } from './rest.ts'
@@ -20,8 +20,8 @@ export type OAuthMcp = AsyncDisposable & {
   edit: (body: object) => object | string
   /** Status and error of the MCP server for a bearer token that it does not know. */
   refusal: [status: number, error: string]
-  /** Replaces answers, path by path. */
-  broken: Partial<Record<string, RequestListener>>
+  /** Replaces answers, path by path. Returns false if the server should answer. */
+  broken: Partial<Record<string, (req: IncomingMessage, res: ServerResponse) => unknown>>
   /** Answers of the token endpoint. */
   readonly token: (req: IncomingMessage, res: ServerResponse) => Promise<void>
   /** The account of the next sign-ins, and fields of the answer with the code. */
@@ -184,10 +184,7 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
   mcp.guard = (req, res) => {
     const { pathname } = new URL(req.url ?? '', issuer)
     const handle = server.broken[pathname] ?? handlers[pathname]
-    if (handle) {
-      handle(req, res)
-      return true
-    }
+    if (handle && handle(req, res) !== false) return true
     const bearer = /^Bearer (.*)$/.exec(req.headers.authorization ?? '')?.[1]
     if (bearer !== undefined) server.bearers.push(bearer)
     const issued = server.access.get(bearer ?? '')

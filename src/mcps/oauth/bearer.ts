@@ -8,19 +8,30 @@ import { readChallenge } from './mend-answer.ts'
  * Wraps `fetch` to send the token of a bearer with each request to `origin`. Renews a refused token once, and asks for
  * more scope if a request needs it (RFC 6750, section 3.1). `onToken` is called with each token before it is sent.
  */
-export const authorized =
-  (fetch: Fetch, bearer: Bearer, origin: string, seen: Seen, onToken: (token: string) => void): Fetch =>
-  async (url, init) => {
+export const authorized = (
+  fetch: Fetch,
+  bearer: Bearer,
+  origin: string,
+  seen: Seen,
+  onToken: (token: string) => void,
+): Fetch => {
+  /** The token that the server has accepted last. */
+  let accepted: string | undefined
+  return async (url, init) => {
     if (new URL(url).origin !== origin) return fetch(url, init)
-    const send = (token: string) => {
+    const send = async (token: string) => {
       onToken(token)
       const headers = new Headers(init?.headers)
       headers.set('Authorization', `Bearer ${token}`)
-      return fetch(url, { ...init, headers })
+      const response = await fetch(url, { ...init, headers })
+      if (response.ok) accepted = token
+      return response
     }
     try {
       const token = await bearer.token()
       let response = await send(token)
+      // Gateways refuse methods that they do not know.
+      if (init?.method !== 'POST' && token === accepted) return response
       let isToRenew = isInvalid(response)
       if (isToRenew && response.status === 401 && !response.headers.has('www-authenticate') && hasSession(url, init)) {
         // Some servers answer 401 for a session that they have lost, with a token that is good.
@@ -49,6 +60,7 @@ export const authorized =
       throw error
     }
   }
+}
 
 /** Returns whether a request names a session. Without one, a refusal that speaks of a session is about the token. */
 const hasSession = (url: string | URL, init: RequestInit | undefined): boolean =>

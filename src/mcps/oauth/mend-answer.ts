@@ -100,10 +100,17 @@ function toRegistration(value: Fields, request: string) {
   }
 }
 
+/** Errors of the protocol that are final, whatever the status beside them. */
+const REFUSAL = /^(?:invalid_|unauthorized_|unsupported_|access_denied$)/
+/** Lifetimes beyond a hundred years stand for tokens that do not end (s). */
+const MAX_LIFETIME = 100 * 365 * 24 * 60 * 60
+
 function toTokens(status: number, text: string): Response {
   const value = parseJson(text) ?? (/^\w+=/.test(text) ? Object.fromEntries(new URLSearchParams(text)) : undefined)
-  if (status >= 400 && !(isObject(value) && typeof value.error === 'string')) {
-    // An answer of the server itself, rather than of a gateway before it.
+  const error = isObject(value) ? asText(value.error) : ''
+  // Web frameworks and gateways have errors of their own, with statuses that the protocol does not use.
+  const isOwn = [400, 401, 403].includes(status)
+  if (status >= 400 && !(error && isOwn) && !REFUSAL.test(error)) {
     const isFinal = isObject(value) && (status === 400 || status === 401)
     throw new AuthorizationProblem(`the authorization server answered with the status ${status}`, { isFinal })
   }
@@ -113,8 +120,8 @@ function toTokens(status: number, text: string): Response {
     {
       ...('access_token' in fields && { token_type: 'Bearer' }),
       ...(scope !== undefined && { scope: toScope(scope) }),
-      // Servers state 0 for tokens that do not end.
-      ...(Number(lifetime) > 0 && { expires_in: Number(lifetime) }),
+      // Servers state 0, too, for tokens that do not end.
+      ...(Number(lifetime) > 0 && Number(lifetime) < MAX_LIFETIME && { expires_in: Number(lifetime) }),
       ...fields,
     },
     status,
