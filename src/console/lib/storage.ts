@@ -12,6 +12,16 @@ export function readStored(kind: Kind, key: string): string | null {
   }
 }
 
+/** Reads a stored list. Leaves out items of another form, and text that is not a list. */
+export function readStoredList<Item>(kind: Kind, key: string, isItem: (value: unknown) => value is Item): Item[] {
+  try {
+    const found: unknown = JSON.parse(readStored(kind, key) ?? '[]')
+    return Array.isArray(found) ? found.filter(isItem) : []
+  } catch {
+    return []
+  }
+}
+
 /** Stores a text, or removes it if it is null. */
 export function store(kind: Kind, key: string, text: string | null): void {
   try {

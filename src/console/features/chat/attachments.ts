@@ -3,7 +3,7 @@ import { chosenOrganization, describeFailure, rest } from '../../api.ts'
 import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
 import { newId } from '../../lib/id.ts'
-import { readStored, store } from '../../lib/storage.ts'
+import { readStoredList, store } from '../../lib/storage.ts'
 import { texts } from '../../texts.ts'
 
 /** Maximum size of a file (bytes). */
@@ -11,6 +11,12 @@ const MAX_BYTES = 25 * 1024 * 1024
 const MAX_FILES = 20
 
 export type Attachment = { key: string; name: string; size: number; mediaId: string | null; error: string | null }
+
+/** Whether a stored value is an uploaded file, which another version of the page may have stored. */
+const isUploaded = (value: unknown): value is Attachment => {
+  const { key, name, size, mediaId, error } = (value ?? {}) as Partial<Attachment>
+  return [key, name, mediaId].every((each) => typeof each === 'string') && typeof size === 'number' && error === null
+}
 
 /** An upload belongs to an organization. */
 const keyOf = (draft: string) => `muster.files.${chosenOrganization.get()}.${draft}`
@@ -23,8 +29,7 @@ const listeners = new Set<() => void>()
 function filesOf(draft: string): readonly Attachment[] {
   const known = byDraft.get(draft)
   if (known) return known
-  const stored = readStored('sessionStorage', keyOf(draft))
-  const files: readonly Attachment[] = stored ? JSON.parse(stored) : NONE
+  const files = readStoredList('sessionStorage', keyOf(draft), isUploaded)
   byDraft.set(draft, files)
   return files
 }
