@@ -89,6 +89,9 @@ export const texts = {
     of: (field: string, reason: string) => `The value of “${field}” is not accepted. ${reason}`,
   },
   search: 'Search',
+  searchIn: (list: string) => `Search: ${list}`,
+  typeToSearch: 'Type to search',
+  typeForMore: 'These are the first. Type to find others.',
   noSuchTool: 'There is no built-in tool of this name, so this has no effect.',
 
   nav: {
@@ -147,7 +150,7 @@ export const texts = {
     pickAgent: 'Talk to',
     talkTo: (name: string) => `Talk to ${name}. Pick another agent`,
     newAgent: 'New agent…',
-    allAgents: 'All agents…',
+    otherAgent: 'Another agent…',
     message: 'Message',
     placeholder: (agent: string) => `Message ${agent}`,
     conversation: 'Conversation',

@@ -153,6 +153,52 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     },
   )
 
+  it('find one of many agents as a person types, by the keyboard alone', async () => {
+    const { token, userId } = await server.member({ organization: 'Many' })
+    const create = (path: string, body: object) => request(server, 'POST', `/api/v1/${path}`, { token, body })
+    const needle = (await create('agents', { name: 'Needle', systemPrompt: 'x' })).body.id
+    await Promise.all(
+      Array.from({ length: 60 }, (_, index) => create('agents', { name: `Hay ${index}`, systemPrompt: 'x' })),
+    )
+    const spaceId = (await create('spaces', { name: 'Barn' })).body.id
+    const { secret } = await signedIn(server, userId)
+    const { page, complaints } = await visit(browser, { url: server.url, cookie: secret }, '/app/missions')
+    await page.getByRole('button', { name: 'New mission' }).first().click()
+    await page.getByLabel('Title').fill('Daily')
+    await page.getByLabel('Goal').fill('Find it')
+    const agent = page.getByRole('combobox', { name: 'Agent' })
+    await agent.press('ArrowDown')
+    await page.getByText('These are the first. Type to find others.').waitFor()
+    expect(await page.getByRole('option', { name: 'Needle' }).count()).toBe(0)
+    await agent.pressSequentially('needle')
+    await page.getByRole('option', { name: 'Needle', selected: true }).waitFor()
+    expect(await (await examiner(page))()).toEqual([])
+    await agent.press('Escape')
+    await page.getByRole('listbox').waitFor({ state: 'detached' })
+    await agent.fill('needle')
+    await page.getByRole('option', { name: 'Needle', selected: true }).waitFor()
+    await agent.press('Enter')
+    await expect.poll(() => agent.inputValue()).toBe('Needle')
+    await page.getByRole('button', { name: 'Create' }).click()
+    await page.waitForURL('**/app/missions/*')
+    const missions = (await request(server, 'GET', '/api/v1/missions', { token })).body.missions
+    expect(missions).toMatchObject([{ agentId: needle }])
+    await page.goto(`/app/spaces/${spaceId}?tab=attached`)
+    await page.getByLabel('Search: Agents').fill('needle')
+    await page.getByLabel('Needle').check()
+    await page.getByLabel('Search: Agents').fill('')
+    await page.getByLabel('Hay 59').waitFor()
+    expect(await page.getByLabel('Needle').isChecked()).toBe(true)
+    await page.getByRole('button', { name: 'Save' }).click()
+    await expect
+      .poll(
+        async () => (await request(server, 'GET', `/api/v1/spaces/${spaceId}`, { token })).body.space.assignedAgents,
+      )
+      .toEqual([needle])
+    expect(complaints).toEqual([])
+    await leave(page)
+  })
+
   it('show the source of a server that the operator declares, and no form to change it', async () => {
     const { page } = await visit(browser, owner, '/app/mcps')
     await page.getByText('Operator', { exact: true }).waitFor()
@@ -173,12 +219,12 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByText('The server lists no tool of this name.').waitFor()
     await page.getByLabel('Permission: ad', { exact: true }).selectOption('As all others')
     await page.getByText('The server lists no tool of this name.').waitFor({ state: 'detached' })
+    const readAgain = page.waitForResponse(/\/trpc\/[^?]*mcps\.get/)
     await page.getByLabel('Permission: add').selectOption('ask')
-    await expect
-      .poll(async () => (await request(server, 'GET', `/api/v1/mcps/${mcpId}`)).body.mcp.permissions)
-      .toEqual([{ tool: 'add', mode: 'ask' }])
-    await page.getByText('Saved').last().waitFor()
+    await readAgain
     expect(await page.getByLabel('Permission: add').inputValue()).toBe('ask')
+    const { mcp: changed } = (await request(server, 'GET', `/api/v1/mcps/${mcpId}`)).body
+    expect(changed.permissions).toEqual([{ tool: 'add', mode: 'ask' }])
     await leave(page)
   })
 
@@ -186,6 +232,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Shared' } })).body.id
     const write = (content: string) =>
       request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, { body: { path: 'a.md', content } })
+    const read = async () =>
+      (await request(server, 'GET', `/api/v1/spaces/${spaceId}/files/content?path=a.md`)).body.content
     await write('# One')
     const { page } = await visit(browser, owner, `/app/spaces/${spaceId}?file=a.md`)
     await page.getByRole('heading', { name: 'One' }).waitFor()
@@ -215,7 +263,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     expect(await page.getByLabel('Content').inputValue()).toBe('Mine')
     await write('# Two')
     await page.getByRole('button', { name: 'Save' }).click()
-    await page.getByText('File saved').last().waitFor()
+    await expect.poll(read).toBe('Mine')
     await page.getByRole('button', { name: 'New file' }).click()
     await page.getByLabel('Path').fill('a.md')
     await page.getByRole('button', { name: 'Create' }).click()

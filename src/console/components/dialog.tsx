@@ -26,11 +26,13 @@ const SHAPES = {
 type Frame = {
   /** Whether the person has written in the dialog. */
   isWrittenIn: boolean
+  /** Remembers that the person has written, for a field whose choice is no event of input. */
+  write: () => void
   /** Calls a function that closes the dialog, unless the person wants to keep what a form in it has. */
   leave: (close: () => void) => void
 }
 
-const Around = createContext<Frame>({ isWrittenIn: false, leave: (close) => close() })
+const Around = createContext<Frame>({ isWrittenIn: false, write: () => {}, leave: (close) => close() })
 
 /** The dialog around a form. A form outside of dialogs has no input that its frame could lose. */
 export const useFrame = (): Frame => useContext(Around)
@@ -53,6 +55,7 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
   const box = useRef<HTMLDialogElement>(null)
   // A click beside the dialog must not lose its input.
   const [isWrittenIn, setIsWrittenIn] = useState(false)
+  const write = () => setIsWrittenIn(true)
   useUnsaved(isWrittenIn)
   // A selection that begins in the dialog may end beside it.
   const beganBeside = useRef(false)
@@ -88,7 +91,7 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
       }}
       // A browser may close it by itself after a second Escape.
       onClose={({ target }) => target === box.current && onClose()}
-      onInput={() => setIsWrittenIn(true)}
+      onInput={write}
       onPointerDown={(event) => {
         beganBeside.current = isBeside(event)
       }}
@@ -113,7 +116,7 @@ function Opened({ onClose, title, description, children, as = 'dialog', isFirm }
           <IconButton label={texts.close} icon={X} onClick={() => leave(onClose)} className="-mt-1 -mr-1" />
         </div>
       )}
-      <Around value={{ isWrittenIn, leave }}>{children}</Around>
+      <Around value={{ isWrittenIn, write, leave }}>{children}</Around>
     </dialog>
   )
 }

@@ -1,6 +1,8 @@
-import { type ComponentProps, type ReactNode, useId } from 'react'
+import { type ComponentProps, type ReactNode, useId, useState } from 'react'
 import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
+import { fits } from './combobox.ts'
+import { Problem } from './page.tsx'
 import { useRefusal } from './refused.tsx'
 
 /** A label, its control, and a help text, or in its place the reason why the value is refused. */
@@ -135,31 +137,69 @@ export const Check = ({
   </label>
 )
 
-/** A list of checkboxes. */
-export function Ticks({
-  label,
-  help,
-  options,
-  value,
-  onChange,
-  empty,
-}: {
+/** A search of options by the server. */
+type FoundOptions = {
+  search: string
+  onSearch: (search: string) => void
+  isPending: boolean
+  /** Whether the options are only the first of many. */
+  hasMore: boolean
+  error: unknown
+  retry: () => void
+}
+
+/** Number of options from which on a list has a search. */
+const MANY = 20
+
+type TicksProps = {
   label: string
-  help?: string
+  help?: string | undefined
   options: readonly { value: string; label: string; detail?: string | null }[]
   value: readonly string[]
   onChange: (value: string[]) => void
+  /** Stands in place of a list without options. */
   empty: ReactNode
-}) {
+  found?: FoundOptions
+}
+
+/** A list of checkboxes. A long one has a search: of the given options, or by the server (`found`). */
+export function Ticks({ label, help, options, value, onChange, empty, found }: TicksProps) {
+  const [typed, setTyped] = useState('')
+  const search = found?.search ?? typed
+  const isLong = options.length >= MANY || found?.hasMore || search !== ''
+  const shown = found ? options : options.filter((option) => fits(`${option.label} ${option.detail ?? ''}`, search))
   return (
     <fieldset className="mb-4 min-w-0">
       <legend className="mb-1 font-medium">{label}</legend>
       {help && <p className="mb-1 text-soft text-xs">{help}</p>}
-      {options.length === 0 ? (
-        <p className="text-soft">{empty}</p>
+      {isLong && (
+        <input
+          type="search"
+          dir="auto"
+          className="field mb-1"
+          aria-label={texts.searchIn(label)}
+          placeholder={texts.search}
+          maxLength={200}
+          value={search}
+          onChange={({ target }) => (found?.onSearch ?? setTyped)(target.value)}
+          // A search changes nothing, and sends no form.
+          onInput={(event) => event.stopPropagation()}
+          onKeyDown={(event) => event.key === 'Enter' && event.preventDefault()}
+        />
+      )}
+      {found?.error ? (
+        <Problem error={found.error} retry={found.retry} />
+      ) : found?.isPending ? (
+        <p role="status" className="text-soft">
+          {texts.loading}
+        </p>
+      ) : shown.length === 0 ? (
+        <p role="status" className="text-soft">
+          {search ? texts.palette.nothing : empty}
+        </p>
       ) : (
         <div className="max-h-72 divide-y divide-line overflow-y-auto rounded-md border border-line">
-          {options.map((option) => (
+          {shown.map((option) => (
             <label key={option.value} className="flex cursor-pointer items-start gap-2.5 px-3 py-2 hover:bg-hover">
               <input
                 type="checkbox"
@@ -175,6 +215,7 @@ export function Ticks({
               </span>
             </label>
           ))}
+          {found?.hasMore && <p className="px-3 py-2 text-soft text-xs">{texts.typeForMore}</p>}
         </div>
       )}
     </fieldset>

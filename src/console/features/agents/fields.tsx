@@ -3,8 +3,8 @@ import { useId, useState } from 'react'
 import { Check, Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { AgentTicks } from './agent-picker.tsx'
 import { type Draft, problemOfSchema } from './form.ts'
-import { useAgents } from './names.ts'
 import { isUnknown, ToolModes } from './permissions.tsx'
 
 const t = texts.agents
@@ -204,7 +204,6 @@ function ModelFields({
 function Attached({ draft, set, agentId }: PartProps & { agentId: string | null }) {
   const skills = useQuery(query('skills.list', { limit: 1000 }))
   const mcps = useQuery(query('mcps.list', { limit: 1000 }))
-  const { agents } = useAgents()
   const { core = [], organization = [], marketplace = [] } = skills.data?.skills ?? {}
   return (
     <>
@@ -228,13 +227,11 @@ function Attached({ draft, set, agentId }: PartProps & { agentId: string | null 
         value={draft.mcpInstanceIds}
         onChange={(mcpInstanceIds) => set({ mcpInstanceIds })}
       />
-      <Ticks
+      <AgentTicks
         label={t.sections.subagents}
         help={t.subagentsHelp}
         empty={t.noSubagents}
-        options={agents
-          .filter(({ id }) => id !== agentId)
-          .map(({ id, name, description }) => ({ value: id, label: name, detail: description }))}
+        except={agentId}
         value={draft.subagentIds}
         onChange={(subagentIds) => set({ subagentIds })}
       />

@@ -1,66 +1,81 @@
 import { queryOptions, useQueries, useQuery } from '@tanstack/react-query'
-import { useMemo } from 'react'
-import { callQuery } from '../../api.ts'
+import { useEffect, useMemo, useState } from 'react'
+import { callQuery, type Output, toFailure } from '../../api.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 
-/** Maximum number of agents in a list. The server searches the rest. */
-export const MAX_AGENTS = 1000
+/** Maximum number of agents in a list of options. The server searches the rest. */
+const MAX_FOUND = 50
 
-/** The agents of the organization that the person can use: their own of every visibility, and the shared ones. */
-export function useAgents() {
-  const own = useQuery({
-    ...query('agents.list', { owner: 'me', limit: MAX_AGENTS }),
-    refetchInterval: 60_000,
-    staleTime: 60_000,
-  })
-  const shared = useQuery({
-    ...query('agents.list', { limit: MAX_AGENTS }),
-    refetchInterval: 60_000,
-    staleTime: 60_000,
-  })
-  const agents = useMemo(() => {
+/** Time without a further letter after which a text is searched (ms). */
+const TYPING = 200
+
+/** The newest value that has not changed for a moment. */
+function useSettled(value: string): string {
+  const [settled, setSettled] = useState(value)
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), TYPING)
+    return () => clearTimeout(timer)
+  }, [value])
+  return settled
+}
+
+/**
+ * The first agents of the organization that the person can use, of those with a text if there is one: their own of every
+ * visibility, and the shared ones.
+ */
+export function useFoundAgents(text = '') {
+  const search = useSettled(text)
+  const filter = { ...(search && { search }), limit: MAX_FOUND }
+  const often = { refetchInterval: 60_000, staleTime: 60_000 }
+  const own = useQuery({ ...query('agents.list', { ...filter, owner: 'me' }), ...often })
+  const shared = useQuery({ ...query('agents.list', filter), ...often })
+  const found = useMemo(() => {
     const all = [...(own.data?.agents ?? []), ...(shared.data?.agents ?? [])]
     return [...new Map(all.map((agent) => [agent.id, agent])).values()]
   }, [own.data, shared.data])
+  const isPending = search !== text || own.isPending || shared.isPending
   return {
-    agents,
-    isPending: own.isPending || shared.isPending,
+    agents: isPending ? NONE : found,
+    isPending,
+    hasMore: !isPending && [own, shared].some(({ data }) => data?.nextCursor),
     error: own.error ?? shared.error,
     refetch: () => Promise.all([own.refetch(), shared.refetch()]),
   }
 }
 
-/** An agent that is in no list: one of many, an unlisted one, or a public one of another organization. */
-export const unlistedAgent = (id: string) =>
+const NONE: Output<'agents.list'>['agents'] = []
+
+/** An agent that a person chooses or reads of: of the organization, or a public one of another. */
+export const agentQuery = (id: string) =>
   queryOptions({
-    queryKey: ['agents.get', 'unlisted', id],
-    queryFn: async (): Promise<{ id: string; name: string; initialGreeting?: string | null }> => {
-      const found = await callQuery('agents.get', { id }).catch(() => callQuery('agents.getPublic', { id }))
+    queryKey: ['agents.get', 'named', id],
+    queryFn: async (): Promise<{ id: string; name: string; initialGreeting?: string | null; userId?: string }> => {
+      const found = await callQuery('agents.get', { id }).catch((error) => {
+        if (toFailure(error).status !== 404) throw error
+        return callQuery('agents.getPublic', { id })
+      })
       return found.agent
     },
-    retry: false,
     staleTime: 60_000,
   })
 
 type Found = { data: { id: string; name: string } | undefined; isPending: boolean }
 
 const combine = (found: readonly Found[]) => ({
-  names: Object.fromEntries(found.flatMap(({ data }) => (data ? [[data.id, data.name]] : []))),
+  names: new Map(found.flatMap(({ data }) => (data ? [[data.id, data.name]] : []))),
   isPending: found.some((each) => each.isPending),
 })
 
-/** Names agents by their ids, as far as the person can see them. Reads those of `ids` that are in no list. */
+/** Names agents by their ids, as far as the person can see them. */
 export function useAgentNames(ids: readonly string[]): (id: string) => string {
-  const { agents, isPending } = useAgents()
-  const listed = useMemo(() => new Map(agents.map(({ id, name }) => [id, name])), [agents])
-  const others = isPending ? [] : [...new Set(ids)].filter((id) => id && !listed.has(id))
-  const found = useQueries({ queries: others.map(unlistedAgent), combine })
-  return useMemo(() => {
-    const isReading = isPending || found.isPending
-    return (id) => listed.get(id) ?? found.names[id] ?? (isReading ? '…' : texts.agents.unknown(id.slice(0, 6)))
-  }, [listed, found, isPending])
+  const queries = [...new Set(ids)].filter(Boolean).map(agentQuery)
+  const found = useQueries({ queries, combine })
+  return useMemo(
+    () => (id) => found.names.get(id) ?? (found.isPending ? '…' : texts.agents.unknown(id.slice(0, 6))),
+    [found],
+  )
 }
 
 /** The name of an agent, see {@link useAgentNames}. */

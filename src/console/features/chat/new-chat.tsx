@@ -5,6 +5,7 @@ import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
+import { Dialog } from '../../components/dialog.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
 import { Problem, useTitle } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
@@ -13,7 +14,8 @@ import { readStored, store } from '../../lib/storage.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { unlistedAgent, useAgents } from '../agents/names.ts'
+import { AgentPicker } from '../agents/agent-picker.tsx'
+import { agentQuery, useFoundAgents } from '../agents/names.ts'
 import { ChatList } from './chat-list.tsx'
 import { Composer } from './composer.tsx'
 import { NEW } from './drafts.ts'
@@ -23,7 +25,7 @@ import { addAccepted } from './outgoing.ts'
 const t = texts.chat
 const LAST = 'muster.agent'
 
-/** Maximum number of agents in the menu. The gallery has all. */
+/** Maximum number of agents in the menu. A search finds the others. */
 const MAX_CHOICE = 20
 
 /** The first page: a greeting, and the composer of a new chat. */
@@ -32,13 +34,14 @@ export function NewChat() {
   const { user } = useSession()
   const navigate = useNavigate()
   const { agent: wanted } = useSearch({ from: '/' })
-  const { agents: listed, isPending } = useAgents()
+  const { agents: listed, isPending, hasMore } = useFoundAgents()
   const [chosen, setChosen] = useState<string | null>(null)
+  const [isSearching, setIsSearching] = useState(false)
 
-  const isUnlisted = wanted !== undefined && !isPending && !listed.some((each) => each.id === wanted)
-  const other = useQuery({ ...unlistedAgent(wanted ?? ''), enabled: isUnlisted })
-  const agents = other.data ? [other.data, ...listed] : listed
   const id = chosen ?? wanted ?? readStored('localStorage', LAST)
+  const isUnlisted = id !== null && !isPending && !listed.some((each) => each.id === id)
+  const other = useQuery({ ...agentQuery(id ?? ''), enabled: isUnlisted })
+  const agents = isUnlisted && other.data ? [other.data, ...listed] : listed
   const agent = agents.find((each) => each.id === id) ?? agents[0]
   const models = useQuery(query('models.list', undefined))
   const isOffline = models.data?.defaultModel === 'offline/echo'
@@ -62,6 +65,8 @@ export function NewChat() {
     },
   )
 
+  // The last agent of this browser may be gone.
+  const problem = begin.error ?? (id === wanted ? other.error : null)
   const name = agent?.name ?? t.assistant
   return (
     <div className="flex h-full">
@@ -76,9 +81,9 @@ export function NewChat() {
           <p className="mb-5 text-base text-soft" dir="auto">
             {agent?.initialGreeting || t.helloText(name)}
           </p>
-          {(begin.error ?? other.error) && (
+          {problem && (
             <div className="mb-3">
-              <Problem error={begin.error ?? other.error} />
+              <Problem error={problem} />
             </div>
           )}
           <Composer
@@ -108,12 +113,24 @@ export function NewChat() {
                   <bdi>{each.name}</bdi>
                 </MenuItem>
               ))}
-              {agents.length > MAX_CHOICE && (
-                <MenuItem onSelect={() => void navigate({ to: '/agents' })}>{t.allAgents}</MenuItem>
+              {(hasMore || agents.length > MAX_CHOICE) && (
+                <MenuItem onSelect={() => setIsSearching(true)}>{t.otherAgent}</MenuItem>
               )}
               <MenuItem onSelect={() => void navigate({ to: '/agents/new' })}>{t.newAgent}</MenuItem>
             </Menu>
           </Composer>
+          {isSearching && (
+            <Dialog open onClose={() => setIsSearching(false)} title={t.pickAgent}>
+              <AgentPicker
+                label={t.agent}
+                value={agent?.id ?? ''}
+                onChange={(agentId) => {
+                  setChosen(agentId)
+                  setIsSearching(false)
+                }}
+              />
+            </Dialog>
+          )}
           {isOffline && <p className="mt-3 text-soft">{t.offline}</p>}
           <NextSteps />
         </div>

@@ -6,7 +6,8 @@ import { Form } from '../../components/form.tsx'
 import { changedFields } from '../../lib/changes.ts'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { useAgentNames, useAgents } from '../agents/names.ts'
+import { AgentPicker } from '../agents/agent-picker.tsx'
+import { useFoundAgents } from '../agents/names.ts'
 import {
   type Mission,
   newSchedule,
@@ -25,7 +26,7 @@ const toInput = <Draft extends { schedule: ScheduleDraft }>({ schedule, ...rest 
 
 /** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
-  const { agents, isPending } = useAgents()
+  const { agents, isPending } = useFoundAgents()
   const [first] = useState(() => ({
     title: mission?.title ?? '',
     goal: mission?.goal ?? '',
@@ -34,7 +35,6 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
     schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
   }))
   const [draft, setDraft] = useState(first)
-  const nameOf = useAgentNames([draft.agentId])
   const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
     async () => {
@@ -68,23 +68,13 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
         <div className="grid gap-x-4 sm:grid-cols-2">
           <Field label={t.agent} field="agentId" help={!isPending && !agents.length && t.noAgents}>
             {(given) => (
-              <select
-                className="field"
+              <AgentPicker
+                label={t.agent}
                 required
                 value={draft.agentId}
-                onChange={({ target }) => set({ agentId: target.value })}
+                onChange={(agentId) => set({ agentId })}
                 {...given}
-              >
-                <option value="">…</option>
-                {draft.agentId && !agents.some(({ id }) => id === draft.agentId) && (
-                  <option value={draft.agentId}>{nameOf(draft.agentId)}</option>
-                )}
-                {agents.map(({ id, name }) => (
-                  <option key={id} value={id}>
-                    {name}
-                  </option>
-                ))}
-              </select>
+              />
             )}
           </Field>
           <VisibilitySelect value={draft.visibility} onChange={(visibility) => set({ visibility })} />

@@ -10,7 +10,7 @@ import { count, duration, moment } from '../../lib/format.ts'
 import { query, useAction } from '../../queries.ts'
 import { useMayChange, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { useAgentNames, useAgents } from '../agents/names.ts'
+import { agentQuery, useAgentNames } from '../agents/names.ts'
 import { Warnings } from '../chat/run-view.tsx'
 import { Events } from './events.tsx'
 import { Failure } from './failure.tsx'
@@ -46,7 +46,7 @@ function Shown({ run }: { run: Execution }) {
   const tree = useQuery(query('executions.tree', { id: run.id }))
   const isOn = run.status === 'pending' || run.status === 'running'
   const { user } = useSession()
-  const isAgentsOwner = useAgents().agents.some(({ id, userId }) => id === run.agentId && userId === user.id)
+  const isAgentsOwner = useQuery(agentQuery(run.agentId)).data?.userId === user.id
   const mayCancel = useMayChange(run.userId) || isAgentsOwner
   const isWaiting = run.waitingFor === 'approval'
   const cancel = useAction(() => callMutation('executions.cancel', { id: run.id }), {

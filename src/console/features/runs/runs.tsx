@@ -2,7 +2,7 @@ import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { Activity } from 'lucide-react'
-import { useEffect, useMemo, useRef } from 'react'
+import { useEffect, useId, useMemo, useRef } from 'react'
 import type { Input, Output } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
@@ -12,7 +12,8 @@ import { now } from '../../lib/clock.ts'
 import { count, duration, short } from '../../lib/format.ts'
 import { pages, query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { useAgentNames, useAgents } from '../agents/names.ts'
+import { AgentPicker } from '../agents/agent-picker.tsx'
+import { useAgentNames } from '../agents/names.ts'
 
 const t = texts.runs
 
@@ -245,9 +246,18 @@ function Filter({ label, any = texts.all, value, options, onChange }: FilterProp
 }
 
 function AgentFilter({ value, onChange }: Pick<FilterProps, 'value' | 'onChange'>) {
-  const { agents } = useAgents()
-  const nameOf = useAgentNames(value ? [value] : [])
-  const options = Object.fromEntries(agents.map(({ id, name }) => [id, name]))
-  if (value && !options[value]) options[value] = nameOf(value)
-  return <Filter label={t.agent} value={value} options={options} onChange={onChange} />
+  const id = useId()
+  return (
+    <div className="flex min-w-0 max-w-52 flex-col text-soft text-xs">
+      <label htmlFor={id}>{t.agent}</label>
+      <AgentPicker
+        id={id}
+        label={t.agent}
+        fixed={[{ key: '', label: texts.all }]}
+        value={value ?? ''}
+        onChange={(agentId) => onChange(agentId || undefined)}
+        className="w-40 max-w-full text-ink [&>input]:py-1"
+      />
+    </div>
+  )
 }

@@ -6,7 +6,7 @@ import { useDraft } from '../../components/guard.ts'
 import { Loading, Problem } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { useAgents } from '../agents/names.ts'
+import { AgentTicks } from '../agents/agent-picker.tsx'
 import type { SpaceShape } from './spaces.tsx'
 
 const t = texts.spaces
@@ -15,7 +15,6 @@ const without = (some: readonly string[], others: readonly string[]) => some.fil
 
 /** The agents, skills and MCP servers of a space, which every run in it may use. */
 export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
-  const agents = useAgents()
   const skills = useQuery(query('skills.list', { limit: 1000 }))
   const mcps = useQuery(query('mcps.list', { limit: 1000 }))
   const before = { agents: space.assignedAgents, skills: space.skillIds, mcps: space.pluginIds }
@@ -33,22 +32,21 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
       }),
     { changes: ['spaces.'], done: texts.saved, quiet: true },
   )
-  const failed = agents.error ?? skills.error ?? mcps.error
+  const failed = skills.error ?? mcps.error
   if (failed) {
-    const retry = () => void Promise.all([agents, skills, mcps].map((each) => each.refetch()))
+    const retry = () => void Promise.all([skills, mcps].map((each) => each.refetch()))
     return <Problem error={failed} retry={retry} />
   }
-  if (agents.isPending || !skills.data || !mcps.data) return <Loading />
+  if (!skills.data || !mcps.data) return <Loading />
   const isSame = (['agents', 'skills', 'mcps'] as const).every(
     (kind) => !without(chosen[kind], before[kind]).length && !without(before[kind], chosen[kind]).length,
   )
   return (
     <Form save={save} isReady={!isSame} isReadOnly={isReadOnly} className="max-w-3xl">
       <p className="mb-4 text-soft">{t.attachedHelp}</p>
-      <Ticks
+      <AgentTicks
         label={texts.nav.agents}
         empty={texts.agents.emptyTitle}
-        options={agents.agents.map(({ id, name, role }) => ({ value: id, label: name, detail: role }))}
         value={chosen.agents}
         onChange={(ids) => setChosen({ ...chosen, agents: ids })}
       />

@@ -1,48 +1,49 @@
+import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
+import { fits } from '../../components/combobox.ts'
+import { Picker, type PickerProps } from '../../components/picker.tsx'
 import { texts } from '../../texts.ts'
-import { MAX_AGENTS, useAgents, useMembers } from '../agents/names.ts'
+import { agentQuery, useFoundAgents, useMembers } from '../agents/names.ts'
 
 const t = texts.tasks
 
-/** The people and agents that a task can be assigned to. */
-export function useAssignees() {
+/** Maximum number of people in the list of options. */
+const MAX_PEOPLE = 50
+
+/** Names a person or an agent to whom a task is assigned, and tells them apart. */
+export function useAssignee(id: string | null): { name: string; isAgent: boolean } {
   const members = useMembers()
-  const { agents, isPending } = useAgents()
-  const people = (members.data?.members ?? []).map(({ userId, name }) => ({ id: userId, name }))
-  const bots = agents.map(({ id, name }) => ({ id, name }))
-  const names = new Map([...people, ...bots].map(({ id, name }) => [id, name]))
+  const person = members.data?.members.find(({ userId }) => userId === id)
+  const agent = useQuery({ ...agentQuery(id ?? ''), enabled: !!id && !members.isPending && !person })
+  const isReading = members.isPending || agent.isLoading
   return {
-    people,
-    agents: bots,
-    nameOf: (id: string) => names.get(id) ?? (isPending || members.isPending ? '…' : t.formerAssignee),
-    isAgent: (id: string) =>
-      bots.some((each) => each.id === id) || (agents.length >= MAX_AGENTS && !people.some((each) => each.id === id)),
+    name: person?.name ?? agent.data?.name ?? (isReading ? '…' : t.formerAssignee),
+    isAgent: agent.data !== undefined,
   }
 }
 
-type Assignees = Pick<ReturnType<typeof useAssignees>, 'people' | 'agents' | 'nameOf'> & {
-  /** The selected id, which may be of a former member, or of an agent that the person cannot see. */
-  chosen: string
+/** A field that chooses a person or an agent, or a fixed value. */
+export function AssigneePicker(props: PickerProps & { fixed: NonNullable<PickerProps['fixed']> }) {
+  const [search, setSearch] = useState('')
+  const members = useMembers()
+  const { agents, isPending, hasMore } = useFoundAgents(search)
+  const isId = !props.fixed.some(({ key }) => key === props.value)
+  const { name } = useAssignee(isId ? props.value : null)
+  const people = (members.data?.members ?? []).filter((member) => fits(member.name, search))
+  return (
+    <Picker
+      {...props}
+      name={name}
+      groups={[
+        {
+          title: t.people,
+          options: people.slice(0, MAX_PEOPLE).map(({ userId, name: label }) => ({ key: userId, label })),
+        },
+        { title: t.agents, options: agents.map(({ id, name: label }) => ({ key: id, label })) },
+      ]}
+      onSearch={setSearch}
+      isPending={isPending}
+      hasMore={hasMore || people.length > MAX_PEOPLE}
+    />
+  )
 }
-
-/** The same as options of a select. */
-export const AssigneeOptions = ({ people, agents, nameOf, chosen }: Assignees) => (
-  <>
-    {chosen && ![...people, ...agents].some(({ id }) => id === chosen) && (
-      <option value={chosen}>{nameOf(chosen)}</option>
-    )}
-    <optgroup label={t.people}>
-      {people.map(({ id, name }) => (
-        <option key={id} value={id}>
-          {name}
-        </option>
-      ))}
-    </optgroup>
-    <optgroup label={t.agents}>
-      {agents.map(({ id, name }) => (
-        <option key={id} value={id}>
-          {name}
-        </option>
-      ))}
-    </optgroup>
-  </>
-)

@@ -17,7 +17,7 @@ import { cn } from '../../lib/class-names.ts'
 import { count } from '../../lib/format.ts'
 import { pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-import { AssigneeOptions, useAssignees } from './assignees.tsx'
+import { AssigneePicker, useAssignee } from './assignees.tsx'
 import { movesOf, STATUSES, type Status, type Task } from './moves.ts'
 import { NewTask, TaskDialog } from './task-dialog.tsx'
 
@@ -30,8 +30,11 @@ const PRIORITY_KINDS: Readonly<Record<Task['priority'], BadgeKind>> = {
   urgent: 'bad',
 }
 
-/** The filters of the assignee that are no id. */
-const OWN: ReadonlySet<string> = new Set(['me', 'none'])
+const ANY_ASSIGNEE = [
+  { key: '', label: t.anybody },
+  { key: 'me', label: t.me },
+  { key: 'none', label: t.nobody },
+]
 
 /** The tasks of the organization in four columns. A card moves by the mouse, or by its menu. */
 export function Board() {
@@ -40,7 +43,6 @@ export function Board() {
   const navigate = useNavigate({ from: '/tasks' })
   const { task: opened, assignedTo, priority } = useSearch({ from: '/tasks' })
   const [isNew, setIsNew] = useState(false)
-  const assignees = useAssignees()
   const filter: Filter = {
     ...(assignedTo && { assignedTo }),
     ...(priority && { priority: priority as Task['priority'] }),
@@ -70,17 +72,13 @@ export function Board() {
     <div className="flex h-full flex-col">
       <header className="flex flex-wrap items-center gap-2 px-4 pt-5 pb-3 sm:px-6">
         <h1 className="mr-auto font-semibold text-xl">{t.title}</h1>
-        <select
-          aria-label={t.assignee}
-          className="field w-auto max-w-[min(12rem,100%)]"
+        <AssigneePicker
+          label={t.assignee}
+          fixed={ANY_ASSIGNEE}
           value={assignedTo ?? ''}
-          onChange={({ target }) => set({ assignedTo: target.value })}
-        >
-          <option value="">{t.anybody}</option>
-          <option value="me">{t.me}</option>
-          <option value="none">{t.nobody}</option>
-          <AssigneeOptions {...assignees} chosen={OWN.has(assignedTo ?? '') ? '' : (assignedTo ?? '')} />
-        </select>
+          onChange={(value) => set({ assignedTo: value })}
+          className="w-40 max-w-full [&>input]:py-1"
+        />
         <select
           aria-label={t.priority}
           className="field w-auto"
@@ -105,8 +103,6 @@ export function Board() {
             status={status}
             filter={filter}
             moving={moving}
-            nameOf={assignees.nameOf}
-            isAgent={assignees.isAgent}
             onMove={moveTo}
             focused={focused}
             onOpen={(id) => set({ task: id })}
@@ -125,8 +121,6 @@ type ColumnProps = {
   status: Status
   filter: Filter
   moving: { task: Task; status: Status } | undefined
-  nameOf: (id: string) => string
-  isAgent: (id: string) => boolean
   onMove: (task: Task, status: Status) => void
   /** The id of the card that takes the focus when it appears. */
   focused: RefObject<string | null>
@@ -192,9 +186,9 @@ function Column({ status, filter, moving, onMove, ...rest }: ColumnProps) {
   )
 }
 
-type CardProps = Pick<ColumnProps, 'nameOf' | 'isAgent' | 'onMove' | 'focused' | 'onOpen'> & { task: Task }
+type CardProps = Pick<ColumnProps, 'onMove' | 'focused' | 'onOpen'> & { task: Task }
 
-function Card({ task, nameOf, isAgent, onMove, focused, onOpen }: CardProps) {
+function Card({ task, onMove, focused, onOpen }: CardProps) {
   const box = useRef<HTMLElement>(null)
   const [isDragged, setIsDragged] = useState(false)
   const [isDeleting, setIsDeleting] = useState(false)
@@ -224,6 +218,7 @@ function Card({ task, nameOf, isAgent, onMove, focused, onOpen }: CardProps) {
     done: t.deleted,
   })
   const { assignedTo } = task
+  const assignee = useAssignee(assignedTo)
   const isPending = task.status === 'pending'
   return (
     <article
@@ -264,7 +259,7 @@ function Card({ task, nameOf, isAgent, onMove, focused, onOpen }: CardProps) {
               {t.claim}
             </MenuItem>
           )}
-          {isPending && assignedTo !== null && isAgent(assignedTo) && (
+          {isPending && assignee.isAgent && (
             <MenuItem icon={Play} onSelect={() => run.mutate(undefined)}>
               {t.run}
             </MenuItem>
@@ -281,8 +276,8 @@ function Card({ task, nameOf, isAgent, onMove, focused, onOpen }: CardProps) {
         {task.lastError && <Badge kind="bad">{t.lastError}</Badge>}
         {assignedTo && (
           <span className="flex min-w-0 items-center gap-1.5">
-            <Avatar name={nameOf(assignedTo)} size="small" />
-            <bdi className="truncate">{nameOf(assignedTo)}</bdi>
+            <Avatar name={assignee.name} size="small" />
+            <bdi className="truncate">{assignee.name}</bdi>
           </span>
         )}
         <span className="ml-auto">

@@ -14,7 +14,7 @@ import { changedFields } from '../../lib/changes.ts'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { codeOf, Failure } from '../runs/failure.tsx'
-import { AssigneeOptions, useAssignees } from './assignees.tsx'
+import { AssigneePicker, useAssignee } from './assignees.tsx'
 import { movesOf, type Status, type Task } from './moves.ts'
 
 const t = texts.tasks
@@ -25,7 +25,6 @@ const PRIORITIES = Object.entries(t.priorities).map(([value, label]) => ({ value
 
 /** The fields of a task. */
 function Fields({ draft, onChange }: { draft: Draft; onChange: (draft: Draft) => void }) {
-  const assignees = useAssignees()
   const set = (changes: Partial<Draft>) => onChange({ ...draft, ...changes })
   return (
     <>
@@ -47,15 +46,13 @@ function Fields({ draft, onChange }: { draft: Draft; onChange: (draft: Draft) =>
       <div className="grid gap-x-4 sm:grid-cols-2">
         <Field label={t.assignee} field="assignTo">
           {(given) => (
-            <select
-              className="field"
+            <AssigneePicker
+              label={t.assignee}
+              fixed={[{ key: '', label: t.nobody }]}
               value={draft.assignedTo}
-              onChange={({ target }) => set({ assignedTo: target.value })}
+              onChange={(assignedTo) => set({ assignedTo })}
               {...given}
-            >
-              <option value="">{t.nobody}</option>
-              <AssigneeOptions {...assignees} chosen={draft.assignedTo} />
-            </select>
+            />
           )}
         </Field>
         <Select
@@ -96,7 +93,7 @@ export function TaskDialog({ id, onClose }: { id: string; onClose: () => void })
 }
 
 function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
-  const { isAgent } = useAssignees()
+  const { isAgent } = useAssignee(task.assignedTo)
   const own: Draft = {
     title: task.title,
     description: task.description,
@@ -123,7 +120,7 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
     done: t.runs,
   })
   const runId = task.executionId ?? task.lastExecutionId
-  const canRun = task.status === 'pending' && task.assignedTo !== null && isAgent(task.assignedTo)
+  const canRun = task.status === 'pending' && isAgent
   return (
     <>
       <div className="mb-4 flex flex-wrap items-center gap-2">
