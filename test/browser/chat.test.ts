@@ -80,15 +80,20 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await sendMessage(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
-    await page.locator('[data-turn=assistant]').getByRole('button', { name: 'Copy' }).click()
-    await page.getByRole('button', { name: 'Copied' }).waitFor()
-    const messages = /\/trpc\/[^?]*chats\.messages/
-    await page.route(messages, (route) => route.abort())
+    // The button says so for a moment.
+    await Promise.all([
+      page.getByRole('button', { name: 'Copied' }).waitFor(),
+      page.locator('[data-turn=assistant]').getByRole('button', { name: 'Copy' }).click(),
+    ])
+    // Without its stream the page reads nothing again by itself.
+    const [messages, stream] = [/\/trpc\/[^?]*chats\.messages/, /\/trpc\/chats\.events/]
+    for (const path of [messages, stream]) await page.route(path, (route) => route.abort())
     await page.reload()
     await page.getByText('The server cannot be reached').last().waitFor()
     await page.unroute(messages)
     await page.getByRole('button', { name: 'Try again' }).last().click()
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    await page.unroute(stream)
     expect(complaints).toEqual([])
     await leave(page)
   })

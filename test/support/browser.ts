@@ -108,7 +108,7 @@ export const composer = (page: Page) => page.locator('[data-composer]')
 /** Types and sends a message, as a person does. */
 export async function sendMessage(page: Page, text: string): Promise<void> {
   await composer(page).fill(text)
-  await page.keyboard.press('Enter')
+  await composer(page).press('Enter')
 }
 
 /** The text of the last visible answer. */
