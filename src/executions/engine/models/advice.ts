@@ -1,52 +1,71 @@
 import { cut } from '../../../lib/text.ts'
-import type { ModelFailure } from './model-failures.ts'
+import type { FailureKind, ModelFailure } from './model-failures.ts'
 import type { ProviderSettings } from './providers.ts'
+
+type Failure = Pick<ModelFailure, 'kind' | 'status' | 'detail'>
+
+/** An advice for failures of these kinds that have these words, or another property. */
+type Advice = readonly [
+  kinds: readonly FailureKind[],
+  which: RegExp | ((failure: Failure) => boolean) | null,
+  advice: string | ((settings: ProviderSettings) => string) | null,
+]
+
+const checkAddress = ({ address }: ProviderSettings) => `Check ${address}`
+
+/** The advice on each failure. The first that fits counts. */
+const ADVICE: readonly Advice[] = [
+  // A gateway or a firewall has answered instead of the server. Cloudflare's answers its errors as a text.
+  [['auth', 'refused', 'unreadable'], /a web page\b|: error code: 1\d{3}$|\bJSON that is not\b/, checkAddress],
+  // Models that a server offers in one of OpenAI's APIs only.
+  [
+    ['refused', 'unsupported', 'unknown_model'],
+    /(?:\bnot|n't)\b[^/]{0,60}\/(?:v1\/)?responses\b/i,
+    'This server does not offer the model in the Responses API: set OPENAI_BASE_URL to its address and name the model compatible/…',
+  ],
+  [
+    ['refused', 'unsupported', 'unknown_model'],
+    /v1\/responses|(?:\bnot|n't)\b (?:support|accessible|available|enabled)[^/]{0,40}\/(?:v1\/)?chat\/completions\b/i,
+    "This server offers the model in OpenAI's Responses API only: set OPENAI_RESPONSES_BASE_URL and name the model openai/…",
+  ],
+  [
+    ['auth', 'refused', 'unsupported'],
+    /\b(?:country|region|location)\b.{0,40}\bnot supported/i,
+    'The provider does not serve the country of this server: choose another provider, or a gateway to it',
+  ],
+  [['refused', 'unsupported'], /\bapi[- ]?version\b/i, ({ address }) => `Check the api-version in ${address}`],
+  [['auth'], ({ status }) => status === 403, ({ key }) => `Check ${key} and the permissions of its account`],
+  [['auth'], null, ({ key }) => `Check ${key}`],
+  [['quota'], null, ({ key }) => `Top up the account of the provider, or check ${key}`],
+  [['unknown_model'], null, 'Choose another model: GET /api/v1/models lists those of each provider'],
+  [['refused'], /^HTTP 404: No endpoints/, null],
+  [['refused'], ({ status }) => status === 404 || status === 405 || (status ?? 400) < 400, checkAddress],
+  [
+    ['context_too_long'],
+    null,
+    'Shorten the message, the files or the instructions of the agent, or choose a model with a larger context window',
+  ],
+  [['content_filter'], null, 'Change the message or the instructions of the agent, or choose another model'],
+  [['broken_off'], /token limit before/, 'Raise maxOutputTokens in modelSettings, or lower reasoningEffort'],
+  [['broken_off'], null, 'Send the message again, or choose another model'],
+  [['connection'], /certificate|proxy|NODE_EXTRA_CA_CERTS/, null],
+  [['connection'], /^Cannot connect|^fetch failed/, ({ address }) => `Check ${address} and the network`],
+]
 
 /**
  * Returns what a person has to do about a failure that no retry repairs. Returns null if its detail says it, or
  * if nothing is known.
  */
-export function adviceFor(
-  { kind, status, detail }: Pick<ModelFailure, 'kind' | 'status' | 'detail'>,
-  { key, address }: ProviderSettings,
-): string | null {
+export function adviceFor(failure: Failure, settings: ProviderSettings): string | null {
+  const { kind, status, detail } = failure
   if (status === 407) return 'Check the proxy and its credentials: HTTP_PROXY and HTTPS_PROXY'
-  // A gateway or a firewall has answered instead of the server.
-  if (/a web page\b/.test(detail) && ['auth', 'refused', 'unreadable'].includes(kind)) return `Check ${address}`
-  if (['refused', 'unsupported', 'unknown_model'].includes(kind)) {
-    if (NO_RESPONSES.test(detail)) return ONLY_CHAT
-    if (/v1\/responses/.test(detail) || NO_CHAT.test(detail)) return ONLY_RESPONSES
-  }
-  switch (kind) {
-    case 'auth':
-      return status === 403 ? `Check ${key} and the permissions of its account` : `Check ${key}`
-    case 'quota':
-      return `Top up the account of the provider, or check ${key}`
-    case 'unknown_model':
-      return 'Choose another model: GET /api/v1/models lists those of each provider'
-    case 'refused':
-    case 'unsupported':
-      if (kind === 'unsupported' || /^HTTP 404: No endpoints/.test(detail)) return null
-      return status === 404 || status === 405 || (status ?? 400) < 400 ? `Check ${address}` : null
-    case 'unreadable':
-      return /\bJSON that is not\b/.test(detail) ? `Check ${address}` : null
-    case 'connection':
-      return /certificate|proxy|NODE_EXTRA_CA_CERTS/.test(detail) || !/^Cannot connect|^fetch failed/.test(detail)
-        ? null
-        : `Check ${address} and the network`
-    default:
-      return null
-  }
+  const found = ADVICE.find(([kinds, which]) => {
+    if (!kinds.includes(kind)) return false
+    return which === null || (which instanceof RegExp ? which.test(detail) : which(failure))
+  })
+  const advice = found?.[2] ?? null
+  return typeof advice === 'function' ? advice(settings) : advice
 }
-
-/** Wordings for a model that a server offers in the other of OpenAI's APIs. */
-const NO_RESPONSES = /(?:\bnot|n't)\b[^/]{0,60}\/(?:v1\/)?responses\b/i
-const NO_CHAT = /(?:\bnot|n't)\b (?:support|accessible|available|enabled)[^/]{0,40}\/(?:v1\/)?chat\/completions\b/i
-
-const ONLY_CHAT =
-  'This server does not offer the model in the Responses API: set OPENAI_BASE_URL to its address and name the model compatible/…'
-const ONLY_RESPONSES =
-  "This server offers the model in OpenAI's Responses API only: set OPENAI_RESPONSES_BASE_URL and name the model openai/…"
 
 /** Maximum length of a cause with its advice (characters), as of `Execution.error`. */
 const MAX_LENGTH = 500

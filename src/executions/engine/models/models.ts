@@ -60,6 +60,8 @@ export type Models = {
   forget(organizationIds: readonly string[] | null): void
 }
 
+/** Kinds of failures of an answer, rather than of a request. */
+const OF_ANSWERS: ReadonlySet<string> = new Set(['unreadable', 'content_filter', 'broken_off'])
 /** Advice for a server whose list cannot be used to choose a default. */
 const ADVICE = 'Name a model, or set DEFAULT_MODEL'
 /** Maximum size of the headers of an answer (bytes). Gateways add those of the providers behind them. */
@@ -192,8 +194,8 @@ export function createModels(
     },
 
     adviceOn(error, organizationId, model) {
-      // This service's own messages say what to do, except those about an answer outside the protocol.
-      const isOwn = error instanceof ModelError && error.kind !== 'unreadable'
+      // This service's own messages say what to do, except those about an answer.
+      const isOwn = error instanceof ModelError && !OF_ANSWERS.has(error.kind)
       if (!isModelError(error) || isOwn) return null
       const provider = model === null ? undefined : own.named(organizationId, model.split('/', 1)[0] ?? '')
       return provider ? adviceFor(classifyModelError(error), provider.settings) : null
