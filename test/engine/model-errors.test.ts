@@ -1,8 +1,14 @@
 import { APICallError } from '@ai-sdk/provider'
 import { describe, expect, it } from 'vitest'
 import { adviceFor, withAdvice } from '../../src/executions/engine/models/advice.ts'
-import { classifyModelError, ModelError, ReportedError } from '../../src/executions/engine/models/model-errors.ts'
+import {
+  classifyModelError,
+  ModelError,
+  NO_END,
+  ReportedError,
+} from '../../src/executions/engine/models/model-errors.ts'
 import { oddAnswer } from '../../src/executions/engine/models/odd-answers.ts'
+import { EmptyReply } from '../../src/executions/engine/run/failures.ts'
 
 const NOW = Date.parse('2026-01-01T00:00:00Z')
 
@@ -163,6 +169,17 @@ describe('the advice on a failure', () => {
     [refused('The proxy 127.0.0.1:9 did not connect'), null],
     [answered(302, ''), 'Check THE_ADDRESS'],
     [answered(407, ''), 'Check the proxy and its credentials: HTTP_PROXY and HTTPS_PROXY'],
+    [answered(403, 'error code: 1010'), 'Check THE_ADDRESS'],
+    [
+      answered(403, { error: { message: 'Country, region, or territory not supported' } }),
+      expect.stringContaining('the country of this server'),
+    ],
+    [answered(400, { error: 'Missing required query parameter: api-version' }), 'Check the api-version in THE_ADDRESS'],
+    [answered(400, { error: 'The prompt is too long' }), expect.stringContaining('a larger context window')],
+    [answered(400, { error: { code: 'content_filter' } }), expect.stringContaining('Change the message')],
+    [new EmptyReply('content_filter', 'SAFETY', ''), expect.stringContaining('Change the message')],
+    [new EmptyReply('max_tokens', 'length', ''), 'Raise maxOutputTokens in modelSettings, or lower reasoningEffort'],
+    [new ModelError(NO_END, 'broken_off'), 'Send the message again, or choose another model'],
     [answered(429, { error: 'Rate limit reached' }), null],
     [answered(400, { error: 'Bad' }), null],
   ])('of %o is "%s"', (error, advice) => {
@@ -276,6 +293,10 @@ describe('the kind of a failure', () => {
     [429, "Quota exceeded for quota metric 'Generate Content API requests'", '', 'rate_limit'],
     [400, 'Unsupported model x', '', 'unknown_model'],
     [400, 'Model gpt-9 is not supported.', '', 'unknown_model'],
+    [400, 'There are no healthy deployments for this model.', '', 'unknown_model'],
+    [403, 'Model does not exist. Please check it carefully.', '', 'unknown_model'],
+    [403, 'Permission denied on resource models/gemini-x (or it may not exist).', '', 'auth'],
+    [403, 'AI Gateway requires a valid credit card on file to service requests.', '', 'quota'],
     [400, 'max_completion_tokens: number of requested output tokens exceeds the limit 8192', '', 'refused'],
   ])('with status %i, "%s" and code "%s" is %s', (status, message, code, kind) => {
     expect(failureOf(answered(status, { error: { message, code } })).kind).toBe(kind)
@@ -306,6 +327,14 @@ describe('the kind of a failure', () => {
       retryable: false,
     })
   })
+
+  it.each([
+    ['Access token invalid or no longer valid', 'auth'],
+    ['login fail: Please carry the API secret key in the request header', 'auth'],
+    ['usage limit exceeded, 5-hour usage limit reached', 'rate_limit'],
+  ])('inside a stream, "%s" is %s', (message, kind) =>
+    expect(failureOf(new ReportedError({ error: { message } })).kind).toBe(kind),
+  )
 
   it('of a gateway that reached no server is retryable, also inside a stream', () => {
     const error = new ReportedError('upstream connect error or disconnect/reset before headers')

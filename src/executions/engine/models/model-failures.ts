@@ -86,8 +86,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'quota',
     anyOf(
-      // OpenAI, DeepSeek.
-      /insufficient[_ ](?:\w+[_ ]){0,4}(?:quota|balance|credits?|funds)|billing|payment required/,
+      // OpenAI, DeepSeek, Vercel.
+      /insufficient[_ ](?:\w+[_ ]){0,4}(?:quota|balance|credits?|funds)|billing|payment required|valid credit card/,
       // Anthropic.
       /credit balance is too low|usage limits/,
       // SiliconFlow, Moonshot.
@@ -107,7 +107,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   ],
   [
     'rate_limit',
-    /rate[_ -]?limit|too many (?:requests|connections)|resource_exhausted|throttl|tokens per min|requests per|concurren\w+ (?:\w+ )?limit|并发|频繁/i,
+    /rate[_ -]?limit|usage limit|too many (?:requests|connections)|resource_exhausted|throttl|tokens per min|requests per|concurren\w+ (?:\w+ )?limit|并发|频繁/i,
   ],
   [
     'overloaded',
@@ -139,8 +139,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /model_not_found|invalid_model|unknown_model|(?:no such|unknown|invalid|unrecognized|non-existing) model/,
       /models?\b.{0,120}?(?:not found|does not exist|doesn't exist|not exist|is not a valid model|not available|no longer|deprecated|decommissioned|not loaded|unknown)/,
       /not a valid model|not a chat model|no models? loaded|failed to load model|unavailable[ _]model/,
-      // OpenRouter.
-      /no endpoints found for|no allowed providers/,
+      // OpenRouter, LiteLLM.
+      /no endpoints found for|no allowed providers|no healthy deployments/,
       // Azure.
       /does(?: not|n't) work with the specified model|deployment\b.{0,40}does not exist|deploymentnotfound/,
       // LM Studio, Volcengine, NVIDIA.
@@ -163,8 +163,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:(?:x-)?api[ -])?(?:key|token|credential)/,
       /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
       /(?:organization|account|project) (?:has been|is) (?:disabled|suspended|deactivated)/,
-      // Gemini.
-      /api key (?:not (?:valid|found)|expired)|api_key_invalid/,
+      // Gemini, Baidu, MiniMax.
+      /api key (?:not (?:valid|found)|expired)|api_key_invalid|access token (?:is )?(?:invalid|expired)|login fail/,
       // One API: an invalid token.
       /无效的令牌/,
     ),
@@ -237,6 +237,8 @@ export function kindOf({ message, code = '', status, field }: Facts): Pick<Model
   if (status === 429) return { kind: 'rate_limit', ...none }
   if (status === 424 || status === 498 || status === 499) return { kind: 'overloaded', ...none }
   if (status === 410 || (status === 404 && field === 'model')) return { kind: 'unknown_model', ...none }
+  // Some answer 403 for a model that they do not have (OpenAI, SiliconFlow), others to hide whether there is one.
+  if (status === 403 && kind === 'unknown_model' && !/permission|denied/i.test(text)) return { kind, ...none }
   if (status === 401 || status === 403) return { kind: 'auth', ...none }
   if (status === 408 || status === 504) return { kind: 'timeout', ...none }
   if (status === 500 && REFUSED_BY_500.test(message)) return { kind: 'unsupported', field: namedField(message) }
