@@ -391,8 +391,10 @@ describe('a list of models', () => {
 
   it('marks models that cannot chat', () => {
     const models = [
-      { id: 'text-embedding-3' },
+      ...['text-embedding-3', 'meta/llama-guard-4', 'gpt-4o-transcribe', 'gpt-image-2', 'flux.2'].map((id) => ({ id })),
       { id: 'a', type: 'embedding' },
+      { id: 'g', active: false },
+      { id: 'h', supports_chat: false },
       { id: 'b', type: 'image' },
       { id: 'c', capabilities: { completion_chat: false } },
       { id: 'bge-m3', capabilities: ['embedding'] },

@@ -14,8 +14,9 @@ const MAX_AGE = 60_000
 const MAX_BYTES = 8 * 1024 * 1024
 const MAX_MODELS = 5_000
 
-/** Ids of models that local servers list beside chat models. */
-const CANNOT_CHAT = /embed|rerank|whisper|tts|dall-e|moderation/i
+/** Ids of models that servers list beside chat models. */
+const CANNOT_CHAT =
+  /embed|rerank|\bbge-|\bclip\b|whisper|tts|transcri|realtime|dall-e|image|diffusion|\bflux|\bsora|moderation|guard|(?:davinci|babbage)-002/i
 /** Kinds of models that do not chat, as `type` of an entry names them (Together). */
 const OTHER_KINDS = /^(text[-_])?(embedding|rerank|image|audio|video|speech|transcri|moderation|tts|stt)/i
 
@@ -97,8 +98,10 @@ function idOf({ id, model, name }: Fields): string {
 /** llama.cpp and LM Studio state which of their models are in memory. Others may take minutes, or be refused. */
 const isLoaded = ({ status, state }: Fields): boolean => (asObject(status).value ?? state) === 'loaded'
 
-function canChat(id: string, { type, architecture, capabilities }: Fields): boolean {
+function canChat(id: string, { type, architecture, capabilities, active, supports_chat }: Fields): boolean {
   if (CANNOT_CHAT.test(id) || OTHER_KINDS.test(asText(type))) return false
+  // Groq, Fireworks.
+  if (active === false || supports_chat === false) return false
   if (asObject(capabilities).completion_chat === false) return false
   // Ollama and LM Studio list what a model can do.
   if (Array.isArray(capabilities) && capabilities.includes('embedding') && !capabilities.includes('completion'))
