@@ -198,9 +198,18 @@ describe('a program that fails', () => {
     expect(logs).toHaveLength(2)
   })
 
-  it('without any message at its start is stopped after a time limit', async () => {
-    const { connect } = open({ startTimeout: 200 }, 'mute')
-    await expect(connect()).rejects.toThrow('it takes too long to start or to answer')
+  it.each([
+    ['mute', 'it takes too long to start, or speaks no MCP over its standard input and output'],
+    ['unended', /speaks no MCP .*\. Its last output:\n\{"jsonrpc":"2\.0","id":0,"result":/],
+  ])('without a message in a line at its start is stopped after a time limit (%s)', async (start, reason) => {
+    await expect(open({ startTimeout: 1000 }, start).connect()).rejects.toThrow(reason)
+  })
+
+  it.each([
+    ['frames', 'its program writes messages as language servers do (Content-Length)'],
+    ['puzzled', 'it answered with the error -32700'],
+  ])('because its messages are of another form is stopped at once (%s)', async (start, reason) => {
+    await expect(open({}, start).connect()).rejects.toThrow(reason)
   })
 
   it('by endless output at its start is stopped', async () => {

@@ -11,6 +11,8 @@ const send = (message) => {
   const json = JSON.stringify({ jsonrpc: '2.0', ...message }, null, start === 'indents' ? 2 : 0)
   const note = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
   if (start === 'joins') write(note)
+  if (start === 'frames') return write(`Content-Length: ${Buffer.byteLength(json)}\r\n\r\n${json}`)
+  if (start === 'unended') return write(json)
   write(start === 'wide' ? Buffer.from(`\ufeff${json}\n`, 'utf16le') : `${before}${json}\n`)
 }
 const text = (content) => ({ content: [{ type: 'text', text: content }] })
@@ -96,6 +98,7 @@ if (start === 'pours') pour(process.stdout, 'x'.repeat(100_000))
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { id, method, params } = JSON.parse(line)
   if (id === undefined || start === 'mute' || !method) return
+  if (start === 'puzzled') return send({ id: null, error: { code: -32700, message: 'Parse error' } })
   const answer = start === 'latest' && method === 'initialize' ? undefined : answers[method]
   if (!answer) return send({ id, error: { code: -32601, message: 'Unknown method' } })
   if (start === 'refuses' && method === 'tools/list')

@@ -74,12 +74,19 @@ export class StrictClient extends Client {
     return this.#usesStandalone && this.#hasStandaloneEnded
   }
 
-  protected override _onresponse(response: JSONRPCResponse | JSONRPCErrorResponse): void {
+  protected override _onresponse(given: JSONRPCResponse | JSONRPCErrorResponse): void {
     const asked = outgoing.getStore()
-    const id = String(response.id)
     const hasOneStream = !(this.transport instanceof StreamableHTTPClientTransport)
+    const response = hasOneStream ? this.#withId(given) : given
+    const id = String(response.id)
     if (hasOneStream || String(asked?.id) === id || this.#onStandalone.delete(id)) this.#accept(response)
     else if (asked?.id === null && this.waiting.has(id)) this.#early.set(id, response)
+  }
+
+  /** Gives an answer without an id that of the only request: a server that has not understood it does not know the id. */
+  #withId(response: JSONRPCResponse | JSONRPCErrorResponse) {
+    const [only] = this.waiting.size === 1 ? this.waiting : []
+    return response.id === undefined && only !== undefined ? { ...response, id: Number(only) } : response
   }
 
   #accept(response: JSONRPCResponse | JSONRPCErrorResponse): void {

@@ -19,6 +19,8 @@ const MAX_OUTPUT = 32 * MEBIBYTE
 const MAX_UNREAD = 16 * MEBIBYTE
 /** Number of last lines that explain a failure, and the maximum length of each and of all (characters). */
 const TAIL = { lines: 20, line: 500, all: 2000 }
+/** Maximum length of an unfinished line among them (bytes). */
+const MAX_REST = 4 * TAIL.line
 /** Maximum wait for the rest of the output of an ended program (ms). */
 const REST_TIMEOUT = 500
 
@@ -26,12 +28,18 @@ const LINE_FEED = 0x0a
 /** The beginning of a message, and the maximum length of what precedes it in its line (characters). */
 const MESSAGE = /\{\s*"(?:jsonrpc|id|result|error|method|params)"\s*:/
 const MAX_BEFORE = 1000
+const STOPPED = 'its program was stopped'
 const TOO_LONG = `its program sent a message of more than ${MAX_LINE / MEBIBYTE} MB`
 /** Maximum number of lines of a message that is indented for people, and length of its first line (bytes). */
 const MAX_INDENTED = 10_000
 const MAX_BRACE = 4
+/** Header of a message in the framing of language servers. */
+const FRAME = /^Content-Length: *\d+$/i
+const FRAMED = 'its program writes messages as language servers do (Content-Length): each has to be one line instead'
 
 export type ProgramTransport = Transport & {
+  /** Whether the program has written a message. */
+  readonly hasSpoken: boolean
   /** Returns why the program has ended, or null while it runs. Contains cleaned lines of its output. */
   ended(): string | null
   /** Resolves with that reason. */
@@ -67,6 +75,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   let child: ChildProcessWithoutNullStreams | null = null
   let reason: string | null = null
   let cause: string | null = null
+  let hasSpoken = false
   let output = 0
   let isTooMuch = createMeter(MAX_MESSAGES)
   const tail = createTail(clean)
@@ -76,6 +85,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   /** Marks the transport as closed. Returns the reason of the first time. */
   function finish(why: string): string {
     if (reason !== null) return reason
+    tail.add(lines.rest())
     const output = tail.read()
     reason = output ? `${cause ?? why}. Its last output:\n${output}` : (cause ?? why)
     end.resolve(reason)
@@ -84,7 +94,8 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   }
 
   function kill(why: string): string {
-    cause ??= why
+    // The SDK stops a program whose handshake fails, without a reason.
+    if (cause === null || cause === STOPPED) cause = why
     if (child?.pid !== undefined) signalGroup(child.pid, 'SIGKILL')
     return finish(why)
   }
@@ -99,8 +110,10 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     const text = line?.toString().replaceAll('\0', '').trim()
     if (!line || !text) return
     const found = toMessages(line, text)
+    hasSpoken ||= found.length > 0
     // Many programs also print texts for people.
     if (!found.length) tail.add(`${text}\n`)
+    if (!hasSpoken && FRAME.test(text)) return void kill(FRAMED)
     const weight = found.reduce((sum, message) => sum + weigh(message), found.length ? 0 : 1)
     if (isTooMuch(weight)) kill('its program sent too many messages')
     else for (const message of found) transport.onmessage?.(message)
@@ -211,7 +224,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     async close() {
       const pid = child?.pid
       if (!child || pid === undefined || child.exitCode !== null || child.signalCode !== null) return
-      cause ??= 'its program was stopped'
+      cause ??= STOPPED
       const waiting = () => Promise.race([exited.promise.then(() => true), sleep(grace, false, { ref: false })])
       child.stdin.end()
       if (await waiting()) return
@@ -221,6 +234,9 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
       await exited.promise
     },
 
+    get hasSpoken() {
+      return hasSpoken
+    },
     ended: () => reason,
     whenEnded: end.promise,
     kill,
@@ -268,6 +284,8 @@ function createLines(onLine: (line: Buffer) => void, isOpen: () => boolean) {
       unfinished.push(chunk.subarray(from))
       return length
     },
+    /** Returns the beginning of the unfinished line. */
+    rest: () => Buffer.concat(unfinished).subarray(0, MAX_REST).toString(),
   }
 }
 

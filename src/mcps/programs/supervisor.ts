@@ -23,6 +23,8 @@ export type SupervisorLimits = {
 }
 
 export const TOO_SLOW = 'it takes too long to start or to answer'
+/** Reason of a program that has written no message in its time to start. */
+const SPEECHLESS = 'it takes too long to start, or speaks no MCP over its standard input and output'
 
 /** Maximum delay before a start that a run waits for (ms). */
 const PATIENCE = 5000
@@ -141,7 +143,8 @@ async function launch({ program, clean, limits, stopped }: Options): Promise<Liv
       )
       return { client, transport }
     } catch (error) {
-      const reason = transport.kill(until.aborted ? TOO_SLOW : failureReason(error, clean))
+      const isSlow = transport.hasSpoken ? TOO_SLOW : SPEECHLESS
+      const reason = transport.kill(until.aborted ? isSlow : failureReason(error, clean))
       const version = handshake.version ? null : olderVersionIn(error)
       if (version) handshakes.unshift({ ...handshake, version })
       if (!version && (handshake.isLatest || !isRefusal(error)))
