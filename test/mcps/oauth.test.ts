@@ -277,6 +277,7 @@ describe('a sign-in', () => {
     ['refuses with a text', () => refusing('/register', { error: 'Its secret' }), /\(an error\): give a/],
     ['is endless', () => endless('/.well-known/oauth-authorization-server'), /too large/],
     ['is broken', () => answering('/.well-known/oauth-authorization-server', [1]), /no metadata/],
+    ['hangs', () => hanging('/mcp'), /cannot be reached: it did not answer in time/],
     [
       'leads elsewhere',
       () => {
@@ -442,6 +443,12 @@ const resourceWith = (fields: object) => Object.assign(oauth, { resource: { ...r
 const JSON_TYPE = { 'Content-Type': 'application/json' }
 const answering = (path: string, body: unknown) => {
   oauth.broken[path] = (_, res) => void res.writeHead(200, JSON_TYPE).end(JSON.stringify(body))
+}
+/** Lets a page hang, with short time limits until it is asked. */
+const hanging = (path: string) => {
+  const timeout = AbortSignal.timeout.bind(AbortSignal)
+  const shorter = vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => timeout(Math.min(ms, 200)))
+  oauth.broken[path] = () => shorter.mockRestore()
 }
 const refusing = (path: string, body: object) => {
   oauth.broken[path] = (_, res) => void res.writeHead(400, JSON_TYPE).end(JSON.stringify(body))

@@ -154,6 +154,7 @@ export function causeIn(error: unknown, clean: Clean): string | null {
     if (cause instanceof SyntaxError || cause.name === 'ZodError') return NO_MESSAGE
     const version = /protocol version is not supported: (.*)/s.exec(cause.message)?.[1]
     if (version) return `it speaks version ${clean(version, 30)} of the protocol, which is not supported`
+    if (cause.name === 'TimeoutError') return LATE
     const { code } = cause as { code?: unknown }
     if (typeof code === 'string' && CAUSES[code]) return CAUSES[code]
     if (typeof code === 'string' && /^(?:Z_|ZSTD_|ERR__ERROR_)/.test(code)) return FALSE_ENCODING
