@@ -334,7 +334,8 @@ export const texts = {
     disallowedTools: 'Never these tools',
     disallowedHelp: 'One a line.',
     permissions: 'Ask before built-in tools',
-    permissionsHelp: 'For the built-in tools that the agent has.',
+    permissionsHelp:
+      'For the built-in tools that the agent has. The strictest mode of agent, space and organization applies.',
     otherTools: 'All other built-in tools',
     modes: { allow: 'Allow', ask: 'Ask first', deny: 'Deny' },
     requireTools: 'Fail when a tool is missing',
@@ -555,6 +556,7 @@ export const texts = {
     preview: 'Preview',
     source: 'Edit',
     instructions: 'Instructions',
+    permissionsHelp: 'In all runs in this space. The strictest mode of agent, space and organization applies.',
     attachedHelp: 'Every run in this space may use these skills and tools. Agents are suggested for new chats.',
     instructionsHelp: 'Instructions for every agent that runs in this space.',
     noChats: 'No chats in this space yet.',
@@ -901,6 +903,7 @@ export const texts = {
       foreign: { off: 'None', read: 'Those that only read', all: 'As your own' },
       attachments: 'Skills that are attached',
       attached: { pinned: 'Stay at their version', latest: 'Follow the newest version' },
+      toolsHelp: 'In all runs of the organization. The strictest mode of agent, space and organization applies.',
     },
     audit: {
       help: 'Every change in your organization, newest first.',

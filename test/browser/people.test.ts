@@ -320,6 +320,27 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
+  it('sets the modes of built-in tools in an organization and in a space', async () => {
+    const { id: spaceId } = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Strict' } })).body
+    const orgId = (await request(server, 'GET', '/api/v1/organizations')).body.organizations[0].id
+    const { page, complaints } = await visit(browser, owner, '/app/settings/policy')
+    const choose = async (mode: string) => {
+      await page.getByLabel('write_file').selectOption(mode)
+      await page.getByRole('button', { name: 'Save' }).click()
+    }
+    await choose('ask')
+    await expect
+      .poll(async () => (await request(server, 'GET', `/api/v1/organizations/${orgId}/policy`)).body.policy)
+      .toMatchObject({ builtInTools: [{ tool: 'write_file', mode: 'ask' }] })
+    await page.goto(`/app/spaces/${spaceId}?tab=attached`)
+    await choose('deny')
+    await expect
+      .poll(async () => (await request(server, 'GET', `/api/v1/spaces/${spaceId}`)).body.space.permissions)
+      .toEqual([{ tool: 'write_file', mode: 'deny' }])
+    expect(complaints).toEqual([])
+    await leave(page)
+  })
+
   it('creates a key of a service account, which works until it is revoked', async () => {
     const { page } = await visit(browser, owner, '/app/settings/service-accounts')
     await page.getByRole('button', { name: 'New service account' }).click()

@@ -1,11 +1,11 @@
 import { useQuery } from '@tanstack/react-query'
 import { useId, useState } from 'react'
 import { Check, Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
+import { isUnknown, ToolModes } from '../../components/tool-modes.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from './agent-picker.tsx'
 import { type Draft, problemOfSchema } from './form.ts'
-import { isUnknown, ToolModes } from './permissions.tsx'
 
 const t = texts.agents
 
@@ -78,7 +78,11 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
         />
       </Part>
       <Part title={t.sections.tools} open={draft.permissions.some(isUnknown)}>
-        <ToolModes value={draft.permissions} onChange={(permissions) => set({ permissions })} />
+        <ToolModes
+          help={t.permissionsHelp}
+          value={draft.permissions}
+          onChange={(permissions) => set({ permissions })}
+        />
         <div className="grid gap-x-4 sm:grid-cols-2">
           <TextArea
             label={t.allowedTools}

@@ -1,7 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
-import { callMutation, type Input } from '../../api.ts'
+import { callMutation, type Input, type Output } from '../../api.ts'
 import { Select } from '../../components/field.tsx'
+import { Form } from '../../components/form.tsx'
+import { useDraft } from '../../components/guard.ts'
 import { Loaded } from '../../components/page.tsx'
+import { ToolModes } from '../../components/tool-modes.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -26,7 +29,7 @@ export function Policy() {
     <div className="max-w-md">
       <p className="mb-4 text-soft">{t.help}</p>
       <Loaded query={policy} lines={2}>
-        {({ policy: { foreignAgents, attachments } }) => (
+        {({ policy: { foreignAgents, attachments, builtInTools } }) => (
           <>
             <Select
               label={t.foreignAgents}
@@ -42,9 +45,31 @@ export function Policy() {
               disabled={!isAdmin}
               onChange={({ target }) => save.mutate({ attachments: target.value as typeof attachments })}
             />
+            <BuiltInTools id={id} saved={builtInTools} isReadOnly={!isAdmin} />
           </>
         )}
       </Loaded>
     </div>
+  )
+}
+
+type ToolsProps = {
+  id: string
+  saved: Output<'organizations.getPolicy'>['policy']['builtInTools']
+  isReadOnly: boolean
+}
+
+/** The approval modes of the built-in tools in all runs. */
+function BuiltInTools({ id, saved, isReadOnly }: ToolsProps) {
+  const [builtInTools, setBuiltInTools, isChanged] = useDraft(saved)
+  const save = useAction(() => callMutation('organizations.updatePolicy', { id, builtInTools }), {
+    changes: ['organizations.'],
+    done: texts.saved,
+    quiet: true,
+  })
+  return (
+    <Form save={save} isReady={isChanged} isReadOnly={isReadOnly} className="mt-6">
+      <ToolModes help={t.toolsHelp} value={builtInTools} onChange={setBuiltInTools} />
+    </Form>
   )
 }

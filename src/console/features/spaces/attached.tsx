@@ -1,9 +1,11 @@
 import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Ticks } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
-import { useDraft } from '../../components/guard.ts'
+import { useDraft, useGuard } from '../../components/guard.ts'
 import { Loading, Problem } from '../../components/page.tsx'
+import { ToolModes } from '../../components/tool-modes.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from '../agents/agent-picker.tsx'
@@ -11,24 +13,44 @@ import type { SpaceShape } from './spaces.tsx'
 
 const t = texts.spaces
 
-const without = (some: readonly string[], others: readonly string[]) => some.filter((id) => !others.includes(id))
+/** Ids in a saved list that the person can change. What others change meanwhile stays. */
+function useIds(saved: readonly string[]) {
+  const [wanted, setWanted] = useState<Readonly<Record<string, boolean>>>({})
+  const added = Object.keys(wanted).filter((id) => wanted[id] && !saved.includes(id))
+  const removed = saved.filter((id) => wanted[id] === false)
+  const isChanged = added.length + removed.length > 0
+  if (!isChanged && Object.keys(wanted).length) setWanted({})
+  const value = [...saved.filter((id) => !removed.includes(id)), ...added]
+  const onChange = (ids: readonly string[]) => {
+    const next = { ...wanted }
+    for (const id of value) next[id] = ids.includes(id)
+    for (const id of ids) next[id] = true
+    setWanted(next)
+  }
+  return { added, removed, isChanged, ticks: { value, onChange } }
+}
 
-/** The agents, skills and MCP servers of a space, which every run in it may use. */
+/** The agents, skills, MCP servers and tool modes of a space, which apply to every run in it. */
 export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
   const skills = useQuery(query('skills.list', { limit: 1000 }))
   const mcps = useQuery(query('mcps.list', { limit: 1000 }))
-  const before = { agents: space.assignedAgents, skills: space.skillIds, mcps: space.pluginIds }
-  const [chosen, setChosen] = useDraft(before)
+  const agentIds = useIds(space.assignedAgents)
+  const skillIds = useIds(space.skillIds)
+  const mcpIds = useIds(space.pluginIds)
+  const [permissions, setPermissions, arePermissionsChanged] = useDraft(space.permissions)
+  const areIdsChanged = [agentIds, skillIds, mcpIds].some(({ isChanged }) => isChanged)
+  useGuard(areIdsChanged)
   const save = useAction(
     () =>
       callMutation('spaces.update', {
         id: space.id,
-        addAgents: without(chosen.agents, before.agents),
-        removeAgents: without(before.agents, chosen.agents),
-        addSkills: without(chosen.skills, before.skills),
-        removeSkills: without(before.skills, chosen.skills),
-        addMcps: without(chosen.mcps, before.mcps),
-        removeMcps: without(before.mcps, chosen.mcps),
+        addAgents: agentIds.added,
+        removeAgents: agentIds.removed,
+        addSkills: skillIds.added,
+        removeSkills: skillIds.removed,
+        addMcps: mcpIds.added,
+        removeMcps: mcpIds.removed,
+        ...(arePermissionsChanged && { permissions }),
       }),
     { changes: ['spaces.'], done: texts.saved, quiet: true },
   )
@@ -38,18 +60,10 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
     return <Problem error={failed} retry={retry} />
   }
   if (!skills.data || !mcps.data) return <Loading />
-  const isSame = (['agents', 'skills', 'mcps'] as const).every(
-    (kind) => !without(chosen[kind], before[kind]).length && !without(before[kind], chosen[kind]).length,
-  )
   return (
-    <Form save={save} isReady={!isSame} isReadOnly={isReadOnly} className="max-w-3xl">
+    <Form save={save} isReady={areIdsChanged || arePermissionsChanged} isReadOnly={isReadOnly} className="max-w-3xl">
       <p className="mb-4 text-soft">{t.attachedHelp}</p>
-      <AgentTicks
-        label={texts.nav.agents}
-        empty={texts.agents.emptyTitle}
-        value={chosen.agents}
-        onChange={(ids) => setChosen({ ...chosen, agents: ids })}
-      />
+      <AgentTicks label={texts.nav.agents} empty={texts.agents.emptyTitle} {...agentIds.ticks} />
       <Ticks
         label={texts.nav.skills}
         empty={texts.agents.noSkills}
@@ -60,16 +74,15 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
             label: displayName || name,
             detail: description,
           }))}
-        value={chosen.skills}
-        onChange={(ids) => setChosen({ ...chosen, skills: ids })}
+        {...skillIds.ticks}
       />
       <Ticks
         label={texts.nav.mcps}
         empty={texts.agents.noMcps}
         options={mcps.data.mcps.map(({ id, name, url }) => ({ value: id, label: name, detail: url }))}
-        value={chosen.mcps}
-        onChange={(ids) => setChosen({ ...chosen, mcps: ids })}
+        {...mcpIds.ticks}
       />
+      <ToolModes help={t.permissionsHelp} value={permissions} onChange={setPermissions} />
     </Form>
   )
 }

@@ -1,12 +1,13 @@
 import { X } from 'lucide-react'
-import { BUILT_IN_TOOLS } from '../../../lib/built-in-tools.ts'
-import { IconButton } from '../../components/button.tsx'
-import { texts } from '../../texts.ts'
-import type { Draft } from './form.ts'
+import { BUILT_IN_TOOLS } from '../../lib/built-in-tools.ts'
+import type { Output } from '../api.ts'
+import { texts } from '../texts.ts'
+import { IconButton } from './button.tsx'
 
 const t = texts.agents
 
-type Permissions = Draft['permissions']
+/** Of an agent, a space or an organization. */
+type Permissions = Output<'agents.get'>['agent']['permissions']
 type Mode = Permissions[number]['mode']
 
 /** The entry of all tools without an entry of their own. */
@@ -16,7 +17,15 @@ const OTHERS = '*'
 export const isUnknown = ({ tool }: { tool: string }) => ![OTHERS, ...BUILT_IN_TOOLS].includes(tool)
 
 /** The modes of the built-in tools. An entry whose tool does not exist can only be removed. */
-export function ToolModes({ value, onChange }: { value: Permissions; onChange: (permissions: Permissions) => void }) {
+export function ToolModes({
+  help,
+  value,
+  onChange,
+}: {
+  help: string
+  value: Permissions
+  onChange: (permissions: Permissions) => void
+}) {
   const entryOf = (tool: string) => value.find((each) => each.tool === tool)?.mode
   const others = entryOf(OTHERS) ?? 'allow'
   const without = (tool: string) => value.filter((each) => each.tool !== tool)
@@ -25,9 +34,9 @@ export function ToolModes({ value, onChange }: { value: Permissions; onChange: (
   const known = [...(entryOf(OTHERS) ? [OTHERS] : []), ...BUILT_IN_TOOLS]
   const unknown = value.filter(isUnknown)
   return (
-    <fieldset className="mb-4">
+    <fieldset className="mb-4 min-w-0">
       <legend className="mb-1 font-medium">{t.permissions}</legend>
-      <p className="mb-1 text-soft text-xs">{t.permissionsHelp}</p>
+      <p className="mb-1 text-soft text-xs">{help}</p>
       <div className="divide-y divide-line rounded-md border border-line">
         {unknown.map(({ tool }) => (
           <div key={tool} className="flex items-center justify-between gap-3 px-3 py-1.5">
@@ -40,7 +49,11 @@ export function ToolModes({ value, onChange }: { value: Permissions; onChange: (
         ))}
         {known.map((tool) => (
           <label key={tool} className="flex items-center justify-between gap-3 px-3 py-1.5">
-            {tool === OTHERS ? <span>{t.otherTools}</span> : <span className="font-mono text-xs">{tool}</span>}
+            {tool === OTHERS ? (
+              <span className="min-w-0">{t.otherTools}</span>
+            ) : (
+              <span className="min-w-0 break-all font-mono text-xs">{tool}</span>
+            )}
             <select
               className="field w-auto py-1"
               value={entryOf(tool) ?? others}
