@@ -6,9 +6,9 @@ import type {
   LanguageModelV4Usage,
 } from '@ai-sdk/provider'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import { wholeInput } from './call-inputs.ts'
 import { unifiedReason } from './finish-reasons.ts'
 import { failureIn, isUnknownUsage, requestChange } from './provider-events.ts'
-import { wholeInput } from './streamed-calls.ts'
 
 /** A part of an answer: a part of the AI SDK, or interim usage. */
 export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageModelV4Usage }
