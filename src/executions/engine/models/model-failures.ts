@@ -216,40 +216,54 @@ const REFUSED_BY_500 = anyOf(
 
 const REFUSALS: ReadonlySet<number> = new Set([400, 404, 405, 415, 422, 501])
 
+/** Kinds of statuses that count more than any wording, and of those that count more than most. */
+const CERTAIN: ReadonlyMap<number, FailureKind> = new Map([
+  [402, 'quota'],
+  [413, 'context_too_long'],
+])
+const OF_STATUS: ReadonlyMap<number, FailureKind> = new Map([
+  [401, 'auth'],
+  [403, 'auth'],
+  [408, 'timeout'],
+  [410, 'unknown_model'],
+  [424, 'overloaded'],
+  [429, 'rate_limit'],
+  [498, 'overloaded'],
+  [499, 'overloaded'],
+  [504, 'timeout'],
+])
+
+const isServerFault = (status: number): boolean => status === 429 || (status >= 500 && status !== 501)
+
 /** Returns the kind of a failure from its status, code and message, and the field that a rejection names. */
-export function kindOf({ message, code = '', status, field }: Facts): Pick<ModelFailure, 'kind' | 'field'> {
+export function kindOf({ message, code = '', status = 0, field }: Facts): Pick<ModelFailure, 'kind' | 'field'> {
   // Addresses name pages of the documentation, not the failure.
   const text = `${code} ${message}`.replace(/https?:\/\/\S+/g, '')
+  const worded = isTooLong(text, message) ? 'context_too_long' : KINDS.find(([, pattern]) => pattern.test(text))?.[0]
   const none = { field: null }
-  // Statuses and wordings whose meaning is certain come first. Servers use the others loosely.
-  if (status === 413) return { kind: 'context_too_long', ...none }
-  if (status === 402) return { kind: 'quota', ...none }
-  const isRefusal = status !== undefined && REFUSALS.has(status)
-  const kind = isTooLong(text, message) ? 'context_too_long' : KINDS.find(([, pattern]) => pattern.test(text))?.[0]
-  const isServerFault = status === 429 || (status !== undefined && status >= 500 && status !== 501)
-  if (
-    kind &&
-    ['context_too_long', 'quota', 'content_filter'].includes(kind) &&
-    !(isServerFault && kind === 'content_filter')
-  ) {
-    return { kind, ...none }
-  }
-  if (status === 429) return { kind: 'rate_limit', ...none }
-  if (status === 424 || status === 498 || status === 499) return { kind: 'overloaded', ...none }
-  if (status === 410 || (status === 404 && field === 'model')) return { kind: 'unknown_model', ...none }
-  // Some answer 403 for a model that they do not have (OpenAI, SiliconFlow), others to hide whether there is one.
-  if (status === 403 && kind === 'unknown_model' && !/permission|denied/i.test(text)) return { kind, ...none }
-  if (status === 401 || status === 403) return { kind: 'auth', ...none }
-  if (status === 408 || status === 504) return { kind: 'timeout', ...none }
+  const certain = certainKind(status, worded, text)
+  if (certain) return { kind: certain, ...none }
+  if (status === 404 && field === 'model') return { kind: 'unknown_model', ...none }
   if (status === 500 && REFUSED_BY_500.test(message)) return { kind: 'unsupported', field: namedField(message) }
-  if (isServerFault) return { kind: kind === 'unknown_model' || kind === 'rate_limit' ? kind : 'overloaded', ...none }
-  if (kind === 'unknown_model' || (kind === 'auth' && status === 400)) return { kind, ...none }
-  if (isRefusal || status === undefined) {
-    const named = field ?? namedField(message)
-    if (named && (isRefusal || kind === undefined)) return { kind: 'unsupported', field: named }
-  }
-  if (kind) return { kind: isRefusal && kind !== 'timeout' ? 'refused' : kind, ...none }
-  return { kind: status !== undefined && status >= 300 ? 'refused' : 'unknown', ...none }
+  if (worded === 'unknown_model') return { kind: worded, ...none }
+  if (isServerFault(status)) return { kind: worded === 'rate_limit' ? worded : 'overloaded', ...none }
+  if (worded === 'auth' && status === 400) return { kind: worded, ...none }
+  const isRefusal = REFUSALS.has(status)
+  const named = isRefusal || (status === 0 && !worded) ? (field ?? namedField(message)) : null
+  if (named) return { kind: 'unsupported', field: named }
+  if (isRefusal) return { kind: worded === 'timeout' ? worded : 'refused', ...none }
+  return { kind: worded ?? (status >= 300 ? 'refused' : 'unknown'), ...none }
+}
+
+/** Returns the kind of a status or of a wording whose meaning is certain. Servers use the others loosely. */
+function certainKind(status: number, worded: FailureKind | undefined, text: string): FailureKind | undefined {
+  const strict = CERTAIN.get(status)
+  if (strict) return strict
+  if (worded === 'context_too_long' || worded === 'quota') return worded
+  if (worded === 'content_filter' && !isServerFault(status)) return worded
+  // Some answer 403 for a model that they do not have (OpenAI, SiliconFlow), others to hide whether there is one.
+  if (status === 403 && worded === 'unknown_model' && !/permission|denied/i.test(text)) return worded
+  return OF_STATUS.get(status)
 }
 
 /** Words that stand in the position of a field name in sentences without one. */
