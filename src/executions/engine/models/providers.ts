@@ -7,7 +7,7 @@ import { normalizeBaseAddress, type ProviderKind, splitQuery, withPath } from '.
 import type { Network } from '../../../lib/net/network.ts'
 import { onceDone } from '../../../lib/once.ts'
 import type { Settings } from '../../../settings.ts'
-import { type Catalogue, createCatalogue } from './compatible.ts'
+import { type Catalogue, createCatalogue } from './catalogue.ts'
 import type { TextModel } from './text-model.ts'
 
 /** Address and authentication of a provider in one record, so that a key is sent only to its own address. */
