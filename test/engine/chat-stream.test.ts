@@ -310,7 +310,8 @@ describe('the reader of chat completions', () => {
   })
 
   it('reads an answer that the server has parsed as JSON, and counts pictures', () => {
-    expect(read(chunk({ content: { n: 7 } }, 'stop'))).toMatchObject({ text: '{"n":7}' })
+    for (const answer of [{ n: 7 }, { content: 'Hi' }, { value: 'Hi' }])
+      expect(read(chunk({ content: answer }, 'stop'))).toMatchObject({ text: JSON.stringify(answer) })
     const images = [{ type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }]
     const pieces = [chunk({ content: images, images }, 'stop'), DONE]
     expect(partsOf(pieces).filter(({ type }) => type === 'file')).toHaveLength(2)

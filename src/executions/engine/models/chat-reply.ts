@@ -119,7 +119,7 @@ function emitText(reply: ChatReply, text: string, parts: Part[]): void {
 function emitContent(reply: ChatReply, content: unknown, parts: Part[]): void {
   if (typeof content === 'string') emitText(reply, content, parts)
   // Cloudflare parses the JSON of an answer.
-  else if (isObject(content) && typeof content.type !== 'string' && wordsOf(content) === '')
+  else if (isObject(content) && typeof content.type !== 'string' && !wordsOf(content.text))
     emitText(reply, JSON.stringify(content), parts)
   else for (const part of isObject(content) ? [content] : asList(content)) emitPart(reply, part, parts)
 }
@@ -132,7 +132,7 @@ function emitPart(reply: ChatReply, part: unknown, parts: Part[]): void {
   } else if (type === 'refusal') emitRefusal(reply, asText(refusal), parts)
   else if (type === 'tool_use') addCall(reply, asObject(part), parts)
   else if (type === 'image_url') parts.push(FILE)
-  else emitText(reply, asText(part) || wordsOf(text), parts)
+  else emitText(reply, asText(part) || wordsOf(text) || asText(asObject(text).value), parts)
 }
 
 function emitRefusal(reply: ChatReply, text: string, parts: Part[]): void {
@@ -321,7 +321,7 @@ function hasContentAlone(delta: Fields): boolean {
 function wordsOf(value: unknown): string {
   if (typeof value === 'string') return value
   if (Array.isArray(value)) return value.map(wordsOf).join('')
-  return isObject(value) ? asText(value.text) || asText(value.content) || asText(value.value) : ''
+  return isObject(value) ? asText(value.text) || asText(value.content) : ''
 }
 
 /** Merges the texts of the same entry, which arrive in pieces. */
