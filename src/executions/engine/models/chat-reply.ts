@@ -161,37 +161,53 @@ function emitReasoning(reply: ChatReply, delta: Fields, parts: Part[]): void {
   if (opaque) reply.details[OPAQUE] = opaque
 }
 
-/**
- * Reads `delta`, or `message` from servers that send it. Such a server may repeat the text with the finish reason.
- */
-function readMessage(reply: ChatReply, delta: Fields, isMessage: boolean, isLast: boolean, parts: Part[]): void {
-  const { content, extra_content: extra } = delta
-  // Gemini marks its thoughts, which are in tags, too.
-  const isThought = reply.inline !== null && asObject(asObject(extra).google).thought === true
+function readDelta(reply: ChatReply, delta: Fields, parts: Part[]): void {
+  const { content } = delta
   // Fast path for nearly all chunks: checking a few more fields per token would cost as much as reading it.
-  if (!isMessage && !reply.inline && typeof content === 'string' && hasContentAlone(delta)) {
+  if (!reply.inline && typeof content === 'string' && hasContentAlone(delta)) {
     emit(reply, 'text', content, parts)
     return
   }
-  if (!isMessage || !reply.hasText || !isLast || reply.messages) {
-    const isRepeated =
-      isMessage &&
-      reply.messages &&
-      typeof content === 'string' &&
-      content.startsWith(reply.messages) &&
-      (isLast || content.length > reply.messages.length)
-    const text = isRepeated ? content.slice(reply.messages.length) : content
-    if (isMessage && typeof text === 'string') reply.messages += text
-    if (!isRepeated) emitReasoning(reply, delta, parts)
-    if (isThought && typeof text === 'string') think(reply, 'content', text.replace(THOUGHT_TAGS, ''), parts)
-    else if (content) emitContent(reply, text, parts)
-    emitRefusal(reply, asText(delta.refusal), parts)
+  emitReasoning(reply, delta, parts)
+  emitWords(reply, delta, content, parts)
+  reply.hasCalls ||= Boolean(delta.tool_calls || delta.function_call)
+  emitOthers(reply, delta, parts)
+}
+
+/**
+ * Reads a message, from servers that send it instead of deltas: with one piece of the text each, with all text so far,
+ * or whole after deltas, whose text and calls it repeats.
+ */
+function readMessage(reply: ChatReply, message: Fields, isLast: boolean, parts: Part[]): void {
+  const { content } = message
+  if (!isLast || !reply.hasText || reply.messages) {
+    const before = reply.messages
+    const isLonger = isLast || (typeof content === 'string' && content.length > before.length)
+    const isRepeated = before !== '' && typeof content === 'string' && content.startsWith(before) && isLonger
+    const text = isRepeated ? content.slice(before.length) : content
+    if (typeof text === 'string') reply.messages += text
+    if (!isRepeated) emitReasoning(reply, message, parts)
+    emitWords(reply, message, text, parts)
   }
-  const { tool_calls: listed, function_call: legacy } = delta
-  // A whole message after the pieces repeats their calls, with other ids on some servers.
-  if (isMessage && isLast && reply.hasCalls) return
-  reply.hasCalls ||= !isMessage && Boolean(listed || legacy)
-  for (const _ of asList(delta.images)) parts.push(FILE)
+  // The calls of a repetition have other ids on some servers.
+  if (!isLast || !reply.hasCalls) emitOthers(reply, message, parts)
+}
+
+function emitWords(reply: ChatReply, { extra_content: extra, refusal }: Fields, content: unknown, parts: Part[]): void {
+  // Gemini marks its thoughts, which are in tags, too.
+  const isThought = reply.inline !== null && asObject(asObject(extra).google).thought === true
+  if (isThought && typeof content === 'string') think(reply, 'content', content.replace(THOUGHT_TAGS, ''), parts)
+  else if (content) emitContent(reply, content, parts)
+  emitRefusal(reply, asText(refusal), parts)
+}
+
+/** Reads the pictures, the calls and the fields that are sent back with the text. */
+function emitOthers(
+  reply: ChatReply,
+  { images, tool_calls: listed, function_call: legacy, extra_content: extra }: Fields,
+  parts: Part[],
+): void {
+  for (const _ of asList(images)) parts.push(FILE)
   for (const call of isObject(listed) ? [listed] : asList(listed)) addCall(reply, asObject(call), parts)
   if (isObject(legacy) && (legacy.name || legacy.arguments)) addCall(reply, { function: legacy }, parts)
   if (isObject(extra) && asObject(extra.google).thought !== true) reply.textExtra = extra
@@ -213,9 +229,8 @@ function readChoice(
 ): void {
   const raw = asText(finish_reason)
   const isLast = !isNoReason(raw)
-  if (isObject(delta)) readMessage(reply, delta, false, isLast, parts)
-  if (isObject(message) && !(isObject(delta) && Object.keys(delta).length))
-    readMessage(reply, message, true, isLast, parts)
+  if (isObject(delta)) readDelta(reply, delta, parts)
+  if (isObject(message) && !(isObject(delta) && Object.keys(delta).length)) readMessage(reply, message, isLast, parts)
   if (typeof text === 'string') emitText(reply, text, parts)
   if (!isLast) return
   // OpenRouter's own reason may be "stop" after a provider failed.
