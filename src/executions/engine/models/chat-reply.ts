@@ -4,6 +4,15 @@ import { checkApi, reportedError } from './chat-errors.ts'
 import { isNoReason, unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning, type InlineReasoning } from './inline-reasoning.ts'
 import { ModelError, NO_END } from './model-errors.ts'
+import {
+  CONTENT_PARTS,
+  type Details,
+  mergeDetails,
+  OPAQUE,
+  REASONING,
+  REASONING_DETAILS,
+  wordsOf,
+} from './reasoning-fields.ts'
 import { laterUsage, NO_USAGE, usageIn } from './reported-usage.ts'
 import { createStreamedCalls, type StreamedCalls } from './streamed-calls.ts'
 import type { Part } from './text-model.ts'
@@ -309,58 +318,10 @@ export function endReply(reply: ChatReply, isClosed: boolean, parts: Part[]): vo
   parts.push({ type: 'finish', finishReason: { unified, raw: reply.reason }, usage: reply.usage ?? NO_USAGE })
 }
 
-/** Reasoning fields. If a server sends several, they have the same text. */
-const REASONING = ['reasoning_content', 'reasoning', 'thinking', 'reasoning_text'] as const
-/** Reasoning fields that must be sent back unchanged (OpenRouter, LiteLLM). */
-export const REASONING_DETAILS = ['reasoning_details', 'thinking_blocks'] as const
-
-/** Field with the signature of the reasoning, which is sent back beside its text (GitHub Copilot). */
-export const OPAQUE = 'reasoning_opaque'
-
-/** Key of the reasoning that came as parts of the content, and is sent back as such (Mistral, Databricks). */
-export const CONTENT_PARTS = 'content_parts'
-
 /** Stands for a picture of the answer, which is not read. */
 const FILE: Part = { type: 'file', mediaType: 'image/*', data: { type: 'data', data: '' } }
-
-type Details = { [Key in (typeof REASONING_DETAILS)[number] | typeof CONTENT_PARTS]?: readonly Fields[] } & {
-  [OPAQUE]?: string
-}
 
 function hasContentAlone(delta: Fields): boolean {
   for (const key in delta) if (key !== 'content' && key !== 'role') return false
   return true
 }
-
-/** Returns a text, the text of an object, or the joined texts of a list. */
-function wordsOf(value: unknown): string {
-  if (typeof value === 'string') return value
-  if (Array.isArray(value)) return value.map(wordsOf).join('')
-  return isObject(value) ? asText(value.text) || asText(value.content) : ''
-}
-
-/** Merges the texts of the same entry, which arrive in pieces. */
-function mergeDetails(before: readonly Fields[], more: readonly Fields[]): readonly Fields[] {
-  const merged = [...before]
-  for (const entry of more) {
-    const last = merged.at(-1)
-    const isSame = last && last.type === entry.type && last.index === entry.index && (!entry.id || last.id === entry.id)
-    if (!isSame || asText(entry.data)) merged.push(entry)
-    else merged[merged.length - 1] = joined(last, entry)
-  }
-  return merged
-}
-
-function joined(last: Fields, entry: Fields): Fields {
-  const known = Object.fromEntries(Object.entries(entry).filter(([, value]) => value !== null && value !== ''))
-  const texts = ['text', 'summary', 'thinking', 'reasoning'].filter((key) => entry[key])
-  return { ...last, ...known, ...Object.fromEntries(texts.map((key) => [key, joinedText(last[key], entry[key])])) }
-}
-
-/** Joins two texts, each of which may be a list of texts. */
-const joinedText = (one: unknown, other: unknown): unknown =>
-  Array.isArray(other)
-    ? mergeDetails(asList(one).map(asObject), other.map(asObject))
-    : typeof other === 'string'
-      ? asText(one) + other
-      : other

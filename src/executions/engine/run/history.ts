@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type { LanguageModelV4Message, LanguageModelV4Prompt, SharedV4ProviderOptions } from '@ai-sdk/provider'
 import { BASE62 } from '../../../lib/id.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
-import { CONTENT_PARTS, OPAQUE, REASONING_DETAILS } from '../models/chat-reply.ts'
+import { CONTENT_PARTS, OPAQUE, REASONING_DETAILS } from '../models/reasoning-fields.ts'
 import type { TextModel } from '../models/text-model.ts'
 
 type Of<Role extends LanguageModelV4Message['role']> = Extract<LanguageModelV4Message, { role: Role }>

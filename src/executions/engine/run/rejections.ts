@@ -1,9 +1,9 @@
 import type { LanguageModelV4FunctionTool, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
-import { CONTENT_PARTS } from '../models/chat-reply.ts'
 import { answerLimitIn } from '../models/context-length.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
+import { CONTENT_PARTS } from '../models/reasoning-fields.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
 import { type Change, digestsIn, filesIn, hasDocuments, hasFiles, hasParts } from './request-changes.ts'
 
