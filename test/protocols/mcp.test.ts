@@ -177,6 +177,11 @@ describe('the tools', () => {
 describe('the address', () => {
   const rpc = { jsonrpc: '2.0', id: 1, method: 'tools/list' }
   const headers = { Accept: 'application/json, text/event-stream' }
+  const answered = async (method: string, params: unknown) => {
+    const body = { jsonrpc: '2.0', id: 1, method, params }
+    return (await request(server, 'POST', '/mcp', { body, headers: { Accept: 'application/json' }, token: ann.token }))
+      .body
+  }
 
   it('refuses requests without a token, with an instruction to send one', async () => {
     const { status, headers: sent } = await request(server, 'POST', '/mcp', { body: rpc, headers, token: null })
@@ -205,35 +210,34 @@ describe('the address', () => {
     expect((await post(batch)).body.map(({ id }: { id: number }) => id).sort()).toEqual([1, 2])
   })
 
-  it.each([
+  const greeting = { protocolVersion: '2025-06-18', clientInfo: { name: 'x', version: '1' } }
+  it.each<[string, string, unknown]>([
     ['null for parameters', 'tools/list', null],
+    ['a list for no parameters', 'tools/list', []],
     ['null for a cursor and metadata', 'tools/list', { cursor: null, _meta: null }],
+    ['a list for no metadata', 'tools/list', { _meta: [] }],
+    ['null for capabilities', 'initialize', { ...greeting, capabilities: null }],
+    ['a list for no capabilities', 'initialize', { ...greeting, capabilities: [] }],
     ['null for a progress token and arguments', 'tools/call', { _meta: { progressToken: null }, arguments: null }],
     ['a list for no arguments', 'tools/call', { arguments: [] }],
+    ['an empty text for no arguments', 'tools/call', { arguments: '' }],
     ['arguments as text', 'tools/call', { arguments: '{"limit": 1, "cursor": ""}' }],
   ])('answers a client that sends %s', async (_, method, given) => {
-    const params = given && { ...given, ...(method === 'tools/call' && { name: 'list_agents' }) }
-    const body = { jsonrpc: '2.0', id: 1, method, params }
-    const answer = await request(server, 'POST', '/mcp', {
-      body,
-      headers: { Accept: 'application/json' },
-      token: ann.token,
-    })
-    expect(answer.body.result).toMatchObject(
-      given && 'arguments' in given ? { content: expect.any(Array) } : { tools: expect.any(Array) },
+    const params = method === 'tools/call' ? { name: 'list_agents', ...(given as object) } : given
+    expect((await answered(method, params)).result).toHaveProperty(
+      { initialize: 'protocolVersion', 'tools/list': 'tools' }[method] ?? 'content',
     )
   })
 
+  it('refuses arguments that are no object, in a sentence', async () => {
+    const { error } = await answered('tools/call', { name: 'list_agents', arguments: [1] })
+    expect(error).toMatchObject({ code: -32_602, message: expect.stringMatching(/^Invalid .*params\.arguments/) })
+  })
+
   it('takes an empty cursor for none, and refuses another one as a wrong parameter', async () => {
-    const post = async (method: string, cursor: string) => {
-      const body = { jsonrpc: '2.0', id: 1, method, params: { cursor } }
-      return (
-        await request(server, 'POST', '/mcp', { body, headers: { Accept: 'application/json' }, token: ann.token })
-      ).body
-    }
     for (const method of ['tools/list', 'prompts/list', 'resources/list'])
-      expect(await post(method, '')).toHaveProperty('result')
-    expect((await post('prompts/list', 'x')).error.code).toBe(-32_602)
+      expect(await answered(method, { cursor: '' })).toHaveProperty('result')
+    expect((await answered('prompts/list', { cursor: 'x' })).error.code).toBe(-32_602)
   })
 
   it('accepts no session of a browser', async () => {

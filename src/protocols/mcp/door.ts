@@ -101,10 +101,11 @@ function checkTaskName({ headers }: IncomingMessage, message: unknown): object |
 }
 
 /** Requests with required parameters, whose mistakes the package reports as its own. */
-const WITH_PARAMS: ReadonlyMap<unknown, 'InitializeRequest' | 'GetPromptRequest' | 'ReadResourceRequest'> = new Map([
+const WITH_PARAMS = new Map<unknown, keyof typeof specTypeSchemas>([
   ['initialize', 'InitializeRequest'],
   ['prompts/get', 'GetPromptRequest'],
   ['resources/read', 'ReadResourceRequest'],
+  ['tools/call', 'CallToolRequest'],
 ])
 
 /** Returns an error for a request with a missing or invalid parameter, or null. */
@@ -120,36 +121,41 @@ function checkParams(message: unknown): object | null {
 function parse(body: Buffer): unknown {
   try {
     const message: unknown = JSON.parse(body.toString())
-    return Array.isArray(message) ? message.map(withoutNullParams) : withoutNullParams(message)
+    return Array.isArray(message) ? message.map(withoutEmptyParams) : withoutEmptyParams(message)
   } catch {
     return undefined
   }
 }
 
 /**
- * Treats parameters that are null as absent. Clients in many languages send each field that they know.
+ * Treats parameters that are null as absent, because clients in many languages send each field that they know. PHP sends
+ * `[]` for an empty object.
  */
-function withoutNullParams(message: unknown): unknown {
+function withoutEmptyParams(message: unknown): unknown {
   if (!isObject(message) || message.params === undefined) return message
-  const { params, ...fields } = message
-  if (params === null) return fields
+  const { params: given, ...fields } = message
+  if (given === null) return fields
+  const params = toObject(given)
   if (!isObject(params)) return message
-  const { _meta: meta, arguments: input, ...given } = withoutNull(params)
+  const { _meta: meta, arguments: input, capabilities, ...others } = withoutNull(params)
+  const hasCapabilities = capabilities !== undefined || fields.method === 'initialize'
   return {
     ...fields,
     params: {
-      ...given,
-      ...(meta !== undefined && { _meta: isObject(meta) ? withoutNull(meta) : meta }),
+      ...others,
+      ...(hasCapabilities && { capabilities: toObject(capabilities ?? {}) }),
+      ...(meta !== undefined && { _meta: isObject(meta) ? withoutNull(meta) : toObject(meta) }),
       ...(input !== undefined && { arguments: toObject(input) }),
     },
   }
 }
 
-/** Returns the arguments that a client has sent as `[]` or as JSON in a text. */
-function toObject(input: unknown): unknown {
-  if (Array.isArray(input) && !input.length) return {}
-  const parsed = typeof input === 'string' ? parseJson(input) : undefined
-  return isObject(parsed) ? parsed : input
+/** Returns an object that a client has sent as `[]`, as JSON in a text, or as an empty text. */
+function toObject(given: unknown): unknown {
+  if (Array.isArray(given) && !given.length) return {}
+  if (typeof given !== 'string') return given
+  const parsed = given.trim() ? parseJson(given) : {}
+  return isObject(parsed) ? parsed : given
 }
 
 /** Throws 403 for a tool outside the scopes of the token, so that a client can ask its user for them. */
