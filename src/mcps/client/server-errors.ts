@@ -2,7 +2,7 @@ import { SdkError, SdkErrorCode, SdkHttpError, SUPPORTED_PROTOCOL_VERSIONS } fro
 import { parseJson } from '../../lib/json.ts'
 import { asList, asObject, asText } from '../../lib/unknown.ts'
 import type { Clean } from './content.ts'
-import { NO_CODE } from './mend.ts'
+import { NO_CODE } from './mend-message.ts'
 import { statusOf } from './reasons.ts'
 import { isServerError } from './transport.ts'
 

@@ -4,7 +4,7 @@ import { deserializeMessage, type JSONRPCMessage, serializeMessage, type Transpo
 import type { DeclaredProgram } from '../../lib/mcp-config.ts'
 import { BadAnswer } from '../../lib/net/safe-fetch.ts'
 import type { Clean } from '../client/content.ts'
-import { mendMessage } from '../client/mend.ts'
+import { mendMessage } from '../client/mend-message.ts'
 import { createMeter } from '../client/message-rate.ts'
 import { counter } from '../client/message-size.ts'
 import { MAX_MESSAGES, weigh } from '../client/transport.ts'

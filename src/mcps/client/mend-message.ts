@@ -1,0 +1,160 @@
+import { splitData } from '../../lib/event-data.ts'
+import { parseJson } from '../../lib/json.ts'
+import { BadAnswer } from '../../lib/net/safe-fetch.ts'
+import { type Fields, isObject } from '../../lib/unknown.ts'
+
+// Repairs messages of servers, whatever they come in: a body, an event, or a line of a program.
+
+/** Reason of a request whose response has messages, but no answer. */
+export const ENDED = 'its answer ended without a result'
+
+/** Returns whether an id is that of another request that waits for its answer. */
+export type IsOfOther = (id: string) => boolean
+
+/**
+ * Null in a field of a message that must be absent instead, because servers in many languages send each field that they
+ * know. Numbers of Python that JSON does not have. Commas at an end.
+ */
+const ODD =
+  /"(?:error|result|params|id)"\s*:\s*null|"error"\s*:\s*(?:false|""|\{\s*\})|"_meta"\s*:\s*[^\s{]|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
+/** Beginnings and ends of answers as most servers write them, which need no repair and are not parsed. */
+const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
+  [/^\{"jsonrpc": ?"2\.0", ?"id": ?\d+, ?"result": ?\{/, /\}\s*\}$/],
+  [/^\{"result":\{/, /\},"jsonrpc":"2\.0","id":\d+\}$/],
+]
+/** Length of the end of a message that is looked at (characters). */
+const END = 60
+
+/**
+ * Repairs a message, or a batch, that the SDK would refuse as a whole:
+ * - fields that are null or unknown, and a missing `jsonrpc`,
+ * - an error that is a text or has no code, and a result that is not an object,
+ * - JSON that is nearly valid, texts before it, and messages line by line.
+ *
+ * An answer without an id gets that of the request, and so does the only answer of a body, unless its id is that of
+ * another request: some servers always state the same id. Returns any other text unchanged.
+ */
+export function mendMessage(json: string, id?: number, isOfOther: IsOfOther = () => false): string {
+  const value = repaired(json, id) ?? (id === undefined || statesId(json, id) ? undefined : parseJson(json))
+  return value === undefined ? json : JSON.stringify(id === undefined ? value : withOwnId(value, id, isOfOther))
+}
+
+/** Returns whether a body has an id at its beginning or its end, where most servers write it. */
+const statesId = (json: string, id: number): boolean =>
+  new RegExp(`"id": ?${id}\\b`).test(`${json.slice(0, END)} ${json.slice(-END)}`)
+
+/** Gives the only answer of a body the id of its request. Throws a {@link BadAnswer} if the body has no answer. */
+function withOwnId(value: unknown, id: number, isOfOther: IsOfOther): unknown {
+  const messages = Array.isArray(value) ? value : [value]
+  const answers = messages.filter((message) => !isObject(message) || message.method === undefined)
+  if (!answers.length) throw new BadAnswer(ENDED)
+  const [only] = answers
+  if (answers.length !== 1 || !isObject(only) || String(only.id) === String(id) || isOfOther(String(only.id)))
+    return value
+  return messages.length === 1 ? { ...only, id } : messages.map((one) => (one === only ? { ...only, id } : one))
+}
+
+/** Like {@link mendMessage}, with each message of a batch (revision 2025-03-26) by itself. */
+export function mendMessages(json: string, id: number | undefined): string[] {
+  const value = repaired(json, id)
+  if (value === undefined) return [json]
+  return Array.isArray(value) ? value.map((message) => JSON.stringify(message)) : [JSON.stringify(value)]
+}
+
+/** Returns a repaired message or batch; undefined for a text that needs no repair or has no message. */
+function repaired(json: string, id: number | undefined): unknown {
+  const text = json.trim()
+  const end = text.slice(-END)
+  const isUsual = USUAL.some(([begin, ending]) => begin.test(text) && ending.test(end))
+  if (isUsual && !ODD.test(text) && !CONTROL.test(text)) return undefined
+  const value = parsed(text) ?? parsedLines(text)
+  return Array.isArray(value) ? value.map((message) => toMessage(message, id)) : value && toMessage(value, id)
+}
+
+/** Characters that a text in JSON must escape. */
+const CONTROL = /[\x00-\x1f]/
+/** Texts of JSON, and parts beside them that are not valid: numbers that it does not have, and commas at the end. */
+const PARTS = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"|-?\b(?:NaN|Infinity)\b|,(?=\s*[}\]])/g
+
+/** Parses a message or batch, valid or nearly so. Returns undefined for anything else. */
+function parsed(text: string): unknown {
+  if (!/^[{[]/.test(text)) return undefined
+  return parseJson(text) ?? parseJson(text.replace(PARTS, correctPart))
+}
+
+/** Escapes the control characters of a text, drops a comma, and replaces a number that JSON does not have. */
+function correctPart(part: string): string {
+  if (part === ',') return ''
+  return part.startsWith('"') ? part.replace(CONTROLS, (found) => JSON.stringify(found).slice(1, -1)) : 'null'
+}
+
+const CONTROLS = new RegExp(CONTROL, 'g')
+
+/** Parses the lines that are messages, among others that are warnings of a programming language. */
+function parsedLines(text: string): unknown {
+  if (!text.includes('"jsonrpc"')) return undefined
+  const lines = splitData(text) ?? text.split('\n')
+  const messages = lines.flatMap((line) => parsed(line.trim()) ?? [])
+  return messages.length > 1 ? messages : messages[0]
+}
+
+/** Fields of results, of which a message that is none has at least one. */
+const OF_RESULTS = ['content', 'structuredContent', 'tools', 'protocolVersion']
+
+/** Repairs a request or notification, or an answer to a request of this service. */
+function toMessage(value: unknown, ownId: number | undefined): unknown {
+  if (!isObject(value)) return value
+  const { jsonrpc, id, method, params, error, result, msg, message = msg } = value
+  if (typeof method === 'string') {
+    return { jsonrpc, id, method, ...(isObject(params) && { params: withoutMeta(params) }) }
+  }
+  const hasId = 'id' in value || ownId !== undefined
+  const isBare = jsonrpc === undefined && OF_RESULTS.some((field) => field in value)
+  // Some servers in C# leave an empty result out.
+  const isEmpty = jsonrpc === '2.0' && ownId !== undefined && id === ownId
+  // Gateways answer with errors of their own.
+  if (ownId !== undefined && !isBare && jsonrpc === undefined && typeof message === 'string' && !('error' in value))
+    return { jsonrpc: '2.0', id: ownId, error: toError(message) }
+  if (!hasId || !(isBare || isEmpty || 'error' in value || 'result' in value)) return value
+  const answer = {
+    jsonrpc: '2.0',
+    ...(id === null || id === undefined ? ownId !== undefined && { id: ownId } : { id }),
+  }
+  if (isBare && ownId !== undefined) return { ...answer, result: withoutMeta(value) }
+  return isNoError(error, 'result' in value)
+    ? { ...answer, result: toResult(result) }
+    : { ...answer, error: toError(error) }
+}
+
+/** Returns whether the error of an answer states none: servers in some languages send an empty one beside a result. */
+const isNoError = (error: unknown, hasResult: boolean): boolean =>
+  error === undefined ||
+  error === null ||
+  error === false ||
+  (hasResult && (error === '' || (isObject(error) && !Object.keys(error).length)))
+
+/** Code of errors without a valid one (`INTERNAL_ERROR` of JSON-RPC). */
+export const NO_CODE = -32603
+
+function toError(error: unknown): Fields {
+  const { code, message, data } = isObject(error) ? error : { message: error }
+  return {
+    code: Number.isInteger(Number(code ?? Number.NaN)) ? Number(code) : NO_CODE,
+    message: typeof message === 'string' ? message : JSON.stringify(message ?? error),
+    ...(data !== undefined && { data }),
+  }
+}
+
+/** Servers without a protocol library answer calls with a text, a list of parts, or nothing. */
+function toResult(result: unknown): unknown {
+  if (result === null || result === undefined) return {}
+  if (typeof result === 'string') return { content: [{ type: 'text', text: result }] }
+  return Array.isArray(result) ? { content: result } : withoutMeta(result)
+}
+
+/** Leaves out metadata that are no object: null, or an empty list (PHP). */
+function withoutMeta(value: unknown): unknown {
+  if (!isObject(value) || value._meta === undefined || isObject(value._meta)) return value
+  const { _meta, ...fields }: Fields = value
+  return fields
+}
