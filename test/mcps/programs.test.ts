@@ -129,7 +129,7 @@ describe('a call of a program', () => {
     const { content, isError } = await client.call('crash', {}, signal)
     expect(isError).toBe(true)
     expect(content).toBe(
-      'The call failed: its program ended with the exit code 3. Its last output:\nfirst line\nThe token is [removed], and this is the last line',
+      'The call failed: its program ended with the exit code 3. Its last output:\nfirst line\nThe token is [removed], and this is the last line\nThe tool may have acted: check before you call it again',
     )
     expect(failures).toHaveLength(1)
     expect(await read(client, 'echo', { text: 'again' })).toBe('again')

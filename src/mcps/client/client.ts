@@ -5,15 +5,7 @@ import { abortable } from '../../lib/race-abort.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
 import { isUnwritten, mayHaveActed, reasonOf, type Seen, statusOf, waitOf } from './reasons.ts'
-import {
-  isLost,
-  isRefusal,
-  MAX_ERROR_TEXT,
-  mayBeOlder,
-  olderVersionIn,
-  serverMessage,
-  wordsOf,
-} from './server-errors.ts'
+import { failedCall, isLost, isRefusal, mayBeOlder, olderVersionIn, wordsOf } from './server-errors.ts'
 import { type Connection, callTool, openSession, type Session, type SessionOptions, type Variant } from './session.ts'
 import { isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
@@ -160,11 +152,9 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
   }
 
   function failure(name: string, error: unknown): ToolResult {
-    const message = serverMessage(error)
     const reason = reasonOf(error, session.seen, clean)
     if (!isServerError(error)) options.onFailure?.(name, reason)
-    const doubt = mayHaveActed(error, reason) ? '. The tool may have acted: check before you call it again' : ''
-    return { content: clean(`The call failed: ${message || reason}`, MAX_ERROR_TEXT) + doubt, isError: true }
+    return failedCall(error, reason, mayHaveActed(error, reason), clean)
   }
 
   return {

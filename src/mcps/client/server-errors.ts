@@ -1,4 +1,5 @@
 import { SdkError, SdkErrorCode, SdkHttpError, SUPPORTED_PROTOCOL_VERSIONS } from '@modelcontextprotocol/client'
+import type { ToolResult } from '../../executions/engine/run/tools.ts'
 import { parseJson } from '../../lib/json.ts'
 import { asList, asObject, asText } from '../../lib/unknown.ts'
 import type { Clean } from './content.ts'
@@ -9,7 +10,7 @@ import { isServerError } from './transport.ts'
 // Reads the errors with which servers answer: a refused handshake, a refused call, a lost session.
 
 /** Maximum length of a server's error message (characters). */
-export const MAX_ERROR_TEXT = 4000
+const MAX_ERROR_TEXT = 4000
 /** Maximum length of an error that is not of the protocol (characters). */
 const MAX_FOREIGN = 500
 
@@ -51,6 +52,18 @@ export function olderVersionIn(error: unknown): string | null {
 /** Returns the words of a server's error at connecting, cleaned; empty without any. */
 export const wordsOf = (error: unknown, clean: Clean): string =>
   clean(serverMessage(error)?.replace(/^\d{3}: /, '') ?? '', MAX_FOREIGN)
+
+const DOUBT = 'The tool may have acted: check before you call it again'
+
+/**
+ * Returns the result of a failed call: the words of the server, or else the reason. `mayHaveActed`: whether the tool may
+ * have acted nevertheless.
+ */
+export function failedCall(error: unknown, reason: string, mayHaveActed: boolean, clean: Clean): ToolResult {
+  const content = clean(`The call failed: ${serverMessage(error) || reason}`, MAX_ERROR_TEXT)
+  const doubt = content.includes('\n') ? `\n${DOUBT}` : `. ${DOUBT}`
+  return { content: mayHaveActed ? content + doubt : content, isError: true }
+}
 
 /** Returns the message and the details of a server's error for a rejected call; undefined if it has no message. */
 export function serverMessage(error: unknown): string | undefined {

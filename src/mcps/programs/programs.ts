@@ -4,7 +4,7 @@ import { abortable } from '../../lib/race-abort.ts'
 import { CONNECT_TIMEOUT, type McpClient } from '../client/client.ts'
 import { type Clean, cleaner, toToolResult } from '../client/content.ts'
 import { listTools } from '../client/listing.ts'
-import { MAX_ERROR_TEXT, serverMessage } from '../client/server-errors.ts'
+import { failedCall } from '../client/server-errors.ts'
 import { callTool } from '../client/session.ts'
 import { isServerError } from '../client/transport.ts'
 import { UnreachableServer } from '../client/unreachable.ts'
@@ -177,16 +177,20 @@ function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
       }
     },
     async call(name, input, signal, onProgress) {
+      const { calledAs = name, isTask } = listed.tools.get(name) ?? {}
+      let isMade = false
       try {
-        const { calledAs = name, isTask } = listed.tools.get(name) ?? {}
-        const params = { name: calledAs, input, isTask, onProgress }
-        const result = await supervisor.withProgram(signal, ({ client }) => callTool(client, params, signal))
+        const result = await supervisor.withProgram(signal, ({ client }) => {
+          isMade = true
+          return callTool(client, { name: calledAs, input, isTask, onProgress }, signal)
+        })
         return toToolResult(result, clean)
       } catch (error) {
         signal.throwIfAborted()
         const reason = failureReason(error, clean)
-        if (!isServerError(error)) use.onFailure(name, reason)
-        return { content: clean(`The call failed: ${serverMessage(error) || reason}`, MAX_ERROR_TEXT), isError: true }
+        if (isServerError(error)) return failedCall(error, reason, false, clean)
+        use.onFailure(name, reason)
+        return failedCall(error, reason, isMade, clean)
       }
     },
     list: async (signal) => [...(await list(slot, signal)).tools.values()].map(({ tool }) => tool),
