@@ -2,7 +2,7 @@ import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'nod
 import { join, resolve } from 'node:path'
 import type { Logger } from 'pino'
 import { type Database, databaseFile, Prisma } from './db/client.ts'
-import { isOrphanedLog, logOf, setLogAside } from './db/sqlite/write-ahead-log.ts'
+import { isOrphanedLog, logOf, restoringOf, setLogAside, sizeOf } from './db/sqlite/write-ahead-log.ts'
 import { makeFolder } from './lib/folders.ts'
 import { findMedia, mediaFolder } from './media/storage.ts'
 import type { Settings } from './settings.ts'
@@ -22,8 +22,15 @@ const refusal = (found: string, database: string) =>
     `${database} has no installation yet, but ${found} is of one. If its database is elsewhere, set DATA_DIR or DATABASE_URL, or restore a backup (npm run admin -- restore FILE). To make a new installation anyway, set ALLOW_NEW_INSTALLATION=true.`,
   )
 
-/** Moves an orphaned log away for an intended new installation. Throws without the operator's permission. */
+/**
+ * Moves an orphaned log away for an intended new installation. Throws without the operator's permission, also if a
+ * restore was killed before its backup took the place of the database.
+ */
 export function checkLog(file: string, settings: Settings, now: Date, log: Logger): void {
+  if (!sizeOf(file) && existsSync(restoringOf(file)) && !settings.ALLOW_NEW_INSTALLATION)
+    throw new NewInstallationError(
+      `${file} is missing because a restore was interrupted. Repeat it: npm run admin -- restore FILE`,
+    )
   if (!isOrphanedLog(file)) return
   if (!settings.ALLOW_NEW_INSTALLATION) throw refusal(logOf(file), file)
   const aside = setLogAside(file, now)

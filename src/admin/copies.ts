@@ -1,11 +1,11 @@
 import { constants, existsSync, statSync } from 'node:fs'
-import { chmod, copyFile, rename, rm } from 'node:fs/promises'
-import { dirname, resolve } from 'node:path'
+import { chmod, copyFile, readdir, rename, rm } from 'node:fs/promises'
+import { basename, dirname, join, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { openMasterKey } from '../crypto/secrets.ts'
 import { databaseFile, Prisma } from '../db/client.ts'
 import { lockDatabase } from '../db/sqlite/file-lock.ts'
-import { logOf } from '../db/sqlite/write-ahead-log.ts'
+import { hasForeignLog, logOf, restoringOf, setLogAside, sizeOf } from '../db/sqlite/write-ahead-log.ts'
 import { countedStarts } from '../installation.ts'
 import { makeFolder } from '../lib/folders.ts'
 import { installationId } from '../media/installation.ts'
@@ -26,21 +26,27 @@ export async function restore({ settings, now }: Operator, [given = '']: string[
   const source = resolve(given)
   checkBackup(source)
   makeFolder(dirname(file))
-  const existed = existsSync(file)
   const lock = lockDatabase(file)
-  const draft = `${file}.restoring`
-  const aside = `${file}.before-${now.toISOString().replace(/\D/g, '').slice(0, 14)}`
+  const draft = restoringOf(file)
+  await undoInterrupted(file)
+  if (hasForeignLog(file)) setLogAside(file, now)
+  const existed = sizeOf(file) > 0
+  const aside = `${file}.before-${now.toISOString().replace(/\D/g, '')}`
   try {
     await rm(draft, { force: true })
     await copyFile(source, draft, constants.COPYFILE_EXCL)
     await chmod(draft, 0o600)
     markCopy(draft)
     await flush(draft, 'r+')
-    // The log is moved first: a database without it is consistent, if older, but the new database must not meet it.
+    if (existed) await rename(file, aside)
+    await rename(draft, file).catch(async (error) => {
+      if (existed) await rename(aside, file)
+      throw error
+    })
+    // The log is moved last. The number of the new database shows that the log is not its own, but the old database
+    // without it would be an older one.
     for (const suffix of ['-wal', '-shm', '-journal'])
       if (existsSync(file + suffix)) await rename(file + suffix, aside + suffix)
-    if (existed) await rename(file, aside)
-    await rename(draft, file)
     await flush(dirname(file), 'r').catch(() => {})
   } finally {
     await rm(draft, { force: true })
@@ -54,6 +60,17 @@ export async function restore({ settings, now }: Operator, [given = '']: string[
 The server will start paused. Check its data, then run \`npm run admin -- resume\`.
 ${REPEAT}`
   return { json: { file, replaced: existed ? aside : null }, text }
+}
+
+/** Gives the database its name back if an earlier restore was killed before the backup had the name. */
+async function undoInterrupted(file: string): Promise<void> {
+  if (sizeOf(file) || !existsSync(restoringOf(file))) return
+  const names = (await readdir(dirname(file))).filter((name) => name.startsWith(`${basename(file)}.before-`))
+  const latest = names
+    .filter((name) => /\d$/.test(name))
+    .sort()
+    .at(-1)
+  if (latest !== undefined) await rename(join(dirname(file), latest), file)
 }
 
 /** Throws unless a file is an intact SQLite database of Muster, complete without a log. */

@@ -120,6 +120,40 @@ describe('a backup', () => {
     expect(await titlesOf(back, token)).toEqual(['after', 'before'])
   })
 
+  it('is restored again, with nothing lost, if the first restore was killed between its steps', async () => {
+    await using place = await createPlace()
+    await using crashed = await createPlace()
+    const first = await place.start()
+    const { token } = first
+    await addTask(first, token, 'before')
+    const backup = join(place.path, 'backup.db')
+    await place.admin('backup', backup)
+    await addTask(first, token, 'in the log')
+    await copyLive(place.path, crashed.path)
+    await first.service.stop()
+    const [old, draft] = [`${crashed.database}.before-20260101000000`, `${crashed.database}.restoring`]
+    const settings = { DATA_DIR: crashed.path, ENCRYPTION_KEY: '' }
+    await rename(crashed.database, old)
+    await copyFile(backup, draft)
+    await writeFile(crashed.database, '')
+    const refused = await crashed.start().catch((error: Error) => error)
+    expect(refused).toMatchObject({ name: 'NewInstallationError', message: expect.stringContaining('restore FILE') })
+    expect((await runAdmin(['restore', backup], settings)).err).toBe('')
+    // Killed before it moved the log.
+    const names = async () => (await readdir(crashed.path)).filter((name) => /\.before-2\d+(-wal)?$/.test(name)).sort()
+    const [aside = '', log = ''] = await names()
+    await rename(join(crashed.path, log), `${crashed.database}-wal`)
+    expect((await runAdmin(['restore', backup], settings)).err).toBe('')
+    const copy = await crashed.start()
+    expect([await readiness(copy), await titlesOf(copy, token)]).toEqual(['paused', ['before']])
+    await copy.service.stop()
+    const replaced = (await readdir(crashed.path)).find((name) => name.includes('-wal.replaced-'))!
+    await rename(join(crashed.path, aside), crashed.database)
+    await rename(join(crashed.path, replaced), `${crashed.database}-wal`)
+    await using back = await crashed.start()
+    expect(await titlesOf(back, token)).toEqual(['before', 'in the log'])
+  })
+
   it('accepts a token revoked after the backup, until the operator revokes it there too', async () => {
     await using place = await createPlace()
     const first = await place.start()

@@ -1,4 +1,4 @@
-import { closeSync, existsSync, openSync, readSync, renameSync, rmSync, statSync } from 'node:fs'
+import { closeSync, openSync, readSync, renameSync, rmSync, statSync } from 'node:fs'
 
 // Detects a write-ahead log that does not belong to its database file.
 //
@@ -16,7 +16,11 @@ const CHUNK = 1024 * 1024
 /** Returns the path of a file's log. */
 export const logOf = (file: string): string => `${file}-wal`
 
-const sizeOf = (path: string): number => (existsSync(path) ? statSync(path).size : 0)
+/** Returns the path of a backup on its way to replace a file. */
+export const restoringOf = (file: string): string => `${file}.restoring`
+
+/** Returns the size of a file (bytes), 0 if it is missing. */
+export const sizeOf = (path: string): number => statSync(path, { throwIfNoEntry: false })?.size ?? 0
 
 /** Returns whether a log exists although its database is missing or empty. SQLite would delete that log. */
 export const isOrphanedLog = (file: string): boolean => sizeOf(file) === 0 && sizeOf(logOf(file)) > LOG_HEADER
