@@ -105,11 +105,12 @@ async function copyAll(
     await restore()
     for (const { name } of tables) await target.query(`ALTER TABLE ${quote(name)} ENABLE TRIGGER USER`)
     isPaused = await markCopy(source, target, operator)
+    // Before COMMIT: a move that was stopped has kept nothing, and can be repeated.
+    await target.query('ANALYZE')
     await target.query('COMMIT')
   } finally {
     progress.end()
   }
-  await target.query('ANALYZE')
   return { tables: moved, isPaused }
 }
 
