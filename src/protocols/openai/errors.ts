@@ -19,6 +19,27 @@ const CODES: Readonly<Record<string, string>> = {
 /** Returns the code of OpenAI for one of ours. */
 export const toOpenAICode = (code: string): string => CODES[code] ?? code
 
+/**
+ * Codes of failed runs that would fail or cost the same again. After an unknown code, Codex repeats the request up to five
+ * times, with all tools of the agent; at `invalid_prompt` it stops, and shows the message.
+ */
+const FINAL: ReadonlySet<string> = new Set([
+  'cancelled',
+  'timeout',
+  'content_filtered',
+  'invalid_output',
+  'model_not_available',
+  'secret_not_allowed',
+  'not_found',
+  'forbidden',
+  'insufficient_scope',
+  'budget_exceeded',
+  'price_unknown',
+])
+
+/** Returns the code of a failed response for one of ours. */
+export const toResponseCode = (code: string): string => (FINAL.has(code) ? 'invalid_prompt' : toOpenAICode(code))
+
 const NO_PREVIOUS = 'Send the whole conversation as `input`, without `previous_response_id`.'
 
 /** Returns the 404 for the response that a request continues. */

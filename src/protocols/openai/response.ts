@@ -1,6 +1,6 @@
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
-import { toOpenAICode } from './errors.ts'
+import { toResponseCode } from './errors.ts'
 import type { Item } from './items.ts'
 
 /** A response: a run, from the event after a number on, up to its end or to calls that its client has to make. */
@@ -67,7 +67,7 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
     previous_response_id: previousResponseId,
     instructions,
     output,
-    error: state.error ? { ...state.error, code: toOpenAICode(state.error.code) } : null,
+    error: state.error ? { ...state.error, code: toResponseCode(state.error.code) } : null,
     tools: clientTools.map(({ name, description, parameters }) => ({
       type: 'function',
       name,
