@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import type { Browser, Request } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
-import { signedIn } from '../support/browser-session.ts'
+import { setPassword, signedIn } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -183,6 +183,41 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await tab.getByRole('button', { name: menu }).waitFor()
     await page.getByRole('button', { name: menu }).waitFor()
     expect(await composer(page).inputValue()).toBe('')
+    await leave(page)
+  })
+
+  it('gives an unsent message with its file back after the sign-in, and keeps an edited message', async () => {
+    const email = 'slow@example.com'
+    const { token, userId } = await server.member({ organization: 'Writers', email })
+    await setPassword(server, userId, 'eleven blue kettles sing')
+    const agent = { name: 'Ada', systemPrompt: 'x' }
+    const { id: agentId } = (await request(server, 'POST', '/api/v1/agents', { token, body: agent })).body
+    const asked = { token, body: { message: 'First' } }
+    const { chatId } = (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, asked)).body
+    const { id, secret, headers } = await signedIn(server, userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret }, `/app/chats/${chatId}`)
+    await composer(page).fill('A long thought')
+    const file = { name: 'plan.md', mimeType: 'text/markdown', buffer: Buffer.from('# Plan') }
+    const uploaded = page.waitForResponse('**/api/v1/media')
+    await page.locator('input[type=file]').setInputFiles(file)
+    await uploaded
+    await page.getByLabel('Uploading').waitFor({ state: 'detached' })
+    await fetch(`${server.url}/api/auth/sessions/${id}`, { method: 'DELETE', headers })
+    await page.reload()
+    await page.getByLabel('E-mail address').fill(email)
+    await page.getByLabel('Password', { exact: true }).fill('eleven blue kettles sing')
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await expect.poll(() => composer(page).inputValue()).toBe('A long thought')
+    await page.getByText('plan.md').waitFor()
+
+    await page.locator('[data-turn=user]').hover()
+    await page.getByRole('button', { name: 'Edit the message' }).click()
+    await page.getByLabel('Edit the message').fill('Changed')
+    await server.service.deps.db.browserSession.deleteMany({ where: { userId } })
+    // The tab comes back to the front, and reads its session.
+    await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')))
+    await page.getByText('Your session has ended.').first().waitFor()
+    expect(await page.getByLabel('Edit the message').inputValue()).toBe('Changed')
     await leave(page)
   })
 

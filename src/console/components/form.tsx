@@ -1,5 +1,6 @@
-import type { ReactNode } from 'react'
+import { type ReactNode, useEffect, useRef, useState } from 'react'
 import { texts } from '../texts.ts'
+import { useUnsaved } from '../unsaved.ts'
 import { Button } from './button.tsx'
 import { useFrame } from './dialog.tsx'
 import { usePageGuard } from './guard.ts'
@@ -22,11 +23,18 @@ type Props = {
 }
 
 /**
- * A form with its failure and its button. In a dialog it can be cancelled, and the person is asked before a link, a
+ * A form with its failure and its button. A page with input in it stays when the session ends. In a dialog it can be cancelled, and the person is asked before a link, a
  * reload or the way back loses what the dialog has.
  */
 export function Form({ save, isReady, label = texts.save, onCancel, className, more, isReadOnly, children }: Props) {
   const { isWrittenIn, leave } = useFrame()
+  const [isWritten, setIsWritten] = useState(false)
+  useUnsaved(isWritten)
+  const wasSaving = useRef(false)
+  useEffect(() => {
+    if (wasSaving.current && !save.isPending && !save.error) setIsWritten(false)
+    wasSaving.current = save.isPending
+  }, [save.isPending, save.error])
   // A page that follows a saved form is no loss.
   usePageGuard(isWrittenIn && !save.isPending)
   const button = !isReadOnly && (
@@ -37,6 +45,7 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
   return (
     <form
       className={className}
+      onInput={() => setIsWritten(true)}
       onSubmit={(event) => {
         event.preventDefault()
         save.mutate(undefined)

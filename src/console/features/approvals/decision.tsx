@@ -10,6 +10,7 @@ import { pretty } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { useUnsaved } from '../../unsaved.ts'
 import { useMembers } from '../agents/names.ts'
 
 export type Approval = Output<'approvals.list'>['approvals'][number]
@@ -19,9 +20,11 @@ const t = texts.approvals
 /** A waiting call with its effect, and buttons to approve, edit or deny it for those who may. */
 export function Decision({ approval }: { approval: Approval }) {
   const [mode, setMode] = useState<'look' | 'edit' | 'deny'>('look')
-  const [edited, setEdited] = useState(() => pretty(approval.input))
+  const [given] = useState(() => pretty(approval.input))
+  const [edited, setEdited] = useState(given)
   const [reason, setReason] = useState('')
   const [problem, setProblem] = useState<string | null>(null)
+  useUnsaved((mode === 'edit' && edited !== given) || (mode === 'deny' && reason !== ''))
   const box = useRef<HTMLDivElement>(null)
   const mayDecide = useMayChange(approval.userId)
   const members = useMembers(!mayDecide)

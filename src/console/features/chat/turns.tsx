@@ -10,6 +10,7 @@ import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { useUnsaved } from '../../unsaved.ts'
 import { Ended, Warnings } from './run-view.tsx'
 import { Reasoning, Summary, ToolCall } from './tool-call.tsx'
 import type { Message } from './tree.ts'
@@ -90,6 +91,7 @@ type QuestionProps = {
 export function QuestionTurn(props: QuestionProps) {
   const { message, author, siblings, busy, onChoose, onEdit, onAgain, onlyQuestion } = props
   const [draft, setDraft] = useState<string | null>(null)
+  useUnsaved(draft !== null && draft !== message.content)
   const wasEdited = useRef(false)
   if (draft !== null) wasEdited.current = true
   const index = siblings.findIndex(({ id }) => id === message.id)
