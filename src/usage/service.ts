@@ -72,25 +72,17 @@ export async function get(actor: Actor, { db, clock }: Deps, input: z.output<typ
   const usage = group(rows, ({ date }) => beginOf(date, period)).map(([date, some]) => ({
     date,
     ...sum(some),
-    byAgent: group(visibleOf(some), (row) => row.agentId ?? '')
-      .map(([agentId, its]) => ({ agentId, ...sum(its) }))
-      .sort(mostFirst),
-    byModel: group(some, (row) => row.model ?? '')
-      .map(([model, its]) => ({ model: model || null, ...sum(its) }))
-      .sort(mostFirst),
-    byUser: group(byUser.get(date) ?? [], (row) => row.userId ?? '')
-      .map(([userId, its]) => ({ userId: userId || null, ...sum(its) }))
-      .sort(mostFirst),
+    byAgent: ranked(visibleOf(some), 'agentId').map(([agentId, its]) => ({ agentId, ...its })),
+    byModel: ranked(some, 'model').map(([model, its]) => ({ model: model || null, ...its })),
+    byUser: ranked(byUser.get(date) ?? [], 'userId').map(([userId, its]) => ({ userId: userId || null, ...its })),
   }))
   return { organizationId, period, start, end, usage, totals: sum(rows) }
 }
 
 const SUMS = Prisma.raw(
-  [
-    ...['executions', 'failed', 'inputTokens', 'outputTokens'].map(
-      (name) => `CAST(sum("${name}") AS BIGINT) AS "${name}"`,
-    ),
-  ].join(', '),
+  ['executions', 'failed', 'inputTokens', 'outputTokens']
+    .map((name) => `CAST(sum("${name}") AS BIGINT) AS "${name}"`)
+    .join(', '),
 )
 
 /** Reads the sums of each day. The database adds up, because a day has a row for each agent, model and user. */
@@ -102,8 +94,6 @@ function readRows(db: Deps['db'], organizationId: string, { start, end }: Range)
     UNION ALL SELECT "date", NULL, NULL, "userId", ${SUMS} FROM "UsageDay" WHERE ${where} GROUP BY "date", "userId"
     ORDER BY "date", "agentId", "model"`)
 }
-
-const mostFirst = (a: Amounts, b: Amounts) => b.executions - a.executions
 
 const dateOf = (time: number): string => new Date(time).toISOString().slice(0, 10)
 
@@ -142,6 +132,12 @@ async function hiddenAgents({ organizationId, userId }: Actor, db: Deps['db'], r
 
 /** Groups rows by key, in order of first occurrence. */
 const group = (rows: UsageRow[], keyOf: (row: UsageRow) => string) => [...Map.groupBy(rows, keyOf)]
+
+/** Sums rows by the values of a column, those with the most runs first. */
+const ranked = (rows: UsageRow[], name: 'agentId' | 'model' | 'userId') =>
+  group(rows, (row) => row[name] ?? '')
+    .map(([value, its]) => [value, sum(its)] as const)
+    .sort(([, one], [, other]) => other.executions - one.executions)
 
 function sum(rows: UsageRow[]): Amounts {
   const total = { executions: 0, failed: 0, input_tokens: 0, output_tokens: 0 }

@@ -15,7 +15,10 @@ export type Call = {
   demandedTool: string | null
 }
 
-/** Returns whether the model belongs to an OpenAI-compatible server. */
+/**
+ * Returns whether the model belongs to an OpenAI-compatible server, whose package spreads the provider options
+ * `openaiCompatible` of a message into the body.
+ */
 export const isCompatible = (provider: string): boolean => provider.endsWith('.chat')
 
 /** Returns the fields that settings merge into the body of a request to an OpenAI-compatible server. */

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import type { LanguageModelV4Message, LanguageModelV4Prompt, SharedV4ProviderOptions } from '@ai-sdk/provider'
 import { BASE62 } from '../../../lib/id.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import { isCompatible } from '../models/call-settings.ts'
 import { CONTENT_PARTS, OPAQUE, REASONING_DETAILS } from '../models/reasoning-fields.ts'
 import type { TextModel } from '../models/text-model.ts'
 
@@ -48,21 +49,16 @@ const PICTURES_FOLLOW = '[The pictures of these results follow]'
 export function arrange(
   prompt: LanguageModelV4Prompt,
   model: Pick<TextModel, 'provider' | 'modelId'>,
-  picturesApart = isCompatible(model),
+  picturesApart = isCompatible(model.provider),
 ) {
   const arranged: LanguageModelV4Prompt = []
   for (const message of prompt) add(arranged, message, model, picturesApart)
   complete(arranged)
-  rename(arranged, isCompatible(model) && KIMI_K2.test(model.modelId))
-  return isCompatible(model) ? withFields(arranged, keyOf(model), MINIMAX.test(model.modelId)) : arranged
+  rename(arranged, isCompatible(model.provider) && KIMI_K2.test(model.modelId))
+  return isCompatible(model.provider) ? withFields(arranged, keyOf(model), MINIMAX.test(model.modelId)) : arranged
 }
 
 const keyOf = ({ provider }: Pick<TextModel, 'provider'>) => provider.split('.')[0] ?? provider
-
-/**
- * Returns whether the model uses chat completions, where the provider package spreads `openaiCompatible` into the body.
- */
-const isCompatible = ({ provider }: Pick<TextModel, 'provider'>) => provider.endsWith('.chat')
 
 const isBlank = (part: { type: string; text?: string }) => part.type === 'text' && !part.text?.trim()
 
@@ -77,7 +73,7 @@ function add(
   if (message.role === 'system') return void to.push(message)
   if (message.role === 'user') {
     const content = message.content.filter((part) => !isBlank(part))
-    const join = isCompatible(model) ? joined : (parts: Of<'user'>['content']) => parts
+    const join = isCompatible(model.provider) ? joined : (parts: Of<'user'>['content']) => parts
     if (!content.length) return
     if (last?.role === 'user') {
       to[to.length - 1] = { ...last, content: join([...last.content, ...content]) }
