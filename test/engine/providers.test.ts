@@ -47,6 +47,8 @@ describe('the base address of', () => {
   it.each([
     ['OPENAI_BASE_URL', '/v1/', '/v1/chat/completions'],
     ['OPENAI_BASE_URL', '', '/chat/completions'],
+    ['OPENAI_BASE_URL', '/v1/responses', '/v1/chat/completions'],
+    ['OPENAI_RESPONSES_BASE_URL', '/v1/chat/completions', '/v1/responses'],
     ['OPENAI_BASE_URL', '/v1/chat/completions', '/v1/chat/completions'],
     ['OPENAI_BASE_URL', '/v1/chat/completions/', '/v1/chat/completions'],
     ['OPENAI_BASE_URL', '/v1/models', '/v1/chat/completions'],

@@ -1,12 +1,12 @@
 /** APIs whose base addresses are written in several ways. */
 export type ProviderKind = 'anthropic' | 'openai' | 'google' | 'compatible'
 
-/** Request paths of each API that a pasted base address may end with. */
+/** Request paths of each API that a pasted base address may end with. Those of OpenAI's two APIs have the same base. */
 const REQUEST_PATHS: Readonly<Record<ProviderKind, RegExp>> = {
   anthropic: /\/(messages|models)$/,
-  openai: /\/(responses|models)$/,
+  openai: /\/(chat\/completions|completions|responses|models)$/,
   google: /\/models(\/[^/]+)?$/,
-  compatible: /\/(chat\/completions|models)$/,
+  compatible: /\/(chat\/completions|completions|responses|models)$/,
 }
 
 /** A version at the end of a path. */
