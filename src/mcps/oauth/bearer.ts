@@ -29,31 +29,18 @@ export const authorized = (
     }
     try {
       const token = await bearer.token()
-      let response = await send(token)
+      const response = await send(token)
       // Gateways refuse methods that they do not know.
-      if (init?.method !== 'POST' && token === accepted) return response
-      let isToRenew = isInvalid(response)
-      if (isToRenew && response.status === 401 && !response.headers.has('www-authenticate') && hasSession(url, init)) {
-        // Some servers answer 401 for a session that they have lost, with a token that is good.
-        const body = await response.text()
-        if (isAboutSession(body)) return new Response(body, response)
-        response = new Response(body || null, response)
-      }
-      // Some servers answer 401 instead of 403.
-      if (response.status === 403 || response.status === 401) {
-        const { error, scope } = readChallenge(response)
-        if (error === 'insufficient_scope') {
-          await bearer.widen(scope)
-          // The token has the scope, and has ended: some servers check the scope first.
-          isToRenew = true
-        }
-      }
-      if (isToRenew) {
-        const other = await bearer.renew(token)
-        await response.body?.cancel()
-        response = await send(other)
-      }
-      return response
+      if (response.ok || (init?.method !== 'POST' && token === accepted)) return response
+      if (hasSession(url, init) && (await hasLostSession(response))) return response
+      const { error, scope } = readChallenge(response)
+      const lacksScope = error === 'insufficient_scope'
+      if (lacksScope) await bearer.widen(scope)
+      // A token that has the scope has ended: some servers check the scope first.
+      if (!lacksScope && !isInvalid(response.status, error)) return response
+      const other = await bearer.renew(token)
+      await response.body?.cancel()
+      return await send(other)
     } catch (error) {
       if (error instanceof AuthorizationNeeded) seen.needed = error
       else seen.error = error
@@ -66,7 +53,10 @@ export const authorized = (
 const hasSession = (url: string | URL, init: RequestInit | undefined): boolean =>
   new Headers(init?.headers).has('mcp-session-id') || /session/i.test(new URL(url).search)
 
+/** Returns whether a refusal is about a lost session: some servers answer 401 for one, with a token that is good. */
+const hasLostSession = async (response: Response): Promise<boolean> =>
+  response.status === 401 && !response.headers.has('www-authenticate') && isAboutSession(await response.clone().text())
+
 /** Returns whether a request was refused because of its token. Some servers answer 400 or 403 instead of 401. */
-const isInvalid = (response: Response): boolean =>
-  response.status === 401 ||
-  ((response.status === 400 || response.status === 403) && readChallenge(response).error === 'invalid_token')
+const isInvalid = (status: number, error: string | undefined): boolean =>
+  status === 401 || ((status === 400 || status === 403) && error === 'invalid_token')
