@@ -240,9 +240,8 @@ const fieldsOf = (row: Omit<Prisma.SkillVersionGetPayload<object>, 'skillId' | '
 /** Records the version of a changed skill, by which it can be attached. */
 async function recordVersion(tx: Tx, { userId }: Actor, row: SkillRow): Promise<void> {
   const { organizationId, id: skillId, version, updatedAt: createdAt } = row
-  const { name, displayName, description, prompt, category, builtInTools, requiredMCPs } = toSkill(row, row)
-  const fields = { name, displayName, description, prompt, category, builtInTools, requiredMCPs }
-  await tx.skillVersion.createMany({ data: { organizationId, skillId, version, userId, createdAt, ...fields } })
+  const data = { organizationId, skillId, version, userId, createdAt, ...fieldsOf(row) }
+  await tx.skillVersion.createMany({ data })
 }
 
 /** Finds skills in the order of the ids. */
