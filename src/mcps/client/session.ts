@@ -1,4 +1,4 @@
-import { type Client, SdkError, SdkErrorCode } from '@modelcontextprotocol/client'
+import { SdkError, SdkErrorCode } from '@modelcontextprotocol/client'
 import { isPublicAddress } from '../../lib/net/addresses.ts'
 import type { ProxyFor } from '../../lib/net/proxies.ts'
 import { BadAnswer, createSafeFetch } from '../../lib/net/safe-fetch.ts'
@@ -7,11 +7,10 @@ import { authorized } from '../oauth/bearer.ts'
 import type { Bearer } from '../oauth/connections.ts'
 import type { Clean } from './content.ts'
 import { withCookies } from './cookies.ts'
-import { listTools, type McpTool } from './listing.ts'
+import { listTools } from './listing.ts'
 import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
 import { type Fetch, type Seen, watching } from './reasons.ts'
-import { callAsTask } from './tasks.ts'
 import {
   type Address,
   createClient,
@@ -183,40 +182,3 @@ function idOf({ method, body }: RequestInit): number | undefined {
   const [, id] = /"id":(\d+)\}$/.exec(text.slice(-40)) ?? []
   return id !== undefined && text.startsWith('{"method":') ? Number(id) : undefined
 }
-
-type Call = {
-  name: string
-  input: unknown
-  /** Schema of the input, which may demand that the request repeats properties in headers (2026-07-28). */
-  inputSchema?: McpTool['inputSchema'] | undefined
-  /** Whether the tool only runs as a task. */
-  isTask?: boolean | undefined
-  onProgress: (() => void) | undefined
-}
-
-/** Calls a tool by its name on the server. */
-export async function callTool(
-  client: Client,
-  { name, input, inputSchema, isTask, onProgress }: Call,
-  signal: AbortSignal,
-) {
-  const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
-  const request = { method: 'tools/call', params } as const
-  const onprogress = () => onProgress?.()
-  if (isTask && client.getProtocolEra() !== 'modern')
-    return abortable(callAsTask(client, params, onprogress, signal), signal)
-  const hasHeaders = inputSchema && client.getProtocolEra() === 'modern' && HEADER.test(JSON.stringify(inputSchema))
-  const calling = requestWithSignal(signal, (given) => {
-    const options = { ...given, onprogress }
-    if (!hasHeaders) return client.request(request, options)
-    // Without the schema of the output, because the SDK refuses results that do not fit it.
-    return client.callTool(params, {
-      ...options,
-      toolDefinition: { name, inputSchema: { ...inputSchema, type: 'object' } },
-    })
-  })
-  return abortable(calling, signal)
-}
-
-/** Keyword for properties of an input that a request repeats in headers. */
-const HEADER = /"x-mcp-header":/

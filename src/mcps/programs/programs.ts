@@ -1,11 +1,11 @@
 import type { Logger } from 'pino'
 import type { DeclaredProgram } from '../../lib/mcp-config.ts'
 import { abortable } from '../../lib/race-abort.ts'
+import { callTool } from '../client/call.ts'
 import { CONNECT_TIMEOUT, type McpClient } from '../client/client.ts'
 import { type Clean, cleaner, toToolResult } from '../client/content.ts'
 import { listTools } from '../client/listing.ts'
 import { failedCall } from '../client/server-errors.ts'
-import { callTool } from '../client/session.ts'
 import { isServerError } from '../client/transport.ts'
 import { UnreachableServer } from '../client/unreachable.ts'
 import {
