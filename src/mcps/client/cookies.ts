@@ -1,4 +1,4 @@
-import type { Fetch } from './reasons.ts'
+import type { Fetch } from './seen.ts'
 
 /** Maximum number of cookies of a session, the maximum length of one (characters), and of values that are secrets. */
 const MAX = { cookies: 20, length: 4096, secrets: 100 }

@@ -10,7 +10,7 @@ import { withCookies } from './cookies.ts'
 import { listTools } from './listing.ts'
 import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
-import { type Fetch, type Seen, watching } from './reasons.ts'
+import { type Fetch, type Seen, watching } from './seen.ts'
 import {
   type Address,
   createClient,

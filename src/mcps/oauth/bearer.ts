@@ -1,5 +1,5 @@
 import { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
-import type { Fetch, Seen } from '../client/reasons.ts'
+import type { Fetch, Seen } from '../client/seen.ts'
 import { isAboutSession } from '../client/server-errors.ts'
 import type { Bearer } from './connections.ts'
 import { readChallenge } from './mend-answer.ts'
