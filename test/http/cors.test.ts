@@ -26,7 +26,25 @@ test.each([
   expect(answer.headers.get('vary')).toContain('Access-Control-Request-Headers')
 })
 
+test('an answer says to caches that it depends on the origin, also without one', async () => {
+  const answer = await fetch(`${server.url}/api/version`)
+  expect(answer.headers.get('vary')).toContain('Origin')
+})
+
+test('a request that only looks like a preflight gets its answer', async () => {
+  const headers = { Origin: 'https://app.example', 'Access-Control-Request-Method': 'GET' }
+  const answer = await fetch(`${server.url}/api/version`, { headers })
+  expect([answer.status, answer.headers.get('access-control-allow-origin')]).toEqual([200, 'https://app.example'])
+})
+
+test('the origin * allows the pages of all origins', async () => {
+  await using open = await startServer({ CORS_ORIGINS: '*' })
+  const answer = await fetch(`${open.url}/api/version`, { headers: { Origin: 'https://any.example' } })
+  expect(answer.headers.get('access-control-allow-origin')).toBe('https://any.example')
+})
+
 test('a refused preflight is logged once a minute per origin, with the setting that allows it', async () => {
+  await fetch(`${server.url}/api/version`, { headers: { Origin: 'https://silent.example' } })
   for (const origin of ['https://evil.example', 'https://evil.example', 'https://other.example']) {
     const answer = await preflight(origin, 'authorization')
     expect([answer.status, answer.headers.get('access-control-allow-origin')]).toEqual([405, null])
