@@ -14,7 +14,7 @@ import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import type { GivenFile } from '../shared/attachments.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
+import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts, type Part, toCallId } from '../shared/run-parts.ts'
@@ -38,8 +38,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const { row, after } = input.resume?.length
     ? await decideAll(actor, deps, input.resume.map(toDecision))
     : await answered(actor, context, agent, input, path, idempotency)
-  res.setHeader('X-Execution-Id', row.id)
-  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+  nameRun(res, row, idempotency)
   // Without its last event the client knows that the run goes on.
   await writeFrames(res, toFrames(context, actor, { agent, input, results }, row, after))
 }

@@ -10,7 +10,7 @@ import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { enter, idempotencyOf, readBody } from '../shared/enter.ts'
+import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts } from '../shared/run-parts.ts'
@@ -38,8 +38,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const idempotency = idempotencyOf(req, path)
   const { row, after } =
     (await continued(actor, context, agent, body)) ?? (await begun(actor, context, agent, body, path, idempotency))
-  res.setHeader('X-Execution-Id', row.id)
-  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+  nameRun(res, row, idempotency)
   return stream(context, actor, res, row, after)
 }
 

@@ -12,7 +12,7 @@ import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { idempotencyOf, readBody } from '../shared/enter.ts'
+import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { type ClientCall, failureText, followParts, type Part } from '../shared/run-parts.ts'
@@ -78,8 +78,7 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const run: Run = isContinued
     ? await (isLegacy ? continueLegacy(actor, deps, agent, calls) : giveClientResults(actor, deps, agent, results))
     : { row: await startRun(actor, deps, askedBy(req, agent, body, transcript, given), call), after: 0 }
-  res.setHeader('X-Execution-Id', run.row.id)
-  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+  nameRun(res, run.row, idempotency)
   const head: Head = {
     id: `chatcmpl-${run.row.id}`,
     created: Math.floor(run.row.createdAt.getTime() / 1000),

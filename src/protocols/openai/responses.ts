@@ -15,7 +15,7 @@ import type { Context } from '../../trpc.ts'
 import type { ErrorCode } from '../../wire.ts'
 import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
-import { idempotencyOf, readBody } from '../shared/enter.ts'
+import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { createPartReader } from '../shared/run-parts.ts'
@@ -70,8 +70,7 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
         }),
         after: 0,
       }
-  res.setHeader('X-Execution-Id', ref.row.id)
-  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
+  nameRun(res, ref.row, idempotency)
   if (body.stream) return streamResponse(context, actor, res, ref, 0)
   if (!body.background) await waitFor(context, actor, ref)
   if (context.gone().aborted) return

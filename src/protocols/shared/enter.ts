@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { z } from 'zod'
 import { type Actor, requireScope } from '../../auth/actor.ts'
 import type { Scope } from '../../auth/scopes.ts'
@@ -44,4 +44,10 @@ export async function readBody<Schema extends z.ZodType>(
 export function idempotencyOf(req: IncomingMessage, path: string): IdempotencyKey | null {
   const key = req.headers['idempotency-key']
   return key === undefined ? null : readKey(String(key), 'POST', path)
+}
+
+/** Names the run in the headers of its answer, and says whether the request was answered before. */
+export function nameRun(res: ServerResponse, { id }: { id: string }, idempotency: IdempotencyKey | null): void {
+  res.setHeader('X-Execution-Id', id)
+  if (idempotency?.replayed) res.setHeader('Idempotent-Replayed', 'true')
 }
