@@ -190,8 +190,11 @@ async function continued(
   return into({ ...branchOf(owner ?? session, compared.queueSeq), isAside })
 }
 
+/** The agent and the protocol to which a client's names of conversations belong. */
+type Placed = Pick<Asked, 'agent' | 'protocol'>
+
 /** Finds the session that a name leads to. */
-function findName({ organizationId, userId }: Actor, { db }: Deps, { agent, protocol }: Asked, name: string) {
+function findName({ organizationId, userId }: Actor, { db }: Deps, { agent, protocol }: Placed, name: string) {
   const key = { organizationId, userId, agentId: agent.id, protocol, name }
   return db.conversationName.findUnique({
     where: { organizationId_userId_agentId_protocol_name: key },
@@ -200,7 +203,7 @@ function findName({ organizationId, userId }: Actor, { db }: Deps, { agent, prot
 }
 
 /** Finds a session of the agent that the caller can reach. */
-async function findSession(actor: Actor, { db }: Deps, { agent }: Asked, id: string | undefined) {
+async function findSession(actor: Actor, { db }: Deps, { agent }: Pick<Placed, 'agent'>, id: string | undefined) {
   if (id === undefined) return null
   const where = { id, agentId: agent.id, chat: reachableChat(actor), ...ownSessions(actor) }
   return db.session.findFirst({ where, select: SESSION })
@@ -244,20 +247,15 @@ function naming({ organizationId, userId }: Actor, { agent, protocol }: Asked, n
 
 /** Returns the id of a session of the agent that the caller can reach, or null. */
 export async function findSessionId(actor: Actor, deps: Deps, agent: CachedAgent, id: string): Promise<string | null> {
-  return (await findSession(actor, deps, { agent } as Asked, id))?.id ?? null
+  return (await findSession(actor, deps, { agent }, id))?.id ?? null
 }
 
 /**
  * Returns the newest run of the conversation that a client names, or null if there is none that the caller can reach.
  */
-export async function findLatest(
-  actor: Actor,
-  deps: Deps,
-  asked: Pick<Asked, 'agent' | 'protocol'>,
-  name: string,
-): Promise<ExecutionRow | null> {
-  const named = await findName(actor, deps, asked as Asked, name)
-  const session = await findSession(actor, deps, asked as Asked, named?.sessionId)
+export async function findLatest(actor: Actor, deps: Deps, asked: Placed, name: string): Promise<ExecutionRow | null> {
+  const named = await findName(actor, deps, asked, name)
+  const session = await findSession(actor, deps, asked, named?.sessionId)
   if (!session) return null
   return deps.db.execution.findFirst({ where: { sessionId: session.id }, orderBy: { queueSeq: 'desc' } })
 }
