@@ -17,15 +17,15 @@ it('a server killed at random during fire times starts each of them once after i
   try {
     const agentId = (await call('POST', '/agents', { name: 'Ada', systemPrompt: 'S' })).body.id
     const ids: string[] = []
-    const start = Date.now() + 1500
+    const start = Date.now() + 3000
     for (let count = 0; count < 40; count++) {
-      const value = new Date(Math.max(start + count * 100, Date.now() + 1000)).toISOString()
+      const value = new Date(Math.max(start + count * 100, Date.now() + 3000)).toISOString()
       const mission = { title: 'x', goal: 'x', agentId, schedule: { type: 'once', value } }
       const { status, body } = await call('POST', '/missions', mission)
       expect(status, JSON.stringify(body)).toBe(200)
       ids.push(body.id)
     }
-    for (const wait of [2200, 900]) {
+    for (const wait of [3700, 900]) {
       await new Promise((resolve) => setTimeout(resolve, wait))
       await server.stop('SIGKILL')
       server = await spawnServer(folder.path, env)
