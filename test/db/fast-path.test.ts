@@ -991,7 +991,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     const ending = retryTransactions(createFastClient(() => postgresqlClient({ adapter }), adapter))
     let attempts = 0
     const outcomes = new Map<string, boolean>()
-    const all = Array.from({ length: 400 }, async (_, index) => {
+    const insert = async (index: number) => {
       const failure = await failureOf(
         ending.$transaction(async (tx) => {
           attempts++
@@ -1001,17 +1001,21 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       )
       outcomes.set(`ends ${index}`, failure === null)
       expect(failure === null || isUnavailable(failure), String(failure)).toBe(true)
-    })
+    }
     const end = `SELECT pg_terminate_backend("pid") FROM pg_stat_activity
       WHERE "application_name" = 'ending' ORDER BY random() LIMIT 1`
-    while (outcomes.size < all.length) await runSql(shared!.url, end)
-    await Promise.all(all)
+    // All of them may be stored before a busy machine has ended a connection.
+    while (attempts === outcomes.size) {
+      const started = outcomes.size
+      const all = Array.from({ length: 400 }, (_, index) => insert(started + index))
+      while (outcomes.size < started + all.length) await runSql(shared!.url, end)
+      await Promise.all(all)
+    }
     await (await adapter.connect()).dispose()
     const rows = await prisma.media.findMany({ where: { id: { startsWith: 'ends ' } }, select: { id: true } })
     const found = Map.groupBy(rows, ({ id }) => id.slice(0, id.lastIndexOf(' ')))
     for (const [name, committed] of outcomes)
       expect([name, found.get(name)?.length ?? 0]).toEqual([name, committed ? 3 : 0])
-    expect(attempts).toBeGreaterThan(all.length)
   })
 
   it('a statement that times out counts as unavailability, and the next one reconnects', async () => {

@@ -366,10 +366,10 @@ test('children that wait for an approval end with their parent, each audited onc
 })
 
 test.each([
-  ['for longer than its time limit', 3_200, 0],
-  ['and then for a run that exceeds the limit in total', 2_700, 300],
+  ['for longer than its time limit', 6_200, 0],
+  ['and then for a run that exceeds the limit in total', 5_700, 300],
 ])("a run's time stands still while its child waits for an approval: %s", async (_, waits, delay) => {
-  await using short = await startToolLab({ EXECUTION_TIMEOUT: '3' })
+  await using short = await startToolLab({ EXECUTION_TIMEOUT: '6' })
   const sub = await short.agent({ name: 'Sub' }, [{ tool: 'echo', mode: 'ask' }])
   const boss = await createAgent(short.lab.server, { name: 'Boss', subagentIds: [sub.id] })
   short.lab.model.script(
