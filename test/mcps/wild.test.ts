@@ -224,8 +224,10 @@ describe('an answer in another form', () => {
   it.each<[string, string, string]>([
     [
       'a file of text in base64',
-      JSON.stringify({ content: [fileOf('text/csv', 'a;b'), fileOf('application/ld+json', '{}')] }),
-      '[x:/f]\na;b\n\n[x:/f]\n{}',
+      JSON.stringify({
+        content: ['text/csv', 'application/ld+json', 'image/svg+xml'].map((type) => fileOf(type, 'ab')),
+      }),
+      '[x:/f]\nab\n\n[x:/f]\nab\n\n[x:/f]\nab',
     ],
     [
       'files in base64 that are not text',
@@ -497,6 +499,19 @@ it('a server that sends a request each second does not send too many', () => {
   expect(Array.from({ length: 201 }, () => isTooMuch(50)).at(-1)).toBe(true)
 })
 
+it.each<[string, unknown]>([
+  ['the result of a call', { content: [{ type: 'text', text: 'No workspace is chosen' }], isError: true }],
+  ['a text', 'No workspace is chosen'],
+])('a server that refuses to list its tools with %s is quoted', async (_, result) => {
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list') return false
+    response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result }))
+    return true
+  }
+  const refused = await using(async () => {}).catch((error: unknown) => error)
+  expect(refused).toMatchObject({ told: 'it answered with the error -32603: No workspace is chosen' })
+})
+
 it('a list of tools ends at a page that the server refuses to show', async () => {
   otherwise = ({ message }, response) => {
     if (message?.method !== 'tools/list' || !message) return false
@@ -523,7 +538,7 @@ it.each<[string, number, { code: number; message: string }, string]>([
   expect(String(refused)).not.toContain(error.message)
 })
 
-it('a server at another origin, which gets no credentials, is named if it refuses a redirected request', async () => {
+it('a server at another origin, to which a request without credentials is redirected, is named', async () => {
   const other = createServer((_, response) => void response.writeHead(401).end())
   await once(other.listen(0, '127.0.0.1'), 'listening')
   const origin = `http://127.0.0.1:${(other.address() as AddressInfo).port}`

@@ -1,5 +1,5 @@
 import { parseJson } from '../../lib/json.ts'
-import { type Fields, isObject, withoutNull } from '../../lib/unknown.ts'
+import { asList, asObject, asText, type Fields, isObject, withoutNull } from '../../lib/unknown.ts'
 import { PICTURES } from '../../media/schema.ts'
 
 /** Maximum size of one picture (characters of base64), as providers accept. */
@@ -29,6 +29,15 @@ export function normalize(result: Fields, isList = false): Fields {
     ...((isList || tools !== undefined) && { tools: toTools(tools ?? content) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
   }
+}
+
+/**
+ * Returns the words of a server that refuses to list its tools as a call is refused, with a text. Returns null for any
+ * other answer.
+ */
+export function refusalIn({ tools, content }: Fields): string | null {
+  const texts = tools === undefined ? asList(content).flatMap((part) => asText(asObject(part).text) || []) : []
+  return texts.join('\n\n') || null
 }
 
 /** Fields that lists have since 2026-07-28, which many servers leave out. */
@@ -209,7 +218,7 @@ function toText(part: unknown): string {
 
 /** Types of files that are text, which some servers send in base64 nevertheless. */
 const TEXT_FILE =
-  /^\s*(?:text\/|application\/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|sql|toml|x-ndjson|jsonl)\b)/i
+  /^\s*(?:text\/|image\/svg\+xml\b|application\/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|sql|toml|x-ndjson|jsonl)\b)/i
 
 /** Returns the text of a file in base64, or null if it is none. */
 function textIn(base64: string, mimeType: string): string | null {

@@ -5,6 +5,7 @@ import {
   type JSONRPCErrorResponse,
   type JSONRPCMessage,
   type JSONRPCResponse,
+  type JSONRPCResultResponse,
   ProtocolError,
   SSEClientTransport,
   SseError,
@@ -15,8 +16,9 @@ import {
 import packageJson from '../../../package.json' with { type: 'json' }
 import { parseJson } from '../../lib/json.ts'
 import { isObject } from '../../lib/unknown.ts'
+import { NO_CODE } from './mend-message.ts'
 import { createMeter } from './message-rate.ts'
-import { normalize } from './normalize.ts'
+import { normalize, refusalIn } from './normalize.ts'
 
 /** Maximum number of messages at once, against flooding. */
 export const MAX_MESSAGES = 10_000
@@ -94,8 +96,7 @@ export class StrictClient extends Client {
     this.waiting.delete(id)
     this.#early.delete(id)
     const isList = this.lists.delete(id)
-    const answer = 'result' in response ? { ...response, result: normalize(response.result, isList) } : response
-    super._onresponse(answer as JSONRPCResponse)
+    super._onresponse('result' in response ? normalized(response, isList) : response)
   }
 
   /** Takes the answer to a request from the body of its response, where some servers of the older transport send it. */
@@ -135,6 +136,13 @@ export class StrictClient extends Client {
     this.waiting.delete(String(id))
     super._onresponse({ jsonrpc: '2.0', id, error: { code: -32000, message: 'Closed', data: NO_ANSWER } })
   }
+}
+
+/** Normalizes an answer: that to a request for tools may be a refusal in the form of a result. */
+function normalized({ jsonrpc, id, result }: JSONRPCResultResponse, isList: boolean): JSONRPCResponse {
+  const refusal = isList ? refusalIn(result) : null
+  if (refusal !== null) return { jsonrpc, id, error: { code: NO_CODE, message: refusal } }
+  return { jsonrpc, id, result: normalize(result, isList) as JSONRPCResultResponse['result'] }
 }
 
 /** Sends a request to a server and applies the signal. `options` are for the SDK. */
