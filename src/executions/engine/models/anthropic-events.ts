@@ -1,6 +1,8 @@
 import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { type Emit, errorIn, type ProviderEvents, refuseChat, unknownUsage } from './provider-events.ts'
+import { refuseChat } from './other-apis.ts'
+import { type Emit, type ProviderEvents, unknownUsage } from './provider-events.ts'
+import { errorIn } from './reported-errors.ts'
 import { tokensOf } from './reported-usage.ts'
 
 type Block = {

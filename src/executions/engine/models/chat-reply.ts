@@ -1,9 +1,9 @@
 import type { LanguageModelV4Usage, SharedV4ProviderMetadata } from '@ai-sdk/provider'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { checkApi, reportedError } from './chat-errors.ts'
 import { isNoReason, unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning, type InlineReasoning } from './inline-reasoning.ts'
 import { ModelError, NO_END } from './model-errors.ts'
+import { checkApi } from './other-apis.ts'
 import {
   CONTENT_PARTS,
   type Details,
@@ -13,6 +13,7 @@ import {
   REASONING_DETAILS,
   wordsOf,
 } from './reasoning-fields.ts'
+import { reportedError } from './reported-errors.ts'
 import { laterUsage, NO_USAGE, usageIn } from './reported-usage.ts'
 import { createStreamedCalls, type StreamedCalls } from './streamed-calls.ts'
 import type { Part } from './text-model.ts'

@@ -1,5 +1,7 @@
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { type Emit, errorIn, type ProviderEvents, refuseChat } from './provider-events.ts'
+import { refuseChat } from './other-apis.ts'
+import type { Emit, ProviderEvents } from './provider-events.ts'
+import { errorIn } from './reported-errors.ts'
 
 /** Reads the chunks of Gemini's `streamGenerateContent`. Leaves out parts that are neither text nor calls. */
 export function createGoogleEvents(emit: Emit): ProviderEvents {

@@ -1,7 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { errorOfGateway } from './chat-errors.ts'
-import { readErrorBody } from './error-bodies.ts'
 import { classifyModelError, ModelError, ReportedError } from './model-errors.ts'
 import type { FailureKind } from './model-failures.ts'
 
@@ -62,49 +60,4 @@ function factsOf(error: unknown): Fields {
   if (error instanceof ModelError) return { message: error.message, kind: error.kind }
   const { kind, detail } = classifyModelError(error)
   return { message: detail, kind }
-}
-
-/**
- * Returns the error of an event: `error` as an object or text, an event of that name, or an error in the form of a
- * gateway. Returns null if there is none.
- */
-export function errorIn(event: Fields): ReportedError | null {
-  const { error, type } = event
-  const isError = isObject(error) || (typeof error === 'string' && error !== '')
-  if (isError || type === 'error') return new ReportedError(withStatus(event))
-  return errorOfGateway(event) ?? null
-}
-
-/**
- * Throws an error with advice for a chunk of chat completions, the API of most gateways. Organizations give their own
- * providers the same names as the server.
- */
-export function refuseChat({ choices }: Fields, setting: string): void {
-  if (!Array.isArray(choices)) return
-  throw new ModelError(
-    `The server answers with chat completions: give its address to the provider compatible (OPENAI_BASE_URL), not ${setting}`,
-    'unreadable',
-  )
-}
-
-const STATUSES: Readonly<Record<string, number>> = {
-  invalid_request_error: 400,
-  authentication_error: 401,
-  billing_error: 402,
-  permission_error: 403,
-  not_found_error: 404,
-  request_too_large: 413,
-  rate_limit_error: 429,
-  rate_limit_exceeded: 429,
-  api_error: 500,
-  server_error: 500,
-  timeout_error: 504,
-  overloaded_error: 529,
-}
-
-/** Adds the HTTP status that corresponds to an error code of Anthropic or OpenAI. */
-export function withStatus(body: Fields): Fields {
-  const { code, status } = readErrorBody(body)
-  const known = code ? STATUSES[code] : undefined
-  return known && !status ? { status: known, error: body } : body
 }

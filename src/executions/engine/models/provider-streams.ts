@@ -10,7 +10,8 @@ import { damagedBy, isGzip } from './content-encoding.ts'
 import { createGoogleEvents } from './google-events.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { oddAnswer, readOddLine } from './odd-answers.ts'
-import { type Emit, failureEvent, type ProviderEvents, requestChange, withStatus } from './provider-events.ts'
+import { type Emit, failureEvent, type ProviderEvents, requestChange } from './provider-events.ts'
+import { withStatus } from './reported-errors.ts'
 import { createResponsesEvents } from './responses-events.ts'
 
 const CREATORS: Readonly<Record<Exclude<ProviderKind, 'compatible'>, (emit: Emit) => ProviderEvents>> = {

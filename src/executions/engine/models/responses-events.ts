@@ -1,7 +1,9 @@
 import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
-import { type Emit, errorIn, type ProviderEvents, refuseChat, withStatus } from './provider-events.ts'
+import { refuseChat } from './other-apis.ts'
+import type { Emit, ProviderEvents } from './provider-events.ts'
+import { errorIn, withStatus } from './reported-errors.ts'
 import { laterUsage } from './reported-usage.ts'
 
 type Item = {

@@ -1,5 +1,8 @@
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { ModelError, ReportedError } from './model-errors.ts'
+import { readErrorBody } from './error-bodies.ts'
+import { ReportedError } from './model-errors.ts'
+
+// The errors that servers report inside of their answers.
 
 /** Keys that report a failure in a chunk without choices. */
 const ERROR_KEYS = [
@@ -22,7 +25,7 @@ const ERROR_KEYS = [
 const HARMLESS =
   /^(?:ping|keep-?alive|heartbeat|info|status|ok|success|queued?|pending|waiting|loading|start(?:ed)?|running|processing|progress|in_progress|done|end|complete|completed|finish|finished)$/i
 
-/** Returns the error that a chunk reports in any of the forms that servers use, or undefined. */
+/** Returns the error that a chunk of chat completions reports in any of the forms that servers use, or undefined. */
 export function reportedError(chunk: Fields, choice: Fields, event: string | undefined): ReportedError | undefined {
   if (isErrorValue(chunk.error)) return new ReportedError(chunk.error === true ? chunk : withKind(chunk))
   if (isErrorValue(choice.error)) return new ReportedError({ error: choice.error })
@@ -50,13 +53,6 @@ const OF_ANSWERS = [
   'choices',
 ]
 
-/** Returns the error that a gateway reports in a form of its own instead of an event of a provider's API. */
-export function errorOfGateway(event: Fields): ReportedError | undefined {
-  const isAnswer = typeof event.type === 'string' || isObject(event.message) || OF_ANSWERS.some((key) => key in event)
-  const isError = event.object === 'error' || (!isAnswer && hasErrorKey(event, undefined))
-  return isError ? new ReportedError(event) : errorOfMiniMax(event)
-}
-
 /** Returns an error with its kind, which some servers state beside it. */
 const withKind = ({ error, error_type, code, status, message }: Fields): Fields => ({
   error,
@@ -82,15 +78,36 @@ function isErrorValue(value: unknown): boolean {
   return value === true || (typeof value === 'string' && value !== '')
 }
 
-/** Throws a {@link ModelError} with advice if a chunk without choices belongs to another API than chat completions. */
-export function checkApi({ type, object, done, message, response }: Fields): void {
-  const kind = asText(type) || asText(object)
-  if (/^response\.|^response$/.test(kind)) throw otherApi('responses', 'set OPENAI_RESPONSES_BASE_URL to its address')
-  if (/^(?:message(?:_start|_delta)?|content_block_\w+)$/.test(kind))
-    throw otherApi("Anthropic's messages", 'set ANTHROPIC_BASE_URL to its address')
-  if (typeof done === 'boolean' && (isObject(message) || typeof response === 'string'))
-    throw otherApi("Ollama's own messages", 'end the base address with /v1')
+/**
+ * Returns the error of an event of the other APIs: `error` as an object or text, an event of that name, or an error in a
+ * form of a gateway.
+ */
+export function errorIn(event: Fields): ReportedError | undefined {
+  const { error, type } = event
+  if (isObject(error) || asText(error) || type === 'error') return new ReportedError(withStatus(event))
+  const isAnswer = typeof type === 'string' || isObject(event.message) || OF_ANSWERS.some((key) => key in event)
+  const isError = event.object === 'error' || (!isAnswer && hasErrorKey(event, undefined))
+  return isError ? new ReportedError(event) : errorOfMiniMax(event)
 }
 
-const otherApi = (name: string, advice: string) =>
-  new ModelError(`The server answers with ${name}, not with chat completions: ${advice}`, 'unreadable')
+const STATUSES: Readonly<Record<string, number>> = {
+  invalid_request_error: 400,
+  authentication_error: 401,
+  billing_error: 402,
+  permission_error: 403,
+  not_found_error: 404,
+  request_too_large: 413,
+  rate_limit_error: 429,
+  rate_limit_exceeded: 429,
+  api_error: 500,
+  server_error: 500,
+  timeout_error: 504,
+  overloaded_error: 529,
+}
+
+/** Adds the HTTP status that corresponds to an error code of Anthropic or OpenAI. */
+export function withStatus(body: Fields): Fields {
+  const { code, status } = readErrorBody(body)
+  const known = code ? STATUSES[code] : undefined
+  return known && !status ? { status: known, error: body } : body
+}
