@@ -1,4 +1,3 @@
-import { SdkError, SdkErrorCode } from '@modelcontextprotocol/client'
 import { isPublicAddress } from '../../lib/net/addresses.ts'
 import type { ProxyFor } from '../../lib/net/proxies.ts'
 import { BadAnswer, createSafeFetch } from '../../lib/net/safe-fetch.ts'
@@ -8,17 +7,10 @@ import type { Bearer } from '../oauth/connections.ts'
 import type { Clean } from './content.ts'
 import { withCookies } from './cookies.ts'
 import { listTools } from './listing.ts'
-import { isEventStream, mend } from './mend.ts'
 import { checkSize } from './message-size.ts'
-import { type Fetch, type Seen, watching } from './seen.ts'
-import {
-  type Address,
-  createClient,
-  createTransport,
-  type Handshake,
-  requestWithSignal,
-  type StrictClient,
-} from './transport.ts'
+import { type Seen, watching } from './seen.ts'
+import { withOneStream, withStreams } from './streams.ts'
+import { type Address, createClient, createTransport, type Handshake, requestWithSignal } from './transport.ts'
 
 // One session with an MCP server over the network: its requests, its handshake and its end.
 
@@ -88,10 +80,8 @@ export async function openSession(options: SessionOptions, variant: Variant, see
   })
   const { origin } = new URL(options.url)
   const withSession = withCookies(safe.fetch, origin, options.onSecret)
-  const plain = watching(
-    repairing(withSession, variant, seen, () => client),
-    seen,
-  )
+  const wire = { fetch: withSession, seen, clientOf: () => client }
+  const plain = watching(variant.transport === 'sse' ? withOneStream(wire) : withStreams(wire), seen)
   const fetch = bearer ? authorized(plain, bearer, origin, seen, options.onSecret) : plain
   const transport = createTransport({ ...options, transport: variant.transport }, fetch)
   const { client, settled } = createClient(transport, variant, {
@@ -131,54 +121,4 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     await close()
     throw error
   }
-}
-
-/**
- * Returns the `fetch` of a session, which repairs answers. Some servers accept a request with 202, and answer it on the
- * standalone stream of the session.
- */
-function repairing(fetch: Fetch, { transport }: Variant, seen: Seen, clientOf: () => StrictClient): Fetch {
-  let hasStandalone: Promise<boolean> | undefined
-  return async (url, init = {}) => {
-    const asked = idOf(init)
-    const id = transport === 'sse' ? undefined : asked
-    const isGet = init.method === 'GET'
-    const resumedAt = (isGet && new Headers(init.headers).get('last-event-id')) || undefined
-    const isStandalone = isGet && transport !== 'sse' && resumedAt === undefined
-    const onError = (error: unknown) => {
-      // A break of the standalone stream is no failure of a request.
-      if (!init.signal?.aborted && !isStandalone) seen.error = error
-    }
-    // Begins a new session.
-    if (id !== undefined && clientOf().isUnanswerable) throw new SdkError(SdkErrorCode.NotConnected, 'Not connected')
-    const sent = fetch(url, init)
-    if (isStandalone) hasStandalone = sent.then(isEventStream, () => false)
-    const response = await sent
-    if (transport === 'sse' && asked !== undefined && response.ok) {
-      void mend(response, { id, onError })
-        .then((mended) => mended.text())
-        .then((body) => clientOf().takeAnswer(asked, body), onError)
-      return new Response(null, { status: 202 })
-    }
-    if (id === undefined || response.status !== 202 || !(await hasStandalone)) {
-      const isOfOther = (other: string) => clientOf().waiting.has(other)
-      return mend(response, {
-        id,
-        onError,
-        isOfOther,
-        resumedAt,
-        ...(isStandalone && { onEnd: () => clientOf().endStandalone() }),
-      })
-    }
-    clientOf().expectOnStandalone(String(id))
-    return response
-  }
-}
-
-/** Returns the id of the request in a message to a server; undefined for a notification or an answer. */
-function idOf({ method, body }: RequestInit): number | undefined {
-  const text = method === 'POST' && typeof body === 'string' ? body : ''
-  // The SDK writes the method first and the id last.
-  const [, id] = /"id":(\d+)\}$/.exec(text.slice(-40)) ?? []
-  return id !== undefined && text.startsWith('{"method":') ? Number(id) : undefined
 }
