@@ -518,6 +518,42 @@ describe('A pass of a server', () => {
     await other.stop()
   })
 
+  it('replays failed deliveries since a moment from their first attempt, and none that waits', async () => {
+    await using passes = await withDeliverer(['task.created'])
+    const { post, deliverer, webhookId } = passes
+    const { webhookDelivery } = passes.deps.db
+    for (const title of ['Old', 'Failed', 'Delivered', 'Waiting']) await post('/tasks', { title })
+    await deliverer.tick()
+    await expect.poll(() => webhookDelivery.count({ where: { status: 'delivered' } })).toBe(4)
+    await deliverer.stop()
+    const [old, failed, delivered, waiting] = await webhookDelivery.findMany({ orderBy: { sequence: 'asc' } })
+    const ended = { status: 'failed' as const, step: 9 }
+    const late = { status: 'pending' as const, step: 3, nextAttemptAt: new Date(Date.now() + HOUR) }
+    const hourAgo = new Date(Date.now() - HOUR)
+    await webhookDelivery.update({ where: { id: old!.id }, data: { ...ended, createdAt: hourAgo } })
+    await webhookDelivery.update({ where: { id: failed!.id }, data: ended })
+    await webhookDelivery.update({ where: { id: waiting!.id }, data: late })
+    const since = new Date(Date.now() - HOUR / 2).toISOString()
+    expect((await post(`/webhooks/${webhookId}/replay`, { since, status: 'pending' })).count).toBe(0)
+    expect((await post(`/webhooks/${webhookId}/replay`, { since })).count).toBe(1)
+    const one = await post(`/webhooks/${webhookId}/deliveries/${waiting!.id}/replay`, {})
+    expect(one.delivery).toMatchObject({ status: 'pending', nextAttemptAt: late.nextAttemptAt.toISOString() })
+    const other = await post('/webhooks', { url: receiver.url, events: ['task.created'] })
+    const elsewhere = await post(`/webhooks/${other.id}/deliveries/${delivered!.id}/replay`, {})
+    expect(elsewhere).toMatchObject({ statusCode: 404, message: 'Delivery not found' })
+    const rows = await webhookDelivery.findMany({ select: { id: true, status: true, step: true } })
+    expect(new Map(rows.map(({ id, status, step }) => [id, `${status} ${step}`]))).toEqual(
+      new Map([
+        [old!.id, 'failed 9'],
+        [failed!.id, 'pending 0'],
+        [delivered!.id, 'delivered 1'],
+        [waiting!.id, 'pending 3'],
+      ]),
+    )
+    await passes.deps.db.webhook.update({ where: { id: webhookId }, data: { enabled: false } })
+    expect(await post(`/webhooks/${webhookId}/replay`, { since })).toMatchObject({ statusCode: 409 })
+  })
+
   it('stores no result of an attempt that another server has repeated, or of an earlier trouble', async () => {
     await using passes = await withDeliverer(['task.created'])
     const { db } = passes.deps
