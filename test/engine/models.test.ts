@@ -527,6 +527,21 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     )
   })
 
+  it('that come late are used by runs, but pages do not wait for them', async () => {
+    const { promise: asked, resolve: answer } = Promise.withResolvers<void>()
+    const slow = createServer(async (_, response) => {
+      await asked
+      response.end(JSON.stringify({ data: [{ id: 'late' }] }))
+    })
+    const given = models({ OPENAI_BASE_URL: `http://127.0.0.1:${await listen(slow)}/v1` })
+    const run = given.resolve(null)
+    await expect(given.defaultModel()).rejects.toThrow('No list of models within 2 s')
+    expect((await given.list()).map(({ provider }) => provider)).not.toContain('compatible')
+    answer()
+    expect((await run).id).toBe('compatible/late')
+    slow.close()
+  })
+
   it('are cached for a minute, then requested again, and kept if that fails', async () => {
     let now = new Date('2026-01-01T00:00:00Z')
     const given = models({ OPENAI_BASE_URL: server.baseUrl }, { now: () => now })

@@ -2,12 +2,15 @@ import type { Clock } from '../../../lib/clock.ts'
 import { parseJson } from '../../../lib/json.ts'
 import { isModelId } from '../../../lib/model-name.ts'
 import type { Network } from '../../../lib/net/network.ts'
+import { raceAbort } from '../../../lib/race-abort.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { createKeySender } from './key-header.ts'
 import { ModelError } from './model-errors.ts'
 
-/** Maximum wait for a list (ms). */
-const TIMEOUT = 2_000
+/** Maximum wait of a run for a list (ms). A server may be starting, or busy with a model that it loads. */
+const TIMEOUT = 10_000
+/** Maximum wait of a page for a list (ms). */
+export const PAGE_TIMEOUT = 2_000
 /** Maximum age of a cached list (ms). */
 const MAX_AGE = 60_000
 /** Maximum size of a model list (bytes, models). OpenRouter's has half a megabyte. */
@@ -157,7 +160,7 @@ export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
   return {
     known: () => firstOf(models),
     async list() {
-      await refresh()
+      await raceAbort(refresh(), AbortSignal.timeout(PAGE_TIMEOUT))
       return models.map(({ id }) => id)
     },
     async has(id) {

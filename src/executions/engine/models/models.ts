@@ -2,9 +2,10 @@ import { type Clock, systemClock } from '../../../lib/clock.ts'
 import { isModelId, type ModelName, readModelName } from '../../../lib/model-name.ts'
 import { createProxyFor } from '../../../lib/net/proxies.ts'
 import { onceDone } from '../../../lib/once.ts'
+import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Settings } from '../../../settings.ts'
 import { adviceFor } from './advice.ts'
-import { fetchModels } from './catalogue.ts'
+import { fetchModels, PAGE_TIMEOUT } from './catalogue.ts'
 import { classifyModelError, describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
 import type { ModelFailure } from './model-failures.ts'
 import { createOwnProviders, type ReadProviders } from './own-providers.ts'
@@ -175,7 +176,10 @@ export function createModels(
 
   return {
     async defaultModel(organizationId) {
-      return isPaused() ? nameOf(null, organizationId) : idOf(await resolve(null, organizationId))
+      if (isPaused()) return nameOf(null, organizationId)
+      const found = await raceAbort(resolve(null, organizationId), AbortSignal.timeout(PAGE_TIMEOUT))
+      if (!found) throw new ModelError(`No list of models within ${PAGE_TIMEOUT / 1000} s`)
+      return idOf(found)
     },
 
     async preload() {
