@@ -1,11 +1,7 @@
-import { runInNewContext } from 'node:vm'
-import { asObject } from '../lib/unknown.ts'
+import { runInTime } from '../lib/time-limit.ts'
 
 /** Maximum duration of a check (ms), because a foreign schema may have a pathological pattern. */
 const PATIENCE = 200
-
-/** Maximum number of checks that other programs may slow down. */
-const MAX_TRIES = 5
 
 /**
  * Checks a value against a JSON Schema (2020-12). Returns null if it fits, otherwise a sentence that names the
@@ -14,27 +10,10 @@ const MAX_TRIES = 5
 export async function misfit(schema: unknown, value: unknown): Promise<string | null> {
   const { CfWorkerJsonSchemaValidator } = await import('@modelcontextprotocol/client/validators/cf-worker')
   try {
-    const found = runInTime(() => new CfWorkerJsonSchemaValidator().getValidator(schema as object)(value))
+    const found = runInTime(PATIENCE, () => new CfWorkerJsonSchemaValidator().getValidator(schema as object)(value))
     return found.valid ? null : sentenceOf(found.errorMessage)
   } catch {
     return 'The schema cannot be checked.'
-  }
-}
-
-/**
- * Runs synchronous work with a time limit, which only a script can have. The limit is of the clock, so work that had the
- * processor for less than half of it runs again: the machine is busy with other programs.
- */
-function runInTime<T>(work: () => T): T {
-  for (let tries = 1; ; tries += 1) {
-    const before = process.threadCpuUsage()
-    try {
-      return runInNewContext('work()', { work }, { timeout: PATIENCE }) as T
-    } catch (error) {
-      const { user, system } = process.threadCpuUsage(before)
-      const isBusy = asObject(error).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT' && user + system < (PATIENCE / 2) * 1000
-      if (!isBusy || tries === MAX_TRIES) throw error
-    }
   }
 }
 

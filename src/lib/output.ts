@@ -1,10 +1,10 @@
 import { createRequire } from 'node:module'
-import { runInNewContext } from 'node:vm'
 import type { Ajv2020, ErrorObject, ValidateFunction } from 'ajv/dist/2020.js'
 import { LRUCache } from 'lru-cache'
 import { z } from 'zod'
 import { hasLargeNumbers, parseExact, tryParseExact } from './exact-json.ts'
 import { text } from './fields.ts'
+import { isOutOfTime, runInTime } from './time-limit.ts'
 import { asObject, type Fields, isObject } from './unknown.ts'
 
 // Structured output: the JSON Schema that the answer of a run fits (contract-2.md section 2.5).
@@ -54,9 +54,6 @@ function validator(): Ajv2020 {
   return ajv
 }
 
-/** Runs synchronous work with a time limit. Only a script can have one. */
-const runWithTimeout = <T>(work: () => T): T => runInNewContext('work()', { work }, { timeout: PATIENCE }) as T
-
 const MAX_COMPILED = 100
 const compiled = new LRUCache<string, ValidateFunction>({ max: MAX_COMPILED })
 
@@ -73,19 +70,18 @@ function compile({ $schema: _, ...schema }: Fields): ValidateFunction {
 
 /** Compiles a copy of a schema, which the validator would otherwise keep, since it identifies schemas by object. */
 function compileCopy(copy: Fields): ValidateFunction {
-  const current = validator()
+  let current = validator()
+  // A validator that was interrupted may be broken for every later schema.
+  const renew = () => {
+    ajv = undefined
+    current = validator()
+  }
   try {
-    return runWithTimeout(() => current.compile(copy))
-  } catch (error) {
-    // A validator that was interrupted may be broken for every later schema.
-    if (isOutOfTime(error)) ajv = undefined
-    throw error
+    return runInTime(PATIENCE, () => current.compile(copy), renew)
   } finally {
     current.removeSchema(copy)
   }
 }
-
-const isOutOfTime = (error: unknown): boolean => asObject(error).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT'
 
 /** Returns why a schema cannot be used, or null. */
 function problemOf(schema: Fields): string | null {
@@ -165,7 +161,7 @@ export function parseAnswer({ schema }: Output, answer: string): Parsed {
   }
   try {
     const validate = compile(schema)
-    if (runWithTimeout(() => validate(plain))) return { value, problem: null }
+    if (runInTime(PATIENCE, () => validate(plain))) return { value, problem: null }
     return { problem: (validate.errors ?? []).slice(0, MAX_MISFITS).map(describe).join('; ') }
   } catch (error) {
     return { problem: isOutOfTime(error) ? 'the check of the answer took too long' : 'the schema cannot be checked' }
