@@ -210,8 +210,14 @@ export function Ticks({ label, help, options, value, onChange, empty, found }: T
                 }
               />
               <span className="min-w-0">
-                <bdi className="block font-medium">{option.label}</bdi>
-                {option.detail && <bdi className="line-clamp-2 block text-soft text-xs">{option.detail}</bdi>}
+                <span className="block font-medium">
+                  <bdi>{option.label}</bdi>
+                </span>
+                {option.detail && (
+                  <span className="line-clamp-2 block text-soft text-xs">
+                    <bdi>{option.detail}</bdi>
+                  </span>
+                )}
               </span>
             </label>
           ))}

@@ -173,8 +173,14 @@ export function Picker(props: Props) {
                           className="flex cursor-default items-center gap-2 rounded px-2 py-1.5 aria-selected:bg-hover"
                         >
                           <span className="min-w-0 flex-1">
-                            <bdi className="block truncate">{option.label}</bdi>
-                            {option.detail && <bdi className="block truncate text-soft text-xs">{option.detail}</bdi>}
+                            <span className="block truncate">
+                              <bdi>{option.label}</bdi>
+                            </span>
+                            {option.detail && (
+                              <span className="block truncate text-soft text-xs">
+                                <bdi>{option.detail}</bdi>
+                              </span>
+                            )}
                           </span>
                           {option.key === value && <Check size={15} aria-hidden className="shrink-0 text-accent" />}
                         </div>
