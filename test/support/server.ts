@@ -136,6 +136,9 @@ export async function startServer(
     queries,
     async statementsOf(work) {
       await forgetActors()
+      // The use of a token is stored once a minute, which is no statement of this work.
+      const { clock, db } = service.deps
+      await db.token.updateMany({ where: { lastUsedAt: { not: null } }, data: { lastUsedAt: clock.now() } })
       const statements: string[] = []
       current = statements
       try {
