@@ -28,6 +28,7 @@ export async function restore({ settings, now }: Operator, [given = '']: string[
   makeFolder(dirname(file))
   const lock = lockDatabase(file)
   const draft = restoringOf(file)
+  // If this fails, the draft stays: a start recognizes the interrupted restore by it.
   await undoInterrupted(file)
   if (hasForeignLog(file)) setLogAside(file, now)
   const existed = sizeOf(file) > 0
@@ -65,11 +66,10 @@ ${REPEAT}`
 /** Gives the database its name back if an earlier restore was killed before the backup had the name. */
 async function undoInterrupted(file: string): Promise<void> {
   if (sizeOf(file) || !existsSync(restoringOf(file))) return
-  const names = (await readdir(dirname(file))).filter((name) => name.startsWith(`${basename(file)}.before-`))
-  const latest = names
-    .filter((name) => /\d$/.test(name))
-    .sort()
-    .at(-1)
+  const begin = `${basename(file)}.before-`
+  // Its log has a suffix.
+  const names = (await readdir(dirname(file))).filter((name) => name.startsWith(begin) && /\d$/.test(name))
+  const latest = names.sort().at(-1)
   if (latest !== undefined) await rename(join(dirname(file), latest), file)
 }
 

@@ -141,6 +141,31 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
+  it('stays at a page with input when the session ends, until the input is saved', async () => {
+    const member = await server.member({ organization: 'Inline' })
+    const first = await signedIn(server, member.userId)
+    const { page } = await visit(browser, { url: server.url, cookie: first.secret }, '/app/settings/profile')
+    const end = ({ id, headers }: typeof first) =>
+      fetch(`${server.url}/api/auth/sessions/${id}`, { method: 'DELETE', headers })
+    // Reads the session again, as a page does that is shown again.
+    const show = () => page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    const name = page.getByLabel('Name', { exact: true })
+    const save = page.getByRole('button', { name: 'Save', exact: true }).first()
+    await name.fill('Ada Lovelace')
+    await end(first)
+    await show()
+    await page.getByText('Your session has ended.').first().waitFor()
+    expect(await name.inputValue()).toBe('Ada Lovelace')
+    const second = await signedIn(server, member.userId)
+    await page.context().addCookies([{ name: 'muster', value: second.secret, url: server.url }])
+    await Promise.all([page.waitForResponse(/profile\.update/), save.click()])
+    await expect.poll(() => save.isDisabled()).toBe(true)
+    await end(second)
+    await show()
+    await page.waitForURL('**/app/sign-in?*')
+    await leave(page)
+  })
+
   it('keeps a message that an ended session refused, and begins again for another person', async () => {
     const member = await server.member({ organization: 'Tabs' })
     const agent = { name: 'Ada', systemPrompt: 'x', visibility: 'organization' }

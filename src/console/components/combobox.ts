@@ -9,8 +9,7 @@ export const fits = (text: string, search: string): boolean =>
 
 /**
  * The keyboard of a text field with a list of options below it, by the pattern "combobox" of WAI-ARIA: the focus stays
- * in the field, arrows go through the options, Enter chooses one. Returns attributes for
- * the three kinds of elements.
+ * in the field, arrows go through the options, Enter chooses one. Returns attributes for the three kinds of elements.
  */
 export function useCombobox<Item extends { key: string }>(items: readonly Item[], choose: (item: Item) => void) {
   const id = useId()

@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useRef, useState } from 'react'
+import { type ReactNode, useState } from 'react'
 import { texts } from '../texts.ts'
 import { useUnsaved } from '../unsaved.ts'
 import { Button } from './button.tsx'
@@ -8,7 +8,11 @@ import { Fallible } from './refused.tsx'
 
 type Props = {
   /** The action that sends the form. */
-  save: { mutate: (given: undefined) => void; error: unknown; isPending: boolean }
+  save: {
+    mutate: (given: undefined, options: { onSuccess: () => void }) => void
+    error: unknown
+    isPending: boolean
+  }
   isReady: boolean
   /** The text of the button. Default: "Save". */
   label?: string
@@ -23,18 +27,13 @@ type Props = {
 }
 
 /**
- * A form with its failure and its button. A page with input in it stays when the session ends. In a dialog it can be cancelled, and the person is asked before a link, a
- * reload or the way back loses what the dialog has.
+ * A form with its failure and its button. A page with input in it stays when the session ends. In a dialog it can be
+ * cancelled, and the person is asked before a link, a reload or the way back loses what the dialog has.
  */
 export function Form({ save, isReady, label = texts.save, onCancel, className, more, isReadOnly, children }: Props) {
   const { isWrittenIn, leave } = useFrame()
   const [isWritten, setIsWritten] = useState(false)
   useUnsaved(isWritten)
-  const wasSaving = useRef(false)
-  useEffect(() => {
-    if (wasSaving.current && !save.isPending && !save.error) setIsWritten(false)
-    wasSaving.current = save.isPending
-  }, [save.isPending, save.error])
   // A page that follows a saved form is no loss.
   usePageGuard(isWrittenIn && !save.isPending)
   const button = !isReadOnly && (
@@ -48,7 +47,7 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
       onInput={() => setIsWritten(true)}
       onSubmit={(event) => {
         event.preventDefault()
-        save.mutate(undefined)
+        save.mutate(undefined, { onSuccess: () => setIsWritten(false) })
       }}
     >
       <Fallible error={save.error}>

@@ -123,7 +123,7 @@ export type Catalogue = {
   has(id: string): Promise<boolean>
   /**
    * Returns the first model that can chat, a loaded one if the server says so, or undefined. Requested once. Rejects if
-   * the server is unreachable.
+   * the server is unreachable, or does not answer within 10 s.
    */
   first(): Promise<string | undefined>
   /** Returns the cached value of `first` without asking the server. */
