@@ -12,7 +12,6 @@ const send = (message) => {
   const note = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
   if (start === 'joins') write(note)
   if (start === 'frames') return write(`Content-Length: ${Buffer.byteLength(json)}\r\n\r\n${json}`)
-  if (start === 'unended') return write(json)
   write(start === 'wide' ? Buffer.from(`\ufeff${json}\n`, 'utf16le') : `${before}${json}\n`)
 }
 const text = (content) => ({ content: [{ type: 'text', text: content }] })
