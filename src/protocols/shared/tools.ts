@@ -14,17 +14,21 @@ const functionTool = z.object({
   parameters: z.record(z.string(), z.unknown()).nullish(),
 })
 
+const typeOf = (one: unknown): unknown => (isObject(one) ? one.type : undefined)
+
 /**
- * Reads the function tools of a request, in the form of chat completions (`function: {…}`) or of responses. Throws 400
- * for tools of other types, which the client cannot call, and for too many.
+ * Reads the function tools of a request, in the form of chat completions (`function: {…}`) or of responses. Tools of
+ * other types are left out beside functions, because agent clients such as Codex always send some. Throws 400 for
+ * nothing but tools of other types, and for too many.
  */
 export function readTools(given: readonly unknown[] | null | undefined): ClientTool[] {
-  const tools = (given ?? []).map((one): ClientTool => {
-    const type = isObject(one) ? (one as { type?: unknown }).type : undefined
-    if (type !== 'function') {
-      const detail = 'Tools of the service are set on the agent: allowedTools, skills and MCP servers.'
-      throw badRequest('Invalid value for field: tools. Expected functions', { detail })
-    }
+  const functions = (given ?? []).filter((one) => typeOf(one) === 'function')
+  const isTyped = given?.every((one) => typeof typeOf(one) === 'string')
+  if (given?.length && !(functions.length && isTyped)) {
+    const detail = 'Tools of the service are set on the agent: allowedTools, skills and MCP servers.'
+    throw badRequest('Invalid value for field: tools. Expected functions', { detail })
+  }
+  const tools = functions.map((one): ClientTool => {
     const nested = (one as { function?: unknown }).function
     const { name, description, parameters } = functionTool.parse(nested ?? one)
     return { name, description: description ?? '', parameters: parameters ?? { type: 'object', properties: {} } }
