@@ -12,7 +12,7 @@ import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
-import type { GivenFile } from '../shared/attachments.ts'
+import { type GivenFile, withNotes } from '../shared/attachments.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
@@ -65,7 +65,7 @@ async function answered(
   path: string,
   idempotency: ReturnType<typeof idempotencyOf>,
 ) {
-  const { instructions, history, question, files, results } = readMessages(input)
+  const { instructions, history, question, files, results, allResults } = readMessages(input)
   if (results.length) return giveClientResults(actor, deps, agent, results)
   const clientTools = readTools(input.tools?.map((tool) => ({ ...tool, type: 'function' })))
   await countRun?.(actor)

@@ -1,13 +1,16 @@
 import { z } from 'zod'
 import { invalidField } from '../../errors.ts'
 import { asObject, asText, type Fields } from '../../lib/unknown.ts'
-import type { GivenFile } from '../shared/attachments.ts'
+import { type GivenFile, withNotes } from '../shared/attachments.ts'
 
 /** The content of a message: a text, or parts of which some are texts. */
 export const Content = z.union([z.string(), z.array(z.record(z.string(), z.unknown()))]).nullish()
 export type Content = z.output<typeof Content>
 
 const TEXTS: ReadonlySet<unknown> = new Set(['text', 'input_text', 'output_text', 'summary_text', 'refusal'])
+
+/** Types of thoughts in answers of other models, which are left out. */
+const THOUGHTS: ReadonlySet<unknown> = new Set(['thinking', 'redacted_thinking', 'reasoning', 'reasoning_text'])
 
 /** Returns the text and the files of a message. Throws 400 for parts of other kinds, such as sound. */
 export function contentOf(content: Content, field: string): { text: string; files: GivenFile[] } {
@@ -16,18 +19,13 @@ export function contentOf(content: Content, field: string): { text: string; file
   let text = ''
   for (const part of content ?? []) {
     if (TEXTS.has(part.type)) text += asText(part.text) || asText(part.refusal)
-    else files.push(fileOf(part, field))
+    else if (!THOUGHTS.has(part.type)) files.push(fileOf(part, field))
   }
   return { text, files }
 }
 
-/** Returns the text of a message that cannot have files. */
-export function textOf(content: Content, field: string): string {
-  const { text, files } = contentOf(content, field)
-  if (files.length)
-    throw invalidField(field, 'files in messages of the user alone', 'Send them in a message of the user.')
-  return text
-}
+/** Returns the text of a message that is not the user's, with notes for its files. */
+export const textOf = (content: Content, field: string): string => withNotes(contentOf(content, field))
 
 /** Reads a picture or a file, in the form of chat completions or of responses. */
 function fileOf(part: Fields, field: string): GivenFile {

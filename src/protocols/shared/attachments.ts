@@ -17,6 +17,19 @@ const MAX_FILES = 20
 const DATA_URL = /^data:([\w.+-]+\/[\w.+-]+)?(?:;[\w=.-]+)*;base64,([A-Za-z0-9+/=\s]*)$/
 
 /**
+ * Returns the text of a message that can have no files, such as the result of a tool, with a note for each. To refuse
+ * them would end the conversation, because they stay in all of its later requests.
+ */
+export const withNotes = ({ text, files }: { text: string; files: readonly GivenFile[] }): string =>
+  [text, ...files.map(noteOf)].filter(Boolean).join('\n')
+
+function noteOf({ url, name = 'file' }: GivenFile): string {
+  const [, type, base64] = DATA_URL.exec(url) ?? []
+  if (base64 === undefined) return `[${name}${/^https?:/.test(url) ? ` ${url.slice(0, 500)}` : ''}: not shown]`
+  return `[${name}, ${type ?? 'without a type'}, ${Buffer.byteLength(base64, 'base64')} bytes: not shown]`
+}
+
+/**
  * Stores the files of a message as media, and returns their ids. A file that the user has sent before is not stored
  * again. Throws 400 for addresses, which the service does not fetch, and 403 without the scope `media:write`.
  */
