@@ -280,6 +280,19 @@ describe('chat completions', () => {
     expect(await failureOf(clientOf(weak).chat.completions.create(body))).toMatchObject({ status: 403 })
   })
 
+  it('notes the files in messages of other roles, and leaves thoughts out', async () => {
+    const url = 'https://a.example/b.png'
+    const made = { id: 'c', type: 'function', function: { name: 'see', arguments: '{}' } }
+    const messages = [
+      user('Look'),
+      { role: 'assistant', content: [{ type: 'thinking', thinking: 'Hm' }], tool_calls: [made] },
+      { role: 'tool', tool_call_id: 'c', content: [{ type: 'image_url', image_url: { url } }] },
+      user('And?'),
+    ]
+    await clientOf().chat.completions.create({ model: agent, messages, tools: [TOOL] } as never)
+    expect(JSON.stringify(model.requests.at(-1)!.body)).toContain(`[file ${url}: not shown]`)
+  })
+
   it('requires a token with the scope, and accepts no cookie', async () => {
     const weak = await server.member({ organization: 'Acme', scopes: ['tasks:read'] })
     const body = { model: agent, messages: [user('Hi')] }
@@ -446,6 +459,19 @@ describe('function tools of the client', () => {
     const count = model.requests.length
     expect(text(await complete(results))).toBe('It is sunny.')
     expect(model.requests.length).toBe(count)
+  })
+
+  it('keep their results if another message follows them while the run waits', async () => {
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather?')]
+    const ask = () =>
+      clientOf(ann, { 'X-Session-Id': 'keep' }).chat.completions.create({ model: agent, tools, messages })
+    model.script(CALL, { tokens: 'Sunny.' })
+    const { message } = (await ask()).choices[0]!
+    messages.push(message, { role: 'tool', tool_call_id: message.tool_calls![0]!.id, content: '21 degrees' })
+    messages.push(user('Here is a picture of it'))
+    expect(text(await ask())).toBe('Sunny.')
+    expect(asked()).toContain('tool: 21 degrees')
+    expect((await executions()).slice(0, 2)).toMatchObject([{ status: 'completed' }, { status: 'cancelled' }])
   })
 
   it.each<[string, object, string]>([

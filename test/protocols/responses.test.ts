@@ -153,8 +153,12 @@ describe('a response', () => {
   })
 
   it('waits for the results of function tools, which continue the same run', async () => {
+    // Codex sends tools of other types beside its functions, and pictures in results.
+    const parameters = { type: 'object', properties: {} }
     const tools = [
-      ...[{ type: 'function', name: 'weather', parameters: { type: 'object', properties: {} }, strict: false }],
+      { type: 'web_search' },
+      { type: 'custom', name: 'apply_patch' },
+      { type: 'function', name: 'weather', parameters, strict: false },
     ]
     model().script(
       { tokens: 'Let me see.', toolCalls: [call('client__weather', { city: 'Rome' })] },
@@ -162,17 +166,42 @@ describe('a response', () => {
     )
     const first = await create({ tools })
     expect(misfit(first)).toBeNull()
+    expect(first.tools).toMatchObject([{ type: 'function', name: 'weather' }])
     const made = first.output.find((item) => item.type === 'function_call')
     expect(made).toMatchObject({ name: 'weather', arguments: '{"city":"Rome"}' })
-    const input = [{ type: 'function_call_output', call_id: made!.call_id, output: '21 degrees' }]
+    const output = [
+      { type: 'input_text', text: '21 degrees' },
+      { type: 'input_image', image_url: 'data:image/png;base64,iVBORw==' },
+    ]
+    const input = [{ type: 'function_call_output', call_id: made!.call_id, output }]
     const second = await create({ input, previous_response_id: first.id, tools })
     expect(misfit(second)).toBeNull()
     expect(second.output_text).toBe('Warm.')
     expect(second.id.startsWith(first.id)).toBe(true)
     expect((await clientOf().responses.retrieve(first.id)).output_text).toBe('Let me see.')
     const { data } = await clientOf().responses.inputItems.list(second.id)
-    expect(data).toMatchObject([{ type: 'function_call_output', output: '21 degrees' }])
+    expect(data).toMatchObject([
+      { type: 'function_call_output', output: '21 degrees\n[file, image/png, 4 bytes: not shown]' },
+    ])
   })
+
+  it.each([true, false])(
+    'answers a message while the run waits for its client (with its result: %s)',
+    async (isGiven) => {
+      const tools = [
+        { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} }, strict: false },
+      ]
+      model().script({ toolCalls: [call('client__weather', {})] }, { tokens: 'Warm.' })
+      const first = await create({ tools })
+      const made = first.output.find((item) => item.type === 'function_call')
+      const result = { type: 'function_call_output', call_id: made!.call_id, output: '21 degrees' }
+      const input = [...(isGiven ? [result] : []), { role: 'user', content: 'Here is a picture of it' }]
+      const second = await create({ input, previous_response_id: first.id, tools })
+      expect(second.output_text).toBe('Warm.')
+      const answer = isGiven ? '21 degrees' : 'The run ended before the tool answered'
+      expect(asked()).toContain(`tool: ${answer}`)
+    },
+  )
 
   it('answers in JSON that fits a schema', async () => {
     model().script({ tokens: '{"city":"Rome"}' })

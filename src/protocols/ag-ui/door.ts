@@ -78,6 +78,7 @@ async function answered(
       path,
       body: input,
       history,
+      results: allResults,
       files,
       name: input.threadId,
       message: checkQuestion(question, 'messages'),
@@ -96,9 +97,10 @@ function readMessages({ messages, context }: Input): ClientConversation {
   for (const message of messages) {
     // Activities and reasoning are for the page.
     if (!ROLES.has(message.role)) continue
-    const { text, files } = contentOf(message.content)
+    const content = contentOf(message.content)
+    const text = withNotes(content)
     if (message.role === 'system' || message.role === 'developer') turns.instruct(text)
-    else if (message.role === 'user') turns.ask(text, files)
+    else if (message.role === 'user') turns.ask(content.text, content.files)
     else if (message.role === 'tool') turns.result(asText(message.toolCallId), text, Boolean(message.error))
     else {
       if (text) turns.answer(text)

@@ -77,6 +77,7 @@ async function begun(
       message: checkQuestion(conversation.question, 'messages'),
       name: id ?? null,
       history: message ? null : conversation.history,
+      results: conversation.allResults,
       files: conversation.files,
       isAnew: trigger === 'regenerate-message',
       client: {

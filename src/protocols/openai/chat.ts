@@ -100,7 +100,7 @@ function askedBy(
   transcript: ClientConversation,
   { tools: clientTools, choice }: GivenTools,
 ): Asked {
-  const { instructions, history, question, files } = transcript
+  const { instructions, history, question, files, allResults: results } = transcript
   const modelSettings = readSettings({
     ...body,
     tool_choice: choice,
@@ -113,6 +113,7 @@ function askedBy(
     path: PATH,
     body,
     history,
+    results,
     files,
     message: checkQuestion(question, 'messages'),
     name: conversationName(req),

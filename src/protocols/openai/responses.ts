@@ -127,6 +127,7 @@ async function askedBy(
     body,
     sessionId,
     behind,
+    results: transcript.allResults,
     files: transcript.files,
     message: checkQuestion(question, 'input'),
     name: sessionId === null && !behind ? name : null,

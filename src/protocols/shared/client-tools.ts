@@ -1,12 +1,13 @@
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
-import { badRequest } from '../../errors.ts'
+import { AppError, badRequest } from '../../errors.ts'
 import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
 import { findOpenCalls, giveResults } from '../../executions/engine/queue/client-tools.ts'
 import { MAX_RESULT } from '../../executions/engine/run/tools.ts'
 import { readable } from '../../executions/service.ts'
-import { readCallId } from './run-parts.ts'
+import { cut } from '../../lib/text.ts'
+import { readCallId, toCallId } from './run-parts.ts'
 import type { ClientResult } from './turns.ts'
 
 /**
@@ -38,6 +39,32 @@ export async function giveClientResults(
   await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now))
   deps.engine.resume(row)
   return { row: { ...row, waitingFor: null }, after: row.seqReserved - 1 }
+}
+
+/**
+ * Gives the run that waits for its client in a session the results that the client sends before its next message.
+ * Returns whether a run of the caller waits there. The message then interrupts it, because no other request continues it.
+ */
+export async function giveEarlierResults(
+  { userId }: Actor,
+  { db, clock }: Pick<Deps, 'db' | 'clock'>,
+  sessionId: string,
+  results: readonly ClientResult[] | undefined,
+): Promise<boolean> {
+  if (!results) return false
+  const row = await db.execution.findFirst({ where: { sessionId, userId, waitingFor: 'client_tool' } })
+  if (!row) return false
+  const filled = (await findOpenCalls(db, row.id)).flatMap((call) => {
+    const given = results.findLast(({ id }) => id === toCallId(row.id, call.step, call.toolUseId))
+    return given ? { ...call, content: cut(given.content, MAX_RESULT / 4), isError: given.isError } : []
+  })
+  try {
+    if (filled.length) await db.$transaction((tx) => giveResults(tx, row.id, filled, clock.now()))
+  } catch (error) {
+    // Another request gave them, or the run has ended.
+    if (!(error instanceof AppError && error.status === 409)) throw error
+  }
+  return true
 }
 
 const MISSING = 'Send the results of all calls of the last answer together.'

@@ -15,7 +15,9 @@ import type { Execute } from '../../executions/schema.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { findOrDefault } from '../../spaces/service.ts'
 import { type GivenFile, storeFiles } from './attachments.ts'
+import { giveEarlierResults } from './client-tools.ts'
 import { compare, readTurns, type StoredTurn } from './history.ts'
+import type { ClientResult } from './turns.ts'
 
 export type Protocol = 'openai' | 'ai-sdk' | 'ag-ui' | 'a2a' | 'mcp'
 
@@ -35,6 +37,8 @@ export type Asked = {
   behind?: ExecutionRow | null
   /** The messages before this one as the client has them; null if it leaves them to the service. */
   history: readonly GivenTurn[] | null
+  /** Results of the client's own tools that it sends before the message. */
+  results?: readonly ClientResult[]
   /** Files of the message. */
   files?: readonly GivenFile[]
   /** Answers the message again, although a run may be answering it now. */
@@ -144,11 +148,12 @@ async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place>
     return { conversation: { ...place, branch: branchOf(session, behind.queueSeq + 1) } }
   }
   if (!history) {
+    const isWaiting = await giveEarlierResults(actor, deps, session.id, asked.results)
     // A page that sends a message has no more use for the answer before. Programs may have both runs in the background.
-    const onBusy = asked.protocol === 'ai-sdk' && { onBusy: 'interrupt' as const }
+    const onBusy = (isWaiting || asked.protocol === 'ai-sdk') && { onBusy: 'interrupt' as const }
     return { conversation: { ...place, sessionId: session.id }, ...onBusy }
   }
-  return { ...(await continued(actor, deps, asked, session, history, place)) }
+  return continued(actor, deps, asked, session, history, place)
 }
 
 /** Continues a session with the messages that the client has, in it or in a branch. */
@@ -167,15 +172,13 @@ async function continued(
     conversation: { ...place, branch, ...(given?.length && { given }) },
     ...(name !== null && !branch.isAside && { also: naming(actor, asked, name, true) }),
   })
-  if (compared === 'same') return { conversation: { ...place, sessionId: session.id }, onBusy: 'interrupt' }
-  const other = compared ? null : await findSame(actor, deps, session, history)
-  if (other) {
-    return {
-      conversation: { ...place, sessionId: other.id },
-      onBusy: 'interrupt',
-      ...(name !== null && { also: naming(actor, asked, name, true) }),
-    }
+  const inSession = async (sessionId: string, also?: Place['also']): Promise<Place> => {
+    await giveEarlierResults(actor, deps, sessionId, asked.results)
+    return { conversation: { ...place, sessionId }, onBusy: 'interrupt', ...(also && { also }) }
   }
+  if (compared === 'same') return inSession(session.id)
+  const other = compared ? null : await findSame(actor, deps, session, history)
+  if (other) return inSession(other.id, name === null ? undefined : naming(actor, asked, name, true))
   if (!compared) {
     const { id: of, rootSessionId, wasPrivate } = session
     const start = { parentSessionId: null, parentPosition: null, queueSeq: history.length + 1 }

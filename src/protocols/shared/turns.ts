@@ -17,6 +17,8 @@ export type ClientConversation = {
   files: readonly GivenFile[]
   /** The results at the end of the list. */
   results: ClientResult[]
+  /** All results of the list. */
+  allResults: ClientResult[]
 }
 
 /** Parses the arguments of a call in a client's history, which may be cut off, as an object. */
@@ -37,6 +39,7 @@ export function createTurns() {
   const instructions: string[] = []
   const turns: { message: string | null; answer: string | null; toolCalls: CallRecord[] }[] = []
   let results: ClientResult[] = []
+  const allResults: ClientResult[] = []
   let isAsked = false
   let files: readonly GivenFile[] = []
 
@@ -77,6 +80,7 @@ export function createTurns() {
         if (call) Object.assign(call, { result: content, isError })
       }
       results.push({ id, content, isError })
+      allResults.push({ id, content, isError })
       isAsked = false
     },
     finish(): ClientConversation {
@@ -87,6 +91,7 @@ export function createTurns() {
         question: last?.message ?? null,
         files: last ? files : [],
         results,
+        allResults,
       }
     },
   }

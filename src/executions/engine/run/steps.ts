@@ -117,13 +117,17 @@ const MAX_RECORDED = 10_000
 /** Returns the calls of steps for the history of a chat, with long inputs and results cut. */
 export const recordsOf = (steps: readonly Step[]): CallRecord[] =>
   steps.flatMap(({ calls }) =>
-    calls.map(({ id, name, input, result }) => ({
-      id,
-      name,
-      input: brief(input),
-      result: result && cut(result.content, MAX_RECORDED),
-      isError: result?.isError ?? false,
-    })),
+    calls.map(({ id, name, input, result, given }) => {
+      // A run that was cancelled before it went on has results that its client gave.
+      const known = result ?? given
+      return {
+        id,
+        name,
+        input: brief(input),
+        result: known && cut(known.content, MAX_RECORDED),
+        isError: known?.isError ?? false,
+      }
+    }),
   )
 
 function brief(input: unknown): unknown {
