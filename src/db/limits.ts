@@ -12,18 +12,14 @@ export const STATEMENT_TIMEOUT = TRANSACTION.timeout
 export const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
 
 /** Waits until a transaction can start. A resource that arrives too late is given back. */
-export async function withTimeout<T extends object>(
-  coming: Promise<T>,
-  giveBack: (late: T) => Promise<void>,
-): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<null>((resolve) => {
-    timer = setTimeout(resolve, TRANSACTION.maxWait, null)
+export function withTimeout<T extends object>(coming: Promise<T>, giveBack: (late: T) => Promise<void>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      reject(new DriverAdapterError({ kind: 'SocketTimeout' }))
+      coming.then(giveBack).catch(() => {})
+    }, TRANSACTION.maxWait)
+    coming.then(resolve, reject).finally(() => clearTimeout(timer))
   })
-  const come = await Promise.race([coming, late]).finally(() => clearTimeout(timer))
-  if (come) return come
-  coming.then(giveBack).catch(() => {})
-  throw new DriverAdapterError({ kind: 'SocketTimeout' })
 }
 
 /**

@@ -19,8 +19,11 @@ export async function onRunEnded(tx: Tx, run: ExecutionRow, now: Date): Promise<
   const date = now.toISOString().slice(0, 10)
   const { organizationId, agentId, userId, inputTokens, outputTokens } = run
   const key = { organizationId, date, agentId, model: groupOf(run, date), userId }
-  await tx.$executeRaw(addsTo('UsageDay', key, { executions: 1, failed, inputTokens, outputTokens }))
+  await tx.$executeRaw(addToDay({ ...key, executions: 1, failed, inputTokens, outputTokens }))
 }
+
+const AMOUNTS = ['executions', 'failed', 'inputTokens', 'outputTokens'] as const
+const addToDay = addsTo('UsageDay', ['organizationId', 'date', 'agentId', 'model', 'userId'], AMOUNTS)
 
 registerRunHooks({ onRunEnded, isLast: true })
 
@@ -79,11 +82,7 @@ export async function get(actor: Actor, { db, clock }: Deps, input: z.output<typ
   return { organizationId, period, start, end, usage, totals: sum(rows) }
 }
 
-const SUMS = Prisma.raw(
-  ['executions', 'failed', 'inputTokens', 'outputTokens']
-    .map((name) => `CAST(sum("${name}") AS BIGINT) AS "${name}"`)
-    .join(', '),
-)
+const SUMS = Prisma.raw(AMOUNTS.map((name) => `CAST(sum("${name}") AS BIGINT) AS "${name}"`).join(', '))
 
 /** Reads the sums of each day. The database adds up, because a day has a row for each agent, model and user. */
 function readRows(db: Deps['db'], organizationId: string, { start, end }: Range): Promise<UsageRow[]> {

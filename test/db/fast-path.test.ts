@@ -838,12 +838,14 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
   })
 
   it('sums of concurrent transactions are added up, except those of a failed one', async () => {
+    const keys = ['organizationId', 'date', 'agentId', 'model', 'userId'] as const
+    const addToDay = addsTo('UsageDay', keys, ['executions', 'failed', 'inputTokens', 'outputTokens'])
     const sums = () => db.usageDay.findMany({ where: { date: 'sums' }, orderBy: { agentId: 'asc' } })
     const add = (agentId: string, id: string, inputTokens: number) =>
       db.$transaction(async (tx) => {
         const key = { organizationId: 'o1', date: 'sums', agentId, model: '', userId: '' }
         const amounts = { executions: 1, failed: 0, inputTokens, outputTokens: 2 ** 40 }
-        expect(await tx.$executeRaw(addsTo('UsageDay', key, amounts))).toBe(1)
+        expect(await tx.$executeRaw(addToDay({ ...key, ...amounts }))).toBe(1)
         await tx.media.createMany({ data: { ...media(1), id } })
       })
     const added = [add('a', 'sum 1', 1), add('b', 'sum 2', 2), add('a', 'm1', 4), add('b', 'sum 3', 8)]

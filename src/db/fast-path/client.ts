@@ -176,22 +176,29 @@ type RawQuery = Prisma.Sql | TemplateStringsArray
 type Certain = Prisma.Sql & Pick<Statement, 'certain' | 'part'>
 
 /**
- * Returns a statement that inserts a row with a key, or adds its amounts to those of the row with this key. In a
- * transaction, like an insert, it need not be awaited, and those of concurrent transactions become one.
+ * Compiles a statement that inserts a row with a key, or adds its amounts to those of the row with this key. Returns a
+ * function that makes it for a row. In a transaction, like an insert, it need not be awaited, and those of concurrent
+ * transactions become one.
  */
-export function addsTo(
+export function addsTo<Key extends string, Sum extends string>(
   table: Prisma.ModelName,
-  key: Readonly<Record<string, string>>,
-  amounts: Readonly<Record<string, number>>,
-): Prisma.Sql {
-  const keys = Object.keys(key).map(quote)
-  const sums = Object.keys(amounts).map(quote)
-  const into = `INSERT INTO ${quote(table)} (${[...keys, ...sums].join(', ')}) VALUES `
-  const added = sums.map((name) => `${name} = ${quote(table)}.${name} + excluded.${name}`)
-  const onConflict = ` ON CONFLICT (${keys.join(', ')}) DO UPDATE SET ${added.join(', ')}`
-  const values = Prisma.join([...Object.values(key), ...Object.values(amounts)])
-  const sql = Prisma.sql`${Prisma.raw(into)}(${values})${Prisma.raw(onConflict)}`
-  return Object.assign(sql, { certain: 1, part: { table, into, onConflict, sums: sums.length } })
+  keys: readonly Key[],
+  sums: readonly Sum[],
+): (row: Readonly<Record<Key, string> & Record<Sum, number>>) => Prisma.Sql {
+  const into = `INSERT INTO ${quote(table)} (${[...keys, ...sums].map(quote).join(', ')}) VALUES `
+  const added = sums.map((name) => `${quote(name)} = ${quote(table)}.${quote(name)} + excluded.${quote(name)}`)
+  const onConflict = ` ON CONFLICT (${keys.map(quote).join(', ')}) DO UPDATE SET ${added.join(', ')}`
+  const names = [...keys, ...sums]
+  const texts = [`${into}(`, ...names.slice(1).map(() => ', '), `)${onConflict}`]
+  const certain = { certain: 1, part: { table, into, onConflict, sums: sums.length } }
+  return (row) =>
+    Object.assign(
+      new Prisma.Sql(
+        texts,
+        names.map((name) => row[name]),
+      ),
+      certain,
+    )
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { Prisma } from '../../../prisma/generated/sqlite/client.ts'
-import { type Columns, isFilter, quote, type Table, UNSUPPORTED } from './tables.ts'
+import { type Column, type Columns, isFilter, type Table, UNSUPPORTED } from './tables.ts'
 
 /** Differences between the two databases in SQL and values. */
 export type Dialect = {
@@ -69,6 +69,7 @@ const SIZES: Readonly<Record<string, (column: string) => string>> = {
   Bytes: (column) => `coalesce(octet_length(${column}), 0)`,
   Json: (column) => `coalesce(octet_length(${column}::text) / 2, 0)`,
 }
+const sizeOf = (column?: Column) => (column && SIZES[column.type]?.(column.sql)) ?? []
 
 /**
  * Returns a query of PostgreSQL that fails unless a table expression has a number of rows ({@link isUnexpectedCount}).
@@ -94,7 +95,7 @@ export const POSTGRESQL: Dialect = {
   // PostgreSQL sends all rows of an answer at once, so the statement itself must limit them. It knows the length of a
   // text without reading it.
   limitBytes(query, table, { names, list }, byteBudget) {
-    const sizes = names.flatMap((name) => SIZES[table.columns.get(name) ?? '']?.(quote(name)) ?? [])
+    const sizes = names.flatMap((name) => sizeOf(table.columns.get(name)))
     if (!sizes.length) return query
     const before = `sum(${sizes.join(' + ')}) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)`
     const sized = `SELECT *, ${before} AS "before" FROM (${query}) AS "found"`
@@ -167,7 +168,7 @@ export function decode({ columns, dialect }: Table, selected: readonly string[],
   for (const name of selected) {
     const value = row[name]
     if (value === null) continue
-    switch (columns.get(name)) {
+    switch (columns.get(name)?.type) {
       case 'DateTime':
         row[name] = dialect.toDate(value)
         break

@@ -33,7 +33,7 @@ export async function readEach(runner: Runner, nested: Nested, keys: readonly Va
 
 async function readAll(runner: Runner, query: Query): Promise<Row[]> {
   const { table, projection } = query
-  const exact = projection.names.some((name) => table.columns.get(name) === 'BigInt')
+  const exact = projection.names.some((name) => table.columns.get(name)?.type === 'BigInt')
   const found = await runner.rows(query, exact)
   for (const row of found) decode(table, projection.names, row)
   if (projection.nested.length) await Promise.all(projection.nested.map((nested) => attach(runner, found, nested)))

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import type { Dialect } from './dialect.ts'
-import { columnsOf, type Enums, type Relation, type Table } from './tables.ts'
+import { columnsOf, type Enums, quote, type Relation, type Table } from './tables.ts'
 
 const SCHEMA = new URL('../../../prisma/schema.prisma', import.meta.url)
 
@@ -54,9 +54,10 @@ function tableOf(
   const required = columns.filter(({ isOptional }) => !isOptional)
   return {
     name,
-    columns: new Map(columns.map(({ name, type }) => [name, type])),
+    columns: new Map(
+      columns.map(({ name, type, isOptional }) => [name, { name, sql: quote(name), type, isRequired: !isOptional }]),
+    ),
     all: columnsOf(columns.map(({ name }) => name)),
-    required: new Set(required.map(({ name }) => name)),
     needed: required.filter(({ attributes }) => !attributes.includes('@default')).map(({ name }) => name),
     keys,
     enums,

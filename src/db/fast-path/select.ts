@@ -60,7 +60,7 @@ function rangesOf(table: Table, where: Values): Values[] | null {
         if (ranges) return ranges.map((range) => ({ ...where, AND: parts.with(index, range) }))
       }
     }
-    const values = isEnum(table.columns.get(name)) ? valuesOf(condition) : null
+    const values = isEnum(table.columns.get(name)?.type) ? valuesOf(condition) : null
     if (values) return values.map((value) => ({ ...where, [name]: value }))
   }
   return null

@@ -4,11 +4,8 @@ import type { InsertPart } from './statement.ts'
 /** A table, as far as the fast path can compile calls on it. */
 export type Table = {
   name: string
-  /** Columns with their Prisma types. */
-  columns: ReadonlyMap<string, string>
+  columns: ReadonlyMap<string, Column>
   all: Columns
-  /** Non-nullable columns. */
-  required: ReadonlySet<string>
   /** Required columns without a default, which every insert must name. */
   needed: readonly string[]
   /** Columns of each unique key, by its name in a `where`: the column's own, or several joined by `_`. */
@@ -24,8 +21,8 @@ export type Table = {
 /** An INSERT of one row into some columns. */
 export type Insert = { columns: readonly Column[]; sql: string; part: InsertPart }
 
-/** A column with its Prisma type. */
-export type Column = { name: string; type: string; isRequired: boolean }
+/** A column: its name, the same in SQL, its Prisma type, and whether it is not nullable. */
+export type Column = { name: string; sql: string; type: string; isRequired: boolean }
 
 export type Enums = ReadonlyMap<string, ReadonlySet<string>>
 
@@ -64,19 +61,12 @@ export function quote(name: string): string {
 /** Returns columns with their list in SQL. */
 export const columnsOf = (names: readonly string[]): Columns => ({ names, list: names.map(quote).join(', ') })
 
-/** Returns the Prisma type of a column. */
-export function typeOf({ columns }: Table, name: string): string {
-  const type = columns.get(name)
-  if (type === undefined) throw UNSUPPORTED
-  return type
-}
-
 /** Returns a column. */
-export const columnOf = (table: Table, name: string): Column => ({
-  name,
-  type: typeOf(table, name),
-  isRequired: table.required.has(name),
-})
+export function columnOf({ columns }: Table, name: string): Column {
+  const column = columns.get(name)
+  if (column === undefined) throw UNSUPPORTED
+  return column
+}
 
 /** Returns a list for an argument that Prisma accepts as one value or a list. */
 export const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [value])

@@ -1,6 +1,6 @@
 import { Prisma } from '../../../prisma/generated/sqlite/client.ts'
 import { encode } from './dialect.ts'
-import { isFilter, listOf, quote, type Relation, type Table, UNSUPPORTED, type Values } from './tables.ts'
+import { type Column, isFilter, listOf, quote, type Relation, type Table, UNSUPPORTED, type Values } from './tables.ts'
 
 /**
  * Returns the WHERE of a filter, empty if it has no condition, and adds its parameters to `args`. With `isRowByRow` the
@@ -42,11 +42,9 @@ function allOf(scope: Scope, where: unknown, args: unknown[]): string {
 
 function conditionOf(scope: Scope, name: string, value: unknown, args: unknown[]): string {
   const { table, depth } = scope
-  const type = table.columns.get(name)
-  if (type !== undefined) {
-    const column = depth ? `${scope.name}.${quote(name)}` : quote(name)
-    return comparisonOf({ name: column, type, table, isRequired: table.required.has(name) }, value, args)
-  }
+  const column = table.columns.get(name)
+  if (column)
+    return comparisonOf({ column, sql: depth ? `${scope.name}.${column.sql}` : column.sql, table }, value, args)
   if (name === 'AND') {
     return listOf(value)
       .map((part) => allOf(scope, part, args))
@@ -106,41 +104,44 @@ const ORDER = new Map([
 /** Types whose values Prisma can compare in a filter. */
 const ORDERED = new Set(['String', 'Int', 'BigInt', 'Float', 'DateTime'])
 
-/** A column by its SQL name and Prisma type. */
-type Column = { name: string; type: string; table: Table; isRequired: boolean }
+/** A column of a table, and its name within the statement. */
+type Operand = { column: Column; sql: string; table: Table }
 
-function comparisonOf(column: Column, value: unknown, args: unknown[]): string {
-  if (column.type === 'Json') throw UNSUPPORTED
-  if (!isFilter(value)) return compare(column, '=', value, args)
+function comparisonOf(operand: Operand, value: unknown, args: unknown[]): string {
+  const { type } = operand.column
+  if (type === 'Json') throw UNSUPPORTED
+  if (!isFilter(value)) return compare(operand, '=', value, args)
   const entries = Object.entries(value)
   if (!entries.length) throw UNSUPPORTED
   return entries
-    .map(([name, operand]) => {
-      if (name === 'in' || name === 'notIn') return membership(column, name, operand, args)
-      if (name === 'contains' && typeof operand === 'string') return compare(column, 'LIKE', `%${operand}%`, args)
-      const operator = EQUALITY.get(name) ?? (ORDERED.has(column.type) ? ORDER.get(name) : undefined)
-      if (!operator || isFilter(operand)) throw UNSUPPORTED
-      return compare(column, operator, operand, args)
+    .map(([name, other]) => {
+      if (name === 'in' || name === 'notIn') return membership(operand, name, other, args)
+      if (name === 'contains' && typeof other === 'string') return compare(operand, 'LIKE', `%${other}%`, args)
+      const operator = EQUALITY.get(name) ?? (ORDERED.has(type) ? ORDER.get(name) : undefined)
+      if (!operator || isFilter(other)) throw UNSUPPORTED
+      return compare(operand, operator, other, args)
     })
     .join(' AND ')
 }
 
-function compare({ name, type, table, isRequired }: Column, operator: string, value: unknown, args: unknown[]): string {
+function compare({ column, sql, table }: Operand, operator: string, value: unknown, args: unknown[]): string {
+  const { type, isRequired } = column
   if (value === null) {
     if (isRequired) throw UNSUPPORTED
-    if (operator === '=') return `${name} IS NULL`
-    if (operator === '<>') return `${name} IS NOT NULL`
+    if (operator === '=') return `${sql} IS NULL`
+    if (operator === '<>') return `${sql} IS NOT NULL`
     throw UNSUPPORTED
   }
-  return `${name} ${operator} ${table.dialect.operand(args.push(encode(table, type, value)), type)}`
+  return `${sql} ${operator} ${table.dialect.operand(args.push(encode(table, type, value)), type)}`
 }
 
 /** Maximum length of a list of values. Prisma splits longer ones, which takes long. */
 export const MAX_IN = 1000
 
-function membership({ name, type, table }: Column, is: 'in' | 'notIn', list: unknown, args: unknown[]): string {
+function membership({ column, sql, table }: Operand, is: 'in' | 'notIn', list: unknown, args: unknown[]): string {
+  const { type } = column
   if (!Array.isArray(list) || list.length > MAX_IN || list.includes(null) || type === 'Boolean') throw UNSUPPORTED
   if (!list.length) return is === 'in' ? '1=0' : '1=1'
   const values = list.map((value) => encode(table, type, value))
-  return `${name} ${table.dialect[is](values, args, type)}`
+  return `${sql} ${table.dialect[is](values, args, type)}`
 }

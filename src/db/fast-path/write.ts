@@ -11,7 +11,6 @@ import {
   listOf,
   quote,
   type Table,
-  typeOf,
   UNSUPPORTED,
 } from './tables.ts'
 import { uniqueWhere } from './unique-key.ts'
@@ -41,7 +40,7 @@ export function toUpsert(table: Table, call: unknown): Query {
   const names = Object.keys(key)
   if (!isFilter(create) || !isFilter(update) || Object.keys(where ?? {}).length > 1) throw UNSUPPORTED
   const isPlain = assignedColumns(update).every(
-    (column) => typeOf(table, column) === 'Json' || !isFilter(update[column]),
+    (column) => columnOf(table, column).type === 'Json' || !isFilter(update[column]),
   )
   if (!isPlain || !names.every((column) => key[column] === create[column])) throw UNSUPPORTED
   return insertOf(table, [create], writtenProjection(table, select), (args) => {
@@ -128,14 +127,13 @@ function storedValue(table: Table, { type, isRequired }: Column, value: unknown)
 
 function changeOf(table: Table, name: string, value: unknown, args: unknown[]): string {
   const { dialect } = table
-  const known = columnOf(table, name)
-  const { type } = known
-  const column = quote(name)
+  const column = columnOf(table, name)
+  const { sql, type } = column
   if (type === 'Json' || !isFilter(value)) {
-    return `${column} = ${dialect.place(args.push(storedValue(table, known, value)))}`
+    return `${sql} = ${dialect.place(args.push(storedValue(table, column, value)))}`
   }
   const [[step, by] = [], ...more] = Object.entries(value)
   if (more.length || (step !== 'increment' && step !== 'decrement')) throw UNSUPPORTED
   if (by === null || (type !== 'Int' && type !== 'BigInt')) throw UNSUPPORTED
-  return `${column} = ${column} ${step === 'increment' ? '+' : '-'} ${dialect.place(args.push(encode(table, type, by)))}`
+  return `${sql} = ${sql} ${step === 'increment' ? '+' : '-'} ${dialect.place(args.push(encode(table, type, by)))}`
 }
