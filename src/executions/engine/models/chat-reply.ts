@@ -14,7 +14,7 @@ import {
   wordsOf,
 } from './reasoning-fields.ts'
 import { reportedError } from './reported-errors.ts'
-import { laterUsage, NO_USAGE, usageIn } from './reported-usage.ts'
+import { NO_USAGE, usageIn } from './reported-usage.ts'
 import { createStreamedCalls, type StreamedCalls } from './streamed-calls.ts'
 import type { Part } from './text-model.ts'
 
@@ -245,7 +245,7 @@ function readChoice(
   if (!isLast) return
   // OpenRouter's own reason may be "stop" after a provider failed.
   const native = asText(native_finish_reason)
-  reply.reason = unifiedReason(native) === 'error' ? native : raw
+  reply.reason = native && unifiedReason(native) === 'error' ? native : raw
 }
 
 /** Reads a chunk or a whole completion. */
@@ -271,10 +271,10 @@ export function readChunk(reply: ChatReply, chunk: Fields, event: string | undef
     const more = asObject(listed[at])
     if (more.index === choice.index) readChoice(reply, more, parts)
   }
-  const reported = usageIn(chunk, choice)
-  if (!reported) return
-  reply.usage = laterUsage(reply.usage, reported)
-  parts.push({ type: 'usage', usage: reply.usage })
+  const usage = usageIn(chunk, choice, reply.usage)
+  if (!usage) return
+  reply.usage = usage
+  parts.push({ type: 'usage', usage })
 }
 
 function endCalls(reply: ChatReply, parts: Part[]): void {

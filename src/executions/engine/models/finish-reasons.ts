@@ -48,13 +48,14 @@ const UNIFIED: ReadonlyMap<string, Unified> = new Map(
 
 /** Returns the meaning of a provider's finish reason in any spelling, or `otherwise` if it is unknown. */
 export const unifiedReason = (raw: string, otherwise: Unified = 'other'): Unified =>
-  UNIFIED.get(
-    raw
-      .toLowerCase()
-      // Gemini for OpenAI's clients: `function_call_filter: MALFORMED_FUNCTION_CALL`.
-      .replace(/^function_call_filter: |^finish_?reason_/, '')
-      .replaceAll('-', '_'),
-  ) ?? otherwise
+  UNIFIED.get(raw) ?? UNIFIED.get(plain(raw)) ?? otherwise
+
+const plain = (raw: string): string =>
+  raw
+    .toLowerCase()
+    // Gemini for OpenAI's clients: `function_call_filter: MALFORMED_FUNCTION_CALL`.
+    .replace(/^function_call_filter: |^finish_?reason_/, '')
+    .replaceAll('-', '_')
 
 /** Returns whether a text stands for a missing finish reason (SGLang sends `None`, older Ollama an empty text). */
 export const isNoReason = (raw: string): boolean => raw === '' || /^(?:none|null|undefined)$/i.test(raw)

@@ -13,20 +13,30 @@ function sum(one: unknown, other: unknown): number | undefined {
   return tokens === undefined ? undefined : tokens + (tokensOf(other) ?? 0)
 }
 
-const first = (...values: unknown[]): number | undefined => values.map(tokensOf).find((tokens) => tokens !== undefined)
+function first(...values: unknown[]): number | undefined {
+  for (const value of values) {
+    const tokens = tokensOf(value)
+    if (tokens !== undefined) return tokens
+  }
+}
 
-/** Returns the usage of a chunk: at its top level, in `x_groq`, or in its choice (Moonshot). */
-export function usageIn(chunk: Fields, choice: Fields): Fields | null {
+/**
+ * Returns the usage of a reply after a chunk that reports it, at its top level, in `x_groq`, or in its choice (Moonshot),
+ * merged into the one `before`; null for any other chunk.
+ */
+export function usageIn(
+  chunk: Fields,
+  choice: Fields,
+  before: LanguageModelV4Usage | null,
+): LanguageModelV4Usage | null {
   const { usage, x_groq: groq, timings } = chunk
   // Fast path: most chunks have no usage.
   if (!usage && !groq && !timings && !choice.usage) return null
-  const found = [usage, asObject(groq).usage, choice.usage, timings]
-  return (found.find((one) => isObject(one) && isReport(one)) as Fields | undefined) ?? null
-}
-
-function isReport(usage: Fields): boolean {
-  const { input, output } = countsOf(usage)
-  return input !== undefined || output !== undefined
+  for (const report of [usage, asObject(groq).usage, choice.usage, timings]) {
+    const counts = isObject(report) ? countsOf(report) : {}
+    if (counts.input !== undefined || counts.output !== undefined) return merged(before, counts)
+  }
+  return null
 }
 
 type Counts = Partial<Record<'input' | 'output' | 'cacheRead' | 'cacheWrite' | 'reasoning', number | undefined>>
@@ -76,8 +86,8 @@ function withTotal(counts: Counts, total: number | undefined): Counts {
  * Merges a later report into an earlier one. Reports are cumulative, so the later number wins, except for a zero or
  * missing number after a real one (Vertex and some gateways end with `{output_tokens: 0}`).
  */
-export function laterUsage(before: LanguageModelV4Usage | null, usage: Fields): LanguageModelV4Usage {
-  const { input, output, cacheRead, cacheWrite, reasoning } = countsOf(usage)
+function merged(before: LanguageModelV4Usage | null, counts: Counts): LanguageModelV4Usage {
+  const { input, output, cacheRead, cacheWrite, reasoning } = counts
   return usageOf({
     input: input || (before?.inputTokens.total ?? input),
     output: output || (before?.outputTokens.total ?? output),
@@ -86,6 +96,9 @@ export function laterUsage(before: LanguageModelV4Usage | null, usage: Fields): 
     reasoning: reasoning || (before?.outputTokens.reasoning ?? reasoning),
   })
 }
+
+/** Returns the usage that a report states. */
+export const usageOfReport = (report: Fields): LanguageModelV4Usage => merged(null, countsOf(report))
 
 function usageOf({ input, output, cacheRead, cacheWrite, reasoning }: Counts): LanguageModelV4Usage {
   const noCache = input === undefined || cacheRead === undefined ? undefined : Math.max(0, input - cacheRead)

@@ -4,7 +4,7 @@ import { ModelError, ReportedError } from './model-errors.ts'
 import { refuseChat } from './other-apis.ts'
 import type { Emit, ProviderEvents } from './provider-events.ts'
 import { errorIn, withStatus } from './reported-errors.ts'
-import { laterUsage } from './reported-usage.ts'
+import { usageOfReport } from './reported-usage.ts'
 
 type Item = {
   type: 'message' | 'function_call' | 'reasoning'
@@ -340,7 +340,7 @@ const argumentsOf = (value: unknown): string =>
  */
 function usageOf(value: unknown): Fields | undefined {
   if (!isObject(value)) return undefined
-  const { inputTokens, outputTokens } = laterUsage(null, value)
+  const { inputTokens, outputTokens } = usageOfReport(value)
   if (inputTokens.total === undefined || outputTokens.total === undefined) return undefined
   const { cacheRead: cached_tokens } = inputTokens
   const { reasoning: reasoning_tokens } = outputTokens
