@@ -6,6 +6,7 @@ import type { Deps } from './deps.ts'
 import { AppError, badRequest, conflict } from './errors.ts'
 import { isUniqueViolation } from './lib/database-errors.ts'
 import { IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY } from './lib/fields.ts'
+import { canonical } from './lib/json.ts'
 
 /** Retention of stored responses (ms; contract.md section 1). */
 export const LIFETIME = 24 * 60 * 60 * 1000
@@ -272,12 +273,3 @@ export const asDb = (tx: Tx): Db =>
     get: (target, name) =>
       name === '$transaction' ? (work: (tx: Tx) => unknown) => work(tx) : Reflect.get(target, name),
   }) as Db
-
-/** Serializes JSON with sorted keys, so that equal inputs have equal texts. */
-export function canonical(value: unknown): string {
-  return JSON.stringify(value, (_, part: unknown) =>
-    part && typeof part === 'object' && !Array.isArray(part)
-      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : part,
-  )
-}

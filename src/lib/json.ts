@@ -6,3 +6,12 @@ export function parseJson(text: string): unknown {
     return undefined
   }
 }
+
+/** Serializes JSON with sorted keys, so that equal inputs have equal texts. */
+export function canonical(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) =>
+    part && typeof part === 'object' && !Array.isArray(part)
+      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : part,
+  )
+}

@@ -1,9 +1,11 @@
+import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { parseExact } from '../../src/lib/exact-json.ts'
 import { createLog } from '../../src/lib/log.ts'
+import { reply, startHostileMcp } from '../support/hostile-mcp.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
 import { races } from '../support/postgres-shared.ts'
 import { request } from '../support/rest.ts'
@@ -395,6 +397,46 @@ describe('an approved call', () => {
     return { result, calls }
   }
 
+  const listed = (inputSchema: object) => ({ name: 'echo', description: 'A', inputSchema })
+
+  /** Reverses the order of all fields and names. */
+  const reversed = (value: unknown): object => {
+    if (Array.isArray(value)) return value.toReversed()
+    const fields = Object.entries(value as object).map(([name, part]) => [
+      name,
+      typeof part === 'object' ? reversed(part) : part,
+    ])
+    return Object.fromEntries(fields.toReversed())
+  }
+
+  /**
+   * Approves a call of a tool that its server then lists as another one. `stored`: fields of the approval from an older
+   * version. Returns whether the call was made, and the number of approvals.
+   */
+  async function approveChanged(tool: object, other: object, stored?: { digest: string }) {
+    await using wild = await startHostileMcp()
+    let isMade = false
+    let tools = [tool]
+    wild.answer = (response, message) => {
+      if (message.method === 'tools/list') return reply(response, message, { tools })
+      isMade = true
+      reply(response, message, { content: [{ type: 'text', text: 'done' }] })
+    }
+    const mcpInstanceIds = [await createMcp(lab.server, wild.url, ASK)]
+    const row = await asking(['a'], await toolLab.agent({ mcpInstanceIds }))
+    if (stored) await lab.db.approval.updateMany({ where: { executionId: row.id }, data: stored })
+    tools = [other]
+    lab.model.script({ tokens: 'I see.' })
+    await decide(row, 'approve')
+    await expect.poll(async () => isMade || (await approvalsOf(row)).length > 1).toBe(true)
+    const approvals = await approvalsOf(row)
+    const outcome = [isMade, approvals.length]
+    const again = approvals.find(({ status }: { status: string }) => status === 'pending')
+    if (again) await request(lab.server, 'POST', `/api/v1/approvals/${again.id}/deny`)
+    await ended(lab.engine, row)
+    return outcome
+  }
+
   const GONE = { content: 'The tool echo is gone by now, or is another one: nothing was called', isError: true }
 
   /** Puts another server with an equal tool into the space of a run, until the test has ended. */
@@ -427,6 +469,28 @@ describe('an approved call', () => {
     await ended(lab.engine, row)
     const content = expect.stringMatching(/"Test" .* cannot be reached\. Nothing was called/)
     expect(results(await followed(lab.engine, row))).toMatchObject([{ content, isError: true }])
+  })
+
+  test.each([
+    ['is made if only the order of its fields has changed', (tool: object) => reversed(tool), [true, 1]],
+    [
+      'is asked about again if its description has changed',
+      (tool: object) => ({ ...tool, description: 'B' }),
+      [false, 2],
+    ],
+    ['is asked about again if its schema has changed', () => listed({ type: 'object', properties: {} }), [false, 2]],
+  ])('%s', async (_, changing, outcome) => {
+    const fields = { text: { type: 'string', title: 'Text' }, more: { type: 'string' } }
+    const tool = listed({ type: 'object', properties: fields, required: ['text', 'more'] })
+    expect(await approveChanged(tool, changing(tool))).toEqual(outcome)
+  })
+
+  test('is made if an older version has digested its description as its server wrote it', async () => {
+    const tool = listed({ type: 'object', properties: {} })
+    const digest = createHash('sha256')
+      .update(JSON.stringify(['A', tool.inputSchema]))
+      .digest('base64url')
+    expect(await approveChanged(tool, tool, { digest })).toEqual([true, 1])
   })
 
   test('is made although its agent lost the tool since, because the run keeps its agent', async () => {

@@ -2,7 +2,7 @@ import type { Actor } from '../../auth/actor.ts'
 import { seal, unseal } from '../../crypto/envelope.ts'
 import { deriveKey } from '../../crypto/secrets.ts'
 import type { Deps } from '../../deps.ts'
-import { canonical } from '../../idempotency.ts'
+import { canonical } from '../../lib/json.ts'
 
 /** How long a person may take to answer a question (ms). */
 const LIFETIME = 60 * 60 * 1000

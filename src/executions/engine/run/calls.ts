@@ -9,7 +9,7 @@ import { noSuchTool } from './offers.ts'
 import { retryWhileUnavailable } from './retry.ts'
 import type { Progress, RunInput } from './run.ts'
 import { type Call, isFinished, resultEvent, type Step } from './steps.ts'
-import { type Described, digestOf, MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
+import { type Described, isDigestOf, MAX_RESULT, type Tool, type ToolResult } from './tools.ts'
 
 /** Maximum number of concurrent delegating calls in a step. Delegates need no capacity of their own. */
 const MAX_TOGETHER = 10
@@ -56,7 +56,7 @@ const isToAsk = (call: Call, tool: Tool | undefined): tool is Tool =>
  */
 const mustAsk = ({ decision }: Call, described: Described): boolean => {
   if (!decision || decision.status === 'pending') return true
-  return decision.status === 'approved' && decision.digest !== null && decision.digest !== digestOf(described)
+  return decision.status === 'approved' && decision.digest !== null && !isDigestOf(decision.digest, described)
 }
 
 /** Adds a call to those that a person must decide. */

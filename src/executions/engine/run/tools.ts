@@ -7,6 +7,7 @@ import type { Tx } from '../../../db/client.ts'
 import { badRequest } from '../../../errors.ts'
 import { withPlainNumbers } from '../../../lib/exact-json.ts'
 import { checkInput } from '../../../lib/fields.ts'
+import { canonical } from '../../../lib/json.ts'
 import { takeWithinBudget } from '../../../lib/page.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ServerNow } from '../queue/authority.ts'
@@ -77,11 +78,22 @@ export type Described = Pick<Tool, 'description' | 'inputSchema'>
 
 /**
  * Returns a digest of a tool's description. An approval is valid for this description only (contract-2.md section 8.2).
+ * The order of fields makes no difference, because some servers list them in another order each time.
  */
 export const digestOf = ({ description, inputSchema }: Described): string =>
-  createHash('sha256')
-    .update(JSON.stringify([description, inputSchema]))
-    .digest('base64url')
+  sha256(canonical([description, withSortedNames(inputSchema)]))
+
+/** Returns whether a digest is of a tool's description. Older versions digested it as its server had written it. */
+export const isDigestOf = (digest: string, described: Described): boolean =>
+  digest === digestOf(described) || digest === sha256(JSON.stringify([described.description, described.inputSchema]))
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('base64url')
+
+/** Sorts the names of required fields in a schema. */
+const withSortedNames = (schema: Described['inputSchema']): unknown =>
+  JSON.parse(
+    JSON.stringify(schema, (name, part) => (name === 'required' && Array.isArray(part) ? part.toSorted() : part)),
+  )
 
 /** Returns whether an agent's lists permit a built-in tool, by any of its names. */
 export type IsOffered = (names: ReadonlySet<string>) => boolean
