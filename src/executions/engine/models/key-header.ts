@@ -29,25 +29,37 @@ export function createKeySender(given: Headers): KeySender {
  * body of a refusal.
  */
 export function fetchWithKey(given: Headers, open: (headers: Headers) => typeof fetch): typeof fetch {
-  let headers = given
-  let send = open(headers)
+  const send = createKeySender(given)
   return async (input, init) => {
-    const response = await send(input, init)
-    const { status: statusCode, statusText, headers: answered } = response
-    if (statusCode !== 401 && statusCode !== 403) return response
-    const responseBody = await response.text()
-    const moved = moveKey(headers, { statusCode, responseBody })
-    if (!moved) return new Response(responseBody, { status: statusCode, statusText, headers: answered })
-    const sendMoved = open(moved)
-    const again = await sendMoved(input, init)
-    if (again.ok) {
-      headers = moved
-      send = sendMoved
+    try {
+      return await send(async (headers) => {
+        const response = await open(headers)(input, init)
+        if (!REFUSALS.has(response.status)) return response
+        throw new RefusedResponse(response, await response.text())
+      })
+    } catch (error) {
+      if (error instanceof RefusedResponse) return new Response(error.responseBody, error.response)
+      throw error
     }
-    return again
   }
 }
 
+/** A response that refuses the key, with its body. */
+class RefusedResponse extends Error {
+  readonly statusCode: number
+  readonly response: Response
+  readonly responseBody: string
+
+  constructor(response: Response, responseBody: string) {
+    super('The key was refused')
+    this.statusCode = response.status
+    this.response = response
+    this.responseBody = responseBody
+  }
+}
+
+/** Statuses of answers that refuse a key. */
+const REFUSALS: ReadonlySet<unknown> = new Set([401, 403])
 /** Headers that carry keys. */
 const NAMES = ['authorization', 'x-api-key', 'x-goog-api-key', 'api-key', 'ocp-apim-subscription-key']
 /** Headers for keys, as refusals name them. Azure and gateways before it speak of a subscription key. */
@@ -58,7 +70,7 @@ const BEARER = /\bbearer\b|\bauthorization header|\boauth ?2? access token/i
 /** Returns the headers with the key where a refusal wants it, or null if it does not say so. */
 function moveKey(headers: Headers, error: unknown): Headers | null {
   const { statusCode, responseBody } = asObject(error)
-  if (statusCode !== 401 && statusCode !== 403) return null
+  if (!REFUSALS.has(statusCode)) return null
   const name = NAMES.find((one) => headers[one] !== undefined)
   const { [name ?? '']: value = '', ...rest } = headers
   const key = name === 'authorization' ? /^Bearer (.+)$/.exec(value)?.[1] : value
