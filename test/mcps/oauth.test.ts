@@ -495,6 +495,21 @@ describe('the tokens', () => {
     expect((await tools(id)).status).toBe(200)
   })
 
+  it('are stored although the request that needed them did not wait for the slow refresh', async () => {
+    const id = await createMcp()
+    oauth.expiresIn = 1
+    await connect(id)
+    oauth.expiresIn = 3600
+    const { promise: isAwaited, resolve: answer } = Promise.withResolvers<void>()
+    oauth.broken['/token'] = (req, res) => isAwaited.then(() => oauth.token(req, res))
+    const timeout = AbortSignal.timeout.bind(AbortSignal)
+    const shorter = vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => timeout(ms === 10_000 ? 200 : ms))
+    const late = await tools(id).finally(() => shorter.mockRestore())
+    expect(late).toMatchObject({ status: 502, body: { detail: expect.stringContaining('does not answer in time') } })
+    answer()
+    await expect.poll(async () => (await tools(id)).status).toBe(200)
+  })
+
   it.each([0, 2 ** 63])('last until they are refused if their lifetime is %s', async (expires_in) => {
     const id = await createMcp()
     oauth.edit = (body) => ('access_token' in body ? { ...body, expires_in, refresh_token: undefined } : body)

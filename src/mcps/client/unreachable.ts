@@ -15,6 +15,9 @@ export class UnreachableServer extends Error {
   }
 }
 
+/** Message of an {@link AuthorizationProblem}. */
+export const LATE = 'the authorization server does not answer in time'
+
 /** A request to an authorization server that failed. The message is public. */
 export class AuthorizationProblem extends UnreachableServer {
   override name = 'AuthorizationProblem'

@@ -16,7 +16,7 @@ import type { Settings } from '../../settings.ts'
 import { cleaner } from '../client/content.ts'
 import { AuthorizationProblem } from '../client/unreachable.ts'
 import { type DiscoverableServer, type Discovered, discover, type Issuer } from './discovery.ts'
-import { openHttp } from './http.ts'
+import { openHttp, type Patience } from './http.ts'
 import { type Issuers, mendAnswer } from './mend-answer.ts'
 import { explained, nameOf } from './problems.ts'
 import { MAX_SCOPE } from './scope.ts'
@@ -84,8 +84,8 @@ export const CLIENT_METADATA = {
  * Opens the requests for an MCP server, which connect only where the private-network rule permits. The methods
  * throw {@link AuthorizationProblem}.
  */
-export function openAuthorization(settings: Settings, mcp: DiscoverableServer): Authorization {
-  const http = openHttp(settings)
+export function openAuthorization(settings: Settings, mcp: DiscoverableServer, patience?: Patience): Authorization {
+  const http = openHttp(settings, patience)
   const issuers: Issuers = new Map()
   const fetch = async (address: string | URL, init: RequestInit = {}) =>
     mendAnswer(await http.send(address, init), init, { resource: mcp.url, issuers })

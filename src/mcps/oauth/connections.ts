@@ -6,7 +6,8 @@ import type { Deps } from '../../deps.ts'
 import { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
 import { retryWhileUnavailable } from '../../executions/engine/run/retry.ts'
 import { newId } from '../../lib/id.ts'
-import type { AuthorizationProblem } from '../client/unreachable.ts'
+import { abortable } from '../../lib/race-abort.ts'
+import { AuthorizationProblem, LATE } from '../client/unreachable.ts'
 import type { Grant } from './authorization.ts'
 import { includesScope, joinScopes } from './scope.ts'
 
@@ -14,8 +15,14 @@ import { includesScope, joinScopes } from './scope.ts'
 
 /** A token is refreshed this long before its end (ms), so that it does not end on its way. */
 const MARGIN = 30_000
+/** Maximum wait of a request for a refresh (ms). The refresh goes on. */
+const MAX_WAIT = 10_000
+/** Maximum time of a refresh (ms): a late answer has the only valid tokens if the server has replaced the old ones. */
+const REFRESH = { one: 60_000, all: 70_000 }
+/** Maximum time to store the tokens of a refresh (ms). */
+const STORE = 30_000
 /** Lease of a refresh (ms): more than a refresh can take, whatever the clocks of the servers say. */
-const LEASE = 60_000
+const LEASE = 120_000
 /** Interval at which a server looks whether another one has finished a refresh (ms). */
 const POLL = 100
 
@@ -162,6 +169,21 @@ async function currentToken(
   refused: number | null,
   signal: AbortSignal,
 ): Promise<Token> {
+  const until = AbortSignal.any([signal, AbortSignal.timeout(MAX_WAIT)])
+  try {
+    return await tokenUntil(deps, server, userId, refused, until)
+  } catch (error) {
+    throw until.aborted && !signal.aborted ? new AuthorizationProblem(LATE) : error
+  }
+}
+
+async function tokenUntil(
+  deps: ConnectionDeps,
+  server: OAuthServer,
+  userId: string,
+  refused: number | null,
+  signal: AbortSignal,
+): Promise<Token> {
   const { db, clock } = deps
   const where = { mcpId_userId: { mcpId: server.id, userId } }
   for (let isFresh = false; ; ) {
@@ -189,13 +211,13 @@ async function currentToken(
       },
       data: lease,
     })
-    if (count) await refresh(deps, server, row, grant, refreshId)
+    if (count) await abortable(refresh(deps, server, row, grant, refreshId), signal)
     else await sleep(POLL, undefined, { signal })
     isFresh = count > 0
   }
 }
 
-/** Refreshes tokens under the lease `refreshId`, and stores them even if the run ends meanwhile. */
+/** Refreshes tokens under the lease `refreshId`, and stores them even if nobody waits for them any more. */
 async function refresh(
   deps: ConnectionDeps,
   server: OAuthServer,
@@ -205,12 +227,11 @@ async function refresh(
 ): Promise<void> {
   const { db, clock, log } = deps
   const leased = { mcpId: row.mcpId, userId: row.userId, refreshId }
-  const patience = AbortSignal.timeout(LEASE / 2)
   const write = (data: Prisma.McpConnectionUpdateManyMutationInput) =>
-    retryWhileUnavailable(() => db.mcpConnection.updateMany({ where: leased, data }), patience)
+    retryWhileUnavailable(() => db.mcpConnection.updateMany({ where: leased, data }), AbortSignal.timeout(STORE))
   const free = { refreshId: null, refreshUntil: null }
   const { openAuthorization } = await import('./authorization.ts')
-  await using authorization = openAuthorization(deps.settings, server)
+  await using authorization = openAuthorization(deps.settings, server, REFRESH)
   let renewed: Grant
   try {
     renewed = await authorization.refresh(grant)

@@ -8,7 +8,7 @@ import { parseJson } from '../../lib/json.ts'
 import { asList, asObject } from '../../lib/unknown.ts'
 import { cleaner } from '../client/content.ts'
 import { causeIn } from '../client/reasons.ts'
-import { AuthorizationProblem } from '../client/unreachable.ts'
+import { AuthorizationProblem, LATE } from '../client/unreachable.ts'
 
 // Errors of authorization servers, for people.
 
@@ -43,7 +43,7 @@ function toProblem(error: unknown): AuthorizationProblem {
     return new AuthorizationProblem(`the authorization server answered ${nameOf(error.code)}`, { isFinal })
   }
   if (error instanceof Error && (error.name === 'TimeoutError' || error.name === 'AbortError')) {
-    return new AuthorizationProblem('the authorization server does not answer in time', { cause: error })
+    return new AuthorizationProblem(LATE, { cause: error })
   }
   const reason = invalidField(error) ?? causeIn(error, cleaner([])) ?? 'its answer is not valid'
   const isQuote = error instanceof SyntaxError
