@@ -72,6 +72,24 @@ export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit =
     placeholderData: keepPreviousData,
   })
 
+/** Maximum number of rows on a page of a list. */
+const MAX_PAGE = 1_000
+
+/** A query of a whole list, of which `rowsOf` returns the rows of a page. */
+export const allPages = <Name extends Path, Row>(name: Name, rowsOf: (page: Output<Name>) => Row[]) =>
+  queryOptions<Row[]>({
+    queryKey: [name, 'all'],
+    queryFn: async ({ signal }) => {
+      const rows: Row[] = []
+      for (let cursor: string | null | undefined; cursor !== null; ) {
+        const page = await callQuery(name, { limit: MAX_PAGE, cursor } as Input<Name>, signal)
+        rows.push(...rowsOf(page))
+        cursor = (page as { nextCursor?: string | null }).nextCursor ?? null
+      }
+      return rows
+    },
+  })
+
 /**
  * Returns an action of the person, which runs once if it is asked for twice at the same time. Reloads changed queries
  * (by the first words of their keys), and shows a failure. With `untilRead` it is pending until these were read again.

@@ -304,8 +304,6 @@ export const texts = {
       model: 'Model and settings',
       output: 'Form of the answers',
       tools: 'Tools',
-      skills: 'Skills',
-      mcps: 'MCP servers',
       subagents: 'Subagents',
     },
     temperature: 'Temperature',

@@ -199,6 +199,32 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('offer the servers of all pages for an agent, and to try again if they cannot be read', async () => {
+    const body = { name: 'Of the last page', mcpType: 'custom', url: 'http://127.0.0.1:9/mcp' }
+    for (const name of [body.name, 'Of the first page'])
+      await request(server, 'POST', '/api/v1/mcps', { body: { ...body, name } })
+    const { page } = await visit(browser, owner, '/healthz')
+    let isBroken = true
+    const cursors: boolean[] = []
+    await page.route(/trpc.*mcps\.list/, (route) => {
+      const url = route.request().url()
+      if (isBroken) return route.abort()
+      cursors.push(url.includes('cursor'))
+      return route.continue({ url: url.replace('%3A1000', '%3A1') })
+    })
+    await page.goto('/app/agents/new')
+    await page.getByText('Tools', { exact: true }).click()
+    const servers = page.getByRole('group', { name: 'MCP servers' })
+    const again = servers.getByRole('button', { name: 'Try again' })
+    await again.waitFor()
+    isBroken = false
+    await again.click()
+    for (const name of ['Of the first page', body.name]) await servers.getByLabel(name).check()
+    expect(cursors.slice(0, 2)).toEqual([false, true])
+    await page.unroute(/trpc.*mcps\.list/)
+    await leave(page)
+  })
+
   it('show the source of a server that the operator declares, and no form to change it', async () => {
     const { page } = await visit(browser, owner, '/app/mcps')
     await page.getByText('Operator', { exact: true }).waitFor()

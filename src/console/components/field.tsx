@@ -137,16 +137,11 @@ export const Check = ({
   </label>
 )
 
-/** A search of options by the server. */
-type FoundOptions = {
-  search: string
-  onSearch: (search: string) => void
-  isPending: boolean
-  /** Whether the options are only the first of many. */
-  hasMore: boolean
-  error: unknown
-  retry: () => void
-}
+/** The state of options that are read from the server. */
+type Reading = { isPending: boolean; error: unknown; retry: () => void }
+
+/** A search of options by the server. `hasMore`: whether the options are only the first of many. */
+type FoundOptions = { search: string; onSearch: (search: string) => void; hasMore: boolean }
 
 /** Number of options from which on a list has a search. */
 const MANY = 20
@@ -159,11 +154,12 @@ type TicksProps = {
   onChange: (value: string[]) => void
   /** Stands in place of a list without options. */
   empty: ReactNode
+  reading?: Reading
   found?: FoundOptions
 }
 
 /** A list of checkboxes. A long one has a search: of the given options, or by the server (`found`). */
-export function Ticks({ label, help, options, value, onChange, empty, found }: TicksProps) {
+export function Ticks({ label, help, options, value, onChange, empty, reading, found }: TicksProps) {
   const [typed, setTyped] = useState('')
   const search = found?.search ?? typed
   const isLong = options.length >= MANY || found?.hasMore || search !== ''
@@ -187,9 +183,9 @@ export function Ticks({ label, help, options, value, onChange, empty, found }: T
           onKeyDown={(event) => event.key === 'Enter' && event.preventDefault()}
         />
       )}
-      {found?.error ? (
-        <Problem error={found.error} retry={found.retry} />
-      ) : found?.isPending ? (
+      {reading?.error ? (
+        <Problem error={reading.error} retry={reading.retry} />
+      ) : reading?.isPending ? (
         <p role="status" className="text-soft">
           {texts.loading}
         </p>

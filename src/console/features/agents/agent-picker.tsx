@@ -54,7 +54,8 @@ export function AgentTicks({ except, ...props }: TicksProps) {
           .filter(({ id }) => id !== except)
           .map(({ id, name, description, role }) => ({ value: id, label: name, detail: description || role })),
       ]}
-      found={{ search, onSearch: setSearch, isPending, hasMore, error, retry: () => void refetch() }}
+      reading={{ isPending, error, retry: () => void refetch() }}
+      found={{ search, onSearch: setSearch, hasMore }}
     />
   )
 }

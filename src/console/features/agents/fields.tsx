@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query'
 import { useId, useState } from 'react'
-import { Check, Select, TextArea, TextField, Ticks } from '../../components/field.tsx'
+import { Check, Select, TextArea, TextField } from '../../components/field.tsx'
 import { isUnknown, ToolModes } from '../../components/tool-modes.tsx'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from './agent-picker.tsx'
+import { McpTicks, SkillTicks } from './attached-ticks.tsx'
 import { type Draft, problemOfSchema } from './form.ts'
 
 const t = texts.agents
@@ -206,31 +207,10 @@ function ModelFields({
 }
 
 function Attached({ draft, set, agentId }: PartProps & { agentId: string | null }) {
-  const skills = useQuery(query('skills.list', { limit: 1000 }))
-  const mcps = useQuery(query('mcps.list', { limit: 1000 }))
-  const { core = [], organization = [], marketplace = [] } = skills.data?.skills ?? {}
   return (
     <>
-      <Ticks
-        label={t.sections.skills}
-        help={t.skillsHelp}
-        empty={t.noSkills}
-        options={[...organization, ...core, ...marketplace].map(({ id, displayName, description }) => ({
-          value: id,
-          label: displayName,
-          detail: description,
-        }))}
-        value={draft.skillIds}
-        onChange={(skillIds) => set({ skillIds })}
-      />
-      <Ticks
-        label={t.sections.mcps}
-        help={t.mcpsHelp}
-        empty={t.noMcps}
-        options={(mcps.data?.mcps ?? []).map(({ id, name, url }) => ({ value: id, label: name, detail: url }))}
-        value={draft.mcpInstanceIds}
-        onChange={(mcpInstanceIds) => set({ mcpInstanceIds })}
-      />
+      <SkillTicks help={t.skillsHelp} value={draft.skillIds} onChange={(skillIds) => set({ skillIds })} />
+      <McpTicks help={t.mcpsHelp} value={draft.mcpInstanceIds} onChange={(mcpInstanceIds) => set({ mcpInstanceIds })} />
       <AgentTicks
         label={t.sections.subagents}
         help={t.subagentsHelp}

@@ -1,14 +1,12 @@
-import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
-import { Ticks } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { useDraft, useGuard } from '../../components/guard.ts'
-import { Loading, Problem } from '../../components/page.tsx'
 import { ToolModes } from '../../components/tool-modes.tsx'
-import { query, useAction } from '../../queries.ts'
+import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from '../agents/agent-picker.tsx'
+import { McpTicks, SkillTicks } from '../agents/attached-ticks.tsx'
 import type { SpaceShape } from './spaces.tsx'
 
 const t = texts.spaces
@@ -32,8 +30,6 @@ function useIds(saved: readonly string[]) {
 
 /** The agents, skills, MCP servers and tool modes of a space, which apply to every run in it. */
 export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
-  const skills = useQuery(query('skills.list', { limit: 1000 }))
-  const mcps = useQuery(query('mcps.list', { limit: 1000 }))
   const agentIds = useIds(space.assignedAgents)
   const skillIds = useIds(space.skillIds)
   const mcpIds = useIds(space.pluginIds)
@@ -54,34 +50,12 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
       }),
     { changes: ['spaces.'], done: texts.saved, quiet: true },
   )
-  const failed = skills.error ?? mcps.error
-  if (failed) {
-    const retry = () => void Promise.all([skills, mcps].map((each) => each.refetch()))
-    return <Problem error={failed} retry={retry} />
-  }
-  if (!skills.data || !mcps.data) return <Loading />
   return (
     <Form save={save} isReady={areIdsChanged || arePermissionsChanged} isReadOnly={isReadOnly} className="max-w-3xl">
       <p className="mb-4 text-soft">{t.attachedHelp}</p>
       <AgentTicks label={texts.nav.agents} empty={texts.agents.emptyTitle} {...agentIds.ticks} />
-      <Ticks
-        label={texts.nav.skills}
-        empty={texts.agents.noSkills}
-        options={Object.values(skills.data.skills)
-          .flat()
-          .map(({ id, displayName, name, description }) => ({
-            value: id,
-            label: displayName || name,
-            detail: description,
-          }))}
-        {...skillIds.ticks}
-      />
-      <Ticks
-        label={texts.nav.mcps}
-        empty={texts.agents.noMcps}
-        options={mcps.data.mcps.map(({ id, name, url }) => ({ value: id, label: name, detail: url }))}
-        {...mcpIds.ticks}
-      />
+      <SkillTicks {...skillIds.ticks} />
+      <McpTicks {...mcpIds.ticks} />
       <ToolModes help={t.permissionsHelp} value={permissions} onChange={setPermissions} />
     </Form>
   )
