@@ -98,6 +98,19 @@ describe('models', () => {
     expect(await detailOf('/openai/v1//chat/completions')).toContain('two slashes')
     expect(await detailOf('/openai/v1/responses/compact')).toMatch(/^Not found\. Clients of OpenAI find/)
     expect(await detailOf('/api/v1//agents')).toContain('two slashes')
+    const others: [path: string, advice: string][] = [
+      ['/.well-known/agent-card.json', '/a2a/agents/{id}/.well-known/agent-card.json'],
+      ['/a2a', '/a2a/agents/{id}'],
+      ['/mcp/sse', '/mcp/agents/{id}'],
+      ['/sse', '/mcp'],
+      ['/api/copilotkit', '/api/v1/agents/{id}/ag-ui'],
+      ['/health', '/healthz'],
+      ['/metrics', 'METRICS_PORT'],
+      ['/v1/agents', '/api/v1'],
+      ['/agents/x', '/api/v1'],
+      ['/api/v1/agents/x/nothing', '/api/docs'],
+    ]
+    for (const [path, advice] of others) expect(await detailOf(path), path).toContain(advice)
   })
 
   it('answers equally for an unknown agent and for one of another organization', async () => {
