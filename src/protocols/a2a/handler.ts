@@ -112,7 +112,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
         path,
         body: { content, contextId },
         history: null,
-        message: Execute.shape.message.parse(content),
+        ...Execute.pick({ message: true }).parse({ message: content }),
         ...conversationOf(contextId || null),
         options: { background: true },
       }
