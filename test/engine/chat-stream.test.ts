@@ -498,6 +498,8 @@ describe('reasoning', () => {
     ['<thinking>', '</thinking>'],
     ['◁think▷', '◁/think▷'],
     ['[THINK]', '[/THINK]'],
+    ['<mm:think>', '</mm:think>'],
+    ['<ifm|think>', '</ifm|think>'],
     ['<|channel|>analysis<|message|>', '<|end|><|start|>assistant<|channel|>final<|message|>'],
   ])('between %s and %s at the start is separated, wherever the network cuts it', (open, close) => {
     const text = `\n${open}Hm < hm\n${close}\n\nYes, <think> is a tag`

@@ -8,9 +8,13 @@ const TAGS: readonly (readonly [open: string, close: string])[] = [
   ['<thinking>', '</thinking>'],
   ['<thought>', '</thought>'],
   ['<reasoning>', '</reasoning>'],
-  // Kimi, Seed-OSS, Magistral, Command A.
+  // Kimi, Seed-OSS.
   ['◁think▷', '◁/think▷'],
   ['<seed:think>', '</seed:think>'],
+  // MiniMax-M3, K2 Think.
+  ['<mm:think>', '</mm:think>'],
+  ['<ifm|think>', '</ifm|think>'],
+  // Magistral, Command A.
   ['[THINK]', '[/THINK]'],
   ['<|START_THINKING|>', '<|END_THINKING|>'],
   // gpt-oss on servers that do not parse its channels; Gemma.
@@ -20,7 +24,7 @@ const TAGS: readonly (readonly [open: string, close: string])[] = [
 ]
 
 /** Number of the first {@link TAGS} that chat templates may put into the prompt. */
-const UNOPENED = 8
+const UNOPENED = 10
 
 /** Markers between reasoning and answer that belong to neither. */
 const HEADERS: readonly string[] = [
@@ -29,7 +33,7 @@ const HEADERS: readonly string[] = [
   '<|START_RESPONSE|>',
 ]
 /** Ends of reasoning that arrived in a separate field. */
-const ENDS = ['</think>', '</thinking>', '</thought>', '◁/think▷', '[/THINK]']
+const ENDS = ['</think>', '</thinking>', '</thought>', '◁/think▷', '[/THINK]', '</mm:think>']
 const SKIPPED = [...HEADERS, ...ENDS]
 const MARKS = [...TAGS.map(([open]) => open), ...SKIPPED]
 

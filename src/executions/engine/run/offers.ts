@@ -112,9 +112,12 @@ const canonical = (name: string) =>
     .replace(/[^a-z0-9]+/g, '_')
     .replace(/^_|_$/g, '')
 
-/** Marks of calls in the text of models whose servers do not read them, at the start of a line. */
+/**
+ * Marks of calls in the text of models whose servers do not read them: at the start of a line, or anywhere if nothing
+ * else has them (MiniMax-M3, Kimi K3, DeepSeek).
+ */
 const WRITTEN_CALL =
-  /(?:^|\n)[ \t]{0,8}(?:<tool_call>|<function=|<function_calls>|<\w+:tool_call>|<invoke name=|<\|python_tag\|>|<\|START_ACTION\|>|<\|tool_call|<｜DSML｜|<\|channel\|>commentary to=|<｜tool▁call|\[TOOL_CALLS\])/
+  /\]<\]minimax\[>\[<|<\|open\|>tools|<[|｜]{1,2}DSML[|｜]|(?:^|\n)[ \t]{0,8}(?:<tool_call>|<function=|<function_calls>|<\w+:tool_call>|<invoke name=|<\|python_tag\|>|<\|START_ACTION\|>|<\|tool_call|<\|channel\|>commentary to=|<｜tool▁call|\[TOOL_CALLS\])/
 
 /** Returns whether a model has written a call into its text: with marks, or as JSON with the name of a tool. */
 export function writesCall(text: string, tools: readonly Tool[]): boolean {
