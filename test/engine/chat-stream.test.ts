@@ -327,6 +327,15 @@ describe('the reader of chat completions', () => {
         }),
       ],
     ],
+    [
+      'one JSON body in the envelope of a gateway',
+      [
+        JSON.stringify({
+          success: true,
+          data: { choices: [{ message: { content: 'Whole' }, finish_reason: 'stop' }] },
+        }),
+      ],
+    ],
     ['one event with a message', [data({ choices: [{ message: { content: 'Whole' }, finish_reason: 'stop' }] }), DONE]],
     [
       'lines of JSON',

@@ -3,7 +3,7 @@ import { asList, asObject, asText, type Fields, isObject } from '../../../lib/un
 import { isNoReason, unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning, type InlineReasoning } from './inline-reasoning.ts'
 import { ModelError, NO_END } from './model-errors.ts'
-import { checkApi } from './other-apis.ts'
+import { checkApi, unwrapped } from './other-apis.ts'
 import {
   CONTENT_PARTS,
   type Details,
@@ -249,7 +249,8 @@ function readChoice(
 }
 
 /** Reads a chunk or a whole completion. */
-export function readChunk(reply: ChatReply, chunk: Fields, event: string | undefined, parts: Part[]): void {
+export function readChunk(reply: ChatReply, given: Fields, event: string | undefined, parts: Part[]): void {
+  const chunk = given.choices === undefined ? unwrapped(given) : given
   const listed = asList(chunk.choices)
   const choice = asObject(listed[0])
   if (!reply.isBegun && !Array.isArray(chunk.choices)) checkApi(chunk)

@@ -5,6 +5,7 @@ import { asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { MAX_EVENT, MAX_HEAD, refuseLong } from './answer-limits.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { oddAnswer, readOddLine } from './odd-answers.ts'
+import { unwrapped } from './other-apis.ts'
 import type { ProviderEvents } from './provider-events.ts'
 import { withStatus } from './reported-errors.ts'
 
@@ -74,7 +75,7 @@ export function createEventReader(events: ProviderEvents) {
   function readEvent(value: Fields): void {
     const { isSettled } = events
     try {
-      events.read(value)
+      events.read(unwrapped(value))
     } catch (error) {
       // Errors after the finish reason are ignored.
       if (!isSettled) throw error

@@ -1,4 +1,4 @@
-import { asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { ModelError } from './model-errors.ts'
 
 // Answers of a server in another API than that of its provider.
@@ -15,6 +15,18 @@ export function checkApi({ type, object, done, message, response }: Fields): voi
 
 const otherApi = (name: string, advice: string) =>
   new ModelError(`The server answers with ${name}, not with chat completions: ${advice}`, 'unreadable')
+
+/** Fields in which gateways wrap an answer (Cline, Cloudflare): `{success: true, data: {…}}`. */
+const ENVELOPES = ['data', 'result', 'response', 'body']
+
+/** Returns the answer in the envelope of a gateway, or the value itself. */
+export function unwrapped(value: Fields): Fields {
+  if (value.type !== undefined || value.object !== undefined) return value
+  return ENVELOPES.map((name) => asObject(value[name])).find(isAnswer) ?? value
+}
+
+const isAnswer = ({ choices, type, object }: Fields): boolean =>
+  Array.isArray(choices) || type === 'message' || object === 'response'
 
 /**
  * Throws an error with advice for a chunk of chat completions, the API of most gateways. Organizations give their own
