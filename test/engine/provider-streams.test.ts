@@ -245,6 +245,16 @@ describe('the stream of Anthropic', () => {
         end('end_turn'),
       '<hm> Hi stop 5/7',
     ],
+    [
+      'a text in the block of a call',
+      begin() +
+        block({ type: 'tool_use', id: 't', name: 'echo', input: {} }, [
+          ...pieces('{"q":"x"}'),
+          { type: 'text_delta', text: 'Hi' },
+        ]) +
+        end('tool_use'),
+      'Hi echo({"q":"x"}) tool-calls 5/7',
+    ],
     ['refusal', begin() + text('No') + end('refusal'), 'No content-filter 5/7'],
     ['pause_turn', begin() + text('Hi') + end('pause_turn'), 'Hi length 5/7'],
     ['model_context_window_exceeded', begin() + text('Hi') + end('model_context_window_exceeded'), 'Hi length 5/7'],
@@ -403,6 +413,16 @@ describe('the stream of OpenAI', () => {
       'echo({"q":"x"}) tool-calls 5/7',
     ],
     [
+      'a call whose end has no arguments',
+      created +
+        at('output_item.added', { item: { ...call, arguments: '' } }) +
+        at('function_call_arguments.delta', { item_id: 'fc_1', delta: '{"q":"x"}' }) +
+        at('function_call_arguments.done', { item_id: 'fc_1', arguments: '{}' }) +
+        at('output_item.done', { item: { ...call, arguments: '{}' } }) +
+        done(),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
       'a call with other ids in each event',
       created +
         at('output_item.added', { item: { ...call, arguments: '' } }) +
@@ -526,6 +546,11 @@ describe('the stream of OpenAI', () => {
       JSON.stringify({ object: 'response', status: 'completed', error: null, output: [message], usage }),
       'Hi stop 5/7',
     ],
+    [
+      'an answer in the envelope of a gateway',
+      JSON.stringify({ success: true, data: { object: 'response', status: 'completed', output: [message], usage } }),
+      'Hi stop 5/7',
+    ],
     ['chat completions', 'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n', IS_CHAT('OPENAI_RESPONSES_BASE_URL')],
     ['an end without response.completed', created + textDelta('Th'), 'Th interrupted ?/?'],
     [
@@ -593,6 +618,24 @@ describe('the stream of Google', () => {
       chunk([{ functionCall: { name: 'echo', willContinue: true } }]) +
         chunk([{ functionCall: { partialArgs: [{ jsonPath: '$.q', stringValue: 'x' }], willContinue: true } }]) +
         chunk([{ functionCall: {} }], 'STOP'),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'a call whose name and input come apart',
+      chunk([{ functionCall: { name: 'echo', args: {} } }]) + chunk([{ functionCall: { args: { q: 'x' } } }], 'STOP'),
+      'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'calls without an input',
+      chunk([{ functionCall: { name: 'echo', args: {} } }]) +
+        chunk([{ functionCall: { name: 'echo', args: {} } }]) +
+        chunk([{ text: 'Hi' }], 'STOP'),
+      'echo({}) echo({}) Hi tool-calls 5/7',
+    ],
+    [
+      'a call that is repeated',
+      chunk([{ functionCall: { id: 'c', name: 'echo', args: { q: 'x' } } }]) +
+        chunk([{ functionCall: { id: 'c', name: 'echo', args: { q: 'x' } } }], 'STOP'),
       'echo({"q":"x"}) tool-calls 5/7',
     ],
     [

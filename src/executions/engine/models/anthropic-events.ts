@@ -35,6 +35,9 @@ const TYPE_OF: Readonly<Record<string, string>> = {
   signature_delta: 'thinking',
 }
 
+/** Distance between the index of a block and that of another one for deltas that do not fit its type. */
+const BESIDE = 1_000_000
+
 /** Counts of tokens, and their names in chat completions, which gateways keep. */
 const TOKENS: readonly (readonly [name: string, other: string])[] = [
   ['input_tokens', 'prompt_tokens'],
@@ -128,7 +131,14 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
       emit({ type: 'ping' })
       return
     }
-    if (!open.has(index) && TYPE_OF[type]) start(index, { type: TYPE_OF[type] })
+    const typeOfBlock = TYPE_OF[type]
+    const there = open.get(index)
+    // SGLang adds texts to the block of a call.
+    if (there && typeOfBlock && typeOfBlock !== there.type && type !== 'signature_delta' && index < BESIDE) {
+      add(index + BESIDE, delta)
+      return
+    }
+    if (!there && typeOfBlock) start(index, { type: typeOfBlock })
     const block = open.get(index)
     if (!block || !DELTAS[block.type]?.includes(type)) {
       emit({ type: 'ping' })

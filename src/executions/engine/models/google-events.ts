@@ -1,10 +1,12 @@
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { isEmpty } from './call-inputs.ts'
 import { refuseChat } from './other-apis.ts'
 import type { Emit, ProviderEvents } from './provider-events.ts'
 import { errorIn } from './reported-errors.ts'
 
 /** Reads the chunks of Gemini's `streamGenerateContent`. Leaves out parts that are neither text nor calls. */
 export function createGoogleEvents(emit: Emit): ProviderEvents {
+  const calls = createCalls()
   let isBegun = false
   let isSettled = false
 
@@ -28,7 +30,7 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
     }
     isBegun = true
     // Older models send a finish reason with every chunk.
-    const chunk = candidate ? { candidates: [candidateOf(asObject(candidate))] } : {}
+    const chunk = candidate ? { candidates: [candidateOf(asObject(candidate), calls)] } : {}
     emit({
       ...chunk,
       ...(usageMetadata && { usageMetadata }),
@@ -41,7 +43,10 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
     read,
     keepAlive: () => emit({ type: 'ping' }),
     done: () => emit({ type: 'ping' }),
-    close() {},
+    close() {
+      const parts = calls.end()
+      if (parts.length) emit({ candidates: [{ content: { role: 'model', parts } }] })
+    },
     get isBegun() {
       return isBegun
     },
@@ -64,10 +69,46 @@ function camelCased(fields: Fields): Fields {
   )
 }
 
-function candidateOf(given: Fields): Fields {
+/**
+ * Puts calls together that gateways divide into a name without an input and an input without a name, and drops those
+ * that repeat the id and the input of an earlier one.
+ */
+function createCalls() {
+  const seen = new Map<unknown, unknown>()
+  let held: Fields | null = null
+
+  function end(): Fields[] {
+    const parts = held ? [held] : []
+    held = null
+    return parts
+  }
+
+  function add(part: Fields): Fields[] {
+    const before = asObject(held?.functionCall)
+    const call = asObject(part.functionCall)
+    const { id, name, args } = call
+    const isRest = held !== null && isObject(part.functionCall) && (name ? id && id === before.id : args !== undefined)
+    if (isRest) {
+      const whole = { ...held, ...part, functionCall: { ...before, ...call, name: before.name } }
+      held = null
+      return [whole]
+    }
+    const first = end()
+    if (id && name && seen.has(id) && seen.get(id) === args) return first
+    if (id && name) seen.set(id, args)
+    if (!name || call.willContinue || call.partialArgs || !isEmpty(asText(args))) return [...first, part]
+    held = part
+    return first
+  }
+
+  return { add, end }
+}
+
+function candidateOf(given: Fields, calls: ReturnType<typeof createCalls>): Fields {
   const { content, finishReason } = camelCased(given)
-  const parts = asList(asObject(content).parts).flatMap(partOf)
   const isReason = typeof finishReason === 'string' || typeof finishReason === 'number'
+  const added = asList(asObject(content).parts).flatMap(partOf).flatMap(calls.add)
+  const parts = isReason && finishReason ? [...added, ...calls.end()] : added
   return {
     ...(parts.length && { content: { role: 'model', parts } }),
     ...(isReason && finishReason && { finishReason: String(finishReason) }),

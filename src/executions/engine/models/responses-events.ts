@@ -1,5 +1,6 @@
 import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { isEmpty } from './call-inputs.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { refuseChat } from './other-apis.ts'
 import type { Emit, ProviderEvents } from './provider-events.ts'
@@ -143,7 +144,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
       emit({ ...at, item: { type: 'reasoning', id, encrypted_content: encrypted, summary } })
     } else {
       item.name = asText(given.name) || item.name
-      finishCall(item, argumentsOf(given.arguments) || item.text, asText(given.call_id) || item.callId)
+      finishCall(item, argumentsOf(given.arguments, item), asText(given.call_id) || item.callId)
     }
     item.isDone = true
   }
@@ -221,7 +222,7 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
         return
       case 'response.function_call_arguments.done': {
         const item = itemOf(event, 'function_call')
-        item.text = argumentsOf(event.arguments) || item.text
+        item.text = argumentsOf(event.arguments, item)
         item.name ||= asText(event.name)
         item.isRead = true
         return
@@ -331,8 +332,14 @@ const textOf = (parts: unknown, field: 'text' | 'refusal' = 'text'): string =>
 /** Returns what kind of message it is, which OpenAI expects back with it. */
 const phaseOf = ({ phase }: Fields): Fields => (phase === 'commentary' || phase === 'final_answer' ? { phase } : {})
 
-const argumentsOf = (value: unknown): string =>
-  typeof value === 'string' ? value : isObject(value) ? JSON.stringify(value) : ''
+/**
+ * Returns the arguments of a call that an event states, or those so far if it states none: LM Studio ends each call
+ * with empty ones.
+ */
+function argumentsOf(value: unknown, { text }: Item): string {
+  const stated = typeof value === 'string' ? value : isObject(value) ? JSON.stringify(value) : ''
+  return isEmpty(stated) ? text || stated : stated
+}
 
 /**
  * Returns usage in the package's format, also if a server uses the names of chat completions; undefined if not
