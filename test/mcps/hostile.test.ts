@@ -398,7 +398,7 @@ describe('a call', () => {
 
   it.each<[string, object]>([
     ['null', { isError: null, structuredContent: null }],
-    ['of another form', { isError: 'no', structuredContent: [1] }],
+    ['of another form', { isError: 'no', structuredContent: ['one'] }],
   ])('whose answer has more parts that are %s gets a note about them', async (_, more) => {
     hostile.answer = calling(['a'], (response, message) => {
       reply(response, message, { content: [{ type: 'text', text: 'one' }], ...more })

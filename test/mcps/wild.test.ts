@@ -239,6 +239,21 @@ describe('an answer in another form', () => {
       '{"content":[{"type":"resource_link","name":"n","title":"T","uri":"x:/y","description":"All of it"}]}',
       '[link to T: x:/y: All of it]',
     ],
+    [
+      'a summary beside structured content',
+      '{"content":[{"type":"text","text":"2 items"}],"structuredContent":{"items":[{"id":"a","n":7},{"id":"b","n":8}]}}',
+      '2 items\n\n{"items":[{"id":"a","n":7},{"id":"b","n":8}]}',
+    ],
+    [
+      'structured content that the text repeats as JSON',
+      '{"content":[{"type":"text","text":"{\\"caf\\\\u00e9\\": \\"\\\\u00e9t\\\\u00e9\\\\n\\"}"}],"structuredContent":{"café":"été"}}',
+      '{"caf\\u00e9": "\\u00e9t\\u00e9\\n"}',
+    ],
+    [
+      'structured content that the text repeats in words',
+      '{"content":[{"type":"text","text":"Sunny, 20 °C"}],"structuredContent":{"sky":"Sunny","degrees":20,"isDay":true}}',
+      'Sunny, 20 °C',
+    ],
     ['a text under another name', '{"content":[{"type":"text","value":"x"}]}', '{"type":"text","value":"x"}'],
     [
       'numbers that JSON does not have',

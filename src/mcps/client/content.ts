@@ -3,7 +3,7 @@ import type { Picture, ToolResult } from '../../executions/engine/run/tools.ts'
 import { scrubber } from '../../lib/scrub.ts'
 
 /** Maximum length of one answer for a model (characters). */
-const MAX_CONTENT = 256 * 1024
+export const MAX_CONTENT = 256 * 1024
 
 /**
  * Control characters, and characters that change the text direction or hide text. Joiners needed by scripts and emoji

@@ -1,6 +1,7 @@
 import { parseJson } from '../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject, withoutNull } from '../../lib/unknown.ts'
 import { PICTURES } from '../../media/schema.ts'
+import { MAX_CONTENT } from './content.ts'
 
 /** Maximum size of one picture (characters of base64), as providers accept. */
 const MAX_PICTURE = 5 * 1024 * 1024
@@ -85,14 +86,36 @@ function toCapability([name, value]: [string, unknown]): [string, unknown][] {
 type Part = { type: 'text'; text: string } | { type: 'image'; data: string; mimeType: string }
 
 /**
- * Returns the readable parts of an answer. Structured content is used if no part contains text: servers should send
- * both, but many send one. `content` may be a single part or a text.
+ * Returns the readable parts of an answer. Structured content is added unless the texts say the same: servers should
+ * send both, but many send one, or a summary as text. `content` may be a single part or a text.
  */
 function toParts(content: unknown, structured: unknown): Part[] {
   const given = Array.isArray(content) ? content.flat() : content === undefined ? [] : [content]
   const parts = given.map(toPart)
-  if (structured === undefined || parts.some((part) => part.type === 'text' && part.text.trim())) return parts
-  return [...parts.filter(({ type }) => type !== 'text'), { type: 'text', text: JSON.stringify(structured) }]
+  const said = parts.flatMap((part) => (part.type === 'text' ? part.text : [])).join('\n')
+  if (structured === undefined || (said.trim() && isSaidIn(said, structured))) return parts
+  const shown = said.trim() ? parts : parts.filter(({ type }) => type !== 'text')
+  return [...shown, { type: 'text', text: JSON.stringify(structured) }]
+}
+
+/** Maximum number of values that are compared, and the maximum length of one and of the text (characters). */
+const COMPARED = { values: 200, value: 200, text: MAX_CONTENT }
+
+/** Returns whether a text says at least half of the words and numbers of a value. */
+function isSaidIn(text: string, value: unknown): boolean {
+  if (text.length > COMPARED.text) return true
+  const json = JSON.stringify(parseJson(text)) ?? ''
+  const values = valuesIn(value).take(COMPARED.values).toArray()
+  const said = values.filter((one) => text.includes(one) || json.includes(JSON.stringify(one).slice(1, -1)))
+  return said.length * 2 >= values.length
+}
+
+/** Finds the words and numbers in a value. */
+function* valuesIn(value: unknown, left = MAX_DEPTH): Generator<string> {
+  if (typeof value === 'number') yield String(value)
+  else if (isText(value) && value.trim()) yield value.trim().slice(0, COMPARED.value)
+  else if (typeof value === 'object' && value !== null && left > 0)
+    for (const part of Object.values(value)) yield* valuesIn(part, left - 1)
 }
 
 /** Base64, with any line wrapping removed. */
