@@ -4,11 +4,11 @@ import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { badRequest, invalidField } from '../../errors.ts'
-import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { ClientTool } from '../../executions/engine/queue/accept.ts'
 import { readable } from '../../executions/service.ts'
 import { asText, isObject } from '../../lib/unknown.ts'
-import { type ClientCall, createPartReader } from '../shared/run-parts.ts'
+import { type ClientCall, readParts } from '../shared/run-parts.ts'
 import { readTools } from '../shared/tools.ts'
 import type { ClientResult } from '../shared/turns.ts'
 
@@ -119,21 +119,18 @@ export async function findRun(
  * Returns the calls of the latest step that a client's calls reach, with their results. Null if the run made others, or
  * if one that the client got has no result.
  */
-async function findStep({ db }: Deps, row: ExecutionRow, calls: readonly MadeCall[]): Promise<MadeCall[] | null> {
-  const toParts = createPartReader(row)
+async function findStep(deps: Deps, row: ExecutionRow, calls: readonly MadeCall[]): Promise<MadeCall[] | null> {
   let reached = 0
-  for await (const events of readEvents(db, row.id, 0)) {
-    for (const part of events.flatMap(toParts)) {
-      if (part.type !== 'client-tools') continue
-      const step = part.calls.map((call, index) => ({ ...call, result: calls[reached + index]?.result ?? null }))
-      const fits = step.every(({ name, input }, index) => {
-        const made = calls[reached + index]
-        return !made || (made.result !== null && made.name === name && isDeepStrictEqual(made.input, input))
-      })
-      if (!fits || !calls.length) return null
-      reached += step.length
-      if (reached >= calls.length) return step
-    }
+  for await (const part of readParts(deps, row)) {
+    if (part.type !== 'client-tools') continue
+    const step = part.calls.map((call, index) => ({ ...call, result: calls[reached + index]?.result ?? null }))
+    const fits = step.every(({ name, input }, index) => {
+      const made = calls[reached + index]
+      return !made || (made.result !== null && made.name === name && isDeepStrictEqual(made.input, input))
+    })
+    if (!fits || !calls.length) return null
+    reached += step.length
+    if (reached >= calls.length) return step
   }
   return null
 }

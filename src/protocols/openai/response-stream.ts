@@ -1,6 +1,7 @@
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { metaEvent, readEvents, terminalEvent } from '../../executions/engine/events/events.ts'
+import type { ExecutionEvent } from '../../wire.ts'
 import { createPartReader, followParts, type Part } from '../shared/run-parts.ts'
 import { createItemReader, type ItemEvent } from './items.ts'
 import { type ResponseRef, type State, toResponse } from './response.ts'
@@ -112,8 +113,8 @@ export async function readResponse({ db }: Pick<Deps, 'db'>, ref: ResponseRef) {
   const { row } = ref
   const toParts = createPartReader(row)
   const reader = createResponseReader(ref)
-  const feed = (event: Parameters<typeof toParts>[0]) => {
-    for (const part of toParts(event)) reader.read({ ...part, seq: event.seq, at: event.at } as Part)
+  const feed = (event: ExecutionEvent) => {
+    for (const part of toParts(event)) reader.read(part)
   }
   feed(metaEvent(row))
   for await (const events of readEvents(db, row.id, 0)) for (const event of events) feed(event)

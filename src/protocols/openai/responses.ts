@@ -6,7 +6,7 @@ import { audit } from '../../auth/audit.ts'
 import type { Prisma } from '../../db/client.ts'
 import type { Deps } from '../../deps.ts'
 import { AppError, badRequest, chatFailed, invalidField, notFound, toAppError } from '../../errors.ts'
-import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { cancel, cancelIfActive, find } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
@@ -18,7 +18,7 @@ import { giveClientResults } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
-import { createPartReader } from '../shared/run-parts.ts'
+import { readParts } from '../shared/run-parts.ts'
 import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
@@ -256,18 +256,13 @@ export async function listInput({ context, actor, res, id }: Asking): Promise<vo
 }
 
 /** Lists the results of the client's tools that came right after an event of a run. */
-async function resultsAfter({ db }: Deps, row: ResponseRef['row'], after: number) {
-  const toParts = createPartReader(row)
+async function resultsAfter(deps: Deps, row: ExecutionRow, after: number) {
   const items: { id: string; type: string; call_id: string; output: string; status: string }[] = []
-  for await (const events of readEvents(db, row.id, 0)) {
-    for (const event of events) {
-      for (const part of toParts(event)) {
-        if (event.seq <= after) continue
-        if (part.type !== 'tool-result') return items
-        const { id: call_id, content: output } = part
-        items.push({ id: `fco_${call_id}`, type: 'function_call_output', call_id, output, status: 'completed' })
-      }
-    }
+  for await (const part of readParts(deps, row)) {
+    if (part.seq <= after) continue
+    if (part.type !== 'tool-result') return items
+    const { id: call_id, content: output } = part
+    items.push({ id: `fco_${call_id}`, type: 'function_call_output', call_id, output, status: 'completed' })
   }
   return items
 }

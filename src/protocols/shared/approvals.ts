@@ -2,8 +2,9 @@ import { decide, find } from '../../approvals/service.ts'
 import { type Actor, requireScope } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { AppError, badRequest } from '../../errors.ts'
-import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find as findRun } from '../../executions/service.ts'
+import { readParts } from './run-parts.ts'
 
 /** A person's decision about a call, as their client sends it. `input` replaces the arguments of an approved call. */
 export type Decision = {
@@ -44,11 +45,9 @@ export async function decideAll(
 }
 
 /** Returns the number of the event with which a run asked for a decision. */
-async function numberOf({ db }: Deps, { id }: ExecutionRow, approvalId: string): Promise<number> {
-  for await (const events of readEvents(db, id, 0)) {
-    for (const { seq, event, data } of events) {
-      if (event === 'message' && data.messageType === 'approval' && data.approvalId === approvalId) return seq
-    }
+async function numberOf(deps: Deps, row: ExecutionRow, approvalId: string): Promise<number> {
+  for await (const part of readParts(deps, row)) {
+    if (part.type === 'approval' && part.approvalId === approvalId) return part.seq
   }
   return 0
 }

@@ -2,12 +2,12 @@ import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { AppError, badRequest } from '../../errors.ts'
-import { type ExecutionRow, readEvents } from '../../executions/engine/events/events.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { findOpenCalls, giveResults } from '../../executions/engine/queue/client-tools.ts'
 import { MAX_RESULT } from '../../executions/engine/run/tools.ts'
 import { readable } from '../../executions/service.ts'
 import { cut } from '../../lib/text.ts'
-import { readCallId, toCallId } from './run-parts.ts'
+import { readCallId, readParts, toCallId } from './run-parts.ts'
 import type { ClientResult } from './turns.ts'
 
 /**
@@ -84,14 +84,9 @@ function checked(content: string): string {
  * Returns the number of the event with which a run asked its client to make the calls of a step. Throws 400 if it never
  * did.
  */
-async function numberOf({ db }: Deps, { id }: ExecutionRow, step: number): Promise<number> {
-  let current = 0
-  for await (const events of readEvents(db, id, 0)) {
-    for (const { seq, event, data } of events) {
-      if (event !== 'message') continue
-      if (data.messageType === 'assistant') current = data.step
-      if (data.messageType === 'client_tool' && current === step) return seq
-    }
+async function numberOf(deps: Deps, row: ExecutionRow, step: number): Promise<number> {
+  for await (const part of readParts(deps, row)) {
+    if (part.type === 'client-tools' && part.calls.some(({ id }) => readCallId(id)?.step === step)) return part.seq
   }
   throw noneWaits()
 }

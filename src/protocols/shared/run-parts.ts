@@ -2,7 +2,7 @@ import type { Actor } from '../../auth/actor.ts'
 import { ACCESS_ENDED } from '../../auth/revocations.ts'
 import type { Deps } from '../../deps.ts'
 import { unauthorized } from '../../errors.ts'
-import { type ExecutionRow, isTerminal } from '../../executions/engine/events/events.ts'
+import { type ExecutionRow, isTerminal, readEvents } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { clientToolName } from '../../executions/engine/queue/client-tools.ts'
 import { followFrom } from '../../executions/follow.ts'
@@ -88,13 +88,17 @@ export async function* followParts(
   let isOver = false
   for await (const events of followFrom(actor, deps, row, 0, attend, { isWhole: true, content: 'all' })) {
     isOver = events.some(isTerminal)
-    const parts = events.flatMap((event) =>
-      toParts(event).map((part) => ({ ...part, seq: event.seq, at: event.at }) as Part),
-    )
+    const parts = events.flatMap(toParts)
     const later = after ? parts.filter(({ seq }) => seq > after) : parts
     if (later.length) yield later
   }
   if (!isOver && signal?.reason === ACCESS_ENDED) throw unauthorized('Unauthorized. Invalid or expired token')
+}
+
+/** Reads the stored parts of a run, from the first event on. */
+export async function* readParts({ db }: Pick<Deps, 'db'>, row: ExecutionRow): AsyncGenerator<Part> {
+  const toParts = createPartReader(row)
+  for await (const events of readEvents(db, row.id, 0)) for (const event of events) yield* toParts(event)
 }
 
 const connectNote = (name: string) =>
@@ -117,7 +121,7 @@ type Step = {
 export function createPartReader({
   id: executionId,
   overrides,
-}: Pick<ExecutionRow, 'id' | 'overrides'>): (event: ExecutionEvent) => PartOf[] {
+}: Pick<ExecutionRow, 'id' | 'overrides'>): (event: ExecutionEvent) => Part[] {
   const { clientTools = [] } = overrides as Overrides
   const names = new Map(clientTools.map(({ name }) => [clientToolName(name), name]))
   let step: Step | null = null
@@ -218,7 +222,7 @@ export function createPartReader({
     }
   }
 
-  return (event) => {
+  function read(event: ExecutionEvent): PartOf[] {
     switch (event.event) {
       case 'meta':
         return [{ type: 'start', ...event.data }]
@@ -234,4 +238,6 @@ export function createPartReader({
       }
     }
   }
+
+  return (event) => read(event).map((part) => ({ ...part, seq: event.seq, at: event.at }) as Part)
 }
