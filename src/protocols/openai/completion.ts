@@ -1,0 +1,172 @@
+import type { Actor } from '../../auth/actor.ts'
+import type { Deps } from '../../deps.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import type { Fields } from '../../lib/unknown.ts'
+import type { Context } from '../../trpc.ts'
+import { frame } from '../shared/frames.ts'
+import { type ClientCall, failureText, followParts, type Part } from '../shared/run-parts.ts'
+import { toOpenAICode } from './errors.ts'
+
+// The answers of chat completions: whole, and in chunks.
+
+/** `isLegacy`: the client knows one call at a time, without an id. */
+export type Head = { id: string; created: number; model: string; isLegacy: boolean }
+/** A run, and the number of the event after which it is of this answer. `next`: the answer is this call alone. */
+export type Run = { row: ExecutionRow; after: number; next?: ClientCall }
+
+const FINISH: Readonly<Record<string, string>> = {
+  max_tokens: 'length',
+  max_turns: 'length',
+  budget: 'length',
+  content_filter: 'content_filter',
+  refusal: 'content_filter',
+}
+
+const finishOf = (stopReason: string | null): string => FINISH[stopReason ?? ''] ?? 'stop'
+
+const usageOf = (row: Pick<ExecutionRow, 'inputTokens' | 'outputTokens'>) => ({
+  prompt_tokens: row.inputTokens,
+  completion_tokens: row.outputTokens,
+  total_tokens: row.inputTokens + row.outputTokens,
+})
+
+/** Returns the fields of a message with calls. */
+function toCalls(calls: readonly ClientCall[], { isLegacy }: Head, isStream: boolean) {
+  const made = calls.map(({ id, name, input }, index) => ({
+    ...(isStream && { index }),
+    id,
+    type: 'function',
+    function: { name, arguments: JSON.stringify(input) },
+  }))
+  return isLegacy ? { function_call: made[0]?.function } : { tool_calls: made }
+}
+
+const finishOfCalls = ({ isLegacy }: Head) => (isLegacy ? 'function_call' : 'tool_calls')
+
+/** Returns a run as a completion: with its answer, or with the calls that it waits for. */
+export function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | null) {
+  const calls = waiting?.calls ?? []
+  const message = {
+    role: 'assistant',
+    content: calls.length ? waiting?.text || null : (row.result ?? ''),
+    refusal: null,
+    ...(calls.length && toCalls(calls, head, false)),
+  }
+  const finish = calls.length ? finishOfCalls(head) : finishOf(row.stopReason)
+  return {
+    id: head.id,
+    object: 'chat.completion',
+    created: head.created,
+    model: head.model,
+    choices: [{ index: 0, message, logprobs: null, finish_reason: finish }],
+    usage: usageOf(row),
+  }
+}
+
+/** The calls that a run waits for the client to make, with the text of their step. None if the run has ended. */
+type Waiting = { row: ExecutionRow; calls: readonly ClientCall[]; text: string }
+
+/** Follows a run until it ends, or waits for the client to call tools. */
+export async function waitForCalls({ deps, streamTo }: Context, actor: Actor, run: Run): Promise<Waiting> {
+  const { row, after, next } = run
+  if (next) return { row, calls: [next], text: '' }
+  let text = ''
+  for await (const parts of followParts(actor, deps, row, streamTo, after)) {
+    for (const part of parts) {
+      if (part.type === 'step-start' || part.type === 'reset') text = ''
+      if (part.type === 'text-delta') text += part.text
+      if (part.type === 'client-tools') return { row: await reread(deps, row), calls: part.calls, text }
+    }
+  }
+  return { row, calls: [], text: '' }
+}
+
+const reread = ({ db }: Deps, { id }: ExecutionRow) => db.execution.findUniqueOrThrow({ where: { id } })
+
+/** Follows a run as the chunks of a completion. */
+export async function* toChunks(
+  { deps, streamTo }: Context,
+  actor: Actor,
+  { row, after, next }: Run,
+  head: Head,
+  withUsage: boolean,
+): AsyncGenerator<string> {
+  const chunk = (choices: Fields[], usage?: object) =>
+    frame({
+      id: head.id,
+      object: 'chat.completion.chunk',
+      created: head.created,
+      model: head.model,
+      choices,
+      ...(withUsage && { usage: usage ?? null }),
+    })
+  const delta = (fields: Fields, finish: string | null = null) =>
+    chunk([{ index: 0, delta: fields, logprobs: null, finish_reason: finish }])
+  const toDeltas = createTextReader()
+  const called = (calls: readonly ClientCall[]) => delta(toCalls(calls, head, true)) + delta({}, finishOfCalls(head))
+  yield delta({ role: 'assistant', content: '' })
+  if (next) {
+    yield called([next]) + (withUsage ? chunk([], usageOf(row)) : '') + frame('[DONE]')
+    return
+  }
+  for await (const parts of followParts(actor, deps, row, streamTo, after)) {
+    let text = ''
+    for (const part of parts) {
+      const change = toDeltas(part)
+      if (change) text += delta(change)
+      if (part.type === 'failed' || part.type === 'cancelled') {
+        const error = { message: failureText(part), type: 'server_error', param: null, code: toOpenAICode(part.code) }
+        yield `${text}${frame({ error })}`
+        return
+      }
+      if (part.type !== 'client-tools' && part.type !== 'completed') continue
+      const isOver = part.type === 'completed'
+      text += isOver ? delta({}, finishOf(part.stopReason)) : called(part.calls)
+      if (withUsage) text += chunk([], usageOf(isOver ? tokensOf(part.usage) : await reread(deps, row)))
+      yield `${text}${frame('[DONE]')}`
+      return
+    }
+    yield text
+  }
+}
+
+const tokensOf = (usage: { input_tokens: number; output_tokens: number }) => ({
+  inputTokens: usage.input_tokens,
+  outputTokens: usage.output_tokens,
+})
+
+/**
+ * Creates a function that converts parts to deltas. The texts of several steps are separated. If a server was restarted
+ * in the middle of a step, the client already has its beginning: only what differs is sent.
+ */
+function createTextReader(): (part: Part) => Fields | null {
+  let step = 0
+  /** Parts of the step that were sent, and parts that a restarted step has to repeat. */
+  let sent = ''
+  let repeated = ''
+  let isAfterText = false
+
+  return (part) => {
+    if (part.type === 'reset' && part.isShown) {
+      repeated = sent
+      sent = ''
+    } else if (part.type === 'step-start' && part.step !== step) {
+      step = part.step
+      sent = ''
+      repeated = ''
+    }
+    if (part.type === 'reasoning-delta') return { reasoning_content: part.text }
+    if (part.type !== 'text-delta' || !part.text) return null
+    const isFirst = sent === ''
+    sent += part.text
+    if (repeated.startsWith(sent)) return null
+    if (repeated) {
+      const content = sent.startsWith(repeated) ? sent.slice(repeated.length) : `\n\n${sent}`
+      repeated = ''
+      return { content }
+    }
+    const content = isFirst && isAfterText ? `\n\n${part.text}` : part.text
+    isAfterText = true
+    return { content }
+  }
+}
