@@ -205,6 +205,10 @@ describe('a refusal of a request that is too long', () => {
     ],
     ['DS4', 400, 'Prompt has 5000 tokens, but the configured context size is 4096 tokens', 4096],
     ['gateway', 400, 'litellm.ContextWindowExceededError: prompt is over the limit', null],
+    ['gateway', 400, 'Input tokens 300000 exceeded the limit 262144 of the model', 262144],
+    ['gateway', 400, 'Total tokens (prompt 130000 + max_new 4096) exceeds limit 131072', 131072],
+    ['gateway', 422, 'your prompt has 200001 tokens, which is more than the 200000 the model can handle', 200000],
+    ['gateway', 400, 'The messages exceed the allowed number of tokens for this model', null],
     ['gateway', 413, 'Payload Too Large', null],
     ['gateway', 400, 'token limit exceeded', null],
   ])('of %s is understood: %i %s', (_, status, message, contextWindow) => {

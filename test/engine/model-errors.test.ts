@@ -181,6 +181,11 @@ describe('the advice on a failure', () => {
     [new EmptyReply('max_tokens', 'length', ''), 'Raise maxOutputTokens in modelSettings, or lower reasoningEffort'],
     [new ModelError(NO_END, 'broken_off'), 'Send the message again, or choose another model'],
     [answered(429, { error: 'Rate limit reached' }), null],
+    [answered(429, { error: { resets_in_seconds: 8464 } }), 'Try again in 3 hours, or choose another model'],
+    [
+      answered(429, { error: 'Too many requests', retry_after: 600 }),
+      'Try again in 10 minutes, or choose another model',
+    ],
     [answered(400, { error: 'Bad' }), null],
   ])('of %o is "%s"', (error, advice) => {
     expect(adviceFor(failureOf(error), settings)).toEqual(advice)
@@ -427,6 +432,7 @@ it.each<[Record<string, string>, unknown, number | null]>([
   ],
   [{}, { error: { metadata: { headers: { 'X-RateLimit-Reset': '1767225630000' } } } }, 30_000],
   [{}, { error: 'Model x is currently loading', estimated_time: 20.5 }, 20_500],
+  [{}, { error: { type: 'usage_limit_reached', message: 'Reached', resets_in_seconds: 8464 } }, 8_464_000],
 ])('headers %j and body %j ask for a delay of %s ms', (headers, body, wait) => {
   expect(failureOf(answered(429, body, headers)).retryAfter).toBe(wait)
 })

@@ -118,6 +118,14 @@ describe('the schema of a tool', () => {
     )
   })
 
+  it('leaves out listed values that are of another type', () => {
+    const properties = { a: { type: 'null', enum: ['x'] }, b: { type: ['integer', 'null'], enum: [1, '2', null] } }
+    expect(fitted({ type: 'object', properties })).toEqual({
+      type: 'object',
+      properties: { a: { type: 'null' }, b: { type: ['integer', 'null'], enum: [1] } },
+    })
+  })
+
   it('leaves out a list of required properties among the properties', () => {
     expect(fitted({ type: 'object', properties: { q: { type: 'string' }, required: ['q'] } })).toEqual({
       type: 'object',

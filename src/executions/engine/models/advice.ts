@@ -2,13 +2,13 @@ import { cut } from '../../../lib/text.ts'
 import type { FailureKind, ModelFailure } from './model-failures.ts'
 import type { ProviderSettings } from './providers.ts'
 
-type Failure = Pick<ModelFailure, 'kind' | 'status' | 'detail'>
+type Failure = Pick<ModelFailure, 'kind' | 'status' | 'detail' | 'retryAfter'>
 
 /** An advice for failures of these kinds that have these words, or another property. */
 type Advice = readonly [
   kinds: readonly FailureKind[],
   which: RegExp | ((failure: Failure) => boolean) | null,
-  advice: string | ((settings: ProviderSettings) => string) | null,
+  advice: string | ((settings: ProviderSettings, failure: Failure) => string) | null,
 ]
 
 const checkAddress = ({ address }: ProviderSettings) => `Check ${address}`
@@ -37,6 +37,11 @@ const ADVICE: readonly Advice[] = [
   [['auth'], ({ status }) => status === 403, ({ key }) => `Check ${key} and the permissions of its account`],
   [['auth'], null, ({ key }) => `Check ${key}`],
   [['quota'], null, ({ key }) => `Top up the account of the provider, or check ${key}`],
+  [
+    ['rate_limit'],
+    ({ retryAfter, detail }) => (retryAfter ?? 0) > LONG && !/\bresets?\b|\bagain in\b/i.test(detail),
+    (_, { retryAfter }) => `Try again in ${inWords(retryAfter ?? 0)}, or choose another model`,
+  ],
   [['unknown_model'], null, 'Choose another model: GET /api/v1/models lists those of each provider'],
   [['refused'], /^HTTP 404: No endpoints/, null],
   [['refused'], ({ status }) => status === 404 || status === 405 || (status ?? 400) < 400, checkAddress],
@@ -64,8 +69,16 @@ export function adviceFor(failure: Failure, settings: ProviderSettings): string 
     return which === null || (which instanceof RegExp ? which.test(detail) : which(failure))
   })
   const advice = found?.[2] ?? null
-  return typeof advice === 'function' ? advice(settings) : advice
+  return typeof advice === 'function' ? advice(settings, failure) : advice
 }
+
+const MINUTE = 60_000
+/** Delay beyond which a limit is one of the account, which no retry of a run awaits (ms). */
+const LONG = 5 * MINUTE
+
+/** Returns a time in whole minutes or hours, rounded up. */
+const inWords = (ms: number): string =>
+  ms < 120 * MINUTE ? `${Math.ceil(ms / MINUTE)} minutes` : `${Math.ceil(ms / (60 * MINUTE))} hours`
 
 /** Maximum length of a cause with its advice (characters), as of `Execution.error`. */
 const MAX_LENGTH = 500

@@ -14,7 +14,8 @@ const TOO_LONG: readonly RegExp[] = [
   // Baidu, Snowflake.
   /\binput characters|max tokens of \d+ exceeded/i,
   /max(?:imum)? context\b|inputs? longer than \d+ tokens/i,
-  /exceed\w*(?: the)?(?: \S+){0,5} (?:context|(?:input|prompt|maximum|max)\S*(?: \w+){0,4} tokens?)/i,
+  /exceed\w*(?: the)?(?: \S+){0,5} (?:context|(?:input|prompt|maximum|max|allowed)\S*(?: \w+){0,4} tokens?)/i,
+  /\b(?:prompt|input|total|conversation)\b[^.]{0,30}\btokens?\b[^.]{0,60}\b(?:exceed\w*|more than|larger than)(?: the)?(?: \w+)? (?:limit|\d)/i,
   /(?:prompt|input)(?: \w+)?(?: length)?(?: \([^)]{1,40}\)| of \d+)? (?:is longer than|exceeds?) (?:the )?(?:max|limit|model|allowed)/i,
   /input token count|too many (?:input |prompt )?tokens\b(?! per)|too many total text bytes|token limit exceeded/i,
   /max(?:imum)? (?:input|prompt|model) (?:length|tokens)|exceeded model token limit|range of input length/i,
@@ -57,6 +58,7 @@ const LIMITS: readonly RegExp[] = [
   numberIn('window limit \\(N'),
   numberIn('max_(?:seq_len|num_tokens)\\W{1,3}N'),
   numberIn('N(?: tokens?)? maximum\\b'),
+  numberIn('exceed\\w* (?:the )?limit(?: of)? N'),
   numberIn('range of input length should be \\[\\d+, N'),
   numberIn('(?:context|model) (?:length|window|size|limit)(?: of| is| only| to|:|=){0,3} ?\\(?N'),
   numberIn('(?:max|maximum)(?: \\w+){0,2} (?:length|tokens)(?: of| is|:){1,2} N'),

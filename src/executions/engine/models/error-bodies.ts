@@ -186,6 +186,9 @@ function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], 
   return first ?? sentence ?? messages[0] ?? (asText(title) || asText(reason) || asText(error_type) || undefined)
 }
 
+/** Fields with the seconds after which a request may succeed (Google, most, Hugging Face, ChatGPT). */
+const DELAYS = ['retryDelay', 'retry_after', 'estimated_time', 'resets_in_seconds']
+
 /** Reads the facts that an object states itself, rather than an object inside it. */
 function readOwn(fields: Fields): ErrorBody {
   const { param, loc } = fields
@@ -198,7 +201,7 @@ function readOwn(fields: Fields): ErrorBody {
   const status = ['status', 'code', 'status_code', 'statusCode', 'http_code', 'error_code']
     .map((key) => statusOf(fields[key]))
     .find(Boolean)
-  const delay = secondsOf(fields.retryDelay) ?? secondsOf(fields.retry_after) ?? secondsOf(fields.estimated_time)
+  const delay = DELAYS.map((key) => secondsOf(fields[key])).find((seconds) => seconds !== undefined)
   return {
     ...(field && { field: field.slice(0, 200) }),
     ...(code && { code }),

@@ -113,10 +113,12 @@ function fitNode(given: unknown, place: Place, outer: Context, isTop = false): F
   if (types.includes('object') || isObject(node.properties)) return fitObject(node, place, context, isTop)
   const values = enumOf(node)
   const type = types.length ? types : values?.every((value) => typeof value === 'string') ? ['string'] : []
+  // Providers refuse values of other types.
+  const fitting = types.length ? values?.filter((value) => types.some((one) => TYPE_OF[one] === typeof value)) : values
   return {
     ...(type.length && { type: type.length === 1 ? type[0] : type }),
     ...described(node),
-    ...(values && { enum: values }),
+    ...(fitting?.length && { enum: fitting }),
     ...limitsOf(node),
     ...(type.includes('array') && { items: itemsOf(node, place, context) }),
   }
@@ -306,6 +308,14 @@ const TYPES: Record<string, string> = {
   bool: 'boolean',
   list: 'array',
   dict: 'object',
+}
+
+/** Types of JSON Schema whose values can be listed, and those of JavaScript. */
+const TYPE_OF: Readonly<Record<string, string>> = {
+  string: 'string',
+  number: 'number',
+  integer: 'number',
+  boolean: 'boolean',
 }
 
 /** Returns the JSON Schema types of a node, inferred from its keywords if none is stated. */
