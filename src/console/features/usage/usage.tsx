@@ -1,19 +1,18 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Gauge } from 'lucide-react'
-import { type ReactNode, useEffect, useMemo, useRef, useState } from 'react'
-import uPlot from 'uplot'
+import { type ReactNode, useMemo, useState } from 'react'
 import type { Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { Empty, Loaded, Page, Section } from '../../components/page.tsx'
 import { now } from '../../lib/clock.ts'
-import { count, short, utcDay } from '../../lib/format.ts'
+import { count, short } from '../../lib/format.ts'
 import { periodsBetween, toDate } from '../../lib/periods.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
-import { useIsDark } from '../../theme.ts'
 import { AgentName, useAgentNames, useMembers } from '../agents/names.ts'
+import { Chart, type Line } from './chart.tsx'
 
 const t = texts.usage
 
@@ -92,26 +91,37 @@ export function Usage() {
   )
 }
 
+type By = keyof typeof t.splits
+
+type Part = Amounts & { key: string }
+
+/** The amounts of an entry by agent, model or user. */
+const PARTS: Readonly<Record<Exclude<By, 'tokens'>, (entry: Entry) => readonly Part[]>> = {
+  agent: ({ byAgent }) => byAgent.map((each) => ({ key: each.agentId, ...each })),
+  model: ({ byModel }) => byModel.map((each) => ({ key: each.model ?? '', ...each })),
+  user: ({ byUser }) => byUser.map((each) => ({ key: each.userId ?? '', ...each })),
+}
+
+const tokensOf = ({ input_tokens, output_tokens }: Amounts) => input_tokens + output_tokens
+
 const former = (id: string) => `${texts.chat.formerMember} (${id.slice(0, 6)})`
 
 function Parts({ entries }: { entries: readonly Entry[] }) {
-  const agents = sum(entries.flatMap(({ byAgent }) => byAgent.map((each) => ({ key: each.agentId, ...each }))))
+  const rowsBy = (by: keyof typeof PARTS) => sum(entries.flatMap(PARTS[by]))
   const people = useMembers()
   const names = new Map(people.data?.members.map(({ userId, name }) => [userId, name]))
-  const users = sum(entries.flatMap(({ byUser }) => byUser.map((each) => ({ key: each.userId ?? '', ...each }))))
-  const models = sum(entries.flatMap(({ byModel }) => byModel.map((each) => ({ key: each.model ?? '', ...each }))))
   return (
     <>
       <Section title={t.byAgent}>
-        <Table head={t.agent} rows={agents.map((row) => ({ ...row, name: <AgentName id={row.key} /> }))} />
+        <Table head={t.agent} rows={rowsBy('agent').map((row) => ({ ...row, name: <AgentName id={row.key} /> }))} />
       </Section>
       <Section title={t.byModel}>
-        <Table head={t.model} rows={models.map((row) => ({ ...row, name: row.key || t.unknownModel }))} />
+        <Table head={t.model} rows={rowsBy('model').map((row) => ({ ...row, name: row.key || t.unknownModel }))} />
       </Section>
       <Section title={t.byUser}>
         <Table
           head={t.user}
-          rows={users.map((row) => ({
+          rows={rowsBy('user').map((row) => ({
             ...row,
             name: row.key ? (names.get(row.key) ?? former(row.key)) : t.unknownUser,
           }))}
@@ -122,8 +132,8 @@ function Parts({ entries }: { entries: readonly Entry[] }) {
 }
 
 /** Adds up rows with the same key, most tokens first. */
-function sum(rows: readonly (Amounts & { key: string })[]): (Amounts & { key: string })[] {
-  const byKey = new Map<string, Amounts & { key: string }>()
+function sum(rows: readonly Part[]): Part[] {
+  const byKey = new Map<string, Part>()
   for (const row of rows) {
     const before = byKey.get(row.key)
     byKey.set(row.key, {
@@ -134,11 +144,10 @@ function sum(rows: readonly (Amounts & { key: string })[]): (Amounts & { key: st
       output_tokens: row.output_tokens + (before?.output_tokens ?? 0),
     })
   }
-  const tokens = (row: Amounts) => row.input_tokens + row.output_tokens
-  return [...byKey.values()].sort((a, b) => tokens(b) - tokens(a) || b.executions - a.executions)
+  return [...byKey.values()].sort((a, b) => tokensOf(b) - tokensOf(a) || b.executions - a.executions)
 }
 
-type Row = Amounts & { key: string; name: ReactNode }
+type Row = Part & { name: ReactNode }
 
 /** Number of rows of a table that are drawn at a time. */
 const MAX_ROWS = 100
@@ -189,26 +198,9 @@ function Table({ head, rows }: { head: string; rows: readonly Row[] }) {
 
 const NOTHING = { executions: 0, failed: 0, input_tokens: 0, output_tokens: 0, byAgent: [], byModel: [], byUser: [] }
 
-type Line = { name: string; colour: string; values: readonly number[] }
-
-/** Distances between the lines of a chart's axis, from 1 to 5 × 10¹⁵: its values are whole numbers. */
-const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat()
-
 /** Most lines of a chart; the rest is one line. */
 const MAX_LINES = 5
 const COLOURS = ['--color-accent', '--color-good', '--color-warn', '--color-danger', '--color-edge', '--color-soft']
-
-type Parts = (entry: Entry) => readonly (Amounts & { key: string })[]
-
-const PARTS: Readonly<Record<Exclude<By, 'tokens'>, Parts>> = {
-  agent: ({ byAgent }) => byAgent.map((each) => ({ key: each.agentId, ...each })),
-  model: ({ byModel }) => byModel.map((each) => ({ key: each.model ?? '', ...each })),
-  user: ({ byUser }) => byUser.map((each) => ({ key: each.userId ?? '', ...each })),
-}
-
-type By = keyof typeof t.splits
-
-const tokensOf = ({ input_tokens, output_tokens }: Amounts) => input_tokens + output_tokens
 
 /** The tokens of each period as a chart, whole or by agent, model or user, and as a table. */
 function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readonly string[] }) {
@@ -271,65 +263,6 @@ function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readon
         rows={entries.toReversed().map((entry) => ({ key: entry.date, name: entry.date, ...entry }))}
       />
     </Section>
-  )
-}
-
-/** Lines over time, with a dot for each period if there is room for it. */
-function Chart({ dates, lines }: { dates: readonly string[]; lines: readonly Line[] }) {
-  const box = useRef<HTMLDivElement>(null)
-  const isDark = useIsDark()
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the colours change with the theme
-  useEffect(() => {
-    const element = box.current
-    if (!element) return
-    // A canvas does not support light-dark(), but an element of that colour does.
-    const probe = element.appendChild(document.createElement('span'))
-    const resolve = (name: string) => {
-      probe.style.color = `var(${name})`
-      return getComputedStyle(probe).color
-    }
-    const [ink, line] = [resolve('--color-soft'), resolve('--color-line')]
-    const series = lines.map(({ name, colour }) => {
-      const stroke = resolve(colour)
-      return {
-        label: name,
-        stroke,
-        width: 2,
-        points: { size: 6, fill: stroke, ...(dates.length === 1 && { show: true }) },
-      }
-    })
-    probe.remove()
-    const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false } }
-    const width = () => element.clientWidth - 24
-    const plot = new uPlot(
-      {
-        width: width(),
-        height: 220,
-        legend: { show: false },
-        scales: {
-          x: { time: true },
-          y: { range: (_, __, most) => [0, Math.max(1, most) * 1.1] },
-        },
-        // Periods are days of UTC.
-        tzDate: (at) => uPlot.tzDate(new Date(at * 1_000), 'Etc/UTC'),
-        axes: [
-          { ...axis, values: (_, values) => values.map((at) => utcDay(at * 1_000)) },
-          { ...axis, size: 60, incrs: WHOLE_STEPS, values: (_, values) => values.map((value) => short(value)) },
-        ],
-        series: [{}, ...series],
-      },
-      [dates.map((day) => Date.parse(day) / 1_000), ...lines.map(({ values }) => [...values])],
-      element,
-    )
-    const observer = new ResizeObserver(() => plot.setSize({ width: width(), height: 220 }))
-    observer.observe(element)
-    return () => {
-      observer.disconnect()
-      plot.destroy()
-    }
-  }, [dates.join(), lines, isDark])
-  return (
-    <div ref={box} role="img" aria-label={t.chart} className="mb-2 overflow-hidden rounded-xl border border-line p-3" />
   )
 }
 
