@@ -278,6 +278,12 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       asked.push(dialog.message())
       void dialog.dismiss()
     })
+    // Written in another form of Unicode, and not read by the page yet.
+    await request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, {
+      body: { path: '\u00e9.md', content: '' },
+    })
+    await page.locator('input[type=file]').setInputFiles({ ...file, name: 'e\u0301.md' })
+    await expect.poll(() => asked.splice(0).join()).toContain('Replace files')
     await page.getByRole('tab', { name: 'Edit' }).click()
     await page.getByLabel('Content').fill('Mine')
     await page.getByRole('button', { name: 'b.txt' }).click()

@@ -1,0 +1,110 @@
+import { useQuery } from '@tanstack/react-query'
+import { Download, Trash2 } from 'lucide-react'
+import { useRef, useState } from 'react'
+import { callMutation, callQuery, type Output, toFailure } from '../../api.ts'
+import { IconButton } from '../../components/button.tsx'
+import { Code } from '../../components/code.tsx'
+import { Confirm } from '../../components/dialog.tsx'
+import { Form } from '../../components/form.tsx'
+import { useDraft } from '../../components/guard.ts'
+import { Markdown } from '../../components/markdown.tsx'
+import { Loaded } from '../../components/page.tsx'
+import { Tabs } from '../../components/tabs.tsx'
+import { toast } from '../../components/toast.tsx'
+import { query, useAction } from '../../queries.ts'
+import { texts } from '../../texts.ts'
+
+const t = texts.spaces
+
+type Content = Output<'files.get'>
+
+type FileProps = { spaceId: string; mayChange: boolean; path: string; onDeleted: () => void }
+
+/** One file of a space: its content, which a person may change, download or delete. */
+export function OpenFile({ spaceId, mayChange, path, onDeleted }: FileProps) {
+  const file = useQuery(query('files.get', { id: spaceId, path }))
+  const [isDeleting, setIsDeleting] = useState(false)
+  const remove = useAction(() => callMutation('files.delete', { id: spaceId, path }), {
+    changes: ['files.', 'spaces.'],
+    done: texts.deleted,
+    onDone: onDeleted,
+  })
+  return (
+    <section aria-label={path}>
+      <header className="mb-2 flex items-center gap-2">
+        <h2 className="min-w-0 flex-1 truncate font-mono" dir="auto">
+          {path}
+        </h2>
+        {file.data && <IconButton label={t.download} icon={Download} onClick={() => download(path, file.data)} />}
+        {mayChange && <IconButton label={t.deleteFile} icon={Trash2} onClick={() => setIsDeleting(true)} />}
+      </header>
+      <Loaded query={file}>
+        {(content) =>
+          content.encoding === 'base64' ? (
+            <p className="text-soft">{t.binary}</p>
+          ) : (
+            <TextFile spaceId={spaceId} mayChange={mayChange} path={path} content={content} />
+          )
+        }
+      </Loaded>
+      {isDeleting && (
+        <Confirm
+          onClose={() => setIsDeleting(false)}
+          title={t.deleteFileTitle(path)}
+          text={t.deleteFileText}
+          action={t.deleteFile}
+          onConfirm={() => remove.mutateAsync(undefined)}
+        />
+      )}
+    </section>
+  )
+}
+
+type TextProps = Pick<FileProps, 'spaceId' | 'mayChange' | 'path'> & { content: Content }
+
+function TextFile({ spaceId, mayChange, path, content }: TextProps) {
+  const [text, setText, isChanged] = useDraft(content.content)
+  const [tab, setTab] = useState<'preview' | 'source'>('preview')
+  // The content that the person began with. Another person or an agent may write the file meanwhile.
+  const first = useRef(content.content)
+  if (!isChanged) first.current = content.content
+  const save = useAction(
+    async () => {
+      const found = await callQuery('files.get', { id: spaceId, path }).catch((error) => {
+        if (toFailure(error).status !== 404) throw error
+      })
+      if (found && found.content !== first.current && !confirm(t.fileChanged(path))) return false
+      await callMutation('files.write', { id: spaceId, path, content: text })
+      return true
+    },
+    { changes: ['files.'], quiet: true, onDone: (isSaved) => isSaved && toast(t.fileSaved) },
+  )
+  const preview = /\.(md|markdown)$/i.test(path) ? <Markdown text={text} /> : <Code text={text} />
+  if (!mayChange) return preview
+  return (
+    <Tabs label={path} tabs={{ preview: t.preview, source: t.source }} value={tab} onChange={setTab}>
+      {tab === 'preview' ? (
+        preview
+      ) : (
+        <Form save={save} isReady={isChanged}>
+          <textarea
+            aria-label={t.content}
+            dir="auto"
+            spellCheck={false}
+            className="field mb-2 min-h-80 font-mono text-xs"
+            value={text}
+            onChange={({ target }) => setText(target.value)}
+          />
+        </Form>
+      )}
+    </Tabs>
+  )
+}
+
+function download(path: string, { content, encoding }: Content): void {
+  const bytes = encoding === 'base64' ? Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0)) : content
+  const url = URL.createObjectURL(new Blob([bytes], { type: 'application/octet-stream' }))
+  const link = Object.assign(document.createElement('a'), { href: url, download: path.replace(/^.*\//, '') })
+  link.click()
+  URL.revokeObjectURL(url)
+}
