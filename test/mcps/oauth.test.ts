@@ -313,6 +313,16 @@ describe('an authorization server', () => {
     expect(address.searchParams.has('resource')).toBe(false)
   })
 
+  it('that refuses a scope gets a new registration, because some grant only the scope of the first', async () => {
+    const id = await createMcp()
+    oauth.answer = { error: 'invalid_scope' }
+    expect(outcome(await connect(id))).toEqual(['/app/mcps', 'refused'])
+    oauth.answer = {}
+    const before = oauth.clients.size
+    expect(outcome(await connect(id))).toEqual(CONNECTED)
+    expect(oauth.clients.size).toBe(before + 1)
+  })
+
   const editing = (field: string, change: (body: object) => object | string) => {
     oauth.edit = (body) => (field in body ? change(body) : body)
   }

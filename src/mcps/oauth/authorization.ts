@@ -205,10 +205,14 @@ function codeIn(query: URLSearchParams, { metadata }: Issuer): { code: string; i
   if (error === 'access_denied') throw new AuthorizationProblem('the access was denied')
   const code = query.get('code')
   if (!code || error !== null) {
-    throw new AuthorizationProblem(`the authorization server answered ${nameOf(error ?? '')}`)
+    const isFinal = OF_CLIENT.has(error ?? '')
+    throw new AuthorizationProblem(`the authorization server answered ${nameOf(error ?? '')}`, { isFinal })
   }
   return { code, iss }
 }
+
+/** Errors of a page for users that another client may repair. Some servers grant only the scope of a registration. */
+const OF_CLIENT: ReadonlySet<string> = new Set(['invalid_scope', 'invalid_client', 'unauthorized_client'])
 
 /** Revokes the refresh token, or the access token of a grant without one. */
 async function revoke(fetch: FetchLike, { client, metadata, accessToken, refreshToken }: Grant): Promise<boolean> {
