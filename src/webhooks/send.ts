@@ -2,6 +2,7 @@ import type { Clock } from '../lib/clock.ts'
 import { isPublicAddress } from '../lib/net/addresses.ts'
 import type { Network } from '../lib/net/network.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
+import { delayOf } from '../lib/net/retry-after.ts'
 import { onceDone } from '../lib/once.ts'
 import type { Settings } from '../settings.ts'
 
@@ -67,7 +68,8 @@ export function createSender(settings: Settings, clock: Clock, patience = TIMEOU
         const { statusCode: status } = answer
         // A receiver that has accepted the event may take its time with the rest of the answer.
         const response = await readStart(answer.body).catch(() => '')
-        const retryAfter = toDelay(answer.headers['retry-after'], clock.now())
+        const delay = delayOf(answer.headers['retry-after'], clock.now().getTime()) ?? 0
+        const retryAfter = Math.min(Math.ceil(delay), MAX_DELAY)
         if (status >= 200 && status < 300) return { status, durationMs: duration(), response, retryAfter: 0 }
         const error =
           status >= 300 && status < 400 ? 'Redirects are not followed' : `The answer has the status ${status}`
@@ -100,14 +102,6 @@ async function readStart(body: AsyncIterable<Buffer> & { destroy(): unknown }): 
 
 /** Longest delay that a receiver can ask for (ms). */
 const MAX_DELAY = 24 * 60 * 60 * 1000
-
-/** Reads a Retry-After in seconds or as a date; 0 for none. */
-function toDelay(value: string | string[] | undefined, now: Date): number {
-  if (typeof value !== 'string') return 0
-  // Discord sends fractions of a second.
-  const delay = /^\d+(\.\d+)?$/.test(value) ? Math.ceil(Number(value) * 1000) : Date.parse(value) - now.getTime()
-  return Number.isFinite(delay) ? Math.min(Math.max(delay, 0), MAX_DELAY) : 0
-}
 
 /** Returns why there was no answer: the innermost cause that has a message. */
 function reasonOf(error: unknown): string {

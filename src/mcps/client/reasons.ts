@@ -1,5 +1,6 @@
 import { InsufficientScopeError, SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
 import { ForbiddenAddress, ProxyFailed } from '../../lib/net/network.ts'
+import { delayOf } from '../../lib/net/retry-after.ts'
 import { BadAnswer, TOO_LARGE } from '../../lib/net/safe-fetch.ts'
 import type { Clean } from './content.ts'
 import { EMPTY } from './mend.ts'
@@ -18,6 +19,9 @@ export function statusOf(error: unknown): number | undefined {
   return posted ? Number(posted[1]) : undefined
 }
 
+/** Delay of a server that asks for none (ms). */
+const USUAL_DELAY = 1000
+
 /** Returns the delay that a server asks for (ms), or null if it must not be asked again. */
 export function waitOf(error: unknown, seen: Seen): number | null {
   const status = statusOf(error) ?? 0
@@ -26,9 +30,7 @@ export function waitOf(error: unknown, seen: Seen): number | null {
   // A gateway whose server is just starting or cannot be reached now.
   if (status === 502 || status === 504 || isOfGateway(status)) return 500
   if (status !== 429 && status !== 503) return null
-  const after = seen.refusal?.headers.get('retry-after') ?? '1'
-  const delay = Number.isFinite(Number(after)) ? Number(after) * 1000 : Date.parse(after) - Date.now()
-  return Number.isNaN(delay) ? 1000 : Math.max(0, delay)
+  return delayOf(seen.refusal?.headers.get('retry-after'), Date.now()) ?? USUAL_DELAY
 }
 
 const MAX_CHALLENGE = 500

@@ -1,3 +1,4 @@
+import { delayOf, numberOf } from '../../../lib/net/retry-after.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import type { ErrorBody } from './error-bodies.ts'
 
@@ -22,34 +23,6 @@ export function retryAfterOf({ headers, retryAfter, message }: Facts, now: numbe
 /** Returns a delay in the rate-limit headers of a gateway, whose names are in any case (ms). */
 export const delayInHeaders = (headers: Fields, now: number): number | null =>
   resetOf(Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])), now)
-
-function numberOf(value: unknown): number | null {
-  const text = asText(value)
-  return /^\d+(\.\d+)?$/.test(text) ? Number(text) : null
-}
-
-/** Seconds, a duration, or a date. Proxies join repeated headers to a list. */
-function delayOf(value: unknown, now: number): number | null {
-  const text = asText(value)
-  const first = /^\d[\w.]*(?=, ?\d)/.exec(text)?.[0] ?? text
-  const seconds = numberOf(first)
-  if (seconds !== null) return seconds * 1000
-  const duration = durationOf(first)
-  if (duration !== null) return duration
-  const date = Date.parse(text)
-  return Number.isNaN(date) ? null : Math.max(0, date - now)
-}
-
-const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
-
-/** Returns a duration such as `1m30s` or `450ms` (ms). */
-function durationOf(text: string): number | null {
-  if (!/^(?:\d+(?:\.\d+)?(?:ms|[smhd]))+$/.test(text)) return null
-  return [...text.matchAll(/([\d.]+)(ms|[smhd])/g)].reduce(
-    (sum, [, count, unit = '']) => sum + Number(count) * (UNITS[unit] ?? 0),
-    0,
-  )
-}
 
 /**
  * Returns the time until a limit of the header `RateLimit` resets that a request has reached (ms): `"api";r=0;t=55`
