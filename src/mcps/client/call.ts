@@ -1,5 +1,4 @@
 import type { Client } from '@modelcontextprotocol/client'
-import { abortable } from '../../lib/race-abort.ts'
 import type { McpTool } from './listing.ts'
 import { callAsTask } from './tasks.ts'
 import { requestWithSignal } from './transport.ts'
@@ -23,10 +22,9 @@ export async function callTool(
   const params = { name, arguments: (input ?? {}) as Record<string, unknown> }
   const request = { method: 'tools/call', params } as const
   const onprogress = () => onProgress?.()
-  if (isTask && client.getProtocolEra() !== 'modern')
-    return abortable(callAsTask(client, params, onprogress, signal), signal)
+  if (isTask && client.getProtocolEra() !== 'modern') return callAsTask(client, params, onprogress, signal)
   const hasHeaders = inputSchema && client.getProtocolEra() === 'modern' && HEADER.test(JSON.stringify(inputSchema))
-  const calling = requestWithSignal(signal, (given) => {
+  return requestWithSignal(signal, (given) => {
     const options = { ...given, onprogress }
     if (!hasHeaders) return client.request(request, options)
     // Without the schema of the output, because the SDK refuses results that do not fit it.
@@ -35,7 +33,6 @@ export async function callTool(
       toolDefinition: { name, inputSchema: { ...inputSchema, type: 'object' } },
     })
   })
-  return abortable(calling, signal)
 }
 
 /** Keyword for properties of an input that a request repeats in headers. */

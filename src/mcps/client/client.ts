@@ -13,7 +13,12 @@ import { isServerError } from './transport.ts'
 import { UnreachableServer } from './unreachable.ts'
 
 /** Maximum time to connect and list the tools (ms). A call may take longer. */
-export const CONNECT_TIMEOUT = 20_000
+const CONNECT_TIMEOUT = 20_000
+
+/** Returns a signal that also aborts once a server had the time to connect and list its tools. */
+export const withConnectTimeout = (signal: AbortSignal): AbortSignal =>
+  AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+
 /** Maximum size of an input whose request is written in one piece (characters). */
 const MAX_PIECE = 8 * 1024
 /** Number of retries for an overloaded server, and the longest delay that it may ask for (ms). */
@@ -128,8 +133,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
 
   async function reopen(): Promise<void> {
     const lost = session
-    const until = AbortSignal.any([closing.signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
-    session = await openSession(options, variant, lost.seen, until)
+    session = await openSession(options, variant, lost.seen, withConnectTimeout(closing.signal))
     // A server that was restarted may have other tools.
     hasOthers ||= !isDeepStrictEqual(toolsOf(lost), toolsOf(session))
     await lost.close()
@@ -175,8 +179,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
       }
       if (toolChanges === current.toolChanges) return false
       try {
-        const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
-        const { tools } = await abortable(listTools(client, clean, until), until)
+        const { tools } = await listTools(client, clean, withConnectTimeout(signal))
         current.tools = tools
         current.toolChanges = toolChanges
         return true
@@ -206,9 +209,9 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
       }
     },
     async list(signal) {
-      const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+      const until = withConnectTimeout(signal)
       try {
-        const now = await inSession(({ client }) => abortable(listTools(client, clean, until), until), until)
+        const now = await inSession(({ client }) => listTools(client, clean, until), until)
         return [...now.tools.values()].map(({ tool }) => tool)
       } catch (error) {
         signal.throwIfAborted()

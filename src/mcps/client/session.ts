@@ -95,8 +95,7 @@ export async function openSession(options: SessionOptions, variant: Variant, see
     await safe.close()
   }
   try {
-    const connected = requestWithSignal(signal, (given) => client.connect(transport, given))
-    await abortable(connected, signal)
+    await requestWithSignal(signal, (given) => client.connect(transport, given))
     const { toolChanges } = client
     const { tools, omitted, hasMore } = await listTools(client, clean, signal)
     return {

@@ -15,6 +15,7 @@ import {
 } from '@modelcontextprotocol/client'
 import packageJson from '../../../package.json' with { type: 'json' }
 import { parseJson } from '../../lib/json.ts'
+import { abortable } from '../../lib/race-abort.ts'
 import { isObject } from '../../lib/unknown.ts'
 import { NO_CODE } from './mend-message.ts'
 import { createMeter } from './message-rate.ts'
@@ -145,11 +146,15 @@ function normalized({ jsonrpc, id, result }: JSONRPCResultResponse, isList: bool
   return { jsonrpc, id, result: normalize(result, isList) as JSONRPCResultResponse['result'] }
 }
 
-/** Sends a request to a server and applies the signal. `options` are for the SDK. */
+/** Sends a request to a server. Rejects with the signal's reason. `options` are for the SDK. */
 export const requestWithSignal = <T>(
   signal: AbortSignal,
   ask: (options: { signal: AbortSignal; timeout: number }) => Promise<T>,
-): Promise<T> => outgoing.run({ id: null, signal }, () => ask({ signal, timeout: SDK_TIMEOUT }))
+): Promise<T> =>
+  abortable(
+    outgoing.run({ id: null, signal }, () => ask({ signal, timeout: SDK_TIMEOUT })),
+    signal,
+  )
 
 /** Returns whether a stream belongs to a request; a session's standalone stream does not. */
 const isOfRequest = () => (outgoing.getStore()?.id ?? null) !== null

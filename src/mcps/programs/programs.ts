@@ -1,8 +1,7 @@
 import type { Logger } from 'pino'
 import type { DeclaredProgram } from '../../lib/mcp-config.ts'
-import { abortable } from '../../lib/race-abort.ts'
 import { callTool } from '../client/call.ts'
-import { CONNECT_TIMEOUT, type McpClient } from '../client/client.ts'
+import { type McpClient, withConnectTimeout } from '../client/client.ts'
 import { type Clean, cleaner, toToolResult } from '../client/content.ts'
 import { listTools } from '../client/listing.ts'
 import { failedCall } from '../client/server-errors.ts'
@@ -144,11 +143,11 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
 
 /** Lists the current tools. */
 async function list({ supervisor, clean }: Slot, signal: AbortSignal) {
-  const until = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_TIMEOUT)])
+  const until = withConnectTimeout(signal)
   try {
     return await supervisor.withProgram(until, async ({ client }) => {
       const { toolChanges } = client
-      return { ...(await abortable(listTools(client, clean, until), until)), client, toolChanges }
+      return { ...(await listTools(client, clean, until)), client, toolChanges }
     })
   } catch (error) {
     signal.throwIfAborted()

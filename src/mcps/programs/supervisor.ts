@@ -137,10 +137,7 @@ async function launch({ program, clean, limits, stopped }: Options): Promise<Liv
     const transport = createProgram(program, clean, limits.grace)
     const { client } = createClient(transport, handshake, { maxMessages: Number.POSITIVE_INFINITY })
     try {
-      await abortable(
-        requestWithSignal(until, (options) => client.connect(transport, options)),
-        until,
-      )
+      await requestWithSignal(until, (options) => client.connect(transport, options))
       return { client, transport }
     } catch (error) {
       const isSlow = transport.hasSpoken ? TOO_SLOW : SPEECHLESS
@@ -157,10 +154,7 @@ async function launch({ program, clean, limits, stopped }: Options): Promise<Liv
 /** After an aborted call, ends a program that does not answer any more, so that the next call gets a new one. */
 async function checkAnswering({ client, transport }: Live, timeout: number): Promise<void> {
   const until = AbortSignal.timeout(timeout)
-  await abortable(
-    requestWithSignal(until, (options) => client.ping(options)),
-    until,
-  ).catch(() => {
+  await requestWithSignal(until, (options) => client.ping(options)).catch(() => {
     if (until.aborted) transport.kill('its program did not answer any more, and was ended')
   })
 }
