@@ -75,18 +75,18 @@ export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit =
 /** Maximum number of rows on a page of a list. */
 const MAX_PAGE = 1_000
 
-/** A query of a whole list, of which `rowsOf` returns the rows of a page. */
-export const allPages = <Name extends Path, Row>(name: Name, rowsOf: (page: Output<Name>) => Row[]) =>
-  queryOptions<Row[]>({
+/** A query of all pages of a list. */
+export const allPages = <Name extends Path>(name: Name) =>
+  queryOptions<Output<Name>[]>({
     queryKey: [name, 'all'],
     queryFn: async ({ signal }) => {
-      const rows: Row[] = []
+      const all: Output<Name>[] = []
       for (let cursor: string | null | undefined; cursor !== null; ) {
         const page = await callQuery(name, { limit: MAX_PAGE, cursor } as Input<Name>, signal)
-        rows.push(...rowsOf(page))
+        all.push(page)
         cursor = (page as { nextCursor?: string | null }).nextCursor ?? null
       }
-      return rows
+      return all
     },
   })
 

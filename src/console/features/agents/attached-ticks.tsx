@@ -11,9 +11,16 @@ type TicksProps = {
   onChange: (value: string[]) => void
 }
 
+type RowProps<Page> = TicksProps & {
+  label: string
+  empty: string
+  list: UseQueryResult<Page[]>
+  rowsOf: (page: Page) => readonly Row[]
+}
+
 /** A list of checkboxes of the rows in a list that was read as a whole. */
-function RowTicks({ list, ...props }: TicksProps & { label: string; empty: string; list: UseQueryResult<Row[]> }) {
-  const options = (list.data ?? []).map(({ id, name, displayName, description, url }) => ({
+function RowTicks<Page>({ list, rowsOf, ...props }: RowProps<Page>) {
+  const options = (list.data ?? []).flatMap(rowsOf).map(({ id, name, displayName, description, url }) => ({
     value: id,
     label: displayName || name,
     detail: url ?? description ?? null,
@@ -28,19 +35,23 @@ function RowTicks({ list, ...props }: TicksProps & { label: string; empty: strin
 }
 
 /** A list of checkboxes of all skills that the person can use. */
-export function SkillTicks(props: TicksProps) {
-  const list = useQuery(
-    allPages('skills.list', ({ skills: { organization, core, marketplace } }): Row[] => [
-      ...organization,
-      ...core,
-      ...marketplace,
-    ]),
-  )
-  return <RowTicks label={texts.nav.skills} empty={texts.agents.noSkills} {...props} list={list} />
-}
+export const SkillTicks = (props: TicksProps) => (
+  <RowTicks
+    label={texts.nav.skills}
+    empty={texts.agents.noSkills}
+    list={useQuery(allPages('skills.list'))}
+    rowsOf={({ skills: { organization, core, marketplace } }) => [...organization, ...core, ...marketplace]}
+    {...props}
+  />
+)
 
 /** A list of checkboxes of all MCP servers that the person can use. */
-export function McpTicks(props: TicksProps) {
-  const list = useQuery(allPages('mcps.list', ({ mcps }): Row[] => mcps))
-  return <RowTicks label={texts.nav.mcps} empty={texts.agents.noMcps} {...props} list={list} />
-}
+export const McpTicks = (props: TicksProps) => (
+  <RowTicks
+    label={texts.nav.mcps}
+    empty={texts.agents.noMcps}
+    list={useQuery(allPages('mcps.list'))}
+    rowsOf={({ mcps }) => mcps}
+    {...props}
+  />
+)

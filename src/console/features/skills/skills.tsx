@@ -12,7 +12,7 @@ import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
 import { changedFields } from '../../lib/changes.ts'
-import { query, useAction, WATCHED } from '../../queries.ts'
+import { allPages, query, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 
@@ -21,13 +21,16 @@ const t = texts.skills
 type Summary = Output<'skills.list'>['skills']['core'][number]
 type Skill = Output<'skills.get'>['skill']
 
+/** The sources of skills, in the order of the page. */
+const SOURCES = ['organization', 'core', 'marketplace'] as const
+
 const CATEGORIES = ['research', 'writing', 'data', 'code', 'marketing', 'productivity', 'file-handling', 'other']
 /** The skills for agents, grouped by source. */
 export function Skills() {
   const navigate = useNavigate({ from: '/skills' })
   const { skill: opened } = useSearch({ from: '/skills' })
   const [isNew, setIsNew] = useState(false)
-  const list = useQuery({ ...query('skills.list', { limit: 1000 }), ...WATCHED })
+  const list = useQuery({ ...allPages('skills.list'), ...WATCHED })
   const open = (skill: string | undefined) => void navigate({ search: { skill }, replace: skill === undefined })
   const add = (
     <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
@@ -37,29 +40,23 @@ export function Skills() {
   return (
     <Page title={t.title} actions={add}>
       <Loaded query={list}>
-        {({ skills: { core, organization, marketplace } }) => (
-          <>
-            <Section title={t.organization}>
-              {organization.length ? (
-                <Table skills={organization} onOpen={open} />
-              ) : (
-                <Empty icon={Boxes} title={t.emptyTitle} text={t.emptyText}>
-                  {add}
-                </Empty>
-              )}
-            </Section>
-            {core.length > 0 && (
-              <Section title={t.core}>
-                <Table skills={core} onOpen={open} />
+        {(pages) =>
+          SOURCES.map((source) => {
+            const skills = pages.flatMap((page) => page.skills[source])
+            if (!skills.length && source !== 'organization') return null
+            return (
+              <Section key={source} title={t[source]}>
+                {skills.length ? (
+                  <Table skills={skills} onOpen={open} />
+                ) : (
+                  <Empty icon={Boxes} title={t.emptyTitle} text={t.emptyText}>
+                    {add}
+                  </Empty>
+                )}
               </Section>
-            )}
-            {marketplace.length > 0 && (
-              <Section title={t.marketplace}>
-                <Table skills={marketplace} onOpen={open} />
-              </Section>
-            )}
-          </>
-        )}
+            )
+          })
+        }
       </Loaded>
       {isNew && (
         <Dialog open onClose={() => setIsNew(false)} title={t.new} as="wide">
