@@ -36,6 +36,15 @@ describe('the reader of chat completions', () => {
       [call('add', '{"x":1}'), call('search', '{"x":2}')],
       ['add({"x":1})', 'search({"x":2})'],
     ],
+    [
+      'names and inputs that say that there are none',
+      [
+        call('add', '{"x":', a),
+        call('null', '1}', { index: 0, id: '' }),
+        call('search', 'None', { index: 1, id: 'b' }),
+      ],
+      ['add({"x":1})', 'search({})'],
+    ],
     ['two names without inputs', [call('add', ''), call('search', '')], ['add({})', 'search({})']],
     ['pieces without id and index', [call('add', '{"x":', { id: 'a' }), call(undefined, '1}')], ['add({"x":1})']],
     [

@@ -7,12 +7,15 @@ import { type Fields, isObject } from '../../../lib/unknown.ts'
 /** Maximum number of calls in a reply. */
 export const MAX_CALLS = 1_000
 
+/** Returns whether a text stands for a missing value (SGLang sends `None`, LiteLLM `null`, older Ollama an empty one). */
+export const isNothing = (text: string): boolean => text === '' || /^(?:none|null|undefined)$/i.test(text)
+
 /**
  * Parses an input object: JSON, JSON in a JSON string or in a list, each of them in a code fence or with raw line
  * breaks, or an empty text. Returns undefined for anything else.
  */
 export function parseInput(input: string): Fields | undefined {
-  let value: unknown = input
+  let value: unknown = isNothing(input.trim()) ? '' : input
   for (let depth = 0; typeof value === 'string' && depth < 4; depth++) value = value.trim() ? parseLoosely(value) : {}
   // PHP writes an empty object as a list, and gpt-oss puts an object into one.
   if (value === null || (Array.isArray(value) && !value.length)) return {}
@@ -56,7 +59,7 @@ export const isSameInput = (one: string, other: string): boolean =>
 const MAX_EMPTY = 100
 
 export const isEmpty = (input: string): boolean =>
-  input.length <= MAX_EMPTY && /^(?:\{\s*\}|\[\s*\]|null|"(?:\{\s*\})?")?$/.test(input.trim())
+  input.length <= MAX_EMPTY && (isNothing(input.trim()) || /^(?:\{\s*\}|\[\s*\]|"(?:\{\s*\})?")$/.test(input.trim()))
 
 /** Returns the objects of a text that consists only of objects, otherwise none. */
 function objectsIn(text: string): Fields[] {

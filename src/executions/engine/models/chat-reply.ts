@@ -1,6 +1,7 @@
 import type { LanguageModelV4Usage, SharedV4ProviderMetadata } from '@ai-sdk/provider'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { isNoReason, unifiedReason } from './finish-reasons.ts'
+import { isNothing } from './call-inputs.ts'
+import { unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning, type InlineReasoning } from './inline-reasoning.ts'
 import { ModelError, NO_END } from './model-errors.ts'
 import { checkApi, unwrapped } from './other-apis.ts'
@@ -238,7 +239,7 @@ function readChoice(
   parts: Part[],
 ): void {
   const raw = asText(finish_reason)
-  const isLast = !isNoReason(raw)
+  const isLast = !isNothing(raw)
   if (isObject(delta)) readDelta(reply, delta, parts)
   if (isObject(message) && !(isObject(delta) && Object.keys(delta).length)) readMessage(reply, message, isLast, parts)
   if (typeof text === 'string') emitText(reply, text, parts)

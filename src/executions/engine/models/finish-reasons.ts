@@ -56,6 +56,3 @@ const plain = (raw: string): string =>
     // Gemini for OpenAI's clients: `function_call_filter: MALFORMED_FUNCTION_CALL`.
     .replace(/^function_call_filter: |^finish_?reason_/, '')
     .replaceAll('-', '_')
-
-/** Returns whether a text stands for a missing finish reason (SGLang sends `None`, older Ollama an empty text). */
-export const isNoReason = (raw: string): boolean => raw === '' || /^(?:none|null|undefined)$/i.test(raw)

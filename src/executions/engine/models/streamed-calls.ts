@@ -1,6 +1,16 @@
 import { newId } from '../../../lib/id.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
-import { inputsOf, isEmpty, isSameInput, MAX_CALLS, newScan, parseInput, type Scan, scan } from './call-inputs.ts'
+import {
+  inputsOf,
+  isEmpty,
+  isNothing,
+  isSameInput,
+  MAX_CALLS,
+  newScan,
+  parseInput,
+  type Scan,
+  scan,
+} from './call-inputs.ts'
 import { ModelError } from './model-errors.ts'
 
 /** A tool call as received so far. */
@@ -185,7 +195,7 @@ function readPiece(delta: Fields): Piece {
   return {
     id: typeof id === 'number' ? String(id) : asText(id),
     index: typeof index === 'number' ? index : /^\d+$/.test(asText(index)) ? Number(index) : undefined,
-    name: asText(name),
+    name: isNothing(asText(name)) ? '' : asText(name),
     // Some servers send the input as an object instead of JSON text.
     input: typeof input === 'string' ? input : input === undefined || input === null ? '' : JSON.stringify(input),
     extra,
