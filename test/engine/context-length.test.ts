@@ -209,6 +209,7 @@ describe('a refusal of a request that is too long', () => {
     ['gateway', 400, 'Total tokens (prompt 130000 + max_new 4096) exceeds limit 131072', 131072],
     ['gateway', 422, 'your prompt has 200001 tokens, which is more than the 200000 the model can handle', 200000],
     ['gateway', 400, 'The messages exceed the allowed number of tokens for this model', null],
+    ['Ollama', 500, 'no user query found in messages', null],
     ['gateway', 413, 'Payload Too Large', null],
     ['gateway', 400, 'token limit exceeded', null],
   ])('of %s is understood: %i %s', (_, status, message, contextWindow) => {

@@ -47,6 +47,11 @@ const ADVICE: readonly Advice[] = [
   [['refused'], ({ status }) => status === 404 || status === 405 || (status ?? 400) < 400, checkAddress],
   [
     ['context_too_long'],
+    /no user query found/i,
+    'Raise the context length of the model server (Ollama: OLLAMA_CONTEXT_LENGTH), or shorten the instructions of the agent',
+  ],
+  [
+    ['context_too_long'],
     null,
     'Shorten the message, the files or the instructions of the agent, or choose a model with a larger context window',
   ],

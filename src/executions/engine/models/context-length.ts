@@ -24,6 +24,8 @@ const TOO_LONG: readonly RegExp[] = [
   // Text Generation Inference.
   /`inputs`(?: tokens \+ `max_new_tokens`)? must (?:be <=|have less than)/i,
   /request[ _]too[ _]large|request entity too large|request payload size exceeds|expected maxLength: \d+, actual/i,
+  // Ollama drops the oldest messages, until those of the user are missing.
+  /^(?!.*\btemplate\b).*no user query found in messages/is,
   // GitHub Models, TabbyAPI, Transformers.
   /request body too large|tokens_limit_reached|max_seq_len|maximum sequence length|max_position_embeddings/i,
   /超[过出]\S{0,12}(?:上下文|输入|最大\S{0,6}长度)/,

@@ -210,7 +210,8 @@ const REFUSED_BY_500 = anyOf(
   /\b(?:is|are|was|role) (?:not supported|unsupported)|(?:does not|doesn't) support|requires --|mmproj/,
   /only supports single|cannot pass both content and thinking|value is not callable: null|\bNoneType\b/,
   /expected 'content' to be/,
-  /missing data required|roles must alternate/,
+  /missing data required|roles must alternate|message must be at the beginning/,
+  /\bjinja exception\b|unable to generate parser for this template/,
   /fail\w* to (?:parse|convert|initialize)\b.{0,80}(?:grammar|schema)|grammar.{0,40}(?:fail|invalid)/,
 )
 
