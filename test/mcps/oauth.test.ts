@@ -899,6 +899,24 @@ describe('a run', () => {
     )
   })
 
+  it('tells clients of MCP and A2A at once that it waits for its user', async () => {
+    const agentId = await agentWith(await createMcp())
+    calling('connect_to_Guarded', 'echo')
+    const send = async (path: string, method: string, params: object) => {
+      const body = { jsonrpc: '2.0', id: 1, method, params }
+      const options = { body, token: ann.token, headers: { Accept: 'application/json' } }
+      return (await request(server, 'POST', path, options)).body.result
+    }
+    const input = { id: agentId, message: 'Hello' }
+    const called = await send('/mcp', 'tools/call', { name: 'run_agent', arguments: input })
+    const approvalsUrl = expect.stringMatching(/\/app\/mcps$/)
+    expect(called.structuredContent).toMatchObject({ waitingFor: 'authorization', approvalsUrl })
+    expect(called.content[0].text).toContain('until its user connects')
+    const message = { kind: 'message', messageId: 'm', role: 'user', parts: [{ kind: 'text', text: 'Hello' }] }
+    const task = await send(`/a2a/agents/${agentId}`, 'message/send', { message })
+    expect(task.status.state).toBe('auth-required')
+  })
+
   it('continues at once if its user has connected before it waits', async () => {
     const id = await createMcp()
     const agentId = await agentWith(id)

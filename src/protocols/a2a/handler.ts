@@ -36,7 +36,7 @@ import { publicAddress } from '../../settings.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
 import { deletePush, listPushes, setPush } from '../../webhooks/push.ts'
 import { checkAddress } from '../../webhooks/service.ts'
-import { followParts } from '../shared/run-parts.ts'
+import { asksPerson, followParts } from '../shared/run-parts.ts'
 import { conversationOf, isSessionId, startRun } from '../shared/runs.ts'
 import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
@@ -156,7 +156,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
             message: toMessage(place, Role.ROLE_AGENT, `${row.id}-${part.seq}`, note),
           })
       }
-      const run = parts.some(({ type }) => type === 'approval') ? await find(row.id) : null
+      const run = parts.some(asksPerson) ? await find(row.id) : null
       if (run?.waitingFor) return yield statusUpdate(place, statusOf(run, place, approvalsUrl))
     }
     const ended = await find(row.id)

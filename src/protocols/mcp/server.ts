@@ -14,7 +14,7 @@ import { find as findRun } from '../../executions/service.ts'
 import { createCaller } from '../../router.ts'
 import type { Context } from '../../trpc.ts'
 import { type Report, type Run, waitForRun } from '../shared/wait.ts'
-import { approvalsUrl, decideBy, pendingOf, questionsFor } from './approvals.ts'
+import { decideBy, pendingOf, questionsFor, waitOf } from './approvals.ts'
 import { addResources } from './resources.ts'
 import { resultOf, type ToolResult, toErrorResult, toResult } from './results.ts'
 import { addSkills } from './skills.ts'
@@ -107,7 +107,7 @@ async function callTool(request: McpRequest, tool: Tool, args: Record<string, un
     await tool.call({ ...context, onAccepted }, actor, args, { background: true })
   }
   const { id } = row!
-  if (isTask) return toTaskResult((await createCaller(context).executions.get({ id })).execution as Run)
+  if (isTask) return toTaskResult(context, (await createCaller(context).executions.get({ id })).execution as Run)
   const ended = await waitForRun(context, actor, row!, reporter(mcpContext))
   return ended.waitingFor ? waiting(request, ended, mcpContext) : resultOf(ended)
 }
@@ -117,16 +117,16 @@ async function waiting(request: McpRequest, ended: Run, mcpContext: ServerContex
   const { actor, context } = request
   const { elicitation } = capabilitiesOf(mcpContext)
   const canAsk = elicitation && (elicitation.form !== undefined || elicitation.url === undefined)
-  if (canAsk && covers(actor.scopes, 'approvals:write')) {
+  if (ended.waitingFor === 'approval' && canAsk && covers(actor.scopes, 'approvals:write')) {
     const inputRequests = questionsFor(await pendingOf(context, ended.id))
     const requestState = sealState(context.deps, { actor, ...callOf(request) }, { executionId: ended.id })
     return inputRequired({ inputRequests, requestState })
   }
   const { id: executionId, chatId, sessionId, status, stopReason, waitingFor } = ended
-  const url = approvalsUrl(context)
+  const { url, text } = waitOf(context, ended)
   return toResult(
     { success: true, executionId, chatId, sessionId, status, stopReason, waitingFor, approvalsUrl: url },
-    `The run waits until a person approves a call of a tool at ${url}. Afterwards read its result with get_execution (id ${executionId}), or repeat this call with the same idempotencyKey.`,
+    `${text}. Afterwards read its result with get_execution (id ${executionId}), or repeat this call with the same idempotencyKey.`,
   )
 }
 

@@ -10,7 +10,7 @@ import type { AppError } from '../../errors.ts'
 import { createCaller } from '../../router.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
 import type { Run } from '../shared/wait.ts'
-import { decideBy, pendingOf, questionsFor } from './approvals.ts'
+import { decideBy, pendingOf, questionsFor, waitOf } from './approvals.ts'
 import { resultOf, toErrorResult } from './results.ts'
 
 // The tasks extension (protocols.md section 1): a task is an execution.
@@ -34,15 +34,17 @@ export const takesTasks = (mcpContext: ServerContext): boolean =>
   capabilitiesOf(mcpContext).extensions?.[TASKS] !== undefined
 
 const statusOf = ({ status, waitingFor }: Run) => {
-  if (waitingFor) return 'input_required'
+  // The client can ask its person for a decision, but not to connect to an MCP server.
+  if (waitingFor === 'approval') return 'input_required'
   if (status === 'pending' || status === 'running') return 'working'
   return status === 'cancelled' ? 'cancelled' : 'completed'
 }
 
 /** Returns the state of a run as a task. */
-const toTask = (run: Run) => ({
+const toTask = (context: Context, run: Run) => ({
   taskId: run.id,
   status: statusOf(run),
+  ...(run.waitingFor && { statusMessage: waitOf(context, run).text }),
   createdAt: run.createdAt,
   lastUpdatedAt: run.updatedAt,
   ttlMs: null,
@@ -50,7 +52,11 @@ const toTask = (run: Run) => ({
 })
 
 /** Returns the answer to a call whose run is a task. */
-export const toTaskResult = (run: Run) => ({ resultType: 'task' as const, content: [], ...toTask(run) })
+export const toTaskResult = (context: Context, run: Run) => ({
+  resultType: 'task' as const,
+  content: [],
+  ...toTask(context, run),
+})
 
 const TaskId = z.object({ taskId: z.string() })
 
@@ -70,7 +76,7 @@ export function addTasks(server: Server, context: Context, agentId: string | und
 
   server.setRequestHandler('tasks/get', { params: TaskId }, async ({ taskId }, mcpContext) => {
     const run = await find(mcpContext, taskId)
-    const task = toTask(run)
+    const task = toTask(context, run)
     switch (task.status) {
       case 'input_required':
         return { ...task, inputRequests: questionsFor(await refusing(() => pendingOf(context, taskId))) }

@@ -50,7 +50,7 @@ type Described = Procedure & {
 /** Fields of the answer of a run that waits for a person whom the client cannot ask. */
 const WAITING = {
   waitingFor: z.enum(['approval', 'authorization']).optional().describe('The run waits for a person'),
-  approvalsUrl: z.string().optional().describe('Page where the person decides'),
+  approvalsUrl: z.string().optional().describe('Page on which the person acts'),
 }
 
 /** Number of rows of a list unless the client asks for another: models read all of them. */

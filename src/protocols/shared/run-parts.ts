@@ -50,6 +50,10 @@ export type Part = { seq: number; at: Date } & (
 export const endsAnswer = ({ type }: Part): boolean =>
   type === 'client-tools' || type === 'completed' || type === 'failed' || type === 'cancelled'
 
+/** Returns whether the run waits for a person after a part, unless the person has acted since. */
+export const asksPerson = (part: Part): boolean =>
+  part.type === 'approval' || (part.type === 'warning' && part.code === 'authorization')
+
 /** Returns the text of a failed or cancelled run for protocols with one text for an error. */
 export const failureText = ({ message, detail }: Extract<Part, { type: 'failed' | 'cancelled' }>): string =>
   detail ? `${message}: ${detail}` : message

@@ -4,7 +4,7 @@ import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Execution } from '../../executions/schema.ts'
 import { get } from '../../executions/service.ts'
 import type { Context } from '../../trpc.ts'
-import { followParts, type Part } from './run-parts.ts'
+import { asksPerson, followParts, type Part } from './run-parts.ts'
 
 /** An execution as the API shows it. */
 export type Run = z.input<typeof Execution>
@@ -15,7 +15,7 @@ export type Report = (message: string) => void
 /** Interval at which a silent run is reported (ms), because clients end a call after a silent minute. */
 const HEARTBEAT = 10_000
 
-/** Reports the progress of a run until it ends or waits for approval. Returns the execution then. */
+/** Reports the progress of a run until it ends or waits for a person. Returns the execution then. */
 export async function waitForRun(
   { deps, streamTo }: Context,
   actor: Actor,
@@ -30,7 +30,7 @@ export async function waitForRun(
         report!(message)
         timer?.refresh()
       }
-      const { execution } = parts.some(({ type }) => type === 'approval') ? await get(actor, deps, row.id) : {}
+      const { execution } = parts.some(asksPerson) ? await get(actor, deps, row.id) : {}
       if (execution?.waitingFor) return execution
     }
   } finally {
