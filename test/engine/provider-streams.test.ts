@@ -413,6 +413,17 @@ describe('the stream of OpenAI', () => {
       'echo({"q":"x"}) tool-calls 5/7',
     ],
     [
+      'two calls with the id of one item',
+      created +
+        at('output_item.added', { item: { ...call, arguments: '' } }) +
+        at('output_item.done', { item: call }) +
+        at('output_item.added', { output_index: 1, item: { ...call, call_id: 'call_2', arguments: '' } }) +
+        at('function_call_arguments.delta', { output_index: 1, item_id: 'fc_1', delta: '{"q":"y"}' }) +
+        at('output_item.done', { output_index: 1, item: { ...call, call_id: 'call_2', arguments: '{"q":"y"}' } }) +
+        done(),
+      'echo({"q":"x"}) echo({"q":"y"}) tool-calls 5/7',
+    ],
+    [
       'a call whose end has no arguments',
       created +
         at('output_item.added', { item: { ...call, arguments: '' } }) +

@@ -42,7 +42,8 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     const id = asText(given.id) || asText(event.item_id)
     const callId = asText(given.call_id)
     const place = typeof event.output_index === 'number' ? event.output_index : undefined
-    const named = items.find((item) => isNamed(item, id, callId))
+    const isOther = (item: Item) => item.isDone && item.place !== place && hasOtherCallId(item, callId)
+    const named = items.findLast((item) => isNamed(item, id, callId) && !isOther(item))
     const there = place === undefined ? lastOpen(type) : items.findLast((item) => item.place === place)
     // Some servers give all items the same index, and others make up new ids for each event and for the whole answer.
     const hasBoth = Boolean(callId && there?.hasCallId)
@@ -296,6 +297,10 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
     },
   }
 }
+
+/** Returns whether a call has another id. Some servers give all calls the id of one item. */
+const hasOtherCallId = (item: Item, callId: string): boolean =>
+  callId !== '' && item.hasCallId && item.callId !== callId
 
 const isNamed = (item: Item, id: string, callId: string): boolean =>
   (id !== '' && item.id === id) || (callId !== '' && item.hasCallId && item.callId === callId)
