@@ -203,6 +203,24 @@ describe('a response', () => {
     },
   )
 
+  it('says in the reasoning of a streamed chat completion that a person must approve', async () => {
+    const { id } = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    model().script({ toolCalls: [call('echo', { text: 'x' })] }, { tokens: 'Done.' })
+    const messages = [{ role: 'user' as const, content: 'Hi' }]
+    const stream = await clientOf().chat.completions.create({ model: id, messages, stream: true })
+    let [reasoning, answer] = ['', '']
+    for await (const { choices } of stream) {
+      const delta = choices[0]?.delta as { content?: string; reasoning_content?: string }
+      answer += delta.content ?? ''
+      if (delta.reasoning_content === undefined) continue
+      reasoning += delta.reasoning_content
+      const { approvals } = (await request(server(), 'GET', '/api/v1/approvals?status=pending')).body
+      await request(server(), 'POST', `/api/v1/approvals/${approvals[0].id}/approve`, { body: {} })
+    }
+    expect(reasoning).toMatch(/^The run waits until a person approves .+\/app\/approvals\.\n$/)
+    expect(answer).toBe('Done.')
+  })
+
   it('answers in JSON that fits a schema', async () => {
     model().script({ tokens: '{"city":"Rome"}' })
     const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] }

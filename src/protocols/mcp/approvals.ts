@@ -3,9 +3,7 @@ import type { z } from 'zod'
 import type { Approval } from '../../approvals/schema.ts'
 import type { AppError } from '../../errors.ts'
 import { createCaller } from '../../router.ts'
-import { publicAddress } from '../../settings.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
-import type { Run } from '../shared/wait.ts'
 
 type Pending = z.input<typeof Approval>
 
@@ -71,15 +69,4 @@ export async function decideBy(context: Context, responses: Record<string, unkno
       if (status !== 409) throw error
     }
   }
-}
-
-/** Returns the console's page on which a person ends the wait of a run, and a sentence about the wait. */
-export function waitOf({ deps: { settings } }: Context, { waitingFor }: Pick<Run, 'waitingFor'>) {
-  const console = `${publicAddress(settings)}/app`
-  return waitingFor === 'authorization'
-    ? { url: `${console}/mcps`, text: `The run waits until its user connects to an MCP server at ${console}/mcps` }
-    : {
-        url: `${console}/approvals`,
-        text: `The run waits until a person approves a call of a tool at ${console}/approvals`,
-      }
 }

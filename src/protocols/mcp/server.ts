@@ -13,8 +13,8 @@ import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find as findRun } from '../../executions/service.ts'
 import { createCaller } from '../../router.ts'
 import type { Context } from '../../trpc.ts'
-import { type Report, type Run, waitForRun } from '../shared/wait.ts'
-import { decideBy, pendingOf, questionsFor, waitOf } from './approvals.ts'
+import { type Report, type Run, waitForRun, waitOf } from '../shared/wait.ts'
+import { decideBy, pendingOf, questionsFor } from './approvals.ts'
 import { addResources } from './resources.ts'
 import { resultOf, type ToolResult, toErrorResult, toResult } from './results.ts'
 import { addSkills } from './skills.ts'
@@ -123,7 +123,7 @@ async function waiting(request: McpRequest, ended: Run, mcpContext: ServerContex
     return inputRequired({ inputRequests, requestState })
   }
   const { id: executionId, chatId, sessionId, status, stopReason, waitingFor } = ended
-  const { url, text } = waitOf(context, ended)
+  const { url, text } = waitOf(context.deps, ended.waitingFor)
   return toResult(
     { success: true, executionId, chatId, sessionId, status, stopReason, waitingFor, approvalsUrl: url },
     `${text}. Afterwards read its result with get_execution (id ${executionId}), or repeat this call with the same idempotencyKey.`,

@@ -9,8 +9,8 @@ import { z } from 'zod'
 import type { AppError } from '../../errors.ts'
 import { createCaller } from '../../router.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
-import type { Run } from '../shared/wait.ts'
-import { decideBy, pendingOf, questionsFor, waitOf } from './approvals.ts'
+import { type Run, waitOf } from '../shared/wait.ts'
+import { decideBy, pendingOf, questionsFor } from './approvals.ts'
 import { resultOf, toErrorResult } from './results.ts'
 
 // The tasks extension (protocols.md section 1): a task is an execution.
@@ -44,7 +44,7 @@ const statusOf = ({ status, waitingFor }: Run) => {
 const toTask = (context: Context, run: Run) => ({
   taskId: run.id,
   status: statusOf(run),
-  ...(run.waitingFor && { statusMessage: waitOf(context, run).text }),
+  ...(run.waitingFor && { statusMessage: waitOf(context.deps, run.waitingFor).text }),
   createdAt: run.createdAt,
   lastUpdatedAt: run.updatedAt,
   ttlMs: null,

@@ -4,7 +4,8 @@ import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { frame } from '../shared/frames.ts'
-import { type ClientCall, failureText, followParts, type Part } from '../shared/run-parts.ts'
+import { asksPerson, type ClientCall, failureText, followParts, type Part } from '../shared/run-parts.ts'
+import { waitOf } from '../shared/wait.ts'
 import { toOpenAICode } from './errors.ts'
 
 // The answers of chat completions: whole, and in chunks.
@@ -112,7 +113,8 @@ export async function* toChunks(
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
     let text = ''
     for (const part of parts) {
-      const change = toDeltas(part)
+      // The reasoning is shown to the person, and is no part of the answer.
+      const change = asksPerson(part) ? { reasoning_content: `${noteOf(deps, part)}.\n` } : toDeltas(part)
       if (change) text += delta(change)
       if (part.type === 'failed' || part.type === 'cancelled') {
         const error = { message: failureText(part), type: 'server_error', param: null, code: toOpenAICode(part.code) }
@@ -129,6 +131,9 @@ export async function* toChunks(
     yield text
   }
 }
+
+const noteOf = (deps: Deps, { type }: Part): string =>
+  waitOf(deps, type === 'approval' ? 'approval' : 'authorization').text
 
 const tokensOf = (usage: { input_tokens: number; output_tokens: number }) => ({
   inputTokens: usage.input_tokens,

@@ -1,8 +1,10 @@
 import type { z } from 'zod'
 import type { Actor } from '../../auth/actor.ts'
+import type { Deps } from '../../deps.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Execution } from '../../executions/schema.ts'
 import { get } from '../../executions/service.ts'
+import { publicAddress } from '../../settings.ts'
 import type { Context } from '../../trpc.ts'
 import { asksPerson, followParts, type Part } from './run-parts.ts'
 
@@ -38,6 +40,17 @@ export async function waitForRun(
     await batches.return(undefined)
   }
   return (await get(actor, deps, row.id)).execution
+}
+
+/** Returns the console's page on which a person ends the wait of a run, and a sentence about the wait. */
+export function waitOf({ settings }: Pick<Deps, 'settings'>, waitingFor: Run['waitingFor']) {
+  const console = `${publicAddress(settings)}/app`
+  return waitingFor === 'authorization'
+    ? { url: `${console}/mcps`, text: `The run waits until its user connects to an MCP server at ${console}/mcps` }
+    : {
+        url: `${console}/approvals`,
+        text: `The run waits until a person approves a call of a tool at ${console}/approvals`,
+      }
 }
 
 /** Returns a sentence for the parts of a run that a person wants to know of. */
