@@ -612,21 +612,23 @@ it('a server without sessions gets the properties in headers that its tool deman
   })
 })
 
-it('a server without sessions that asks for input first fails the call with this reason', async () => {
+it.each([
+  ['without sessions', (response: ServerResponse) => void response.writeHead(404).end()],
+  ['of an earlier revision', null],
+])('a server %s that asks for input first fails the call with this reason', async (_, refuse) => {
   otherwise = ({ message }, response) => {
     const params = { message: 'Sure?', requestedSchema: { type: 'object', properties: {} } }
     const results: Record<string, object> = {
-      initialize: {},
       'server/discover': { supportedVersions: ['2026-07-28'], capabilities: { tools: {} } },
       'tools/call': { resultType: 'input_required', inputRequests: { a: { method: 'elicitation/create', params } } },
     }
     const result = message && results[message.method]
-    if (message?.method === 'initialize') response.writeHead(404).end()
+    if (message?.method === 'initialize') refuse?.(response)
     else if (result) reply(response, message, result)
-    return Boolean(result)
+    return Boolean(result) || (message?.method === 'initialize' && refuse !== null)
   }
-  const { content } = await using((client) => client.call('act', {}, never))
-  expect(content).toContain('it asks for something else first')
+  const { content, isError } = await using((client) => client.call('act', {}, never))
+  expect([content, isError]).toEqual([expect.stringMatching(/it asks for something else first.*: Sure\?$/), true])
 })
 
 it('a server whose handshake states an unknown version of the protocol is refused', async () => {

@@ -15,6 +15,7 @@ const MAX_DEPTH = 64
  * is that to a request for tools.
  */
 export function normalize(result: Fields, isList = false): Fields {
+  if (result.resultType === 'input_required') return unanswered(result)
   const { structuredContent, isError, is_error, content, toolResult, tools, nextCursor, ...fields } =
     withoutNull(result)
   const isOfCall = !isList && [content, structuredContent, toolResult].some((part) => part !== undefined)
@@ -30,6 +31,17 @@ export function normalize(result: Fields, isList = false): Fields {
     ...((isList || tools !== undefined) && { tools: toTools(tools ?? content) }),
     ...(isOfCall && { content: toParts(content, structuredContent ?? toolResult) }),
   }
+}
+
+/** Returns the result of a call for which a server wants answers first (2026-07-28), with its questions. */
+function unanswered({ inputRequests }: Fields): Fields {
+  const questions = Object.values(asObject(inputRequests)).flatMap((request) => {
+    const { message, url } = asObject(asObject(request).params)
+    return [message, url].map(asText).filter(Boolean).join(' ') || []
+  })
+  const reason = 'it asks for something else first, such as the answer of a person, which a run cannot give'
+  const text = `The call failed: ${[reason, ...questions].join(': ')}`
+  return { resultType: 'complete', isError: true, content: [{ type: 'text', text }] }
 }
 
 /**

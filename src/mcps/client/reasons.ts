@@ -38,7 +38,6 @@ const MAX_CHALLENGE = 500
 const CLOSED = 'it closed the connection before its answer was complete'
 const LATE = 'it did not answer in time'
 const SILENT = 'it was silent in the middle of its answer for too long'
-const ASKS = 'it asks for something else first, such as the answer of a person, which a run cannot give'
 const FALSE_ENCODING = 'its answer is not compressed as its headers state'
 /** Reason of a task whose server cannot be asked any more. */
 export const LOST_TASK = 'the task that it had begun cannot be followed any more'
@@ -95,7 +94,6 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
     return ofContent(typeof contentType === 'string' ? clean(contentType, 100) : '')
   }
   if (error instanceof SdkError && error.code === SdkErrorCode.InvalidResult) return NO_MESSAGE
-  if (error instanceof SdkError && error.code === SdkErrorCode.CapabilityNotSupported) return ASKS
   const hasEnded = isUnanswered(error) || (error instanceof SdkError && error.code === SdkErrorCode.ConnectionClosed)
   return causeIn(error, clean) ?? causeIn(seen.error, clean) ?? (hasEnded ? ENDED : 'the connection failed')
 }

@@ -61,7 +61,7 @@ const DOUBT = 'The tool may have acted: check before you call it again'
  */
 export function failedCall(error: unknown, reason: string, mayHaveActed: boolean, clean: Clean): ToolResult {
   const content = clean(`The call failed: ${serverMessage(error) || reason}`, MAX_ERROR_TEXT)
-  const doubt = content.includes('\n') ? `\n${DOUBT}` : `. ${DOUBT}`
+  const doubt = content.includes('\n') ? `\n${DOUBT}` : /[.!?]$/.test(content) ? ` ${DOUBT}` : `. ${DOUBT}`
   return { content: mayHaveActed ? content + doubt : content, isError: true }
 }
 
