@@ -32,13 +32,12 @@ import { report } from '../../http/log.ts'
 import { readKey } from '../../idempotency.ts'
 import { checkInput, IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { createCaller } from '../../router.ts'
-import { publicAddress } from '../../settings.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
 import { deletePush, listPushes, setPush } from '../../webhooks/push.ts'
 import { checkAddress } from '../../webhooks/service.ts'
 import { asksPerson, followParts } from '../shared/run-parts.ts'
 import { conversationOf, isSessionId, startRun } from '../shared/runs.ts'
-import { messageOf, type Run, waitForRun } from '../shared/wait.ts'
+import { messageOf, type Run, waitForRun, waitOf } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
 import { idOf, toConfig, toPush } from './push.ts'
 import { artifactUpdate, STATES, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
@@ -52,8 +51,8 @@ const Since = z.object({ statusTimestampAfter: ListExecutions.shape.since })
 /** Creates the handler of one request, for the SDK's transports. */
 export function createHandler(context: Context, actor: Actor, agent: CachedAgent): A2ARequestHandler {
   const { deps } = context
+  const { settings } = deps
   const caller = createCaller(context)
-  const approvalsUrl = `${publicAddress(deps.settings)}/app/approvals`
 
   /** Finds a run of this agent. Throws TaskNotFoundError for any other. */
   async function find(id: string): Promise<Run> {
@@ -75,7 +74,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
   const contextOf = async (sessionId: string) => (await namesOf([sessionId])).get(sessionId) ?? sessionId
 
   const show = async (run: Run, historyLength?: number) =>
-    toTask(run, { contextId: await contextOf(run.sessionId), approvalsUrl, historyLength })
+    toTask(run, { contextId: await contextOf(run.sessionId), settings, historyLength })
 
   /** Starts the run of a message, or joins that of a repeated one. The client may ask to be notified of it. */
   async function send(params: SendMessageRequest, version: string): Promise<ExecutionRow> {
@@ -126,7 +125,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const run = await find(taskId)
     throw new UnsupportedOperationError(
       run.waitingFor
-        ? `The task waits for a person, who decides at ${approvalsUrl}`
+        ? waitOf(deps, run.waitingFor).text
         : `The task takes no further messages. Continue the conversation with contextId ${await contextOf(run.sessionId)}`,
     )
   }
@@ -157,7 +156,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
           })
       }
       const run = parts.some(asksPerson) ? await find(row.id) : null
-      if (run?.waitingFor) return yield statusUpdate(place, statusOf(run, place, approvalsUrl))
+      if (run?.waitingFor) return yield statusUpdate(place, statusOf(run, place, settings))
     }
     const ended = await find(row.id)
     if (ended.status === 'completed') {
@@ -165,7 +164,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       yield artifactUpdate(place, isWhole ? '' : (ended.result ?? ''), isWhole && isAppended, true)
     }
     // Not if the server stops, or the caller has lost access.
-    if (ended.completedAt) yield statusUpdate(place, statusOf(ended, place, approvalsUrl))
+    if (ended.completedAt) yield statusUpdate(place, statusOf(ended, place, settings))
   }
 
   return guarded(context, {
@@ -257,7 +256,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const tasks = whole.map((run) =>
       toTask(run, {
         contextId: names.get(run.sessionId) ?? run.sessionId,
-        approvalsUrl,
+        settings,
         historyLength: historyLength ?? 0,
       }),
     )

@@ -2,7 +2,6 @@ import type { TaskPushNotificationConfig } from '@a2a-js/sdk'
 import { V03PushNotificationSerializer } from '@a2a-js/sdk/compat/v0_3/server'
 import { RequestMalformedError } from '@a2a-js/sdk/errors'
 import { V1PushNotificationSerializer } from '@a2a-js/sdk/server'
-import { publicAddress } from '../../settings.ts'
 import type { Push, PushBody } from '../../webhooks/push.ts'
 import { CreateWebhook } from '../../webhooks/schema.ts'
 import type { Run } from '../shared/wait.ts'
@@ -55,8 +54,7 @@ export const toConfig = ({ id, url, protocol }: Push, taskId: string): TaskPushN
 /** Writes the task as it was at an event of its run. */
 export const bodyOf: PushBody = async (settings, event, { version, contextId = '' }) => {
   const run = { ...(event.data as unknown as Run), updatedAt: event.timestamp }
-  const approvalsUrl = `${publicAddress(settings)}/app/approvals`
-  const task = toTask(run, { contextId, approvalsUrl, historyLength: 0 })
+  const task = toTask(run, { contextId, settings, historyLength: 0 })
   const serializer = version === '0.3' ? new V03PushNotificationSerializer() : new V1PushNotificationSerializer()
   return serializer.serialize({ payload: { $case: 'task', value: task } }, task)
 }

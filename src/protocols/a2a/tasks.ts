@@ -1,6 +1,7 @@
 import { type Artifact, type Message, type Part, Role, type StreamResponse, type Task, TaskState } from '@a2a-js/sdk'
 import type { Narrower } from '../../executions/service.ts'
-import type { Run } from '../shared/wait.ts'
+import type { Settings } from '../../settings.ts'
+import { type Run, waitOf } from '../shared/wait.ts'
 
 // A task is an execution, its context the session (contract-2.md section 6.4).
 
@@ -66,17 +67,16 @@ export const STATES: { [State in TaskState]?: { status: Run['status'] } & Pick<N
   [TaskState.TASK_STATE_CANCELED]: { status: 'cancelled' },
 }
 
-/** Returns the explanation of a state: the reason of a failure, or the address where a person decides. */
-function noteOf({ status, error, waitingFor }: Run, approvalsUrl: string): string | null {
-  if (waitingFor === 'authorization') return 'The user has to connect to an MCP server in the console'
-  if (waitingFor) return `A person has to approve a call of a tool at ${approvalsUrl}`
+/** Returns the explanation of a state: the reason of a failure, or the address where a person ends the wait. */
+function noteOf({ status, error, waitingFor }: Run, settings: Settings): string | null {
+  if (waitingFor) return waitOf({ settings }, waitingFor).text
   if (status === 'failed') return error ?? 'Chat execution failed'
   return status === 'cancelled' ? 'Execution was cancelled' : null
 }
 
 /** Returns the status of a run, with an explanation if it waits or has failed. */
-export function statusOf(run: Run, place: Place, approvalsUrl: string): NonNullable<Task['status']> {
-  const note = noteOf(run, approvalsUrl)
+export function statusOf(run: Run, place: Place, settings: Settings): NonNullable<Task['status']> {
+  const note = noteOf(run, settings)
   return {
     state: stateOf(run),
     message: note === null ? undefined : messageOf(place, Role.ROLE_AGENT, `${run.id}-status`, note),
@@ -84,16 +84,16 @@ export function statusOf(run: Run, place: Place, approvalsUrl: string): NonNulla
   }
 }
 
-type Options = { contextId: string; approvalsUrl: string; historyLength?: number | undefined }
+type Options = { contextId: string; settings: Settings; historyLength?: number | undefined }
 
 /** Returns a run as a task. */
-export function toTask(run: Run, { contextId, approvalsUrl, historyLength }: Options): Task {
+export function toTask(run: Run, { contextId, settings, historyLength }: Options): Task {
   const place = { taskId: run.id, contextId }
   const asked = messageOf(place, Role.ROLE_USER, `${run.id}-message`, run.message)
   return {
     id: run.id,
     contextId,
-    status: statusOf(run, place, approvalsUrl),
+    status: statusOf(run, place, settings),
     artifacts: run.status === 'completed' && run.result ? [artifactOf(run.result)] : [],
     history: historyLength === 0 || !run.message ? [] : [asked],
     metadata: undefined,
