@@ -313,7 +313,7 @@ describe('an authorization server', () => {
     expect(address.searchParams.has('resource')).toBe(false)
   })
 
-  it('that refuses a scope gets a new registration, because some grant only the scope of the first', async () => {
+  it('that refuses a scope gets a new registration, as some grant only the first scope', async () => {
     const id = await createMcp()
     oauth.answer = { error: 'invalid_scope' }
     expect(outcome(await connect(id))).toEqual(['/app/mcps', 'refused'])
