@@ -99,11 +99,11 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
   const lines = (trouble?: string, { logs } = first) =>
     logs.filter((line) => trouble && JSON.parse(line).trouble === trouble)
 
-  /** Ends the sessions of the servers one by one. Returns their number. */
+  /** Ends the sessions of the servers one by one, and waits until they have ended. Returns their number. */
   async function terminateAll(): Promise<number> {
     const ended = await runSql(
       admin,
-      `SELECT pg_terminate_backend(pid), pg_sleep(0.005) FROM pg_stat_activity WHERE usename = '${role}'`,
+      `SELECT pg_terminate_backend(pid, 60000), pg_sleep(0.005) FROM pg_stat_activity WHERE usename = '${role}'`,
     )
     return ended.length
   }

@@ -3,7 +3,7 @@ import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import type { Connection } from './connection.ts'
 import { MOVED } from './file-identity.ts'
 
-/** Maximum time that a statement is retried while another process holds the file (ms). */
+/** Maximum time that a statement waits while another process holds the file (ms). */
 const BUSY_TIMEOUT = 5_000
 
 /** Maximum number of members of a group, and maximum age of a group that can be joined (ms). */
@@ -91,10 +91,10 @@ export function createTurns(writer: Connection, kept?: { isMoved: (version: numb
     return (writer.rows({ sql, args: [] }, { exact: false, readOnly: true })?.[0] ?? {}) as Partial<T>
   }
 
-  async function join(): Promise<Group> {
+  async function join(since: number): Promise<Group> {
     if (!group) {
       // Locks for writing at once. A transaction that reads first could fail to upgrade its lock later.
-      await untilFree(() => control('BEGIN IMMEDIATE'))
+      await untilFree(() => control('BEGIN IMMEDIATE'), since)
       group = { members: 0, begun: performance.now(), end: Promise.withResolvers() }
       group.end.promise.catch(() => {})
     } else control('SAVEPOINT turn')
@@ -123,11 +123,12 @@ export function createTurns(writer: Connection, kept?: { isMoved: (version: numb
       isDue = true
     },
     async take() {
+      const since = Date.now()
       if (taken) await new Promise<void>((resolve) => waiting.push(resolve))
       taken = true
       let own: Group
       try {
-        own = await join()
+        own = await join(since)
       } catch (error) {
         handOver()
         throw error
@@ -158,9 +159,12 @@ export function createTurns(writer: Connection, kept?: { isMoved: (version: numb
 const moved = () =>
   new DriverAdapterError({ kind: 'sqlite', originalCode: MOVED, extendedCode: 0, message: 'The file was moved.' })
 
-/** Executes a statement and retries it while another process holds the file. A failed try has no effect. */
-export async function untilFree<T>(statement: () => T): Promise<T> {
-  const deadline = Date.now() + BUSY_TIMEOUT
+/**
+ * Executes a statement and retries it while another process holds the file. A failed try has no effect. `since`: when
+ * its caller began to wait, so that all who wait for their turn learn of the other process in time.
+ */
+export async function untilFree<T>(statement: () => T, since = Date.now()): Promise<T> {
+  const deadline = since + BUSY_TIMEOUT
   for (let pause = 1; ; pause = Math.min(pause * 2, 50)) {
     try {
       return statement()
