@@ -45,7 +45,7 @@ const LOCK = /\bFOR (?:NO KEY )?(?:UPDATE|SHARE)\b|_lock|\b(?:nextval|setval|pg_
 export const isRead = (sql: string): boolean => READ.test(sql) && !LOCK.test(sql)
 
 /** Duration of a read beyond which it is not repeated, because an operator may have ended it on purpose (ms). */
-const MAX_REPEATED = 1_000
+const MAX_REPEATED = 5_000
 
 /**
  * Executes a statement outside transactions. Retries it after a deadlock or a serialization failure, and a read after a
