@@ -42,20 +42,20 @@ test('within a process, subscribers get notices before publish returns, of known
   expect(received).toEqual(['a', 'b'])
 })
 
-test.runIf(hasPostgres)(
-  'a database that accepts a connection and then hangs does not keep a server from stopping',
-  async () => {
-    await using cleanup = new AsyncDisposableStack()
-    const shared = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
-    const open = openDatabase({ DATA_DIR: '', DATABASE_URL: shared.url, DATABASE_POOL_SIZE: 1 })
-    const { client: db } = cleanup.adopt(await open, ({ close }) => close())
-    const silent = cleanup.use(await startSilentPostgres())
-    const bus = createPostgresBus({ url: silent.url, db, log: pino({ level: 'silent' }) })
-    await silent.asked
-    await bus.stop()
-    expect(bus.state()).toBe('polling')
-  },
-)
+test.runIf(hasPostgres).each([
+  ['does not answer a login', false],
+  ['accepts a connection and then hangs', true],
+])('a database that %s does not keep a server from stopping', async (_, accepts) => {
+  await using cleanup = new AsyncDisposableStack()
+  const shared = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
+  const open = openDatabase({ DATA_DIR: '', DATABASE_URL: shared.url, DATABASE_POOL_SIZE: 1 })
+  const { client: db } = cleanup.adopt(await open, ({ close }) => close())
+  const silent = cleanup.use(await startSilentPostgres(accepts))
+  const bus = createPostgresBus({ url: silent.url, db, log: pino({ level: 'silent' }) })
+  await silent.asked
+  await bus.stop()
+  expect(bus.state()).toBe('polling')
+})
 
 test.runIf(hasPostgres)('a server whose subscription stays silent names a pooler as a possible cause', async () => {
   await using cleanup = new AsyncDisposableStack()
@@ -176,8 +176,8 @@ test.runIf(hasPostgres)(
   },
 )
 
-/** Starts a server that accepts every login forever, and then ignores all queries. */
-async function startSilentPostgres(): Promise<AsyncDisposable & { url: string; asked: Promise<void> }> {
+/** Starts a server that ignores each login, or accepts it and ignores all queries. */
+async function startSilentPostgres(accepts: boolean): Promise<AsyncDisposable & { url: string; asked: Promise<void> }> {
   const asked = Promise.withResolvers<void>()
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {
@@ -185,6 +185,7 @@ async function startSilentPostgres(): Promise<AsyncDisposable & { url: string; a
     socket
       .on('error', () => {})
       .once('data', () => {
+        if (!accepts) return asked.resolve()
         // AuthenticationOk, ReadyForQuery.
         socket.write(Buffer.from([0x52, 0, 0, 0, 8, 0, 0, 0, 0, 0x5a, 0, 0, 0, 5, 0x49]))
         socket.once('data', () => asked.resolve())

@@ -4,6 +4,7 @@ import type { Logger } from 'pino'
 import { type Db, Prisma } from '../db/client.ts'
 import { findWritableHost } from '../db/postgresql/hosts.ts'
 import { newId } from '../lib/id.ts'
+import { abortable } from '../lib/race-abort.ts'
 import type { Bus } from './index.ts'
 import { createLocalBus } from './local.ts'
 import { type NotifyPayload, pack, unpack } from './payload.ts'
@@ -131,7 +132,8 @@ export function createPostgresBus({
     stopped.signal.addEventListener('abort', leave, { once: true, signal: lost.signal })
     client.on('notification', ({ payload }) => receive(payload ?? ''))
     try {
-      await client.connect()
+      // A client that is ended while it connects never says so.
+      await abortable(client.connect(), stopped.signal)
       await client.query(`LISTEN ${CHANNEL}`)
       const signal = AbortSignal.any([lost.signal, stopped.signal])
       do {
