@@ -50,14 +50,20 @@ async function copyLive(from: string, to: string): Promise<void> {
 
 type Place = Awaited<ReturnType<typeof createPlace>>
 
-/** Backs up a server, adds a task, and copies what a killed process would leave of it. Stops the server. */
-async function crash(place: Place, crashed: Place) {
+/** Starts a server, and makes a backup of it between two tasks. */
+async function backUp(place: Place) {
   const first = await place.start()
   const { token } = first
   await addTask(first, token, 'before')
   const backup = join(place.path, 'backup.db')
   await place.admin('backup', backup)
   await addTask(first, token, 'after')
+  return { first, token, backup }
+}
+
+/** Backs up a server, and copies what a killed process would leave of it. Stops the server. */
+async function crash(place: Place, crashed: Place) {
+  const { first, token, backup } = await backUp(place)
   await copyLive(place.path, crashed.path)
   await first.service.stop()
   return { token, backup }
@@ -104,12 +110,7 @@ describe('a backup', () => {
 
   it('is restored by the command restore, which saves the previous database', async () => {
     await using place = await createPlace()
-    const first = await place.start()
-    const { token } = first
-    await addTask(first, token, 'before')
-    const backup = join(place.path, 'backup.db')
-    await place.admin('backup', backup)
-    await addTask(first, token, 'after')
+    const { first, token, backup } = await backUp(place)
     expect((await runAdmin(['restore', backup], { DATA_DIR: place.path })).err).toContain('Another Muster server')
     await first.service.stop()
     await writeFile(join(place.path, 'text.db'), 'no database')
