@@ -542,6 +542,12 @@ it('a list of tools ends at a page that the server refuses to show', async () =>
 it.each<[string, number, { code: number; message: string }, string]>([
   ['an error', 200, { code: -32000, message: 'The key has expired' }, 'the error -32000: The key has expired'],
   ['a status', 403, { code: -32001, message: 'Not on weekends' }, 'its credentials do not allow this: Not on weekends'],
+  [
+    'a host',
+    403,
+    { code: -32000, message: 'Invalid Host: mcp' },
+    '(add it to the allowed hosts of the server): Invalid Host: mcp',
+  ],
 ])('a server that refuses the handshake with %s is quoted', async (_, status, error, reason) => {
   otherwise = ({ message }, response) => {
     response.writeHead(status, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message?.id, error }))

@@ -87,6 +87,8 @@ const CAUSES: Record<string, string> = {
  */
 export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
   const status = statusOf(error)
+  if (status && isAboutHost(status, error))
+    return `it answered with the status ${status}: it does not allow the host of its address (add it to the allowed hosts of the server)`
   if (status) return ofStatus(status, seen, clean)
   if (isServerError(error)) return `it answered with the error ${error.code}`
   if (error instanceof SdkError && error.code === SdkErrorCode.ClientHttpUnexpectedContent) {
@@ -135,6 +137,15 @@ export function causeIn(error: unknown, clean: Clean): string | null {
   }
   return null
 }
+
+/** The words of frameworks and gateways for a `Host` header that they do not allow, against DNS rebinding. */
+const ABOUT_HOST =
+  /\bhost\b.{0,80}\bnot (?:allowed|permitted|trusted)|\b(?:invalid|disallowed|untrusted|unknown|bad|forbidden|missing).{0,20}\bhost\b/is
+
+/** Returns whether a server refuses the host of its address, rather than the credentials. */
+const isAboutHost = (status: number, error: unknown): boolean =>
+  (status === 403 || status === 421) &&
+  ABOUT_HOST.test(error instanceof SdkHttpError ? String(error.data?.text) : (error as Error).message)
 
 const IS_ADDRESS = 'is this the address of an MCP server?'
 
