@@ -487,6 +487,37 @@ describe('function tools of the client', () => {
     expect((await executions()).slice(0, 2)).toMatchObject([{ status: 'completed' }, { status: 'cancelled' }])
   })
 
+  it('keep the results of functions without ids if another message follows them', async () => {
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather?')]
+    const ask = () =>
+      clientOf(ann, { 'X-Session-Id': 'functions' }).chat.completions.create({
+        ...{ model: agent, functions: [TOOL.function], messages },
+      })
+    const both = ['Rome', 'Oslo'].map((city) => ({ id: city, name: 'client__get_weather', input: { city } }))
+    model.script({ toolCalls: both }, { tokens: 'Sunny.' })
+    messages.push((await ask()).choices[0]!.message)
+    messages.push({ role: 'function', name: 'get_weather', content: '21 degrees' }, user('Is that warm?'))
+    expect(text(await ask())).toBe('Sunny.')
+    const results = model.requests.at(-1)?.body.messages.filter(({ role }) => role === 'tool')
+    expect(results).toMatchObject([{ content: '21 degrees' }, { content: expect.not.stringContaining('degrees') }])
+  })
+
+  it.each<[string, (index: number) => string | undefined]>([
+    ['without ids', () => undefined],
+    ['with ids of its own', (index) => `short${index}`],
+  ])('continue the run of a client that sends calls and results %s', async (_, idOf) => {
+    const both = ['Rome', 'Oslo'].map((city) => ({ id: city, name: 'client__get_weather', input: { city } }))
+    model.script({ toolCalls: both }, { tokens: 'Sunny.' })
+    const messages: object[] = [user(`Weather ${idOf(0)}?`)]
+    const ask = () => clientOf().chat.completions.create({ model: agent, tools, messages: messages as never })
+    const { message } = (await ask()).choices[0]!
+    messages.push({ ...message, tool_calls: message.tool_calls!.map((call, index) => ({ ...call, id: idOf(index) })) })
+    for (const index of [0, 1]) messages.push({ role: 'tool', tool_call_id: idOf(index), content: `${index} degrees` })
+    expect(text(await ask())).toBe('Sunny.')
+    const results = model.requests.at(-1)?.body.messages.filter(({ role }) => role === 'tool')
+    expect(results?.map(({ content }) => content)).toEqual(['0 degrees', '1 degrees'])
+  })
+
   it.each<[string, object, string]>([
     ['an object as arguments', { id: 'c1', function: { name: 'get_weather', arguments: { city: 'Rome' } } }, 'c1'],
     ['no id', { function: { name: 'get_weather', arguments: '{"city":"Rome"}' } }, ''],

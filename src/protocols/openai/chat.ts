@@ -13,6 +13,7 @@ import { giveClientResults } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
+import { readCallId } from '../shared/run-parts.ts'
 import { type Asked, startRun } from '../shared/runs.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { type Head, type Run, toChunks, toCompletion, waitForCalls } from './completion.ts'
@@ -74,7 +75,9 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const isLegacy = given.isLegacy || body.messages.at(-1)?.role === 'function'
   const call = { idempotency, onAccepted: null }
   const run: Run = isContinued
-    ? await (isLegacy ? continueLegacy(actor, deps, agent, calls) : giveClientResults(actor, deps, agent, results))
+    ? await (results.every(({ id }) => readCallId(id))
+        ? giveClientResults(actor, deps, agent, results)
+        : continueWithoutIds(actor, deps, agent, calls))
     : { row: await startRun(actor, deps, askedBy(req, agent, body, transcript, given), call), after: 0 }
   nameRun(res, run.row, idempotency)
   const head: Head = {
@@ -124,7 +127,7 @@ function askedBy(
   }
 }
 
-/** Reads the messages of a request as turns, and their calls without ids. */
+/** Reads the messages of a request as turns, and the calls since the last question. */
 function readMessages(messages: Request['messages']) {
   const turns = createTurns()
   const calls = createCalls()
@@ -142,20 +145,21 @@ function readMessages(messages: Request['messages']) {
       const { tool_calls: made, function_call: one } = message
       if (text || !(made?.length || one)) turns.answer(text)
       for (const { id, function: call, custom } of made ?? []) {
-        turns.call(id ?? '', (call ?? custom)?.name ?? '', readArguments(call?.arguments ?? custom?.input))
+        const { name = '' } = call ?? custom ?? {}
+        const input = readArguments(call?.arguments ?? custom?.input)
+        turns.call(calls.call(name, input, id), name, input)
       }
       if (one) {
         const input = readArguments(one.arguments)
         turns.call(calls.call(one.name, input), one.name, input)
       }
-    } else if (role === 'function') turns.result(calls.result(message.name, text), text)
-    else turns.result(message.tool_call_id ?? '', text)
+    } else turns.result(calls.result(message.name, text, message.tool_call_id), text)
   }
   return { ...turns.finish(), calls: calls.finish() }
 }
 
-/** Continues a run with results without ids, or answers with a call that the client has yet to make. */
-async function continueLegacy(
+/** Continues a run with results without its ids, or answers with a call that the client has yet to make. */
+async function continueWithoutIds(
   actor: Actor,
   deps: Deps,
   agent: CachedAgent,

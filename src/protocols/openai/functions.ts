@@ -12,7 +12,8 @@ import { type ClientCall, readParts } from '../shared/run-parts.ts'
 import { readTools } from '../shared/tools.ts'
 import type { ClientResult } from '../shared/turns.ts'
 
-// The functions of chat completions before `tools` (2023): one call at a time, without an id.
+// The functions of chat completions before `tools` (2023): one call at a time, without an id. Some clients of `tools` send
+// no ids either, or ids of their own: gateways shorten long ones.
 
 /** The fields of a request with functions. */
 export const FUNCTIONS = {
@@ -53,7 +54,7 @@ type MadeCall = { id: string; name: string; input: unknown; result: string | nul
 /** The calls since a question. */
 type Calls = { question: string; calls: readonly MadeCall[] }
 
-/** Collects the calls without ids of a client's messages, and gives each an id for its turn. */
+/** Collects the calls of a client's messages, and gives each without an id one for its turn. */
 export function createCalls() {
   let question = ''
   let calls: MadeCall[] = []
@@ -64,16 +65,17 @@ export function createCalls() {
       calls = []
     },
     /** Returns the id of a call. */
-    call(name: string, input: unknown): string {
-      const id = `function_${count++}`
+    call(name: string, input: unknown, given?: string | null): string {
+      const id = given || `function_${count++}`
       calls.push({ id, name, input, result: null })
       return id
     },
-    /** Returns the id of the call that a result belongs to: the last one of that name. */
-    result(name: unknown, result: string): string {
-      const found = calls.findLast((one) => one.name === asText(name) && one.result === null)
+    /** Returns the id of the call that a result belongs to. Without an id it is the first of that name without one. */
+    result(name: unknown, result: string, id?: string | null): string {
+      const isOf = (one: MadeCall) => (id ? one.id === id : !name || one.name === asText(name))
+      const found = calls.find((one) => one.result === null && isOf(one))
       if (found) found.result = result
-      return found?.id ?? ''
+      return found?.id ?? id ?? ''
     },
     /** Returns the question and the calls since. */
     finish: (): Calls => ({ question, calls }),

@@ -1,13 +1,15 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { AppError, badRequest } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { findOpenCalls, giveResults } from '../../executions/engine/queue/client-tools.ts'
+import type { CallRecord } from '../../executions/engine/run/steps.ts'
 import { MAX_RESULT } from '../../executions/engine/run/tools.ts'
 import { readable } from '../../executions/service.ts'
 import { cut } from '../../lib/text.ts'
-import { readCallId, readParts, toCallId } from './run-parts.ts'
+import { type ClientCall, readCallId, readParts, toCallId } from './run-parts.ts'
 import type { ClientResult } from './turns.ts'
 
 /**
@@ -42,20 +44,31 @@ export async function giveClientResults(
 }
 
 /**
- * Gives the run that waits for its client in a session the results that the client sends before its next message.
- * Returns whether a run of the caller waits there. The message then interrupts it, because no other request continues it.
+ * Gives the run that waits for its client in a session the results that the client sends before its next message. `last`:
+ * the calls before that message, which tell the results of a client without ids apart by name and input. Returns whether
+ * a run of the caller waits there. The message then interrupts it, because no other request continues it.
  */
 export async function giveEarlierResults(
   { userId }: Actor,
-  { db, clock }: Pick<Deps, 'db' | 'clock'>,
+  deps: Pick<Deps, 'db' | 'clock'>,
   sessionId: string,
   results: readonly ClientResult[] | undefined,
+  last: readonly CallRecord[] = [],
 ): Promise<boolean> {
+  const { db, clock } = deps
   if (!results) return false
   const row = await db.execution.findFirst({ where: { sessionId, userId, waitingFor: 'client_tool' } })
   if (!row) return false
+  const foreign = last.filter(({ id }) => !readCallId(id))
+  const asked = foreign.length ? await askedCalls(deps, row) : []
   const filled = (await findOpenCalls(db, row.id)).flatMap((call) => {
-    const given = results.findLast(({ id }) => id === toCallId(row.id, call.step, call.toolUseId))
+    const id = toCallId(row.id, call.step, call.toolUseId)
+    const given =
+      results.findLast((result) => result.id === id) ??
+      takeSame(
+        foreign,
+        asked.find((one) => one.id === id),
+      )
     return given ? { ...call, content: cut(given.content, MAX_RESULT / 4), isError: given.isError } : []
   })
   try {
@@ -65,6 +78,20 @@ export async function giveEarlierResults(
     if (!(error instanceof AppError && error.status === 409)) throw error
   }
   return true
+}
+
+/** Returns the calls that a run has asked its client to make. */
+async function askedCalls(deps: Pick<Deps, 'db'>, row: ExecutionRow): Promise<ClientCall[]> {
+  const calls: ClientCall[] = []
+  for await (const part of readParts(deps, row)) if (part.type === 'client-tools') calls.push(...part.calls)
+  return calls
+}
+
+/** Removes the first call with the name and the input of another one from a list. Returns its result if it has one. */
+function takeSame(calls: CallRecord[], { name, input }: Partial<ClientCall> = {}): Omit<ClientResult, 'id'> | null {
+  const at = calls.findIndex((one) => one.name === name && isDeepStrictEqual(one.input, input))
+  const [{ result, isError } = { result: null, isError: false }] = at < 0 ? [] : calls.splice(at, 1)
+  return result === null ? null : { content: result, isError }
 }
 
 const MISSING = 'Send the results of all calls of the last answer together.'

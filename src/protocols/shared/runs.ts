@@ -173,7 +173,9 @@ async function continued(
     ...(name !== null && !branch.isAside && { also: naming(actor, asked, name, true) }),
   })
   const inSession = async (sessionId: string, also?: Place['also']): Promise<Place> => {
-    if (asked.results?.length) await giveEarlierResults(actor, deps, sessionId, asked.results)
+    if (asked.results?.length) {
+      await giveEarlierResults(actor, deps, sessionId, asked.results, history.at(-1)?.toolCalls)
+    }
     return { conversation: { ...place, sessionId }, onBusy: 'interrupt', ...(also && { also }) }
   }
   if (compared === 'same') return inSession(session.id)
