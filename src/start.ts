@@ -34,6 +34,7 @@ import { createServer } from './lib/net/http.ts'
 import { onceDone } from './lib/once.ts'
 import { hostsOf } from './lib/postgres-url.ts'
 import { createMailer } from './mail/service.ts'
+import { settleRefreshes } from './mcps/oauth/connections.ts'
 import { createOperatorServers } from './mcps/operator.ts'
 import { installationId } from './media/installation.ts'
 import { removeLeftovers } from './media/leftovers.ts'
@@ -182,7 +183,9 @@ export async function startService(
   cleanup.defer(() => deliverer?.stop())
   // From here on new runs are rejected, including those of missions; the next server starts them.
   cleanup.defer(async () => {
+    const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
     await Promise.all([scheduler?.stop(), engine.drain()])
+    await settleRefreshes(db, patience)
   })
   // Recovery starts after listening, so that a server that fails to start repeatedly takes over no runs. The lock
   // proves that no other server uses the file, so all of its runs are orphaned.

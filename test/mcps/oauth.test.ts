@@ -12,6 +12,7 @@ import { openAuthorization } from '../../src/mcps/oauth/authorization.ts'
 import { authorized } from '../../src/mcps/oauth/bearer.ts'
 import { ok } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
+import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { signInTo, startOAuthMcp, visitPage } from '../support/oauth-mcp.ts'
 import { request } from '../support/rest.ts'
@@ -518,6 +519,41 @@ describe('the tokens', () => {
     expect(late).toMatchObject({ status: 502, body: { detail: expect.stringContaining('does not answer in time') } })
     answer()
     await expect.poll(async () => (await tools(id)).status).toBe(200)
+  })
+
+  it('are stored before a server stops, although the run that needed them has ended', async () => {
+    await using folder = await createFolder()
+    const start = () =>
+      startServer({ ...model.env, ALLOW_PRIVATE_NETWORK: 'true', DRAIN_TIMEOUT: '60' }, { folder: folder.path })
+    let own = await start()
+    const eva = await own.member({ organization: 'Acme' })
+    const body = { name: 'Guarded', url: oauth.url, auth: 'oauth' }
+    const { id } = await ok(request(own, 'POST', '/api/v1/mcps', { token: eva.token, body }))
+    oauth.expiresIn = 1
+    await signInTo(own, id, eva, await signedIn(own, eva.userId))
+    oauth.expiresIn = 3600
+    const isAsked = Promise.withResolvers<void>()
+    const mayAnswer = Promise.withResolvers<void>()
+    oauth.broken['/token'] = (req, res) => {
+      isAsked.resolve()
+      return mayAnswer.promise.then(() => oauth.token(req, res))
+    }
+    const { deps } = own.service
+    const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
+    const run = new AbortController()
+    const { bearerFor } = await import('../../src/mcps/oauth/connections.ts')
+    const token = (await bearerFor(deps, row, eva.userId, run.signal))!.token()
+    await isAsked.promise
+    run.abort()
+    await expect(token).rejects.toThrow()
+    const { drain } = deps.engine
+    // Later than the time in which a server closes that does not wait.
+    deps.engine.drain = () => drain().finally(() => setTimeout(mayAnswer.resolve, 200))
+    await own[Symbol.asyncDispose]()
+    oauth.broken = {}
+    own = await start()
+    expect((await request(own, 'GET', `/api/v1/mcps/${id}/tools`, { token: eva.token })).status).toBe(200)
+    await own[Symbol.asyncDispose]()
   })
 
   it.each([0, 2 ** 63])('last until they are refused if their lifetime is %s', async (expires_in) => {
