@@ -56,6 +56,13 @@ const headers = (): Record<string, string> => {
 
 const url = `${BASE}/trpc`
 
+/** Sends a request of tRPC, whose client says nothing about an answer that is not JSON, such as the page of a proxy. */
+const fetchJson: typeof fetch = async (input, init) => {
+  const response = await fetch(input, init)
+  if (response.headers.get('Content-Type')?.includes('json')) return response
+  throw new RestError(failureOfProxy(response.status))
+}
+
 export const client = createTRPCUntypedClient<AppRouter>({
   links: [
     splitLink({
@@ -66,8 +73,8 @@ export const client = createTRPCUntypedClient<AppRouter>({
       }),
       false: splitLink({
         condition: ({ type }) => type === 'mutation',
-        true: httpLink({ url, headers }),
-        false: httpBatchLink({ url, headers, maxItems: 10 }),
+        true: httpLink({ url, headers, fetch: fetchJson }),
+        false: httpBatchLink({ url, headers, fetch: fetchJson, maxItems: 10 }),
       }),
     }),
   ],
@@ -88,6 +95,16 @@ export const callMutation = <Name extends Path>(name: Name, input: Input<Name>):
 export type Failure = { message: string; detail: string | null; status: number; code: string | null }
 
 const UNREACHABLE: Failure = { message: texts.noConnection, detail: null, status: 0, code: null }
+
+/**
+ * Describes an answer that is not of the service, such as the page of a proxy. It says nothing about the session or the
+ * rights of the person.
+ */
+function failureOfProxy(status: number): Failure {
+  if (status >= 500) return { ...UNREACHABLE, detail: texts.proxy.down(status) }
+  const detail = texts.proxy.details[status] ?? texts.proxy.otherwise
+  return { ...UNREACHABLE, message: texts.proxy.refused(status), detail }
+}
 
 /**
  * Leaves out what an answer says to programs only: how to authorize a request, and which field to send instead, whose
@@ -121,11 +138,11 @@ export function describeFailure(error: unknown): string {
 export function toFailure(error: unknown): Failure {
   if (error instanceof TRPCClientError) {
     const data = error.data as ErrorShape['data'] | undefined
-    if (!data) return UNREACHABLE
+    if (!data) return error.cause instanceof RestError ? error.cause.failure : UNREACHABLE
     const { detail = null, httpStatus: status, errorCode: code } = data
     return forPeople({ message: error.message, detail, status, code })
   }
-  if (error instanceof RestError) return forPeople(error.failure)
+  if (error instanceof RestError) return error.failure
   // The error of `fetch` without an answer, and of an import.
   if (error instanceof TypeError) return UNREACHABLE
   // A form refuses its own input.
@@ -154,12 +171,10 @@ export async function rest<Answer>(
     ...(body && { body: isForm ? body : JSON.stringify(body) }),
   })
   setClock(response)
-  const answer = await response.json().catch(() => null)
-  if (response.ok) return answer as Answer
-  throw new RestError({
-    message: answer?.message ?? response.statusText,
-    detail: answer?.detail ?? null,
-    status: response.status,
-    code: answer?.code ?? null,
-  })
+  const { status } = response
+  const answer = status === 204 ? {} : await response.json().catch(() => null)
+  if (response.ok && answer) return answer as Answer
+  if (typeof answer?.message !== 'string') throw new RestError(failureOfProxy(status))
+  const { message, detail = null, code = null } = answer
+  throw new RestError(forPeople({ message, detail, status, code }))
 }

@@ -27,7 +27,10 @@ const onRefused = (error: unknown) => {
 }
 
 export const queryClient = new QueryClient({
-  queryCache: new QueryCache({ onError: onRefused }),
+  queryCache: new QueryCache({
+    // A session that is refused would be read for ever.
+    onError: (error, { queryKey }) => queryKey[0] !== sessionQuery.queryKey[0] && onRefused(error),
+  }),
   defaultOptions: {
     // A browser without a network may still reach a server on the same computer.
     mutations: { networkMode: 'always' },

@@ -204,7 +204,7 @@ function UserMenu() {
         icon={UserRound}
         onSelect={() => void navigate({ to: '/settings/$section', params: { section: 'profile' } })}
       >
-        {texts.settings.sections.profile}
+        {texts.sections.profile}
       </MenuItem>
       <MenuLine />
       <MenuLabel>{texts.theme}</MenuLabel>

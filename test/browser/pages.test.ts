@@ -108,7 +108,11 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     'pass axe, obey their policy, fit and are small: $colorScheme, $width pixels',
     async ({ colorScheme, width }) => {
       const viewport = { width, height: 800 }
-      const { page, complaints } = await visit(browser, owner, '/app', { colorScheme, viewport })
+      const { page, complaints } = await visit(browser, owner, '/app', {
+        colorScheme,
+        viewport,
+        hasTouch: width < TABLET,
+      })
       let loaded = 0
       const seen = new Set<string>()
       /** Returns the size of the files that have arrived since the last call (bytes). */
@@ -137,6 +141,11 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
         expect([path, await check(rules)]).toEqual([path, []])
         expect([path, await overflow(page)]).toEqual([path, 0])
         if (width < TABLET) {
+          // Phones of Apple would zoom in.
+          const sizes = await page
+            .locator('input[type=text], .field')
+            .evaluateAll((fields) => fields.map((field) => Number.parseFloat(getComputedStyle(field).fontSize)))
+          expect([path, Math.min(16, ...sizes)]).toEqual([path, 16])
           await page.evaluate(() => document.documentElement.style.setProperty('font-size', '200%'))
           expect([path, '200 %', await overflow(page)]).toEqual([path, '200 %', 0])
           await page.evaluate(() => document.documentElement.style.removeProperty('font-size'))
@@ -373,7 +382,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
-  it('offer to try again a page that a lost connection did not load', async () => {
+  it('offer to try again what a lost connection did not load, or a proxy refused', async () => {
     const { page, context } = await visit(browser, owner, '/app')
     await composer(page).waitFor()
     const file = '**/assets/usage-*.js'
@@ -386,6 +395,16 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await context.setOffline(false)
     await again.click()
     await page.getByRole('heading', { name: 'Usage' }).waitFor()
+    // A session that is refused is read once.
+    let refused = 0
+    await page.route('**/api/auth/session', (route) => {
+      refused += 1
+      return route.fulfill({ status: 403, json: { message: 'Forbidden', code: 'forbidden' } })
+    })
+    await page.reload()
+    await page.getByText('Forbidden').waitFor()
+    expect(refused).toBe(1)
+    await page.unroute('**/api/auth/session')
     await leave(page)
   })
 

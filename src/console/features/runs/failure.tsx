@@ -52,7 +52,7 @@ export function Failure({ code, reason, children }: { code: string; reason: stri
               params={{ section: 'providers' }}
               className="text-accent underline underline-offset-2"
             >
-              {texts.settings.sections.providers}
+              {texts.sections.providers}
             </Link>
           )}
         </p>

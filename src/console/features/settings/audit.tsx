@@ -14,8 +14,9 @@ import { pages, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useMembers } from '../agents/names.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.audit
+const t = settings.audit
 
 type Filter = { action: string; actorId: string; target: string; since: string; until: string }
 const NONE: Filter = { action: '', actorId: '', target: '', since: '', until: '' }
@@ -33,7 +34,7 @@ export function Audit() {
   )
   const members = useMembers()
   const list = useInfiniteQuery({ ...pages('audit.list', filter), ...WATCHED, enabled: isAdmin })
-  if (!isAdmin) return <p className="text-soft">{texts.settings.onlyAdmins}</p>
+  if (!isAdmin) return <p className="text-soft">{settings.onlyAdmins}</p>
   const set = (changes: Partial<Filter>) =>
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: true })
   const file = new URLSearchParams({ ...filter, organization: organization?.id ?? '' })

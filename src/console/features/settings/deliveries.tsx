@@ -12,9 +12,10 @@ import { now } from '../../lib/clock.ts'
 import { duration, moment } from '../../lib/format.ts'
 import { everyMs, pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 import type { Webhook } from './webhooks.tsx'
 
-const t = texts.settings.webhooks
+const t = settings.webhooks
 
 type Delivery = Output<'webhooks.deliveries'>['deliveries'][number]
 type Status = Delivery['status']

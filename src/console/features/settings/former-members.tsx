@@ -8,9 +8,9 @@ import { Loaded, Rows, RowText, Section } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
-import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.former
+const t = settings.former
 
 type Former = Output<'organizations.listFormer'>['members'][number]
 

@@ -13,10 +13,10 @@ import { Secret } from '../../components/secret.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
 import { useSession } from '../../session.ts'
-import { texts } from '../../texts.ts'
 import { grantable, type Role } from './roles.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.invitations
+const t = settings.invitations
 
 type Invitation = Output<'organizations.listInvitations'>['invitations'][number]
 
@@ -54,7 +54,7 @@ export function Invitations() {
                   <RowText name={invitation.email} width="basis-32">
                     {t.expires}: {moment(invitation.expiresAt)}
                   </RowText>
-                  <Badge>{texts.settings.members.roles[invitation.role]}</Badge>
+                  <Badge>{settings.members.roles[invitation.role]}</Badge>
                   <IconButton
                     label={`${t.withdraw}: ${invitation.email}`}
                     icon={Trash2}
@@ -110,11 +110,11 @@ function Invite({ onClose }: { onClose: () => void }) {
           onChange={({ target }) => setEmail(target.value)}
         />
         <Select
-          label={texts.settings.members.role}
+          label={settings.members.role}
           field="role"
           options={grantable(own)
             .reverse()
-            .map((value) => ({ value, label: texts.settings.members.roles[value] }))}
+            .map((value) => ({ value, label: settings.members.roles[value] }))}
           value={role}
           onChange={({ target }) => setRole(target.value as Role)}
         />

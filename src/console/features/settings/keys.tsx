@@ -14,8 +14,9 @@ import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.keys
+const t = settings.keys
 
 export type Key = Output<'keys.list'>['keys'][number]
 type Created = Output<'keys.create'>
@@ -65,7 +66,11 @@ export function Keys() {
         {({ pages: read }) => {
           const keys = read.flatMap((page) => page.keys)
           if (!keys.length) return <Empty icon={KeyRound} title={t.emptyTitle} text={t.emptyText} />
-          return <KeyRows keys={keys} onRevoke={setDoomed} />
+          const ask = (key: Key) => {
+            setCascade(false)
+            setDoomed(key)
+          }
+          return <KeyRows keys={keys} onRevoke={ask} />
         }}
       </Loaded>
       <More query={list} />

@@ -3,9 +3,9 @@ import { Gauge } from 'lucide-react'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
 import { count, moment } from '../../lib/format.ts'
 import { query } from '../../queries.ts'
-import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.limits
+const t = settings.limits
 
 /** The rate limits of the person. */
 export function Limits() {

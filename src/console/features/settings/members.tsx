@@ -13,8 +13,9 @@ import { useMembers } from '../agents/names.ts'
 import { FormerMembers } from './former-members.tsx'
 import { Invitations } from './invitations.tsx'
 import { grantable, type Role } from './roles.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.members
+const t = settings.members
 
 type Member = Output<'organizations.members'>['members'][number]
 

@@ -9,8 +9,9 @@ import { Loaded, Section } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.organization
+const t = settings.organization
 
 /** The name and the slug of the organization, and a button to leave it. */
 export function OrganizationSettings() {

@@ -8,8 +8,9 @@ import { ToolModes } from '../../components/tool-modes.tsx'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.policy
+const t = settings.policy
 
 /** The policy for runs in the organization. */
 export function Policy() {

@@ -7,8 +7,9 @@ import { Loaded } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Password, Sessions } from './sessions.tsx'
+import { settings } from './texts.ts'
 
-const t = texts.settings.profile
+const t = settings.profile
 
 /** The name and picture of the person. */
 export function Profile() {

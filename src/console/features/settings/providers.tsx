@@ -12,8 +12,9 @@ import { cn } from '../../lib/class-names.ts'
 import { query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.providers
+const t = settings.providers
 
 const KINDS = { ok: 'good', failed: 'bad', unchecked: 'plain' } as const
 

@@ -1,7 +1,7 @@
-import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 
-export type Role = keyof typeof texts.settings.members.roles
+export type Role = keyof typeof settings.members.roles
 
 /** Returns the roles that a member may give to others, the highest first. */
 export const grantable = (own: Role): Role[] =>
-  (Object.keys(texts.settings.members.roles) as Role[]).filter((role) => role !== 'owner' || own === 'owner')
+  (Object.keys(settings.members.roles) as Role[]).filter((role) => role !== 'owner' || own === 'owner')

@@ -14,8 +14,9 @@ import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { type Key, KeyRows, NewKey } from './keys.tsx'
+import { settings } from './texts.ts'
 
-const t = texts.settings.serviceAccounts
+const t = settings.serviceAccounts
 
 type Account = Output<'organizations.listServiceAccounts'>['serviceAccounts'][number]
 type Role = Account['role']
@@ -31,7 +32,7 @@ export function ServiceAccounts() {
     changes: ['organizations.'],
     done: texts.deleted,
   })
-  if (!isAdmin) return <p className="text-soft">{texts.settings.onlyAdmins}</p>
+  if (!isAdmin) return <p className="text-soft">{settings.onlyAdmins}</p>
   const close = () => setOpen(null)
   return (
     <>
@@ -45,7 +46,7 @@ export function ServiceAccounts() {
                   <RowText name={account.name} width="basis-24">
                     {t.created}: {moment(account.createdAt)}
                   </RowText>
-                  <Badge>{texts.settings.members.roles[account.role]}</Badge>
+                  <Badge>{settings.members.roles[account.role]}</Badge>
                   <Button small icon={KeyRound} onClick={() => setOpen({ of: account, what: 'keys' })}>
                     {t.keys}
                   </Button>
@@ -106,11 +107,11 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
           onChange={({ target }) => setName(target.value)}
         />
         <Select
-          label={texts.settings.members.role}
+          label={settings.members.role}
           field="role"
           options={(['member', 'admin'] as const).map((value) => ({
             value,
-            label: texts.settings.members.roles[value],
+            label: settings.members.roles[value],
           }))}
           value={role}
           onChange={({ target }) => setRole(target.value as Role)}
@@ -128,7 +129,7 @@ function AccountKeys({ account, onClose }: { account: Account; onClose: () => vo
   const list = useInfiniteQuery(pages('organizations.listServiceKeys', place))
   const revoke = useAction((keyId: string) => callMutation('organizations.deleteServiceKey', { ...place, keyId }), {
     changes: ['organizations.listServiceKeys'],
-    done: texts.settings.keys.revoked,
+    done: settings.keys.revoked,
   })
   if (isNew) {
     return (
@@ -143,9 +144,9 @@ function AccountKeys({ account, onClose }: { account: Account; onClose: () => vo
     return (
       <Confirm
         onClose={() => setDoomed(null)}
-        title={texts.settings.keys.revokeTitle(doomed.name)}
-        text={texts.settings.keys.revokeText}
-        action={texts.settings.keys.revoke}
+        title={settings.keys.revokeTitle(doomed.name)}
+        text={settings.keys.revokeText}
+        action={settings.keys.revoke}
         onConfirm={() => revoke.mutateAsync(doomed.id)}
       />
     )
@@ -161,7 +162,7 @@ function AccountKeys({ account, onClose }: { account: Account; onClose: () => vo
       <More query={list} />
       <div className="mt-4 flex justify-end">
         <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
-          {texts.settings.keys.new}
+          {settings.keys.new}
         </Button>
       </div>
     </Dialog>

@@ -8,9 +8,9 @@ import { Form } from '../../components/form.tsx'
 import { Loaded, Rows, Section } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { query, useAction, WATCHED } from '../../queries.ts'
-import { texts } from '../../texts.ts'
+import { settings } from './texts.ts'
 
-const t = texts.settings.profile
+const t = settings.profile
 
 const BROWSERS = [
   ['Edge', /Edg\//],

@@ -15,11 +15,10 @@ import { Policy } from './policy.tsx'
 import { Profile } from './profile.tsx'
 import { Providers } from './providers.tsx'
 import { ServiceAccounts } from './service-accounts.tsx'
+import { settings as t } from './texts.ts'
 import { Webhooks } from './webhooks.tsx'
 
-const t = texts.settings
-
-type Name = keyof typeof t.sections
+type Name = keyof typeof texts.sections
 
 const SECTIONS: Readonly<Record<Name, ComponentType>> = {
   profile: Profile,
@@ -57,7 +56,7 @@ export function Settings() {
     menu.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
   }, [current])
   return (
-    <Page title={t.sections[current]}>
+    <Page title={texts.sections[current]}>
       <div className="grid grid-cols-1 gap-6 md:grid-cols-[11rem_minmax(0,1fr)] print:block">
         <nav ref={menu} aria-label={t.title} className="print:hidden">
           <div className="flex gap-1 overflow-x-auto md:flex-col">
@@ -79,7 +78,7 @@ export function Settings() {
                           name === current ? 'bg-hover font-medium' : 'text-soft',
                         )}
                       >
-                        {t.sections[name]}
+                        {texts.sections[name]}
                       </Link>
                     </li>
                   ))}

@@ -16,8 +16,9 @@ import { pages, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Deliveries } from './deliveries.tsx'
+import { settings } from './texts.ts'
 
-const t = texts.settings.webhooks
+const t = settings.webhooks
 
 export type Webhook = Output<'webhooks.list'>['webhooks'][number]
 type Format = Webhook['format']
@@ -41,7 +42,7 @@ export function Webhooks() {
     done: t.tested,
     onDone: (_, webhook) => setOpen({ of: webhook, what: 'deliveries' }),
   })
-  if (!isAdmin) return <p className="text-soft">{texts.settings.onlyAdmins}</p>
+  if (!isAdmin) return <p className="text-soft">{settings.onlyAdmins}</p>
   const close = () => setOpen(null)
   const id = open?.of?.id ?? ''
   return (
