@@ -151,7 +151,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
-  it('hands the unsent text of a deleted chat over to a new chat', async () => {
+  it('keeps an unsent message over a reload, and hands it to a new chat if its chat is deleted', async () => {
     const { page } = await visit(browser, owner)
     await composer(page).fill('For a new chat')
     const agent = { name: 'Gone', systemPrompt: 'x' }
@@ -160,8 +160,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.goto(`/app/chats/${chat.id}`)
     await composer(page).waitFor()
     const sending = '**/trpc/chats.send'
-    await page.route(sending, (route) => route.abort())
+    const ofProxy = { status: 413, contentType: 'text/html', body: '<h1>Request Entity Too Large</h1>' }
+    await page.route(sending, (route) => route.fulfill(ofProxy))
     await sendMessage(page, 'Refused')
+    await page.getByText('Not sent. A proxy in front of the server answered in its place, with status 413.').waitFor()
+    await page.reload()
     await page.getByText('Not sent.').waitFor()
     await page.unroute(sending)
     await composer(page).fill('Half a thought')
@@ -327,7 +330,10 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await sendMessage(page, 'Go')
     const card = page.getByRole('group', { name: 'Approval of echo' })
     await card.getByRole('button', { name: 'Deny' }).click()
-    await card.getByLabel('Reason').fill('Not today')
+    const reason = card.getByLabel('Reason')
+    // It chooses a word of an input method.
+    await reason.dispatchEvent('keydown', { key: 'Enter', isComposing: true })
+    await reason.fill('Not today')
     await card.getByRole('button', { name: 'Deny' }).click()
     await expect.poll(() => lastAnswer(page)).toContain('Then not.')
     expect(mcp.calls).toEqual([])
@@ -394,7 +400,10 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('First answer.')
     await page.locator('[data-turn=user]').hover()
     await page.getByRole('button', { name: 'Edit the message' }).click()
-    await page.getByLabel('Edit the message').fill('Two')
+    const edited = page.getByLabel('Edit the message')
+    await edited.fill('Two')
+    page.once('dialog', (dialog) => void dialog.dismiss())
+    await edited.press('Escape')
     await page.getByRole('button', { name: 'Send' }).first().click()
     await expect.poll(() => lastAnswer(page)).toContain('Second answer.')
     await page.getByRole('button', { name: 'Earlier branch' }).click()

@@ -3,13 +3,7 @@ import { apply, type Live } from '../../src/console/features/chat/live.ts'
 import { type Outgoing, unlistedMessages, waitsForTurn } from '../../src/console/features/chat/waiting.ts'
 import type { ChatEvent } from '../../src/wire.ts'
 
-const outgoing = (text: string, executionId: string | null): Outgoing => ({
-  key: text,
-  text,
-  executionId,
-  error: null,
-  send: () => Promise.reject(),
-})
+const outgoing = (text: string, executionId: string | null): Outgoing => ({ key: text, text, executionId, error: null })
 const message = (executionId: string) => ({ executionId, branch: 'session' })
 const run = (executionId: string, message: string) => ({ executionId, message, userId: 'someone' })
 

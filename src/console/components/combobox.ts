@@ -1,4 +1,5 @@
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from 'react'
+import { isComposing } from '../lib/composing.ts'
 
 /** Whether a text has each word of a search, in any case. */
 export const fits = (text: string, search: string): boolean =>
@@ -32,6 +33,7 @@ export function useCombobox<Item extends { key: string }>(items: readonly Item[]
       autoComplete: 'off',
       spellCheck: false,
       onKeyDown(event: KeyboardEvent) {
+        if (isComposing(event)) return
         const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
         if (step) {
           event.preventDefault()

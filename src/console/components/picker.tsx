@@ -1,6 +1,7 @@
 import { Check, ChevronDown } from 'lucide-react'
 import { type KeyboardEvent, useLayoutEffect, useRef, useState } from 'react'
 import { cn } from '../lib/class-names.ts'
+import { isComposing } from '../lib/composing.ts'
 import { texts } from '../texts.ts'
 import { fits, useCombobox } from './combobox.ts'
 import { useFrame } from './dialog.tsx'
@@ -109,6 +110,7 @@ export function Picker(props: Props) {
   }, [isOpen])
 
   const onKeyDown = (event: KeyboardEvent) => {
+    if (isComposing(event)) return
     if (!isOpen) {
       if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return
       event.preventDefault()

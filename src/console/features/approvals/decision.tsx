@@ -6,6 +6,7 @@ import { Code } from '../../components/code.tsx'
 import { TextArea, TextField } from '../../components/field.tsx'
 import { useKeptFocus } from '../../components/focus.ts'
 import { Fallible } from '../../components/refused.tsx'
+import { isComposing } from '../../lib/composing.ts'
 import { pretty } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
@@ -107,7 +108,7 @@ export function Decision({ approval }: { approval: Approval }) {
             value={reason}
             wrap="mt-3"
             onChange={({ target }) => setReason(target.value)}
-            onKeyDown={({ key }) => key === 'Enter' && deny.mutate(reason)}
+            onKeyDown={(event) => event.key === 'Enter' && !isComposing(event) && deny.mutate(reason)}
           />
         )}
       </div>

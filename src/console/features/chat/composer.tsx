@@ -3,6 +3,7 @@ import { type DragEvent, type ReactNode, useEffect, useId, useRef, useState } fr
 import { IconButton } from '../../components/button.tsx'
 import { toast } from '../../components/toast.tsx'
 import { cn } from '../../lib/class-names.ts'
+import { isComposing } from '../../lib/composing.ts'
 import { size } from '../../lib/format.ts'
 import { texts } from '../../texts.ts'
 import { useAttachments } from './attachments.ts'
@@ -26,9 +27,6 @@ type Props = {
 
 /** Whether the device has a mouse. Keyboards on the screens of the others cannot write a new line with Shift. */
 const hasMouse = () => matchMedia('(hover: hover)').matches
-
-/** Whether the key chooses a word of an input method. Safari reports its Enter after the composition, with this code. */
-const isComposing = (event: KeyboardEvent) => event.isComposing || event.keyCode === 229
 
 /** The input of a message: Enter sends, files come by drop, paste or the button. */
 export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = false, isQuiet, children }: Props) {
@@ -145,7 +143,7 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
           add(files)
         }}
         onKeyDown={(event) => {
-          if (event.key !== 'Enter' || event.shiftKey || isComposing(event.nativeEvent) || !hasMouse()) return
+          if (event.key !== 'Enter' || event.shiftKey || isComposing(event) || !hasMouse()) return
           event.preventDefault()
           send()
         }}

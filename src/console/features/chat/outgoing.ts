@@ -1,6 +1,7 @@
 import { useCallback, useEffect, useSyncExternalStore } from 'react'
-import { describeFailure } from '../../api.ts'
+import { callMutation, describeFailure } from '../../api.ts'
 import { newId } from '../../lib/id.ts'
+import { readStoredList, store } from '../../lib/storage.ts'
 import { keepUnsaved } from '../../unsaved.ts'
 import type { Outgoing } from './waiting.ts'
 
@@ -8,12 +9,23 @@ const NONE: readonly Outgoing[] = []
 const byChat = new Map<string, readonly Outgoing[]>()
 const listeners = new Set<() => void>()
 
+const keyOf = (chatId: string) => `muster.outgoing.${chatId}`
+
+const isUnsent = ({ executionId }: Outgoing) => executionId === null
+
+/** Whether a stored value is an unsent message, which another version of the page may have stored. */
+function isStored(value: unknown): value is Outgoing {
+  const { key, text, executionId, error } = (value ?? {}) as Partial<Outgoing>
+  return typeof key === 'string' && typeof text === 'string' && executionId === null && error !== undefined
+}
+
+/** Changes the messages of a chat. Unsent ones survive a reload of this tab, as drafts do. */
 function change(chatId: string, next: (before: readonly Outgoing[]) => readonly Outgoing[]): void {
-  byChat.set(chatId, next(byChat.get(chatId) ?? NONE))
-  keepUnsaved(
-    byChat,
-    [...byChat.values()].flat().some(({ executionId }) => executionId === null),
-  )
+  const outgoing = next(byChat.get(chatId) ?? NONE)
+  byChat.set(chatId, outgoing)
+  const unsent = outgoing.filter(isUnsent)
+  store('sessionStorage', keyOf(chatId), unsent.length ? JSON.stringify(unsent) : null)
+  keepUnsaved(byChat, [...byChat.values()].flat().some(isUnsent))
   for (const listener of listeners) listener()
 }
 
@@ -22,17 +34,21 @@ const patch = (chatId: string, key: string, changes: Partial<Outgoing>) =>
 
 /** Shows a message that has been accepted. */
 export const addAccepted = (chatId: string, text: string, executionId: string): void =>
-  change(chatId, (before) => [
-    ...before,
-    { key: executionId, text, executionId, error: null, send: async () => ({ executionId }) },
-  ])
+  change(chatId, (before) => [...before, { key: executionId, text, executionId, error: null }])
 
-function attempt(chatId: string, { key, send }: Pick<Outgoing, 'key' | 'send'>): void {
+function attempt(chatId: string, { key, text, details }: Outgoing): void {
   patch(chatId, key, { error: null })
-  send(key).then(
+  callMutation('chats.send', { ...details, id: chatId, message: text, background: true, idempotencyKey: key }).then(
     ({ executionId }) => patch(chatId, key, { executionId }),
     (error) => patch(chatId, key, { error: describeFailure(error) }),
   )
+}
+
+/** Shows the unsent messages from before a reload, and sends those again whose request the reload has cut. */
+function restore(chatId: string): void {
+  const stored = readStoredList('sessionStorage', keyOf(chatId), isStored)
+  change(chatId, () => stored)
+  for (const one of stored) if (one.error === null) attempt(chatId, one)
 }
 
 /** The messages of a chat that are being sent. */
@@ -44,9 +60,12 @@ export function useOutgoing(chatId: string) {
     }, []),
     () => byChat.get(chatId) ?? NONE,
   )
-  useEffect(() => change(chatId, (before) => before.filter(({ hasEnded }) => !hasEnded)), [chatId])
-  const add = (text: string, send: Outgoing['send']) => {
-    const one = { key: newId(), text, executionId: null, error: null, send }
+  useEffect(() => {
+    if (!byChat.has(chatId)) restore(chatId)
+    change(chatId, (before) => before.filter(({ hasEnded }) => !hasEnded))
+  }, [chatId])
+  const add = (text: string, details: Outgoing['details']) => {
+    const one = { key: newId(), text, ...(details && { details }), executionId: null, error: null }
     change(chatId, (before) => [...before, one])
     attempt(chatId, one)
   }

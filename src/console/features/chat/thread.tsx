@@ -37,17 +37,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   )
   const say = (text: string, mediaIds: string[], where: { replaces?: string } = {}) => {
     const sessionId = where.replaces ? undefined : way.at(-1)?.message.branch
-    add(text, (idempotencyKey) =>
-      callMutation('chats.send', {
-        id: chatId,
-        message: text,
-        background: true,
-        idempotencyKey,
-        ...(mediaIds.length > 0 && { mediaIds }),
-        ...(sessionId && { sessionId }),
-        ...where,
-      }),
-    )
+    add(text, { ...(mediaIds.length > 0 && { mediaIds }), ...(sessionId && { sessionId }), ...where })
     setChosen({})
     return null
   }

@@ -7,6 +7,7 @@ import { Button, IconButton } from '../../components/button.tsx'
 import { CopyButton } from '../../components/code.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { cn } from '../../lib/class-names.ts'
+import { isComposing } from '../../lib/composing.ts'
 import { size } from '../../lib/format.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -94,6 +95,7 @@ export function QuestionTurn(props: QuestionProps) {
   useUnsaved(draft !== null && draft !== message.content)
   const wasEdited = useRef(false)
   if (draft !== null) wasEdited.current = true
+  const cancel = () => (draft === message.content || confirm(texts.discard)) && setDraft(null)
   const index = siblings.findIndex(({ id }) => id === message.id)
   if (draft !== null) {
     return (
@@ -117,11 +119,11 @@ export function QuestionTurn(props: QuestionProps) {
           className="field min-h-20 text-base"
           value={draft}
           onChange={({ target }) => setDraft(target.value)}
-          onKeyDown={({ key }) => key === 'Escape' && setDraft(null)}
+          onKeyDown={(event) => event.key === 'Escape' && !isComposing(event) && cancel()}
         />
         <div className="mt-2 flex items-center justify-end gap-2">
           <span className="mr-auto text-soft text-xs">{t.editHelp}</span>
-          <Button onClick={() => setDraft(null)}>{texts.cancel}</Button>
+          <Button onClick={cancel}>{texts.cancel}</Button>
           <Button kind="primary" type="submit" disabled={!draft.trim()}>
             {t.send}
           </Button>

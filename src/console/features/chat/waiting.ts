@@ -4,12 +4,13 @@ import type { Live, LiveRun } from './live.ts'
 export type Outgoing = {
   key: string
   text: string
+  /** Its files, its branch, and the message that it replaces. */
+  details?: { mediaIds?: string[]; sessionId?: string; replaces?: string }
   /** The run that answers it, once it is accepted. */
   executionId: string | null
   error: string | null
   /** Whether its run has ended. The chat lists no message of a run that was stopped while it waited for its turn. */
   hasEnded?: boolean
-  send: (key: string) => Promise<{ executionId: string }>
 }
 
 /** The question of a run that waits for its turn. The chat lists it as a message once the run has begun. */
@@ -24,7 +25,6 @@ const toUnlisted = ({ executionId, userId, message }: WaitingQuestion): Unlisted
   executionId,
   userId,
   error: null,
-  send: async () => ({ executionId }),
 })
 
 /**
