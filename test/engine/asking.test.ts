@@ -324,6 +324,19 @@ describe('a request that is too long', () => {
     lab.model.fallback = { tokens: 'A reply.' }
   })
 
+  test('is sent again without the oldest turns if the window left no room for an answer', async () => {
+    const agentId = await createAgent(lab.server, { model })
+    const path = `/api/v1/agents/${agentId}/execute`
+    const first = await request(lab.server, 'POST', path, { body: { message: `old ${'x'.repeat(6_000)}` } })
+    const choices = [{ index: 0, delta: { content: '' }, finish_reason: 'model_context_window_exceeded' }]
+    lab.model.script({ tokens: [event({ choices })], end: 'cut' }, { tokens: 'Fine.' })
+    const { body } = await request(lab.server, 'POST', path, {
+      body: { message: 'new', sessionId: first.body.sessionId },
+    })
+    expect(body.result).toBe('Fine.')
+    expect(JSON.stringify(lab.model.requests.at(-1)?.body.messages)).not.toContain('old xxx')
+  })
+
   test('is shortened beforehand if the agent states the context window', async () => {
     const agentId = await createAgent(lab.server, { model, contextWindow: 2_000 })
     const path = `/api/v1/agents/${agentId}/execute`
@@ -375,6 +388,32 @@ const offer = (name: string, properties: NonNullable<JSONSchema7['properties']> 
   name,
   description: '',
   inputSchema: { type: 'object', properties } as JSONSchema7,
+})
+
+test('later turns leave out what a content filter blocked, and keep the calls of that run', async () => {
+  const id = await createAgent(lab.server, { model, allowedTools: ['current_time'] })
+  const blocked = { error: { status: 400, message: 'The prompt triggered the content management policy' } }
+  lab.model.script({ toolCalls: [{ id: 'call', name: 'current_time', input: {} }] }, blocked)
+  const execute = async (body: object) =>
+    ended(
+      lab.engine,
+      await lab.row(
+        (await request(lab.server, 'POST', `/api/v1/agents/${id}/execute`, { body: { ...body, background: true } }))
+          .body.executionId,
+      ),
+    )
+  const { sessionId, errorCode } = await execute({ message: 'Poison' })
+  expect(errorCode).toBe('content_filtered')
+  await execute({ message: 'Next', sessionId })
+  const [, ...messages] = lab.model.requests.at(-1)?.body.messages ?? []
+  const left = '[Left out: the content filter of the provider blocked it]'
+  expect(messages).toMatchObject([
+    { role: 'user', content: left },
+    { role: 'assistant', tool_calls: [{ function: { name: 'current_time', arguments: '{}' } }] },
+    { role: 'tool', content: left },
+    { role: 'assistant', content: '[The turn ended here, without an answer]' },
+    { role: 'user', content: 'Next' },
+  ])
 })
 
 test('a file that the provider cannot read is left out in later turns, and others are sent', () => {
@@ -443,10 +482,9 @@ test.each([
  * Returns the change after an HTTP error of a request with two pictures, two tools, an earlier call, a limit of the
  * answer and a schema for it.
  */
-function changeAfter(status: number, message: string, isCompatible = true): string | undefined {
-  const failure = classifyModelError(
-    Object.assign(new Error(message), { statusCode: status, responseBody: JSON.stringify({ error: { message } }) }),
-  )
+function changeAfter(status: number, message: string, isCompatible = true, param = ''): string | undefined {
+  const responseBody = JSON.stringify({ error: { message, param } })
+  const failure = classifyModelError(Object.assign(new Error(message), { statusCode: status, responseBody }))
   const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'one', input: {} }
   const prompt = [
     { role: 'assistant' as const, content: [call] },
@@ -495,6 +533,14 @@ test.each([
   [400, '图片输入格式/解析错误', expect.stringMatching(/^files:/)],
   [400, 'messages[1]: data did not match any variant of untagged enum ChatCompletionRequestContent', 'files'],
   [400, 'Unsupported MIME type: image/gif', expect.stringMatching(/^files:/)],
+  [
+    400,
+    "image.source.base64.media_type: Input should be 'image/jpeg' or 'image/png'",
+    expect.stringMatching(/^files:/),
+  ],
+  [400, 'it has a mimeType parameter with value image/gif, which is not supported.', expect.stringMatching(/^files:/)],
+  [400, 'Unsupported content type: input_file', 'files'],
+  [400, 'Invalid API parameter, please check the documentation.', undefined],
   [400, 'Image does not match the provided media type image/png', expect.stringMatching(/^files:/)],
   [422, 'messages.1.content: str type expected', 'files'],
   [400, 'At most 1 image(s) may be provided in one request.', 'latest_files:1'],
@@ -539,6 +585,7 @@ test.each([
   [400, 'max_tokens is too large: 100000. This model supports at most 16384 completion tokens', 'max_tokens:16384'],
   [400, 'Invalid max_tokens value, the valid range of max_tokens is [1, 8192]', 'max_tokens:8192'],
   [400, '`max_tokens` must be less than or equal to `32768`', 'max_tokens:32768'],
+  [400, 'max_tokens (100000) exceeds the maximum allowed 8192', 'max_tokens:8192'],
   [
     400,
     "'max_tokens' is too large: 8000. This model's maximum context length is 4096 tokens and your request has 100 input tokens (8000 > 4096 - 100).",
@@ -565,7 +612,7 @@ test.each([
   expect(changeAfter(status, message)).toEqual(change)
 })
 
-test.each([
+test.each<[string, string, string?]>([
   ['Invalid JSON payload. Unknown name "id" at \'contents[1].parts[0].function_call\'', 'parts:id'],
   ['function_declarations[1].parameters.properties: should be non-empty for OBJECT type', 'older_parameters'],
   ['The `content[].thinking` in the thinking mode must be passed back to the API.', 'add_reasoning'],
@@ -576,8 +623,10 @@ test.each([
   ['thinking.type.enabled is not supported. Use adaptive and output_config.effort.', 'reasoningEffort'],
   ['messages.0.content: Input should be a valid string', 'plain_content'],
   ["Input should be 'text' [type=literal_error, input_value='output_text', input_type=str]", 'plain_content'],
-])('a rejection of a package\'s request with "%s" changes the next one: %s', (message, change) => {
-  expect(changeAfter(400, message, false)).toBe(change)
+  ['anthropic-beta: unsupported beta value `fine-grained-tool-streaming-2025-05-14`', 'omit:anthropic-beta'],
+  ['Your organization must be verified to generate reasoning summaries.', 'omit:summary', 'reasoning.summary'],
+])('a rejection of a package\'s request with "%s" changes the next one: %s', (message, change, param) => {
+  expect(changeAfter(400, message, false, param)).toBe(change)
 })
 
 test.each([

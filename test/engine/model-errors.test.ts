@@ -270,6 +270,15 @@ describe('the kind of a failure', () => {
       'content_filter',
     ],
     [400, 'messages must not be empty', 'invalid_request_error', 'refused'],
+    [400, 'Request contains an invalid argument.', 'INVALID_ARGUMENT', 'refused'],
+    [400, "Invalid 'messages': array too long. Expected an array with maximum length 2048.", '', 'context_too_long'],
+    [446, 'The guardrail checks defined in the config failed.', 'hooks_failed', 'content_filter'],
+    [446, 'Runtime Error', '900514', 'content_filter'],
+    [424, 'Prompt blocked due to security configurations', '2016', 'content_filter'],
+    [500, 'Bedrock guardrail failed: I cannot answer requests with personal data.', '500', 'content_filter'],
+    [400, "Request blocked by input guardrail 'strict'", '', 'content_filter'],
+    [500, "Output guardrail 'strict' failed to evaluate", '', 'overloaded'],
+    [400, 'content-blocked (request id: 1)', 'content-blocked', 'content_filter'],
     [429, '余额不足或无可用资源包,请充值。', '1113', 'quota'],
     [400, 'Access denied, please make sure your account is in good standing.', 'Arrearage', 'quota'],
     [403, 'The free tier of the model has been exhausted.', 'AllocationQuota.FreeTierOnly', 'quota'],
@@ -390,6 +399,13 @@ describe('the kind of a failure', () => {
     expect(failureOf(error)).toMatchObject({ kind, retryable, status: null, provider: 'compatible' })
   })
 
+  it('is never retryable for contents that a gateway has blocked, whatever the status', () => {
+    for (const status of [424, 500]) {
+      const failure = failureOf(answered(status, { error: { message: 'Response blocked by a guardrail' } }))
+      expect(failure).toMatchObject({ kind: 'content_filter', retryable: false })
+    }
+  })
+
   it('is retryable for these statuses only', () => {
     const again = [400, 401, 403, 404, 408, 409, 413, 422, 424, 429, 498, 499, 500, 501, 502, 503, 504, 529].filter(
       (status) => failureOf(answered(status, '')).retryable,
@@ -450,6 +466,8 @@ it.each([
   ['the request exceeds the available context size (4096 tokens), try increasing it', 4_096],
   ["This endpoint's maximum context length is 131,072 tokens.", 131_072],
   ['Request body too large for gpt-x model. Max size: 8000 tokens.', 8_000],
+  ['too many tokens: size limit exceeded by 7326 tokens. The limit for this model is 128000 tokens.', 128_000],
+  ["Invalid 'input': array too long. Expected an array with maximum length 2048.", null],
   ['the prompt is too long', null],
 ])('"%s" states a context window of %s tokens', (message, tokens) => {
   expect(failureOf(answered(400, { error: { message } }))).toMatchObject({

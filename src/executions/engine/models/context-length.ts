@@ -26,6 +26,8 @@ const TOO_LONG: readonly RegExp[] = [
   /request[ _]too[ _]large|request entity too large|request payload size exceeds|expected maxLength: \d+, actual/i,
   // Ollama drops the oldest messages, until those of the user are missing.
   /^(?!.*\btemplate\b).*no user query found in messages/is,
+  // OpenAI limits the number of messages, too.
+  /\b(?:messages|input)\W{1,3}array too long/i,
   // GitHub Models, TabbyAPI, Transformers.
   /request body too large|tokens_limit_reached|max_seq_len|maximum sequence length|max_position_embeddings/i,
   /超[过出]\S{0,12}(?:上下文|输入|最大\S{0,6}长度)/,
@@ -34,7 +36,7 @@ const TOO_LONG: readonly RegExp[] = [
 
 /** Wordings that concern the answer's length or a token rate instead. */
 const OTHER_LIMITS: readonly RegExp[] = [
-  /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
+  /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:\d+\W{1,3})?(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
   /maximum tokens you requested|number of (?:requested )?(?:output|completion|new) tokens/i,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
   // Bedrock.
@@ -55,6 +57,8 @@ const numberIn = (source: string) => new RegExp(source.replace('N', NUMBER), 'i'
 
 /** Wordings that state the limit, most reliable first. */
 const LIMITS: readonly RegExp[] = [
+  // Cohere, after the number of tokens beyond the limit.
+  numberIn('limit for this model is N'),
   numberIn('n_ctx\\W{1,4}N'),
   numberIn('\\d \\+ \\d+ > N'),
   numberIn('window limit \\(N'),
@@ -74,7 +78,7 @@ const LIMITS: readonly RegExp[] = [
 
 /** Returns the context window stated in a rejection (tokens). */
 export function contextWindowIn(message: string): number | null {
-  if (/\bbytes\b|\bcharacters\b|maxLength/i.test(message)) return null
+  if (/\bbytes\b|\bcharacters\b|maxLength|\barray\b/i.test(message)) return null
   const stated = LIMITS.map((pattern) => pattern.exec(message)).find((found) => found !== null)
   if (!stated) return null
   const tokens = Number(stated[1]?.replace(/[,_.]/g, '')) * (stated[2] ? 1000 : 1)

@@ -109,6 +109,7 @@ const MESSAGE_KEYS = [
   'status_msg',
   'error_description',
   'description',
+  'actionReason',
 ] as const
 /** Keys of an error inside an error. */
 const INNER_KEYS = [

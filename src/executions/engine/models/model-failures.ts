@@ -72,11 +72,21 @@ const RETRYABLE: ReadonlySet<number> = new Set([
 export const isRetryable = (kind: FailureKind, status: number | null): boolean =>
   status === null || (status >= 200 && status < 300)
     ? ['connection', 'overloaded', 'rate_limit', 'timeout'].includes(kind)
-    : RETRYABLE.has(status)
+    : RETRYABLE.has(status) && kind !== 'content_filter'
 
 /** Joins wordings into one pattern. */
 const anyOf = (...wordings: readonly RegExp[]): RegExp =>
   new RegExp(wordings.map(({ source }) => source).join('|'), 'i')
+
+/**
+ * Wordings of gateways that have blocked a request or an answer, some of them with the status of a server that failed:
+ * LiteLLM, Cloudflare (424), Databricks, Portkey, AgentRouter.
+ */
+const BLOCKED = anyOf(
+  /guardrail\w*\b.{0,80}\b(?:blocked|denied|intervened|violat\w+|rejected|failed(?! to\b))/,
+  /\b(?:blocked|violat\w+|denied|rejected)\b.{0,40}\bguardrail|guardrail_intervened|hooks_failed|content[ _-]blocked/,
+  /\b(?:prompt|request|response|content|input|output)s? (?:(?:was|were|is|has been) )?blocked (?:by|due to|because)\b/,
+)
 
 /**
  * Patterns for the provider's code and message, in the wordings of all providers and gateways. The first match
@@ -128,6 +138,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'content_filter',
     anyOf(
+      BLOCKED,
       /content[_ ](?:filter|policy|management)|moderation|inappropriate content|safety|flagged|sensitive|敏感内容/,
       // Azure, Alibaba, Gemini, DeepSeek.
       /content exists risk|contentfilter|responsibleai|data_?inspection_?failed|prohibited_content/,
@@ -200,7 +211,10 @@ const PARTS: readonly (readonly [string, RegExp])[] = [
     'image',
     /(?:image|vision|multimodal|picture)s?(?:_url)?(?: \w+){0,4} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:image|vision|multimodal)/i,
   ],
-  ['file', /(?:pdf|file|document)s?(?: \w+){0,4} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:pdf|file|document)/i],
+  [
+    'file',
+    /\b(?:pdf|file|document)s?(?: \w+){0,4} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:pdf|file|document)s?\b/i,
+  ],
   ['tools', /(?:tool|function)s?(?: \w+){0,3} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:tool|function)s?\b/i],
   ['reasoning', /(?:thinking|reasoning)(?: \w+){0,4} (?:not|un|n't)|(?:not|n't)(?: \w+){0,5} (?:thinking|reasoning)/i],
 ]
@@ -229,6 +243,8 @@ const OF_STATUS: ReadonlyMap<number, FailureKind> = new Map([
   [410, 'unknown_model'],
   [424, 'overloaded'],
   [429, 'rate_limit'],
+  // Portkey and WSO2, for their guardrails.
+  [446, 'content_filter'],
   [498, 'overloaded'],
   [499, 'overloaded'],
   [504, 'timeout'],
@@ -261,7 +277,7 @@ function certainKind(status: number, worded: FailureKind | undefined, text: stri
   const strict = CERTAIN.get(status)
   if (strict) return strict
   if (worded === 'context_too_long' || worded === 'quota') return worded
-  if (worded === 'content_filter' && !isServerFault(status)) return worded
+  if (worded === 'content_filter' && (!isServerFault(status) || BLOCKED.test(text))) return worded
   // Some answer 403 for a model that they do not have (OpenAI, SiliconFlow), others to hide whether there is one.
   if (status === 403 && worded === 'unknown_model' && !/permission|denied/i.test(text)) return worded
   return OF_STATUS.get(status)
@@ -269,7 +285,7 @@ function certainKind(status: number, worded: FailureKind | undefined, text: stri
 
 /** Words that stand in the position of a field name in sentences without one. */
 const NO_FIELD =
-  /^(?:are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles|parameter|field|argument|s)$/i
+  /^(?:\W+|are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles|parameter|field|argument|s)$/i
 
 /** Returns the field, or else the part of the request, that a rejection names. */
 function namedField(message: string): string | null {

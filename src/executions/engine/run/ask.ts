@@ -203,12 +203,17 @@ function endOf(parts: readonly ReplyPart[], { finish, files }: Draft): StopReaso
   if (!parts.some((part) => part.type === 'tool-call' || (part.type === 'text' && part.text))) {
     if (!raw && (finish === null || unified === 'other')) throw new ModelError(NO_END, 'broken_off')
     if (unified === 'tool-calls') throw new ModelError(`${NO_CALL} (finish reason: ${raw})`, 'broken_off')
+    if (stopReason === 'max_tokens' && FULL_WINDOW.test(raw ?? ''))
+      throw new ModelError(`The prompt leaves no room for an answer (finish reason: ${raw})`, 'context_too_long')
     const hasReasoning = parts.some(({ type }) => type === 'reasoning')
     const what = files ? 'only files, such as pictures' : hasReasoning ? 'only reasoning, without an answer' : null
     throw new EmptyReply(stopReason, raw, what ?? 'an empty answer')
   }
   return stopReason
 }
+
+/** Finish reasons for a full context window: Anthropic, Z.ai, Mistral. */
+const FULL_WINDOW = /context|model_length/i
 
 const NO_CALL = 'The model announced a call of a tool, and its provider sent none: the answer may be unfinished'
 

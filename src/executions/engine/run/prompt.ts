@@ -10,7 +10,14 @@ import type { AgentRow } from '../queue/claims.ts'
 import { type Attached, readAttachments } from './attachments.ts'
 import { NO_ANSWER, referringTo, summaryMessage, writtenBy } from './history.ts'
 import type { CallRecord, Replay } from './steps.ts'
-import { type HistoryRow, isQuestion, maxHistoryOf, readHistory, readSummarized } from './stored-history.ts'
+import {
+  type HistoryRow,
+  isQuestion,
+  maxHistoryOf,
+  readHistory,
+  readSummarized,
+  withoutBlocked,
+} from './stored-history.ts'
 import type { Warn } from './warnings.ts'
 
 type UserContent = Extract<LanguageModelV4Message, { role: 'user' }>['content']
@@ -44,10 +51,11 @@ export async function buildPrompt(
   const { message, organizationId } = execution
   const ofClient = (execution.overrides as Overrides).instructions ?? []
   const system = [agent.systemPrompt, ...instructions, ofClient].flat().join('\n\n')
-  const { summary, rows } =
+  const { summary, rows: stored } =
     agent.history === 'summarize'
       ? await readSummarized(deps, execution)
       : { summary: null, rows: await readHistory(deps, execution) }
+  const rows = stored.map(withoutBlocked)
   const earlier = rows.map((row): Past => ({ ...row, attached: isQuestion(row) ? attachedTo(row) : NOTHING }))
   const maxHistory = maxHistoryOf(deps.settings)
   const attachments = [...earlier.map(({ attached }) => attached), attachedTo(execution)]

@@ -68,7 +68,7 @@ export type Rule = {
 
 /** Wordings for a file that cannot be used, rather than for any file. */
 const OF_SOME_FILES =
-  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match(?! any)|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|mime type: image\/|valid image\b|\burl\b|解析/i
+  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match(?! any)|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|m(?:edia|ime)[ _]?type\b.*image\/|image\/.*\bm(?:edia|ime)[ _]?type|valid image\b|\burl\b|解析/i
 
 /** Wording for an empty text beside calls (NVIDIA, Moonshot). */
 const BLANK_CONTENT =
@@ -82,6 +82,9 @@ const UNKNOWN_FIELD = /extra inputs|unsupported|unknown|unrecognized|not (?:perm
 
 /** Rules for rejections of which only the sentence says what is wrong. */
 export const RULES_OF_SENTENCE: readonly Rule[] = [
+  { change: 'omit:anthropic-beta', of: ['isPackage'], says: /\banthropic-beta\b|invalid beta/i },
+  // OpenAI's package asks for a summary wherever it sets an effort, and OpenAI gives it to verified organizations only.
+  { change: ({ field }) => (field === 'reasoning.summary' ? ['omit:summary'] : []), of: ['isPackage'] },
   // Other rejections may mention streaming or its options.
   {
     change: 'stream',
@@ -253,7 +256,7 @@ export const RULES_OF_PARTS: readonly Rule[] = [
   {
     change: ({ detail, asked }) => changesOfFiles(detail, asked.prompt),
     of: ['hasFiles'],
-    says: /image|vision|multimodal|picture|\bmedia(?:_|\b)|\bfile|pdf|document|mime type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content|untagged enum \w*content|\burl does not appear to be valid|图片|图像/i,
+    says: /image|vision|multimodal|picture|\bmedia(?:_|\b)|(?:\b|_)file|pdf|document(?!ation)|mime ?type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content|untagged enum \w*content|\burl does not appear to be valid|图片|图像/i,
   },
   { change: 'system', says: /\b(?:system|developer)\b|roles? must alternate/i },
   {
@@ -299,7 +302,6 @@ export const LAST_RULES: readonly Rule[] = [
     },
     of: ['isPackage'],
   },
-  { change: 'omit:anthropic-beta', of: ['isPackage'], says: /\banthropic-beta\b|invalid beta/i },
   { change: 'omit:thinking', of: ['isPackage', 'hasOptions'], says: /thinking/i },
   {
     change: ({ detail, field }) => {
@@ -321,7 +323,7 @@ function maxTokensIn(detail: string): Change[] {
 
 const MOST_TOKENS: readonly RegExp[] = [
   /\d > (\d+)/,
-  /(?:less than or equal to|<=|limit(?: of| is|ed to)?|up to|at most|maximum(?: value)? (?:of|is)) ?[`'"]?(\d+)/i,
+  /(?:less than or equal to|<=|limit(?: of| is|ed to)?|up to|at most|maximum(?: value)? (?:of|is)|maximum allowed) ?[`'"(]?(\d+)/i,
   /\[\d+, ?(\d+)\]/,
 ]
 

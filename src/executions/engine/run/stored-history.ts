@@ -16,11 +16,12 @@ export type HistoryRow = {
   /** JSON text of {@link Replay}. */
   replay: string | null
   position: number
-  /** The number of its run in the session, and the run's attachments. */
+  /** The number of its run in the session, the run's attachments, and the code of its error. */
   queueSeq: number
   mediaIds: string[]
   files: string[]
   spaceId: string
+  errorCode: string | null
 }
 
 /**
@@ -35,7 +36,7 @@ const BYTES_PER_TOKEN = 4
 const MAX_SUMMARIZED = 4 * 1024 * 1024
 
 const MESSAGE = Prisma.sql`m."id", m."position", m."role", m."content", m."toolCalls", m."replay", e."queueSeq",
-  e."mediaIds", e."files", e."spaceId"`
+  e."mediaIds", e."files", e."spaceId", e."errorCode"`
 /** Size of a message (bytes). */
 const SIZE = Prisma.sql`octet_length(m."content") + octet_length(CAST(m."toolCalls" AS TEXT))
   + coalesce(octet_length(m."replay"), 0)`
@@ -82,6 +83,21 @@ function fromQuestion(rows: HistoryRow[]): HistoryRow[] {
 /** Returns whether a message is the question of its run, rather than an answer or history that a client gave. */
 export const isQuestion = ({ position, queueSeq }: Pick<HistoryRow, 'position' | 'queueSeq'>): boolean =>
   Number(position) === Number(queueSeq) * 2 - 1
+
+/** Stands for contents that the content filter of a provider has blocked. */
+const BLOCKED = '[Left out: the content filter of the provider blocked it]'
+
+/**
+ * Returns a message without its contents if the content filter of a provider blocked its run, because the filter would
+ * block every later prompt that has them. Keeps the names and inputs of its calls, and history that a client gave.
+ */
+export function withoutBlocked(row: HistoryRow): HistoryRow {
+  const isOfRun = Number(row.position) >= Number(row.queueSeq) * 2 - 1
+  if (row.errorCode !== 'content_filtered' || !isOfRun) return row
+  if (row.role === 'user') return { ...row, content: BLOCKED, mediaIds: [], files: [] }
+  const toolCalls = row.toolCalls.map(({ result, ...call }) => ({ ...call, result: result === null ? null : BLOCKED }))
+  return { ...row, content: '', replay: null, toolCalls }
+}
 
 /** Reads the latest messages that fit. Only the size of the others is read. */
 function readLatest(
