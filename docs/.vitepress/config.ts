@@ -15,7 +15,10 @@ function leavesSite(href: string, page: string): boolean {
   return !isPage && existsSync(target)
 }
 
-/** Shows links to files of the repository as plain text, and any HTML but line breaks and comments as it is written. */
+/**
+ * Shows links to files of the repository as plain text, and any HTML but line breaks and comments as it is written.
+ * Lets lines break in long names and paths.
+ */
 function adapt(md: MarkdownRenderer): void {
   const openLink =
     md.renderer.rules.link_open ?? ((tokens, index, options, _, self) => self.renderToken(tokens, index, options))
@@ -34,6 +37,9 @@ function adapt(md: MarkdownRenderer): void {
     isPlain = false
     return '</span>'
   }
+  const code = md.renderer.rules.code_inline
+  md.renderer.rules.code_inline = (...given) =>
+    code?.(...given).replace(/>([^<]*)</, (text) => text.replace(/(?<=[\w}])[_/](?=[\w{])/g, '$&<wbr>')) ?? ''
   const isHarmless = (html: string) => /^\s*(?:<br>|<!--[\s\S]*-->)\s*$/.test(html)
   for (const rule of ['html_inline', 'html_block'] as const) {
     md.renderer.rules[rule] = (tokens, index) => {
@@ -51,11 +57,17 @@ export default defineConfig({
   cacheDir: '../node_modules/.cache/vitepress',
   head: [
     ['link', { rel: 'icon', href: 'data:,' }],
-    // The lines of a picture meet.
     [
       'style',
       {},
-      '.vp-doc .language-text pre code { line-height: 1.3 } .vp-doc .language-text .lang { display: none }',
+      // The lines of a picture meet. Tables fit the page.
+      `.vp-doc .language-text pre code { line-height: 1.3 }
+      .vp-doc .language-text .lang { display: none }
+      .vp-doc td { vertical-align: top }
+      @media (max-width: 640px) {
+        .vp-doc th, .vp-doc td { padding: 6px 8px }
+        .vp-doc td { min-width: 6em; overflow-wrap: anywhere }
+      }`,
     ],
   ],
   markdown: { anchor: { slugify }, config: adapt },
