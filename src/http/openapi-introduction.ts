@@ -41,7 +41,9 @@ stay within the scopes of the token that created it or last changed it.
 
 **Answers** are JSON with \`success: true\`. They may have more fields than this document names: ignore unknown ones.
 
-**Errors** are JSON with \`error: true\`. If the status is 500 or more, wait and repeat the request. Otherwise correct the
+**Errors** are JSON with \`error: true\`. After a 429, 502, 503 or 504, wait as long as \`Retry-After\` says and repeat the
+request, with the same \`Idempotency-Key\`. A 500 with an \`executionId\` is a run that failed: read \`code\` and \`detail\`
+before you run the agent again. Report the \`requestId\` of any other 500 to the operator. After other errors, correct the
 request first. Every answer has an \`X-Request-Id\`: yours if you sent one.
 
 **Unknown names.** An unknown query parameter is a 400 that names the nearest known one; \`_\` and \`utm_*\` are ignored. An

@@ -43,7 +43,12 @@ const Version = ok({
   version: z.string().describe('Version of the service'),
 })
 
-const health = (operationId: string, summary: string, canFail: boolean): { get: ZodOpenApiOperationObject } => ({
+const health = (
+  operationId: string,
+  summary: string,
+  success: string,
+  failure?: string,
+): { get: ZodOpenApiOperationObject } => ({
   get: {
     operationId,
     summary,
@@ -52,15 +57,18 @@ const health = (operationId: string, summary: string, canFail: boolean): { get: 
     security: [],
     responses: {
       200: {
-        description: 'Yes',
+        description: success,
         headers: headers(),
-        content: { 'application/json': { schema: canFail ? Ready : Alive } },
+        content: { 'application/json': { schema: failure ? Ready : Alive } },
       },
-      ...(canFail && { 503: errorReference('503', 'No') }),
+      ...(failure && { 503: errorReference('503', failure) }),
       default: errorReference('default'),
     },
   },
 })
+
+const IS_READY = 'The server can serve requests'
+const NOT_READY = 'The server is stopping, or its database cannot be used'
 
 /** Paths that trpc-to-openapi does not know: event streams, uploads, downloads and health checks. */
 export const PATHS: ZodOpenApiPathsObject = {
@@ -127,9 +135,9 @@ export const PATHS: ZodOpenApiPathsObject = {
       },
     },
   },
-  '/healthz': health('isAlive', 'Is the process alive?', false),
-  '/readyz': health('isReady', 'Can it serve requests?', true),
-  '/api/health': health('isHealthy', 'The same as /readyz', true),
+  '/healthz': health('isAlive', 'Check that the process is alive', 'The process is alive'),
+  '/readyz': health('isReady', 'Check that the server can serve requests', IS_READY, NOT_READY),
+  '/api/health': health('isHealthy', 'The same as /readyz', IS_READY, NOT_READY),
   '/api/version': {
     get: {
       operationId: 'getVersion',

@@ -143,11 +143,14 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   operation.operationId = id
   operation.parameters ??= []
   operation.tags = [name.split('.', 1)[0] ?? '']
-  operation.security = meta?.admits === 'everybody' ? [] : [{ token: [] }, { session: [] }]
+  const isOpen = meta?.admits === 'everybody'
+  operation.security = isOpen ? [] : [{ token: [] }, { session: [] }]
   Object.assign(operation, { 'x-required-scopes': scopes })
   const needs = scopes.length
     ? `Needs the scope ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.`
-    : 'Any token will do.'
+    : isOpen
+      ? 'Needs no token.'
+      : 'Needs a token, with any scopes.'
   operation.description = [operation.description, needs].filter(Boolean).join('\n\n')
 
   moveToQuery(operation, shapeOf(inputs[0]))

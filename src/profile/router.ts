@@ -9,7 +9,7 @@ export const profile = router({
     .query(({ ctx }) => service.get(ctx.actor, ctx.deps)),
 
   update: tokenProcedure('profile:write')
-    .meta(restMeta('PATCH', '/api/v1/profile', 'Change your name and picture'))
+    .meta(restMeta('PATCH', '/api/v1/profile', 'Change your name, picture and mail notifications'))
     .input(schema.UpdateProfile)
     .output(schema.ProfileResponse)
     .mutation(({ ctx, input }) => service.update(ctx.actor, ctx.deps, input)),

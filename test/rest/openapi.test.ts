@@ -128,7 +128,9 @@ describe('the document', () => {
     const credentials = [{ token: [] }, { session: [] }]
     for (const { method, path, scopes, admits } of procedures) {
       const security = admits === 'everybody' ? [] : credentials
-      expect(find(method, path)).toMatchObject({ security, 'x-required-scopes': scopes })
+      const needs = security.length ? 'Needs a token, with any scopes.' : 'Needs no token.'
+      const description = expect.stringContaining(scopes.length ? `Needs the scope \`${scopes[0]}\`` : needs)
+      expect(find(method, path)).toMatchObject({ description, security, 'x-required-scopes': scopes })
     }
     const both = ['executions:read', 'agents:execute']
     expect(find('GET', EVENTS)).toMatchObject({ security: credentials, 'x-required-scopes': both })
