@@ -300,6 +300,12 @@ it('a field beyond its limit, or in another form, gets the limit, the actual siz
   expect(await detailOf({ visibility: 'privat' })).toBe('Did you mean private?')
   const page = await request(server, 'GET', '/api/v1/agents?limit=5000', { token: owner.token })
   expect(page.body.detail).toBe('The limit of `limit` is 1000, and this one is 5000.')
+  const post = async (path: string, body: object) =>
+    (await request(server, 'POST', `/api/v1/${path}`, { token: owner.token, body })).body.detail
+  expect(await post('keys', { name: 'A', scopes: ['agent:read'] })).toMatch(
+    /^<resource> is one of: agents, tasks,.*\.$/,
+  )
+  expect(await post('skills', { name: 'Bad Name', description: 'x', prompt: 'x' })).toMatch(/such as release-notes\.$/)
   const local = await request(server, 'GET', '/api/v1/executions?since=2026-01-31T09:00:00', { token: owner.token })
   expect(local.body.detail).toBe('Add Z for UTC, or an offset such as +02:00, to `since`.')
 })

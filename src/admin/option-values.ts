@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { isScope } from '../auth/scopes.ts'
+import { isScope, SCOPE_ADVICE } from '../auth/scopes.ts'
 import type { Role } from '../db/client.ts'
 import { normalizeEmail } from '../lib/email.ts'
 import { IN_RANGE, isInRange } from '../lib/fields.ts'
@@ -49,7 +49,9 @@ export function checkedSlug(value: string): string {
 export function toScopes(values: readonly string[] = ['*']): string[] {
   const unknown = values.find((value) => !isScope(value))
   if (unknown === undefined) return [...new Set(values)]
-  throw new AdminError(`Unknown scope: ${unknown}. A scope is *, agents:execute, <resource>:read or <resource>:write`)
+  throw new AdminError(
+    `Unknown scope: ${unknown}. A scope is *, agents:execute, <resource>:read or <resource>:write. ${SCOPE_ADVICE}`,
+  )
 }
 
 /** A date means the beginning of that day in UTC. */

@@ -19,7 +19,7 @@ export async function rotateKey({ database, settings, now }: Admin): Promise<Ans
     ? 'Before their next start, set ENCRYPTION_KEY to the new key.'
     : `The new key is in ${file}; their next start reads it.`
   const backup = databaseFile(settings) ? 'npm run admin -- backup FILE' : 'pg_dump'
-  const text = `The encryption key is changed. Servers that run go on. ${next}
+  const text = `Changed the encryption key. Running servers continue. ${next}
 Backups made until now open with the old key only: make a new one (${backup}), and keep the new key elsewhere too.`
   return { json: { rotated: true, keyFile: given ? null : file }, text }
 }

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import type { Logger } from 'pino'
 import { databaseFile } from '../db/client.ts'
+import { AppError } from '../errors.ts'
 import { isUnavailable } from '../lib/database-errors.ts'
 import { createLog } from '../lib/log.ts'
 import { readSettings, type Settings, SettingsError } from '../settings.ts'
@@ -45,5 +46,6 @@ function describe(error: unknown): string {
   if (error instanceof SettingsError) return message
   // If several addresses failed, only the code is available.
   const line = message.trim().split('\n').at(-1) || code || message
-  return isUnavailable(error) ? `The database cannot be used: ${line}` : line
+  if (isUnavailable(error)) return `The database cannot be used: ${line}`
+  return error instanceof AppError && error.detail ? `${line}. ${error.detail}` : line
 }

@@ -31,6 +31,9 @@ export const SCOPES: ReadonlySet<string> = new Set([
   ...RESOURCES.flatMap((resource) => [`${resource}:read`, `${resource}:write`]),
 ])
 
+/** Advice on a text that is no scope. */
+export const SCOPE_ADVICE = `<resource> is one of: ${RESOURCES.join(', ')}`
+
 /** Returns whether a text names a scope, or all of them. */
 export const isScope = (scope: string): scope is Scope | '*' => SCOPES.has(scope)
 

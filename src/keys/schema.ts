@@ -1,11 +1,12 @@
 import { z } from 'zod'
-import { isScope } from '../auth/scopes.ts'
+import { isScope, SCOPE_ADVICE } from '../auth/scopes.ts'
 import { int, ok, requiredText, timestamp } from '../lib/fields.ts'
 import { nextCursor, onlyTrue, pageInput } from '../lib/page.ts'
 
-const scope = z
-  .string()
-  .refine(isScope, 'Invalid scopes. Must be: *, agents:execute, or <resource>:read, <resource>:write')
+const scope = z.string().refine(isScope, {
+  error: 'Invalid scopes. Must be: *, agents:execute, or <resource>:read, <resource>:write',
+  params: { detail: `${SCOPE_ADVICE}.` },
+})
 
 /** POST /keys (contract.md section 7). */
 export const CreateKey = z

@@ -69,7 +69,10 @@ export const SkillSource = z
 const skillId = z.string().describe('The skill')
 
 const name = requiredText(64)
-  .refine((name) => /^[a-z0-9]+(-[a-z0-9]+)*$/.test(name), 'Invalid value for field: name. Expected kebab-case')
+  .refine((name) => /^[a-z0-9]+(-[a-z0-9]+)*$/.test(name), {
+    error: 'Invalid value for field: name. Expected kebab-case',
+    params: { detail: 'Use lower-case letters, digits and single hyphens in `name`, such as release-notes.' },
+  })
   .describe('Name by which a model loads it: kebab-case, unique in the organization')
 const description = requiredText(1000).describe('Purpose of the skill: a model decides by it when to load the prompt')
 const prompt = requiredText(100_000).describe('Instructions in Markdown')

@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import Sqlite from 'better-sqlite3'
 import { describe, expect, test } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
+import { SCOPE_ADVICE } from '../../src/auth/scopes.ts'
 import { setPassword } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'
 import { runSql, startPostgres } from '../support/postgres.ts'
@@ -155,7 +156,7 @@ describe('users', () => {
 
   test('who are the last owner keep their role and membership', async () => {
     const { slug } = await createOrganization('Owned')
-    const refused = failed('An organization needs an owner')
+    const refused = failed('An organization needs an owner. Make another member an owner first.')
     expect(await run('user', 'remove', `owner@${slug}`, '--org', slug)).toEqual(refused)
     expect(await run('user', 'add', `owner@${slug}`, '--org', slug, '--role', 'admin')).toEqual(refused)
   })
@@ -388,7 +389,7 @@ test.each([
   [[...token.slice(0, -1), ' '], 'The name must not be empty.'],
   [
     [...token, '--scope', 'agents:all'],
-    'Unknown scope: agents:all. A scope is *, agents:execute, <resource>:read or <resource>:write',
+    `Unknown scope: agents:all. A scope is *, agents:execute, <resource>:read or <resource>:write. ${SCOPE_ADVICE}`,
   ],
   [[...token, '--expires', '1.5'], 'Not a number of days: 1.5. --expires takes 1 to 36500'],
   [[...token, '--expires', '0'], 'Not a number of days: 0. --expires takes 1 to 36500'],
