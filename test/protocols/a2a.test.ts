@@ -187,6 +187,11 @@ describe.each(['1.0', '0.3'] as const)('the client of version %s', (version) => 
     await expect(client.sendMessage(say('Yes', { taskId: task.id }))).rejects.toThrow(/person/)
     const events = await collect(client.sendMessageStream(say('Hello')))
     expect(stateOf(events.at(-1))).toBe(TaskState.TASK_STATE_INPUT_REQUIRED)
+    const behind = (await client.sendMessage(say('And?', { contextId: task.contextId }))) as Task
+    expect(behind.status?.state).toBe(TaskState.TASK_STATE_INPUT_REQUIRED)
+    expect(behind.status?.message?.parts[0]?.content?.value).toContain(`waits for the earlier run ${task.id}`)
+    const later = await collect(client.sendMessageStream(say('And now?', { contextId: task.contextId })))
+    expect(stateOf(later.at(-1))).toBe(TaskState.TASK_STATE_INPUT_REQUIRED)
   })
 
   it('finds no task of another organization', async () => {

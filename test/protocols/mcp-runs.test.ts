@@ -99,6 +99,27 @@ describe('an approval', () => {
     expect((content as { text: string }[])[0]?.text).toMatch(/\/app\/approvals\. Afterwards /)
   })
 
+  it('of an earlier run of the session is named to the caller of the next one at once', async () => {
+    await using client = await connect(null)
+    const first = (await client.callTool(call())).structuredContent as Fields
+    const next = { name: 'run_agent', arguments: { id: agent, message: 'And?', sessionId: first.sessionId } }
+    const { structuredContent, content } = await client.callTool(next)
+    expect(structuredContent).toMatchObject({ status: 'pending', waitingFor: 'approval' })
+    expect((structuredContent as Fields).executionId).not.toBe(first.executionId)
+    expect((content as { text: string }[])[0]?.text).toContain(`waits for the earlier run ${first.executionId}`)
+  })
+
+  it('of an earlier run of the session is a question to the person who calls the next one', async () => {
+    await using first = await connect(null)
+    const { sessionId } = (await first.callTool(call())).structuredContent as Fields
+    await using client = await connect({ action: 'accept', content: { decision: 'approve' } })
+    model.script({ tokens: 'The first.' }, { tokens: 'The second.' })
+    const next = { name: 'run_agent', arguments: { id: agent, message: 'And?', sessionId } }
+    expect((await client.callTool(next)).structuredContent).toMatchObject({ result: 'The second.' })
+    expect(client.questions).toHaveLength(1)
+    expect(mcp.calls).toHaveLength(1)
+  })
+
   it('is a link for a token that may not decide', async () => {
     const runner = await server.member({
       organization: 'Acme',

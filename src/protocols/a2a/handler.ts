@@ -35,9 +35,8 @@ import { createCaller } from '../../router.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
 import { deletePush, listPushes, setPush } from '../../webhooks/push.ts'
 import { checkAddress } from '../../webhooks/service.ts'
-import { asksPerson, followParts } from '../shared/run-parts.ts'
 import { conversationOf, isSessionId, startRun } from '../shared/runs.ts'
-import { messageOf, type Run, waitForRun, waitOf } from '../shared/wait.ts'
+import { followToWait, messageOf, type Run, waitForRun, waitOf } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
 import { idOf, toConfig, toPush } from './push.ts'
 import { artifactUpdate, STATES, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
@@ -140,7 +139,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const working = { state: TaskState.TASK_STATE_WORKING, message: undefined, timestamp: undefined }
     let text = ''
     let isAppended = false
-    for await (const parts of followParts(actor, deps, row, context.streamTo)) {
+    for await (const { parts, wait } of followToWait(context, actor, row)) {
       for (const part of parts) {
         if (part.type === 'step-start' || part.type === 'reset') isAppended = false
         if (part.type === 'text-delta') {
@@ -155,8 +154,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
             message: toMessage(place, Role.ROLE_AGENT, `${row.id}-${part.seq}`, note),
           })
       }
-      const run = parts.some(asksPerson) ? await find(row.id) : null
-      if (run?.waitingFor) return yield statusUpdate(place, statusOf(run, place, settings))
+      if (wait) return yield statusUpdate(place, statusOf(await find(row.id), place, settings, wait))
     }
     const ended = await find(row.id)
     if (ended.status === 'completed') {
@@ -176,7 +174,11 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       const { returnImmediately = false, historyLength } = params.configuration ?? {}
       const row = await send(params, requestedVersion)
       if (returnImmediately) return show(await find(row.id), historyLength)
-      return show(await translated(context, () => waitForRun(context, actor, row, null)), historyLength)
+      const { run, wait } = await translated(context, () => waitForRun(context, actor, row, null))
+      const task = await show(run, historyLength)
+      return wait
+        ? { ...task, status: statusOf(run, { taskId: run.id, contextId: task.contextId }, settings, wait) }
+        : task
     },
     async *sendMessageStream(params, { requestedVersion }) {
       yield* stream(await send(params, requestedVersion))

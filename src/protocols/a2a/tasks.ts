@@ -1,7 +1,7 @@
 import { type Artifact, type Message, type Part, Role, type StreamResponse, type Task, TaskState } from '@a2a-js/sdk'
 import type { Narrower } from '../../executions/service.ts'
 import type { Settings } from '../../settings.ts'
-import { type Run, waitOf } from '../shared/wait.ts'
+import { type Run, type Wait, waitOf } from '../shared/wait.ts'
 
 // A task is an execution, its context the session (contract-2.md section 6.4).
 
@@ -74,11 +74,15 @@ function noteOf({ status, error, waitingFor }: Run, settings: Settings): string 
   return status === 'cancelled' ? 'Execution was cancelled' : null
 }
 
-/** Returns the status of a run, with an explanation if it waits or has failed. */
-export function statusOf(run: Run, place: Place, settings: Settings): NonNullable<Task['status']> {
-  const note = noteOf(run, settings)
+/**
+ * Returns the status of a run, with an explanation if it waits or has failed. `wait`: what its caller is to know that it
+ * waits for, perhaps behind another run of its context.
+ */
+export function statusOf(run: Run, place: Place, settings: Settings, wait?: Wait): NonNullable<Task['status']> {
+  const isBehind = wait !== undefined && wait.executionId !== run.id
+  const note = isBehind ? waitOf({ settings }, wait.waitingFor, wait.executionId).text : noteOf(run, settings)
   return {
-    state: stateOf(run),
+    state: stateOf(isBehind ? { ...run, waitingFor: wait.waitingFor } : run),
     message: note === null ? undefined : messageOf(place, Role.ROLE_AGENT, `${run.id}-status`, note),
     timestamp: run.updatedAt,
   }

@@ -13,7 +13,7 @@ import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find as findRun } from '../../executions/service.ts'
 import { createCaller } from '../../router.ts'
 import type { Context } from '../../trpc.ts'
-import { type Report, type Run, waitForRun, waitOf } from '../shared/wait.ts'
+import { type Report, type Run, type Wait, waitForRun, waitOf } from '../shared/wait.ts'
 import { decideBy, pendingOf, questionsFor } from './approvals.ts'
 import { addResources } from './resources.ts'
 import { resultOf, type ToolResult, toErrorResult, toResult } from './results.ts'
@@ -108,22 +108,23 @@ async function callTool(request: McpRequest, tool: Tool, args: Record<string, un
   }
   const { id } = row!
   if (isTask) return toTaskResult(context, (await createCaller(context).executions.get({ id })).execution as Run)
-  const ended = await waitForRun(context, actor, row!, reporter(mcpContext))
-  return ended.waitingFor ? waiting(request, ended, mcpContext) : resultOf(ended)
+  const { run, wait } = await waitForRun(context, actor, row!, reporter(mcpContext))
+  return wait ? waiting(request, run, wait, mcpContext) : resultOf(run)
 }
 
 /** Returns the questions of a run for a person, or a link for a client without questions. */
-async function waiting(request: McpRequest, ended: Run, mcpContext: ServerContext) {
+async function waiting(request: McpRequest, run: Run, wait: Wait, mcpContext: ServerContext) {
   const { actor, context } = request
   const { elicitation } = capabilitiesOf(mcpContext)
   const canAsk = elicitation && (elicitation.form !== undefined || elicitation.url === undefined)
-  if (ended.waitingFor === 'approval' && canAsk && covers(actor.scopes, 'approvals:write')) {
-    const inputRequests = questionsFor(await pendingOf(context, ended.id))
-    const requestState = sealState(context.deps, { actor, ...callOf(request) }, { executionId: ended.id })
+  const { waitingFor } = wait
+  if (waitingFor === 'approval' && canAsk && covers(actor.scopes, 'approvals:write')) {
+    const inputRequests = questionsFor(await pendingOf(context, wait.executionId))
+    const requestState = sealState(context.deps, { actor, ...callOf(request) }, { executionId: run.id })
     return inputRequired({ inputRequests, requestState })
   }
-  const { id: executionId, chatId, sessionId, status, stopReason, waitingFor } = ended
-  const { url, text } = waitOf(context.deps, ended.waitingFor)
+  const { id: executionId, chatId, sessionId, status, stopReason } = run
+  const { url, text } = waitOf(context.deps, waitingFor, wait.executionId === run.id ? undefined : wait.executionId)
   return toResult(
     { success: true, executionId, chatId, sessionId, status, stopReason, waitingFor, approvalsUrl: url },
     `${text}. Afterwards read its result with get_execution (id ${executionId}), or repeat this call with the same idempotencyKey.`,

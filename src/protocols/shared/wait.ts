@@ -17,39 +17,91 @@ export type Report = (message: string) => void
 /** Interval at which a silent run is reported (ms), because clients end a call after a silent minute. */
 const HEARTBEAT = 10_000
 
-/** Reports the progress of a run until it ends or waits for a person. Returns the execution then. */
+/** The wait of a run for a person: its own, or that of an earlier run of its session. */
+export type Wait = { executionId: string; waitingFor: 'approval' | 'authorization' | 'client_tool' }
+
+/**
+ * Reports the progress of a run until it ends or waits for a person. Returns the execution then, with the wait.
+ */
 export async function waitForRun(
-  { deps, streamTo }: Context,
+  context: Context,
   actor: Actor,
   row: ExecutionRow,
   report: Report | null,
-): Promise<Run> {
-  const timer = report && setInterval(() => report('Working'), HEARTBEAT)
-  const batches = followParts(actor, deps, row, streamTo)
-  try {
-    for await (const parts of batches) {
-      for (const message of report ? parts.flatMap((part) => messageOf(part) ?? []) : []) {
-        report!(message)
-        timer?.refresh()
-      }
-      const { execution } = parts.some(asksPerson) ? await get(actor, deps, row.id) : {}
-      if (execution?.waitingFor) return execution
-    }
-  } finally {
-    if (timer) clearInterval(timer)
-    await batches.return(undefined)
+): Promise<{ run: Run; wait: Wait | null }> {
+  const { deps } = context
+  for await (const { parts, wait } of followToWait(context, actor, row)) {
+    if (wait) return { run: (await get(actor, deps, row.id)).execution, wait }
+    if (!parts.length) report?.('Working')
+    for (const message of report ? parts.flatMap((part) => messageOf(part) ?? []) : []) report?.(message)
   }
-  return (await get(actor, deps, row.id)).execution
+  return { run: (await get(actor, deps, row.id)).execution, wait: null }
 }
 
-/** Returns the console's page on which a person ends the wait of a run, and a sentence about the wait. */
-export function waitOf({ settings }: Pick<Deps, 'settings'>, waitingFor: Run['waitingFor']) {
+/**
+ * Follows a run as parts until it ends or waits for a person; `wait` comes last. Yields no parts for each `HEARTBEAT` in
+ * which none came. A run that has not begun may wait behind one of its session that waits for a person.
+ */
+export async function* followToWait(
+  { deps, streamTo }: Context,
+  actor: Actor,
+  row: ExecutionRow,
+): AsyncGenerator<{ parts: Part[]; wait: Wait | null }> {
+  const batches = followParts(actor, deps, row, streamTo)
+  let next = batches.next()
+  let hasBegun = row.queueSeq === 1
+  try {
+    for (;;) {
+      const wait = hasBegun ? null : await waitBefore(deps, row)
+      if (wait) return yield { parts: [], wait }
+      const read = await withinHeartbeat(next)
+      if (read?.done) return
+      const parts = read?.value ?? []
+      hasBegun ||= parts.some(({ type }) => type !== 'start')
+      const { execution } = parts.some(asksPerson) ? await get(actor, deps, row.id) : {}
+      const waitingFor = execution?.waitingFor
+      yield { parts, wait: waitingFor ? { executionId: row.id, waitingFor } : null }
+      if (waitingFor) return
+      if (read) next = batches.next()
+    }
+  } finally {
+    // A read that goes on behind another run ends with the request.
+    next.catch(() => {})
+    void batches.return(undefined).catch(() => {})
+  }
+}
+
+/** Returns the result of a promise, or undefined if it takes longer than `HEARTBEAT`. */
+async function withinHeartbeat<T>(promise: Promise<T>): Promise<T | undefined> {
+  const { promise: late, resolve } = Promise.withResolvers<undefined>()
+  const timer = setTimeout(resolve, HEARTBEAT)
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer))
+}
+
+/** Returns the wait of the run that holds the session of another one, or null if it waits for no person. */
+async function waitBefore({ db }: Pick<Deps, 'db'>, { id, sessionId }: ExecutionRow): Promise<Wait | null> {
+  const session = await db.session.findUnique({ where: { id: sessionId }, select: { activeExecutionId: true } })
+  const executionId = session?.activeExecutionId
+  if (!executionId || executionId === id) return null
+  const before = await db.execution.findUnique({ where: { id: executionId }, select: { waitingFor: true } })
+  const waitingFor = before?.waitingFor
+  return waitingFor && waitingFor !== 'client_tool' ? { executionId, waitingFor } : null
+}
+
+/**
+ * Returns the console's page on which a person ends the wait of a run, and a sentence about the wait. `before`: the id of
+ * the earlier run of its session that waits.
+ */
+export function waitOf({ settings }: Pick<Deps, 'settings'>, waitingFor: Run['waitingFor'], before?: string) {
   const console = `${publicAddress(settings)}/app`
+  const waits = before
+    ? `The run waits for the earlier run ${before} of its conversation, which waits`
+    : 'The run waits'
   return waitingFor === 'authorization'
-    ? { url: `${console}/mcps`, text: `The run waits until its user connects to an MCP server at ${console}/mcps` }
+    ? { url: `${console}/mcps`, text: `${waits} until its user connects to an MCP server at ${console}/mcps` }
     : {
         url: `${console}/approvals`,
-        text: `The run waits until a person approves a call of a tool at ${console}/approvals`,
+        text: `${waits} until a person approves a call of a tool at ${console}/approvals`,
       }
 }
 
