@@ -18,8 +18,10 @@ export type IdTokenUser = { userId: string; expiresAt: Date }
 export type Place = { spaceId: string } | { orgId: string }
 
 /** Returns the possible ID token of an `Authorization` header. Personal access tokens contain no dot. */
-export const idTokenOf = (header: string | undefined): string | undefined =>
-  /^Bearer ([\x21-\x7e]*\.[\x21-\x7e]*)$/i.exec(header ?? '')?.[1]
+export function idTokenOf(header: string | undefined): string | undefined {
+  const token = /^Bearer ([\x21-\x7e]+)$/i.exec(header ?? '')?.[1]
+  return token?.includes('.') ? token : undefined
+}
 
 /** Finds the user of an ID token. Throws the 401s of contract.md section 1, with `invalid` for an unknown token. */
 export async function userOfIdToken(

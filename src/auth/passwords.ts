@@ -115,8 +115,19 @@ const LOOKALIKES: Readonly<Record<string, string>> = {
   '!': 'i',
 }
 
-/** Matches a text that consists of common words alone. */
-const ONLY_COMMON = new RegExp(`^(?:${COMMON.toSorted((a, b) => b.length - a.length).join('|')})*$`)
+/**
+ * Returns whether a text consists of common words alone. A pattern would try every way to divide the text, such as
+ * `thisisa` as one, two or three words, and would not end for a long password.
+ */
+function isOnlyCommon(text: string): boolean {
+  const ends = new Set([0])
+  // The set yields the ends that are added meanwhile.
+  for (const end of ends) for (const word of COMMON) if (text.startsWith(word, end)) ends.add(end + word.length)
+  return ends.has(text.length)
+}
+
+/** Removes everything but letters. */
+const lettersOf = (text: string) => text.replace(/[^\p{Letter}]/gu, '')
 
 /** Minimum number of different characters in a password. */
 const MIN_DIFFERENT = 5
@@ -140,8 +151,7 @@ export function isCommonPassword(password: string, email: string): boolean {
   const own = [email.toLowerCase(), ...(name.length > 3 ? [name] : [])]
   const rest = own.reduce((text, part) => text.replaceAll(part, ''), lower)
   const plain = rest.replace(/[@$0135!]/g, (mark) => LOOKALIKES[mark] ?? mark)
-  const isOnlyCommon = (text: string) => ONLY_COMMON.test(text.replace(/[^\p{Letter}]/gu, ''))
   const hasLetters = /\p{Letter}/u.test(rest)
   if (!hasLetters) return rest.length < MIN_PASSWORD || ROWS[0]!.includes(rest)
-  return isOnlyCommon(rest) || isOnlyCommon(plain)
+  return isOnlyCommon(lettersOf(rest)) || isOnlyCommon(lettersOf(plain))
 }

@@ -73,19 +73,27 @@ function repaired(json: string, id: number | undefined): unknown {
 
 /** Characters that a text in JSON must escape. */
 const CONTROL = /[\x00-\x1f]/
-/** Texts of JSON, and parts beside them that are not valid: numbers that it does not have, and commas at the end. */
-const PARTS = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"|-?\b(?:NaN|Infinity)\b|,(?=\s*[}\]])/g
+/** Escapes, quotes and control characters, numbers that JSON does not have, and commas at the end. */
+const PARTS = /\\[\s\S]|["\x00-\x1f]|-?\b(?:NaN|Infinity)\b|,(?=\s*[}\]])/g
 
 /** Parses a message or batch, valid or nearly so. Returns undefined for anything else. */
 function parsed(text: string): unknown {
   if (!/^[{[]/.test(text)) return undefined
-  return parseJson(text) ?? parseJson(text.replace(PARTS, correctPart))
+  return parseJson(text) ?? parseJson(corrected(text))
 }
 
-/** Escapes the control characters of a text, drops a comma, and replaces a number that JSON does not have. */
-function correctPart(part: string): string {
-  if (part === ',') return ''
-  return part.startsWith('"') ? part.replace(CONTROLS, (found) => JSON.stringify(found).slice(1, -1)) : 'null'
+/**
+ * Escapes the control characters in the texts of nearly valid JSON. Drops commas at the end, and replaces numbers that
+ * JSON does not have. Passes once over it: a pattern for whole texts would begin anew at each quote if one was cut off.
+ */
+function corrected(json: string): string {
+  let isText = false
+  return json.replace(PARTS, (part) => {
+    if (part === '"') isText = !isText
+    if (isText) return part.replace(CONTROLS, (found) => JSON.stringify(found).slice(1, -1))
+    if (part === ',') return ''
+    return /[NI]/.test(part) ? 'null' : part
+  })
 }
 
 const CONTROLS = new RegExp(CONTROL, 'g')

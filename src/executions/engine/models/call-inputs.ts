@@ -161,17 +161,24 @@ const MAX_RESTARTS = 100
 const parseEscaped = (text: string): unknown =>
   text.startsWith('{\\"') ? tryParseExact(String(tryParseExact(`"${text}"`))) : undefined
 
-/** Texts, words and commas of a Python literal that JSON does not have, beside texts of both. */
-const PYTHON = /'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*"|\b(?:True|False|None)\b|,(?=\s*[}\]])/g
+/** Escapes and quotes, and words and commas of a Python literal that JSON does not have. */
+const PYTHON = /\\[\s\S]|['"]|\b(?:True|False|None)\b|,(?=\s*[}\]])/g
 const WORDS: Readonly<Record<string, string>> = { True: 'true', False: 'false', None: 'null', ',': '' }
 
-/** Parses an object as Python prints it. */
+/** Parses an object as Python prints it. Passes once over it, as {@link escapeControls} does. */
 function parsePython(text: string): unknown {
   if (!/^\{\s*'|[:[,]\s*(?:True|False|None)\b/.test(text)) return undefined
+  /** The quote of the text that a part is in. */
+  let quote = ''
   const json = text.replace(PYTHON, (found) => {
-    if (!found.startsWith("'")) return WORDS[found] ?? found
-    const inside = found.slice(1, -1).replaceAll("\\'", "'")
-    return `"${inside.replace(/\\[\s\S]|"/g, (one) => (one === '"' ? '\\"' : one))}"`
+    const isQuote = found === "'" || found === '"'
+    if (isQuote && (!quote || found === quote)) {
+      quote = quote ? '' : found
+      return '"'
+    }
+    if (!quote) return WORDS[found] ?? found
+    if (quote === '"') return found
+    return found === '"' ? '\\"' : found === "\\'" ? "'" : found
   })
   return tryParseExact(json)
 }

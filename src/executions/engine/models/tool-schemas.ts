@@ -6,6 +6,8 @@ import { type Fields, isObject } from '../../../lib/unknown.ts'
 /** Property names that every provider accepts. Anthropic rejects others, Gemini dots and `$`. */
 const PROPERTY = /^[A-Za-z0-9_-]{1,64}$/
 const MAX_PROPERTY = 64
+/** Underscores at both ends. Each run of them is tried once, also in a name of a million underscores. */
+const UNDERSCORES = /^_+|(?<!_)_+$/g
 /** Maximum length of a description: OpenAI's limit of 1,024 characters minus the ellipsis. */
 const MAX_DESCRIPTION = 1023
 /** Limits of a schema: depth, number of nodes after references are resolved, length as JSON (characters). */
@@ -196,7 +198,9 @@ function itemsOf(node: Fields, place: Place, context: Context): Fields {
 function nameFor(name: string, { modelNames, own }: Place): string {
   const found = modelNames.get(name)
   if (found !== undefined) return found
-  const plain = PROPERTY.test(name) ? name : name.replace(/[^A-Za-z0-9_-]+/g, '_').replace(/^_+|_+$/g, '') || 'property'
+  const plain = PROPERTY.test(name)
+    ? name
+    : name.replace(/[^A-Za-z0-9_-]+/g, '_').replace(UNDERSCORES, '') || 'property'
   let unique = plain.slice(0, MAX_PROPERTY)
   for (let count = 2; own.has(unique); count++) unique = `${plain.slice(0, MAX_PROPERTY - 5)}_${count}`
   modelNames.set(name, unique)

@@ -85,6 +85,8 @@ function separate(part: ReplyPart): ReplyPart[] {
 /** Prefixes that some models write before a tool name. */
 const PREFIX = /^(?:functions?|default_api|tools?|multi_tool_use)[.:/]+/i
 const SUFFIX = /<\|.*$|\(\s*\)\s*$|:\d+$/s
+/** Blanks and quotes at both ends. Each run of them is tried once, also in a name of a million quotes. */
+const QUOTES = /^[\s"'`]+|(?<![\s"'`])[\s"'`]+$/g
 
 /**
  * Finds the tool that a model calls: by its name, its name on its server, or a common misspelling of these
@@ -93,7 +95,7 @@ const SUFFIX = /<\|.*$|\(\s*\)\s*$|:\d+$/s
 export function findTool(tools: readonly Tool[], name: string): Tool | undefined {
   const exact = tools.find((tool) => tool.name === name)
   if (exact) return exact
-  const trimmed = name.replace(SUFFIX, '').replace(/^[\s"'`]+|[\s"'`]+$/g, '')
+  const trimmed = name.replace(SUFFIX, '').replace(QUOTES, '')
   const forms = [...new Set([name, trimmed, trimmed.replace(PREFIX, '').replace(SUFFIX, '')])]
   for (const form of [(text: string) => text, canonical]) {
     for (const candidate of forms.map(form)) {
