@@ -83,6 +83,12 @@ describe('the engine', () => {
     expect([execution.status, requests.length]).toEqual(['failed', 1])
   })
 
+  test('drops a last delta that repeats the whole answer', async () => {
+    const answer = 'The answer to this question is longer than forty characters.'
+    lab.model.script({ tokens: [answer.slice(0, 20), answer.slice(20), answer] })
+    expect((await run()).execution.result).toBe(answer)
+  })
+
   test('retries a reply that breaks off before its first token', async () => {
     lab.model.script({ tokens: [], end: 'drop' })
     expect((await run()).execution.status).toBe('completed')

@@ -291,6 +291,7 @@ describe('the reader of chat completions', () => {
       'an error in the choice',
       data({ choices: [{ delta: {}, error: { message: 'Too hot' }, finish_reason: 'error' }] }),
     ],
+    ['x_groq', chunk({}, null, { x_groq: { id: 'x', error: 'Too hot' } })],
     ['base_resp', data({ choices: null, base_resp: { status_code: 1002, status_msg: 'Too hot' } })],
     ['a JSON body', JSON.stringify({ code: 1001, msg: 'Too hot' })],
     ['a success that is false', JSON.stringify({ result: null, success: false, errors: [{ message: 'Too hot' }] })],
@@ -403,6 +404,14 @@ describe('the reader of chat completions', () => {
     expect(read(data({ choices: [{ index: 0, delta: { content: 'Yes' } }, other] }), DONE)).toMatchObject({
       text: 'Yes',
     })
+  })
+
+  it('reads control characters that a server has not escaped', () => {
+    const raw = (json: string) => json.replaceAll('\\t', '\t').replaceAll('\\u001b', '\u001b')
+    const text = 'a\tb\u001b[0m'
+    expect(read(raw(chunk({ content: text }, 'stop')), DONE)).toMatchObject({ text, finish: 'stop' })
+    const body = JSON.stringify({ choices: [{ message: { content: text }, finish_reason: 'stop' }] }, null, 2)
+    expect(read(raw(body))).toMatchObject({ text, finish: 'stop' })
   })
 
   it('treats a stream without a finish reason as cut, unless [DONE] ends it', () => {

@@ -196,6 +196,11 @@ describe('the stream of Anthropic', () => {
       begin({ prompt_tokens: '5' }) + text('Hi') + end('end_turn', { completion_tokens: '7' }),
       'Hi stop 5/7',
     ],
+    [
+      'a control character that is not escaped',
+      begin() + text('a\tb').replaceAll('\\t', '\t') + end('end_turn'),
+      'a\tb stop 5/7',
+    ],
     ['three starts', begin() + begin() + text('Hi') + begin() + end('end_turn'), 'Hi stop 5/7'],
     ['the end of chat completions', `${begin()}${text('Hi')}data: [DONE]\n\n`, 'Hi stop 5/1'],
     ['an event that is cut off at once', 'event', 'broken_off -: The model server ended its stream without an answer'],

@@ -144,6 +144,14 @@ describe('a run whose model calls a tool of an MCP server', () => {
     })
   })
 
+  test('asks for one call at a time if a server has put the arguments of several calls together', async () => {
+    const agent = await toolLab.agent()
+    lab.model.script(calling('add', '{"a": 2, "b": 3}{"text": "x"}'), { tokens: 'I see.' })
+    const { events } = await toolLab.run(agent)
+    const content = 'The arguments are those of several calls: make one call at a time'
+    expect(results(events)).toMatchObject([{ content, isError: true }])
+  })
+
   /** A reply that calls a tool with a valid or invalid input, and ends for a reason. */
   const calling = (name: string, input: unknown, reason = 'tool_calls'): Reply => ({
     tokens: [

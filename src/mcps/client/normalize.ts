@@ -111,7 +111,7 @@ function toParts(content: unknown, structured: unknown): Part[] {
 }
 
 /** Maximum number of values that are compared, and the maximum length of one and of the text (characters). */
-const COMPARED = { values: 200, value: 200, text: MAX_CONTENT }
+const COMPARED = { values: 50, value: 60, text: MAX_CONTENT }
 
 /** Returns whether a text says at least half of the words and numbers of a value. */
 function isSaidIn(text: string, value: unknown): boolean {

@@ -62,7 +62,7 @@ export const isEmpty = (input: string): boolean =>
   input.length <= MAX_EMPTY && (isNothing(input.trim()) || /^(?:\{\s*\}|\[\s*\]|"(?:\{\s*\})?")$/.test(input.trim()))
 
 /** Returns the objects of a text that consists only of objects, otherwise none. */
-function objectsIn(text: string): Fields[] {
+export function objectsIn(text: string): Fields[] {
   const objects: Fields[] = []
   for (let rest = text.trim(); rest; ) {
     const state = newScan()
@@ -187,7 +187,7 @@ function parsePython(text: string): unknown {
  * Escapes the control characters in the strings of a JSON text, and unescapes single quotes. Passes once over it:
  * inputs that were cut off are long, and a pattern for whole strings would begin anew at each of their quotes.
  */
-function escapeControls(json: string): string {
+export function escapeControls(json: string): string {
   let isText = false
   return json.replace(/\\[\s\S]|["\u0000-\u001f]/g, (found) => {
     if (found === '"') isText = !isText

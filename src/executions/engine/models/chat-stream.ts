@@ -2,9 +2,10 @@ import { StringDecoder } from 'node:string_decoder'
 import { JSONParseError } from '@ai-sdk/provider'
 import { createParser, type EventSourceParser, type ParseError } from 'eventsource-parser'
 import { splitData } from '../../../lib/event-data.ts'
-import { parseExact } from '../../../lib/exact-json.ts'
+import { parseExact, tryParseExact } from '../../../lib/exact-json.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import { MAX_EVENT, MAX_HEAD, refuseLong } from './answer-limits.ts'
+import { escapeControls } from './call-inputs.ts'
 import { type ChatReply, createChatReply, endReply, isSettled, type ReplyOptions, readChunk } from './chat-reply.ts'
 import { readErrorBody } from './error-bodies.ts'
 import { oddAnswer, readOddLine } from './odd-answers.ts'
@@ -136,6 +137,9 @@ function parse(reply: ChatReply, data: string, event: string | undefined, parts:
       return null
     }
     if (isSettled(reply)) return null
+    // Some servers write control characters of a text or an input as they are.
+    const escaped = tryParseExact(escapeControls(data))
+    if (escaped !== undefined) return escaped
     if (event === 'error') fail(reply, data, parts)
     else if (/^\s*[[{]/.test(data)) throw new JSONParseError({ text: data, cause })
     else if (COMPLAINT.test(data)) fail(reply, data, parts)
@@ -158,10 +162,8 @@ function readOdd(reply: ChatReply, parseError: ParseError, parts: Part[]): void 
 
 /** Reads a body of one JSON value, or one value per line. */
 function readBody(reply: ChatReply, body: string, parts: Part[]): void {
-  let values: unknown
-  try {
-    values = parseExact(body)
-  } catch {
+  const values = tryParseExact(body) ?? tryParseExact(escapeControls(body))
+  if (values === undefined) {
     for (const line of body.split('\n')) readData(reply, line.replace(/^data:\s*/, ''), undefined, parts)
     return
   }

@@ -1,8 +1,9 @@
 import { createParser } from 'eventsource-parser'
 import { splitData } from '../../../lib/event-data.ts'
-import { parseExact, tryParseExact } from '../../../lib/exact-json.ts'
+import { tryParseExact } from '../../../lib/exact-json.ts'
 import { asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { MAX_EVENT, MAX_HEAD, refuseLong } from './answer-limits.ts'
+import { escapeControls } from './call-inputs.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 import { oddAnswer, readOddLine } from './odd-answers.ts'
 import { unwrapped } from './other-apis.ts'
@@ -42,10 +43,8 @@ export function createEventReader(events: ProviderEvents) {
       if (!events.isSettled) events.done()
       return
     }
-    let value: unknown
-    try {
-      value = parseExact(data)
-    } catch {
+    const value = tryParseExact(data) ?? tryParseExact(escapeControls(data))
+    if (value === undefined) {
       const pieces = splitData(data)
       if (pieces) {
         for (const piece of pieces) readData(piece, pieces.length > 1 ? undefined : event)
@@ -122,7 +121,7 @@ export function createEventReader(events: ProviderEvents) {
       const whole = body?.join('') ?? ''
       if (isStream) closeLast()
       else if (whole && !whole.trimStart().startsWith('<')) {
-        const value = tryParseExact(whole)
+        const value = tryParseExact(whole) ?? tryParseExact(escapeControls(whole))
         if (value !== undefined) readValue(value, undefined)
         else for (const line of whole.split('\n')) if (line.trim()) readData(line, undefined)
       }

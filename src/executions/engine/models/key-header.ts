@@ -29,32 +29,16 @@ export function createKeySender(given: Headers): KeySender {
  * body of a refusal.
  */
 export function fetchWithKey(given: Headers, open: (headers: Headers) => typeof fetch): typeof fetch {
-  const send = createKeySender(given)
+  let headers = given
   return async (input, init) => {
-    try {
-      return await send(async (headers) => {
-        const response = await open(headers)(input, init)
-        if (!REFUSALS.has(response.status)) return response
-        throw new RefusedResponse(response, await response.text())
-      })
-    } catch (error) {
-      if (error instanceof RefusedResponse) return new Response(error.responseBody, error.response)
-      throw error
-    }
-  }
-}
-
-/** A response that refuses the key, with its body. */
-class RefusedResponse extends Error {
-  readonly statusCode: number
-  readonly response: Response
-  readonly responseBody: string
-
-  constructor(response: Response, responseBody: string) {
-    super('The key was refused')
-    this.statusCode = response.status
-    this.response = response
-    this.responseBody = responseBody
+    const response = await open(headers)(input, init)
+    if (!REFUSALS.has(response.status)) return response
+    const responseBody = await response.text()
+    const moved = moveKey(headers, { statusCode: response.status, responseBody })
+    if (!moved) return new Response(responseBody, response)
+    const second = await open(moved)(input, init)
+    if (!REFUSALS.has(second.status)) headers = moved
+    return second
   }
 }
 

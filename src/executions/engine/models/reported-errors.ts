@@ -31,6 +31,9 @@ export function reportedError(chunk: Fields, choice: Fields, event: string | und
   if (isErrorValue(choice.error)) return new ReportedError({ error: choice.error })
   const ofMiniMax = errorOfMiniMax(chunk)
   if (ofMiniMax) return ofMiniMax
+  // Groq's reason for a stream that it stopped early.
+  const { error: ofGroq } = asObject(chunk.x_groq)
+  if (isErrorValue(ofGroq)) return new ReportedError({ error: ofGroq })
   if (Array.isArray(chunk.choices)) return undefined
   const isError = event === 'error' || chunk.object === 'error' || chunk.type === 'error'
   return isError || hasErrorKey(chunk, event) ? new ReportedError(chunk) : undefined

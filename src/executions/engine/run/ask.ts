@@ -299,6 +299,9 @@ type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
 /** A part of a reply, with its id while more of it may follow. */
 type Piece = { id: string | null; part: ReplyPart }
 
+/** Minimum length of a delta that repeats the whole text before it, as the last one of RAGFlow does (characters). */
+const MIN_REPEATED = 40
+
 const find = (reply: readonly Piece[], type: TextPart['type'], id: string) =>
   reply.findLast((piece) => piece.id === id && piece.part.type === type)
 
@@ -307,6 +310,7 @@ function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: F
   const known = find(reply, type, id)
   const part = (known?.part ?? { type, text: '' }) as TextPart
   if (!known) reply.push({ id, part })
+  if (text.length >= MIN_REPEATED && text === part.text) return ''
   part.text = appendFlat(part.text, text)
   if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
   return text

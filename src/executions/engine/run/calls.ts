@@ -4,6 +4,7 @@ import { raceAbort } from '../../../lib/race-abort.ts'
 import { cut } from '../../../lib/text.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import type { MessageData } from '../events/events.ts'
+import { objectsIn } from '../models/call-inputs.ts'
 import { AbortReason, AuthorizationNeeded, TimeoutError } from './abort.ts'
 import { noSuchTool } from './offers.ts'
 import { retryWhileUnavailable } from './retry.ts'
@@ -155,6 +156,8 @@ function notJson(text: string): string {
     const isDeep = isObject(JSON.parse(text))
     return `The arguments were ${isDeep ? 'nested too deep' : 'valid JSON, but not an object'}: ${CALL_AGAIN}`
   } catch (error) {
+    // Some servers (SGLang) put the arguments of parallel calls together, and lose the names of the others.
+    if (objectsIn(text).length > 1) return 'The arguments are those of several calls: make one call at a time'
     const reason = error instanceof Error ? error.message : String(error)
     return `The arguments were not valid JSON: ${cut(reason, MAX_REASON)}; ${CALL_AGAIN}`
   }
