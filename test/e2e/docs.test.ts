@@ -115,7 +115,7 @@ await Promise.all(Array.from({ length: 8 }, () => muster.agents.execute.mutate(l
     expect(out).toMatch(/Hello[\s\S]*\d+ tokens\n/)
   })
 
-  test('about front ends has a function that streams a run, and rejoins it after a lost connection', async () => {
+  test('about front ends has a function that rejoins a run after a lost connection and a restart', async () => {
     await using folder = await createFolder()
     await using server = await startServer()
     const call = async (path: string, body?: object) => {
@@ -128,11 +128,19 @@ await Promise.all(Array.from({ length: 8 }, () => muster.agents.execute.mutate(l
     const [ask = ''] = samples(read('docs', 'guides', 'front-end.md'), 'ts')
     const question = JSON.stringify({ characterId, spaceId, message: 'Hello' })
     const program = `${ask}
-const real = fetch
+// Not all browsers can iterate over streams.
+const { pipeThrough } = ReadableStream.prototype
+ReadableStream.prototype.pipeThrough = function (...given) {
+  return Object.assign(pipeThrough.apply(this, given), { [Symbol.asyncIterator]: undefined })
+}
+const [real, wait] = [fetch, setTimeout]
+globalThis.setTimeout = (work) => wait(work)
 let calls = 0
 globalThis.fetch = async (...request) => {
+  calls++
+  if (calls === 2) return new Response('', { status: 503 })
   const response = await real(...request)
-  if (calls++ > 0) return response
+  if (calls > 1) return response
   const cut = new TransformStream({ transform: (chunk, controller) => controller.error(new TypeError('lost')) })
   return new Response(response.body.pipeThrough(cut), response)
 }
@@ -145,7 +153,7 @@ await ask('${server.url}', '${server.token}', ${question}, ({ type, delta }) => 
 console.log(JSON.stringify({ calls, text, ends: [types.at(0), types.at(-1)] }))`
     await writeFile(join(folder.path, 'page.ts'), program)
     const { calls, text, ends } = JSON.parse(await paste('node page.ts', folder.path))
-    expect({ calls, ends }).toEqual({ calls: 2, ends: ['meta', 'result'] })
+    expect({ calls, ends }).toEqual({ calls: 3, ends: ['meta', 'result'] })
     expect(text).toMatch(/^This is the offline model.*You said: Hello$/)
     expect((await call('/executions')).executions).toHaveLength(1)
   })
