@@ -19,7 +19,7 @@ type Node = { type: string; [key: string]: unknown }
 
 const normalize = (paths: string[]) => paths.map((path) => path.replaceAll('\\', '/'))
 const sources = normalize(globSync(['{src,test,bench,examples}/**/*.{ts,tsx}', '.config/**/*.{ts,js}']))
-const documents = normalize(globSync(['*.md', '{docs,test,src,bench,.github}/**/*.md'])).filter(
+const documents = normalize(globSync(['*.md', '{docs,examples,test,src,bench,.github}/**/*.md'])).filter(
   (path) => !path.startsWith('docs/spec/'),
 )
 

@@ -15,7 +15,7 @@ const authorization = { Authorization: `Bearer ${token}` }
 const { agents } = (await (await fetch(`${url}/api/v1/agents?limit=1`, { headers: authorization })).json()) as {
   agents: { id: string }[]
 }
-if (!agents[0]) throw new Error('Create an agent first')
+if (!agents[0]) throw new Error('There is no agent: run examples/chat.ts first, or create one in the console')
 
 const fetchImpl: typeof fetch = (target, init) => {
   const headers = new Headers(init?.headers)

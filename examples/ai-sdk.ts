@@ -9,7 +9,7 @@ const headers = { Authorization: `Bearer ${token}` }
 const { agents } = (await (await fetch(`${url}/api/v1/agents?limit=1`, { headers })).json()) as {
   agents: { id: string }[]
 }
-if (!agents[0]) throw new Error('Create an agent first')
+if (!agents[0]) throw new Error('There is no agent: run examples/chat.ts first, or create one in the console')
 
 const transport = new DefaultChatTransport({ api: `${url}/api/v1/agents/${agents[0].id}/chat`, headers })
 const messages: UIMessage[] = [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'Hello' }] }]

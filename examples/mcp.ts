@@ -11,7 +11,7 @@ await client.connect(new StreamableHTTPClientTransport(new URL(`${url}/mcp`), { 
 
 const { structuredContent } = await client.callTool({ name: 'list_agents', arguments: { limit: 1 } })
 const [agent] = (structuredContent as { agents: { id: string }[] }).agents
-if (!agent) throw new Error('Create an agent first')
+if (!agent) throw new Error('There is no agent: run examples/chat.ts first, or create one in the console')
 
 // A repetition with the same key joins the run.
 const call = { id: agent.id, message: 'Hello', idempotencyKey: crypto.randomUUID() }

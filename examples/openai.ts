@@ -8,7 +8,7 @@ const client = new OpenAI({ baseURL: `${url}/openai/v1`, apiKey: token })
 
 const { data: models } = await client.models.list()
 const model = models[0]?.id
-if (!model) throw new Error('Create an agent first')
+if (!model) throw new Error('There is no agent: run examples/chat.ts first, or create one in the console')
 
 const stream = await client.responses.create({ model, input: 'Hello', background: true, stream: true })
 let id = ''

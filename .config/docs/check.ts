@@ -40,7 +40,7 @@ function checkWalk(root: string, page: string): string[] {
 export function checkPages(root: string): string[] {
   const problems: string[] = []
   const schema = buildSchema(readFileSync(join(root, 'schema.graphql'), 'utf8'))
-  const files = globSync(['*.md', '{docs,test,bench,.github}/**/*.md', 'src/**/README.md'], { cwd: root })
+  const files = globSync(['*.md', '{docs,examples,test,bench,.github}/**/*.md', 'src/**/README.md'], { cwd: root })
     .map((file) => file.replaceAll('\\', '/'))
     .filter((file) => !file.includes('node_modules/') && !file.startsWith('bench/peers/'))
   const pages = new Map(files.map((file) => [file, readPage(join(root, file))]))
