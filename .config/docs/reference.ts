@@ -51,7 +51,7 @@ function settings(): string {
   })
   return page(
     'Settings',
-    `The environment has all settings. The server checks them at its start: if some are invalid, it lists all problems and
+    `The environment has all settings. The server checks them at its start: if some are invalid, it lists the problems and
 stops. An empty variable counts as absent. Switches are \`true\` or \`false\`. Durations are in seconds; the maximum is
 2,147,483 (24 days), except for \`APPROVAL_TIMEOUT\` and \`QUEUE_TIMEOUT\`.`,
     ...sections,
@@ -122,7 +122,7 @@ them the environment of the server: \`DATA_DIR\`, \`DATABASE_URL\`, \`ENCRYPTION
   )
 }
 
-type Operation = { summary?: string; tags?: string[]; 'x-required-scopes'?: string[] }
+type Operation = { summary?: string; tags?: string[]; security?: object[]; 'x-required-scopes'?: string[] }
 
 const document = createDocument({ TOKEN_PREFIX: 'mst', PUBLIC_URL: undefined })
 const operations = Object.entries(document.paths ?? {}).flatMap(([path, item]) =>
@@ -139,10 +139,10 @@ function rest(): string {
   const sections = (document.tags ?? []).map(({ name, description }) => {
     const rows = operations
       .filter(({ tags }) => tags?.[0] === name)
-      .map(({ route, summary = '', scopes }) => [
+      .map(({ route, summary = '', scopes, security }) => [
         `\`${route}\``,
         `${summary.replace(/([^.?])$/, '$1.')}`,
-        scopes.map((scope) => `\`${scope}\``).join(' or '),
+        scopes.map((scope) => `\`${scope}\``).join(' or ') || (security?.length ? 'any' : 'no token'),
       ])
     const title = TITLES[name] ?? `${name.charAt(0).toUpperCase()}${name.slice(1)}`
     return `## ${title}\n\n${description}\n\n${table(['Route', 'Purpose', 'Scope'], rows)}`

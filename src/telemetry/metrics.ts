@@ -21,21 +21,21 @@ export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry;
   collectDefaultMetrics({ register: registry })
   const requests = new Histogram({
     name: 'muster_http_request_duration_seconds',
-    help: 'Requests by route, and how long they took; streams are in muster_http_streams_total',
+    help: 'Duration of requests by route (seconds), without streams',
     labelNames: ['method', 'route', 'status'],
     buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
     registers,
   })
   const streams = new Counter({
     name: 'muster_http_streams_total',
-    help: 'Streams of events that have ended, by route',
+    help: 'Number of ended event streams by route',
     labelNames: ['route'],
     registers,
   })
   const open = new Set<ServerResponse>()
   new Gauge({
     name: 'muster_http_streams_open',
-    help: 'Streams of events that are open in this process',
+    help: 'Number of open event streams of this process',
     registers,
     collect() {
       this.set([...open].filter(isStream).length)
@@ -43,7 +43,7 @@ export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry;
   })
   new Gauge({
     name: 'muster_runs',
-    help: 'Runs in the database that have not ended, by state: the same from every server',
+    help: 'Number of unfinished runs in the database by state, the same on every server',
     labelNames: ['state'],
     registers,
     async collect() {
@@ -53,7 +53,7 @@ export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry;
   })
   new Gauge({
     name: 'muster_oldest_pending_seconds',
-    help: 'For how long the oldest run that has not begun has been waiting for its turn: the same from every server',
+    help: 'Waiting time of the oldest run that has not started (seconds), the same on every server',
     registers,
     async collect() {
       const where = { terminalSeq: null, status: 'pending' as const, waitingFor: null, attempt: 0 }
@@ -64,18 +64,18 @@ export function createMetrics({ db, clock }: MetricsDeps): { registry: Registry;
   })
   const ended = new Counter({
     name: 'muster_runs_ended_total',
-    help: 'Runs that this process has ended, by outcome',
+    help: 'Number of runs that this process ended, by status',
     labelNames: ['status'],
     registers,
   })
   const expiries = new Counter({
     name: 'muster_lease_expiries_total',
-    help: 'Runs that this process has taken over from one that gave no sign of life',
+    help: 'Number of runs that this process took over after a lease had expired',
     registers,
   })
   const tokens = new Counter({
     name: 'muster_tokens_total',
-    help: 'Tokens of the runs that this process has ended, by the provider of their model',
+    help: 'Number of tokens of the runs that this process ended, by provider',
     labelNames: ['provider', 'direction'],
     registers,
   })
