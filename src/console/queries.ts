@@ -109,6 +109,10 @@ export function useAction<Given, Answer>(
 ) {
   const cache = useQueryClient()
   const running = useRef(new Map<Given, Promise<Answer>>())
+  const rereadChanges = () =>
+    reread(cache, {
+      predicate: ({ queryKey: [name] }) => options.changes?.some((prefix) => String(name).startsWith(prefix)) ?? false,
+    })
   return useMutation({
     mutationFn: (given: Given) => {
       // The second click of a double click may come before the button is disabled.
@@ -119,16 +123,15 @@ export function useAction<Given, Answer>(
       return answer
     },
     onSuccess: async (answer, given) => {
-      const { changes = [] } = options
-      const isRead = reread(cache, {
-        predicate: ({ queryKey: [name] }) => changes.some((prefix) => String(name).startsWith(prefix)),
-      })
+      const isRead = rereadChanges()
       if (options.done) toast(options.done)
       options.onDone?.(answer, given)
       if (options.untilRead) await isRead
     },
     onError: (error) => {
       onRefused(error)
+      // What it was to change is gone or has changed.
+      if ([404, 409].includes(toFailure(error).status)) void rereadChanges()
       if (!options.quiet) toast(describeFailure(error), 'bad')
     },
   })

@@ -21,13 +21,14 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await server?.[Symbol.asyncDispose]()
   })
 
-  it('lets an admin invite a person, who accepts in another browser', async () => {
+  it('lets an admin invite a person, who accepts in another browser, and change the role', async () => {
     const { page, complaints } = await visit(browser, owner, '/app/settings/members')
     await page.getByRole('button', { name: 'Invite a person' }).click()
     await page.getByLabel('E-mail').fill('grace@example.com')
     await page.getByLabel('Role', { exact: true }).selectOption({ label: 'Admin' })
     await page.getByRole('button', { name: 'Invite', exact: true }).click()
-    const { pathname, hash } = new URL((await page.getByRole('dialog').locator('pre').textContent()) ?? '')
+    const { origin, pathname, hash } = new URL((await page.getByRole('dialog').locator('pre').textContent()) ?? '')
+    expect(origin).toBe(server.url)
     await page.getByRole('dialog').getByRole('button', { name: 'Close' }).last().click()
     await page.getByText('grace@example.com').waitFor()
     expect(await page.content()).not.toContain(hash)
@@ -43,7 +44,17 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(guest.page)
 
     await page.reload()
-    await page.getByLabel('Role: Grace Hopper').waitFor()
+    const role = page.getByLabel('Role: Grace Hopper')
+    const change = page.getByRole('dialog', { name: 'Change the role of Grace Hopper to Member?' })
+    for (const [button, expected] of [
+      ['Cancel', 'admin'],
+      ['Change the role', 'member'],
+    ] as const) {
+      await role.selectOption('member')
+      await change.getByRole('button', { name: button }).click()
+      await change.waitFor({ state: 'detached' })
+      expect(await role.inputValue()).toBe(expected)
+    }
     await page.getByText('No invitation is open.').waitFor()
     expect(complaints).toEqual([])
     await leave(page)
@@ -254,8 +265,14 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const { pathname, hash } = new URL((await page.getByRole('dialog').locator('pre').textContent()) ?? '')
     await page.getByRole('dialog').getByRole('button', { name: 'Close' }).last().click()
     await page.getByRole('button', { name: 'Withdraw: eve@example.com' }).click()
+    // Another admin is faster.
+    const { organization } = (await request(server, 'GET', '/api/v1/profile')).body.profile
+    const place = `/api/v1/organizations/${organization.id}/invitations`
+    const { invitations } = (await request(server, 'GET', place)).body
+    await request(server, 'DELETE', `${place}/${invitations[0].id}`)
     await page.getByRole('button', { name: 'Withdraw', exact: true }).click()
     await page.getByText('No invitation is open.').waitFor()
+    await page.getByRole('button', { name: 'Cancel' }).click()
     const guest = await visit(browser, { url: server.url, cookie: '' }, pathname + hash)
     await guest.page.getByRole('alert').filter({ hasText: /\w/ }).waitFor()
     expect(await guest.page.getByRole('button', { name: 'Accept the invitation' }).isVisible()).toBe(false)

@@ -81,6 +81,13 @@ export function Invitations() {
   )
 }
 
+/** Returns a link with the address of this page, if the server knows itself by no other name than localhost. */
+function reachable(link: string): string {
+  const url = new URL(link)
+  if (url.hostname !== 'localhost') return link
+  return `${location.origin}${url.pathname}${url.hash}`
+}
+
 function Invite({ onClose }: { onClose: () => void }) {
   const { organization, role: own } = useSession()
   const [email, setEmail] = useState('')
@@ -90,7 +97,8 @@ function Invite({ onClose }: { onClose: () => void }) {
     { changes: ['organizations.listInvitations'], quiet: true },
   )
   if (create.data) {
-    const { url, mailed } = create.data
+    const { mailed } = create.data
+    const url = create.data.url && reachable(create.data.url)
     return (
       <Secret title={t.made} text={url ? t.madeText : t.mailedText} secret={url} onClose={onClose}>
         {url && mailed && <p className="mt-2 text-soft">{t.mailedText}</p>}

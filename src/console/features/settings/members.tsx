@@ -26,6 +26,8 @@ export function Members() {
   const isAdmin = useIsAdmin()
   const members = useMembers()
   const [doomed, setDoomed] = useState<Member | null>(null)
+  // In some browsers each arrow key on a list chooses, so a choice alone grants nothing.
+  const [asked, setAsked] = useState<{ member: Member; role: Role } | null>(null)
   const update = useAction(
     ({ userId, role }: { userId: string; role: Role }) =>
       callMutation('organizations.updateMember', { id, userId, role }),
@@ -36,8 +38,7 @@ export function Members() {
     done: t.removed,
   })
   const mayChange = (role: Role) => own === 'owner' || (own === 'admin' && role !== 'owner')
-  const roleOf = ({ userId, role }: Member) =>
-    update.isPending && update.variables.userId === userId ? update.variables.role : role
+  const roleOf = ({ userId, role }: Member) => (asked?.member.userId === userId ? asked.role : role)
   const roles = grantable(own)
   return (
     <>
@@ -61,7 +62,7 @@ export function Members() {
                       aria-label={`${t.role}: ${member.name}`}
                       className="field w-auto py-1"
                       value={roleOf(member)}
-                      onChange={({ target }) => update.mutate({ userId: member.userId, role: target.value as Role })}
+                      onChange={({ target }) => setAsked({ member, role: target.value as Role })}
                     >
                       {roles.map((role) => (
                         <option key={role} value={role}>
@@ -88,6 +89,15 @@ export function Members() {
         <div className="mt-8">
           <FormerMembers />
         </div>
+      )}
+      {asked !== null && (
+        <Confirm
+          onClose={() => setAsked(null)}
+          title={t.roleTitle(asked.member.name, t.roles[asked.role])}
+          text={t.roleTexts[asked.role]}
+          action={t.changeRole}
+          onConfirm={() => update.mutateAsync({ userId: asked.member.userId, role: asked.role })}
+        />
       )}
       {doomed !== null && (
         <Confirm

@@ -69,6 +69,13 @@ export const settings = {
     joined: 'Joined',
     roles: { owner: 'Owner', admin: 'Admin', member: 'Member' },
     role: 'Role',
+    roleTitle: (name: string, role: string) => `Change the role of ${name} to ${role}?`,
+    roleTexts: {
+      owner: 'Owners can do everything, and make and remove other owners.',
+      admin: 'Admins can change everything in the organization, and invite and remove people.',
+      member: 'Members can change only what they own. Only an admin can change this role back.',
+    },
+    changeRole: 'Change the role',
     remove: 'Remove',
     removed: 'Member removed',
     removeTitle: (name: string) => `Remove ${name}?`,
