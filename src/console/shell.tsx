@@ -68,7 +68,7 @@ export function Shell() {
       >
         {texts.skip}
       </a>
-      <header className="flex items-center gap-2 border-line border-b bg-panel px-2 py-1.5 md:hidden print:hidden">
+      <header className="flex items-center gap-2 border-line border-b bg-panel px-2 py-1.5 md:hidden print:hidden [@media(max-height:18rem)]:hidden">
         <IconButton label={texts.nav.open} icon={MenuIcon} onClick={() => setDrawer(true)} />
         <span className="flex-1 font-semibold">Muster</span>
         <IconButton label={texts.palette.open} icon={Search} onClick={openPalette} />

@@ -101,7 +101,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   it('stays at its end in any window, goes there to send, prints whole, writes right to left', async () => {
     const { page } = await visit(browser, owner)
     model.script({ tokens: [`First.\n\n- שלום\n\n${'A paragraph of an answer.\n\n'.repeat(99)}`] })
-    await sendMessage(page, 'At length')
+    await sendMessage(page, 'שלום')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A paragraph')
     const list = page.locator('.prose ul')
@@ -109,11 +109,16 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     expect(await list.evaluate((element) => Number.parseFloat(getComputedStyle(element).paddingRight))).toBeGreaterThan(
       0,
     )
+    const title = page.getByRole('heading', { name: 'שלום', level: 1 })
+    expect(await title.evaluate((element) => getComputedStyle(element).textAlign)).toBe('left')
     const latest = page.getByRole('button', { name: 'Latest' })
     const whole = page.viewportSize()!
-    for (const viewport of [{ width: 320, height: 400 }, whole]) {
+    // The second one is a phone on its side, with a keyboard on its screen.
+    for (const viewport of [{ width: 320, height: 400 }, { width: 740, height: 200 }, whole]) {
       await page.setViewportSize(viewport)
       await composer(page).fill('\n\n\n')
+      const button = await page.getByRole('button', { name: 'Send' }).boundingBox()
+      expect(button!.y + button!.height).toBeLessThan(viewport.height)
       // Two frames later the page has noticed the scrolling.
       await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
       expect([viewport.width, await latest.count()]).toEqual([viewport.width, 0])

@@ -22,6 +22,7 @@ const HOSTILE = [
   '<a href="javascript:window.hacked = 4">x</a> [y](javascript:window.hacked=5) [z](data:text/html,x)',
   '[ftp](ftp://evil.example/x) [tel](tel:123) [own](/api/auth/logout) [mail](mailto:eve@evil.example)',
   '![picture](https://evil.example/pixel.png) ![<s>alt</s>](https://evil.example/alt.png) <math><mtext><style><img src=x onerror="window.hacked=6"></style>',
+  'one<br>two<br/>three',
   '<style>body{display:none}</style><iframe src="https://evil.example"></iframe>',
   '\u202etxet desrever\u202c and {{constructor.constructor("window.hacked=7")()}}',
 ].join('\n\n')
@@ -75,6 +76,7 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
     const links = page.locator('[data-turn=assistant] .prose a')
     const hrefs = await links.evaluateAll((all) => all.map((link) => link.getAttribute('href')))
     const pictures = ['https://evil.example/pixel.png', 'https://evil.example/alt.png']
+    expect(await page.locator('[data-turn=assistant] .prose br').count()).toBe(2)
     expect(hrefs.filter(Boolean)).toEqual(['mailto:eve@evil.example', ...pictures])
     for (const link of await links.all()) {
       expect(await link.getAttribute('rel')).toBe('noopener noreferrer nofollow')

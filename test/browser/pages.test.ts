@@ -146,6 +146,14 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
             .locator('input[type=text], .field')
             .evaluateAll((fields) => fields.map((field) => Number.parseFloat(getComputedStyle(field).fontSize)))
           expect([path, Math.min(16, ...sizes)]).toEqual([path, 16])
+          const marks = await page
+            .locator('label')
+            .evaluateAll((labels) =>
+              labels.flatMap((label) =>
+                getComputedStyle(label, '::after').content.includes('*') ? label.textContent : [],
+              ),
+            )
+          if (path === '/app/agents/new') expect(marks).toEqual(['Name', 'System prompt'])
           await page.evaluate(() => document.documentElement.style.setProperty('font-size', '200%'))
           expect([path, '200 %', await overflow(page)]).toEqual([path, '200 %', 0])
           await page.evaluate(() => document.documentElement.style.removeProperty('font-size'))

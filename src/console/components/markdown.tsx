@@ -21,8 +21,8 @@ const marked = new Marked({
       `<a href="${escaped(href)}">${escaped(text || href)}</a> <small>(${texts.picture})</small>`,
     // An input would need a label.
     checkbox: ({ checked }) => `<small>${checked ? '☑' : '☐'}</small> `,
-    // Raw HTML is shown as text.
-    html: ({ text }) => escaped(text),
+    // Raw HTML is shown as text, apart from the line breaks of tables.
+    html: ({ text }) => escaped(text).replace(/&#60;br ?\/?&#62;/gi, '<br>'),
   },
 })
 

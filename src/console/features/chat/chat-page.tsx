@@ -92,6 +92,7 @@ function Rename({ chatId, title, onClose }: { chatId: string; title: string; onC
         <TextField
           label={t.name}
           field="title"
+          required
           value={name}
           maxLength={200}
           onChange={({ target }) => setName(target.value)}

@@ -146,6 +146,7 @@ function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
             field="name"
             help={t.customHelp}
             error={isTaken ? t.taken : null}
+            required
             value={own}
             onChange={({ target }) => setOwn(target.value)}
           />
@@ -155,6 +156,7 @@ function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
           field="apiKey"
           help={isCompatible ? t.noKeyHelp : t.apiKeyHelp}
           type="password"
+          required
           autoComplete="new-password"
           value={apiKey}
           onChange={({ target }) => setApiKey(target.value)}
@@ -164,6 +166,7 @@ function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
           field="baseUrl"
           help={isCompatible ? null : t.baseUrlHelp}
           type="url"
+          required={isCompatible}
           value={baseUrl}
           onChange={({ target }) => setBaseUrl(target.value)}
         />

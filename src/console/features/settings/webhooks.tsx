@@ -194,6 +194,7 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
           label={t.events}
           field="events"
           help={t.eventsHelp}
+          required
           className="font-mono text-xs"
           value={events}
           onChange={({ target }) => setEvents(target.value)}

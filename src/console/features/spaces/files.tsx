@@ -139,6 +139,7 @@ function NewFile({ spaceId, onClose }: { spaceId: string; onClose: (path: string
           label={t.path}
           field="path"
           help={t.pathHelp}
+          required
           value={path}
           onChange={({ target }) => setPath(target.value)}
         />

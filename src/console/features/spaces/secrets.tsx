@@ -105,6 +105,7 @@ export function Secrets({ place }: { place: Place }) {
             help={t.secretNameHelp}
             className="font-mono"
             autoComplete="off"
+            required
             value={name}
             onChange={({ target }) => setName(target.value.toUpperCase())}
           />
@@ -113,6 +114,7 @@ export function Secrets({ place }: { place: Place }) {
             field="value"
             type="password"
             autoComplete="new-password"
+            required
             value={value}
             onChange={({ target }) => setValue(target.value)}
             ref={valueField}
