@@ -66,8 +66,8 @@ try {
 
 - The client is a client of [tRPC](https://trpc.io/docs/client/vanilla), with the types of version ${project.version} of the
   service. Each procedure has a comment that says what it does and which scope it needs.
-- Subscriptions reconnect by themselves and continue behind the last event: \`executions.events\` follows a run,
-  \`chats.events\` a chat. \`tasks.changes\` and \`approvals.changes\` tell what changes from now on: read the list in
+- Subscriptions reconnect by themselves and resume after the last event: \`executions.events\` follows a run,
+  \`chats.events\` a chat. \`tasks.changes\` and \`approvals.changes\` send changes from now on: read the list in
   \`onStarted\`.
 - A refused call throws a \`TRPCClientError\`. Its \`data\` has \`statusCode\`, \`errorCode\`, \`detail\` and \`requestId\`.
 `
