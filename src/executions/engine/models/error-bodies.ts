@@ -93,7 +93,13 @@ function readValue(value: unknown, depth: number): ErrorBody {
 function readList(list: readonly unknown[], depth: number): ErrorBody {
   const errors = list.slice(0, MAX_ENTRIES).map((entry) => readValue(entry, depth + 1))
   const messages = errors.flatMap(({ message }) => message ?? [])
-  return { ...errors[0], ...(messages.length && { message: messages.join('; ') }) }
+  // Google states the delay in the last entry.
+  const retryAfter = errors.find((error) => error.retryAfter !== undefined)?.retryAfter
+  return {
+    ...errors[0],
+    ...(retryAfter !== undefined && { retryAfter }),
+    ...(messages.length && { message: messages.join('; ') }),
+  }
 }
 
 /** Keys of a message, most specific first. Problem details may have only a `title`. */
@@ -188,7 +194,7 @@ function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], 
 }
 
 /** Fields with the seconds after which a request may succeed (Google, most, Hugging Face, ChatGPT). */
-const DELAYS = ['retryDelay', 'retry_after', 'estimated_time', 'resets_in_seconds']
+const DELAYS = ['retryDelay', 'retry_after', 'retryAfter', 'retryAfterSeconds', 'estimated_time', 'resets_in_seconds']
 
 /** Reads the facts that an object states itself, rather than an object inside it. */
 function readOwn(fields: Fields): ErrorBody {

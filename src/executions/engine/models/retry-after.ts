@@ -12,7 +12,7 @@ export function retryAfterOf({ headers, retryAfter, message }: Facts, now: numbe
   const fields = asObject(headers)
   return (
     numberOf(fields['retry-after-ms']) ??
-    delayOf(fields['retry-after'], now) ??
+    untilReset(fields['retry-after'], now) ??
     retryAfter ??
     inSentence(message) ??
     resetOf(fields, now) ??
@@ -63,14 +63,25 @@ function untilReset(value: unknown, now: number): number | null {
   return Math.max(0, (number < EPOCH_MS ? number * 1000 : number) - now)
 }
 
-/** Returns the delay in a sentence such as "Please try again in 2m3s" (ms). */
+/** Wordings before a delay. */
+const BEFORE_DELAY =
+  /(?:(?:try again|retry)(?: \w+)? (?:in|after)|\bresets? (?:in|after)|please wait(?: for)?) ~?(?=\d)/i
+/** Maximum length of a delay in words (characters). */
+const MAX_WORDS = 60
+
+/** Units of a delay, by their first letters. */
+const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** Returns the delay in a sentence such as "Please try again in 2m3s" or "in 1 hour and 5 minutes" (ms). */
 function inSentence(message: string): number | null {
-  const match =
-    /(?:(?:try again|retry)(?: \w+)? (?:in|after)|please wait(?: for)?) (?=\d)(?:(\d+)h)?(?:(\d+)m(?!s))?(\d+(?:\.\d+)?)?\s?(ms|s\b|sec|second|minute)?/i.exec(
-      message,
-    )
-  const [, hours, minutes, rest, given = ''] = match ?? []
-  if (hours === undefined && minutes === undefined && rest === undefined) return null
-  const unit = given === 'ms' ? 1 : given.startsWith('minute') ? 60_000 : 1000
-  return Number(hours ?? 0) * 3_600_000 + Number(minutes ?? 0) * 60_000 + Number(rest ?? 0) * unit
+  const found = BEFORE_DELAY.exec(message)
+  if (!found) return null
+  const words = message.slice(found.index + found[0].length).slice(0, MAX_WORDS)
+  const part = /(\d{1,9}(?:\.\d{1,12})?)\s?(ms|(?:sec|min|h(?:our|r)?|day|[smd])[a-z]*)?(?![a-z])(?:,? and |,? )?/iy
+  let delay = 0
+  for (let next = part.exec(words); next; next = part.exec(words)) {
+    const unit = next[2]?.toLowerCase() ?? 's'
+    delay += Number(next[1]) * (UNITS[unit === 'ms' ? unit : unit.charAt(0)] ?? 0)
+  }
+  return delay
 }
