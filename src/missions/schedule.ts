@@ -77,6 +77,10 @@ const CRON_NAMES: ReadonlyMap<string, string> = new Map([
   ['@hourly', '0 * * * *'],
 ])
 
+/** A wrong day or month in a message of croner, which counts both from 0. */
+const COUNTED_FROM_0 = /(?<=^Invalid value for (?:day|month|nearestWeekdays): )-?\d+/
+const asWritten = (value: string): string => String(Number(value) + 1)
+
 function checkCron(schedule: Schedule, now: Date): void {
   const value = schedule.scheduleValue?.trim() ?? ''
   const fields = value.match(/\S+/g)?.length
@@ -94,7 +98,7 @@ function checkCron(schedule: Schedule, now: Date): void {
   try {
     next = nextFire(schedule, now)
   } catch (error) {
-    const why = error instanceof Error ? error.message.replace(/^\w+: /, '') : ''
+    const why = error instanceof Error ? error.message.replace(/^\w+: /, '').replace(COUNTED_FROM_0, asWritten) : ''
     throw invalidField('schedule.value', `a cron expression. ${why}`, 'Send one like `0 9 * * 1-5`: nine on weekdays.')
   }
   if (!next) throw invalidField('schedule.value', 'a cron expression with at least one fire time')

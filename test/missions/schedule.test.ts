@@ -256,6 +256,12 @@ describe('an invalid schedule', () => {
       '🕛 * * * *',
       '*/61 * * * *',
     ].map((value): Row => ['cron', value, /^Invalid value for field: schedule\.value\. Expected a cron expression/]),
+    ...[
+      ['* * 0 * *', 'day: 0'],
+      ['* * 32 * *', 'day: 32'],
+      ['* * * 13 *', 'month: 13'],
+      ['60 * * * *', 'minute: 60'],
+    ].map(([value, wrong]): Row => ['cron', value!, refused(`a cron expression. Invalid value for ${wrong}`)]),
     ['cron', '0 0 31 2 *', refused('a cron expression with at least one fire time')],
     ['cron', '0 0 30 2 *', refused('a cron expression with at least one fire time')],
     ...[
