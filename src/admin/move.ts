@@ -6,6 +6,7 @@ import { KEEP_ALIVE } from '../db/limits.ts'
 import { migratePostgresql } from '../db/migrate.ts'
 import { lockDatabase } from '../db/sqlite/file-lock.ts'
 import { countedStarts, findCopy } from '../installation.ts'
+import { troubleIn } from '../lib/database-errors.ts'
 import { table } from '../lib/table.ts'
 import type { Answer, Operator, Options } from './commands.ts'
 import { AdminError } from './option-values.ts'
@@ -42,7 +43,9 @@ export async function move(operator: Operator, _: string[], { to = '' }: Options
   try {
     source.exec('BEGIN')
     await target.connect().catch((error: Error) => {
-      throw new AdminError(`The target cannot be reached: ${error.message}`)
+      throw new AdminError(
+        ['The target cannot be reached:', error.message, troubleIn(error)?.detail ?? ''].join(' ').trim(),
+      )
     })
     await refuseForeign(target)
     await migratePostgresql(to)

@@ -171,6 +171,9 @@ export const requireTransactions = (url: string): Promise<void> =>
       )
   })
 
+/** Refusals of connections without TLS, by PostgreSQL itself, Azure and Neon. */
+const PLAIN = /\b(no encryption|SSL off|SSL connection is required|connection is insecure)\b/
+
 /** Adds the database to errors, such as a file that is not a database, or a missing database or role. */
 async function naming(database: string, work: () => Promise<void>): Promise<void> {
   try {
@@ -181,7 +184,9 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
     const access = accessAdvice(error)
     const wayOut = isForbidden(error)
       ? '. Make the role of DATABASE_URL the owner of the database'
-      : access && `.${access}`
+      : PLAIN.test(error.message)
+        ? '. If PostgreSQL demands encryption, add sslmode=require to DATABASE_URL'
+        : access && `.${access}`
     throw new MigrationError(`The database ${database} cannot be used: ${error.message}${wayOut}`, { cause: error })
   }
 }

@@ -11,6 +11,7 @@ const KINDS = new Set([
   'TransactionWriteConflict',
   'TooManyConnections',
   'TransactionAlreadyClosed',
+  'TlsConnectionError',
 ])
 
 /**
@@ -23,6 +24,14 @@ const KINDS = new Set([
 const DRIVER =
   /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR|READONLY_DBMOVED).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/
 
+/** Node's codes of an encrypted connection that fails, mostly because of a certificate, and Prisma's kind of all these. */
+const TLS_KIND = 'TlsConnectionError'
+const TLS =
+  /^(TlsConnectionError|CERT_\w+|CRL_\w+|ERROR_IN_(CERT|CRL)_\w+|(DEPTH_ZERO_)?SELF_SIGNED_CERT\w*|UNABLE_TO_\w+|INVALID_(CA|PURPOSE)|HOSTNAME_MISMATCH|ERR_(TLS|SSL)_\w+)$/
+
+/** Messages of pg errors of such connections, which have no code. */
+const TLS_MESSAGE = /^(The server does not support|There was an error establishing an) SSL connection/
+
 /** Messages of pg errors without a code: a broken or silent connection, an exhausted pool. */
 const MESSAGE =
   /^(Connection terminated|Query read timeout|Client has encountered a connection error|Client was closed|timeout exceeded when trying to connect)/
@@ -34,9 +43,10 @@ type Details = { code?: unknown; message?: unknown; kind?: unknown; originalCode
  * later (contract.md section 1: 503).
  */
 export function isUnavailable(error: unknown): boolean {
-  const { code, message, kind, originalCode } = details(error)
+  const { code, message, kind } = details(error)
   if (CODES.has(String(code)) || KINDS.has(String(kind))) return true
-  return DRIVER.test(String(originalCode ?? code)) || MESSAGE.test(String(message))
+  const own = codeIn(error)
+  return DRIVER.test(own) || TLS.test(own) || MESSAGE.test(String(message))
 }
 
 /** Returns whether a unique key has the value already, in a model call or a raw statement. */
@@ -85,6 +95,7 @@ export type Trouble = {
     | 'taken'
     | 'no_connections'
     | 'refused'
+    | 'tls'
     | 'locked'
     | 'slow'
     | 'starting'
@@ -154,6 +165,16 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
     },
   ],
   [
+    TLS,
+    {
+      name: 'tls',
+      detail:
+        'The encrypted connection to PostgreSQL fails: PostgreSQL offers none, or its certificate is not accepted. The ' +
+        'operator has to renew the certificate, or to set sslrootcert (the file of its authority) or sslmode in ' +
+        'DATABASE_URL.',
+    },
+  ],
+  [
     /^SQLITE_BUSY/,
     {
       name: 'locked',
@@ -207,10 +228,11 @@ export const troubleOf = (code: string): Trouble | undefined => TROUBLES.find(([
 /** Returns what the operator has to end, if that is why a statement failed. */
 export const troubleIn = (error: unknown): Trouble | undefined => troubleOf(codeIn(error))
 
-/** Returns the database's own code of an error. */
-function codeIn(error: unknown): string {
-  const { originalCode, code } = details(error)
-  return String(originalCode ?? code)
+/** Returns the database's own code of an error, and Prisma's kind for an encrypted connection that fails without one. */
+export function codeIn(error: unknown): string {
+  const { originalCode, code, kind, message } = details(error)
+  const isTls = kind === TLS_KIND || TLS_MESSAGE.test(String(message))
+  return String(originalCode ?? code ?? (isTls ? TLS_KIND : undefined))
 }
 
 /** Returns whether a code of SQLite or PostgreSQL reports a damaged file, page or index. */

@@ -1,8 +1,14 @@
+import { createServer } from 'node:net'
+import { TLSSocket } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Database, openDatabase, Prisma } from '../../src/db/client.ts'
-import { isUnavailable, isUniqueViolation } from '../../src/lib/database-errors.ts'
+import { postgresqlAdapter } from '../../src/db/postgresql/adapter.ts'
+import { isUnavailable, isUniqueViolation, troubleIn } from '../../src/lib/database-errors.ts'
 import { createLog } from '../../src/lib/log.ts'
+import { explain } from '../../src/serve.ts'
+import { createCertificate } from '../support/certificate.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { listen } from '../support/listen.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
 
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
@@ -98,6 +104,57 @@ describe('SQLite', () => {
     expect(isUnavailable(await failure(db.organization.create({ data })))).toBe(true)
     await db.$executeRaw(Prisma.raw(`PRAGMA max_page_count = ${before}`))
     await db.organization.create({ data })
+  })
+})
+
+/** A PostgreSQL that gets as far as the encryption: with a certificate, without one, or with a refusal of plain text. */
+async function startGreeter(certificate: { key: string; cert: string } | null) {
+  const server = createServer((socket) => {
+    socket.on('error', () => {})
+    socket.once('data', (asked) => {
+      if (asked.length !== SSL_REQUEST) return socket.end(REFUSAL)
+      if (!certificate) return socket.end('N')
+      socket.write('S')
+      new TLSSocket(socket, { isServer: true, ...certificate }).on('error', () => {})
+    })
+  })
+  const port = await listen(server)
+  return {
+    url: `postgresql://ada@127.0.0.1:${port}/muster`,
+    [Symbol.asyncDispose]: async () => void server.close(),
+  }
+}
+
+const SSL_REQUEST = 8
+const FIELDS = `SFATAL\0C28000\0Mno pg_hba.conf entry for host "10.0.0.1", user "ada", database "muster", no encryption\0\0`
+const REFUSAL = Buffer.concat([Buffer.from('E\0\0\0'), Buffer.from([4 + FIELDS.length]), Buffer.from(FIELDS)])
+
+describe('an encrypted connection to PostgreSQL', () => {
+  test.each([
+    ['certificate of an unknown authority', () => createCertificate('localhost'), 'DEPTH_ZERO_SELF_SIGNED_CERT'],
+    ['offer of encryption missing', () => null, 'TlsConnectionError'],
+  ])('that fails counts as unavailability, and says what to set: %s', async (_, certificate, code) => {
+    await using greeter = await startGreeter(certificate())
+    const url = `${greeter.url}?sslmode=verify-full`
+    const codes: string[] = []
+    const adapter = await postgresqlAdapter(url, 1, { onFailure: (each) => codes.push(each) })
+    const connected = await adapter.connect()
+    const errors = [
+      await failure(openDatabase({ DATABASE_URL: url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })),
+      await failure(adapter.begin().then(({ runner }) => runner.rows({ sql: 'SELECT 1', args: [] }, false))),
+      await failure(connected.queryRaw({ sql: 'SELECT 1', args: [], argTypes: [] })),
+    ]
+    await connected.dispose()
+    expect(errors.map(isUnavailable)).toEqual([true, true, true])
+    expect(errors.map((error) => troubleIn(error)?.name)).toEqual(['tls', 'tls', 'tls'])
+    expect(codes[0]).toBe(code)
+    expect(explain(errors[0], { DATABASE_URL: url })).toMatch(/^Muster cannot start\. .*sslmode in DATABASE_URL\.$/)
+  })
+
+  test('that PostgreSQL demands is named by the setting that adds it', async () => {
+    await using greeter = await startGreeter(null)
+    const error = await failure(openDatabase({ DATABASE_URL: greeter.url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 }))
+    expect((error as Error).message).toMatch(/no encryption\. If .* add sslmode=require to DATABASE_URL$/)
   })
 })
 

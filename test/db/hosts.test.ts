@@ -33,8 +33,15 @@ describe('addresses of several hosts', () => {
     }
   })
 
+  it('a user without a host, as managed services write it for sockets, gets the default host', () => {
+    expect(splitHosts('postgresql://ada:p%40ss@/db?host=/cloudsql/a:b:c')).toEqual([
+      'postgresql://ada:p%40ss@localhost/db?host=/cloudsql/a:b:c',
+    ])
+  })
+
   it('messages name the hosts without the password', () => {
     expect(hostsOf('postgresql://ada:secret@a:1,b:2/db')).toBe('a:1,b:2')
+    expect(hostsOf('postgresql://ada:secret@/db?host=/cloudsql/a:b:c')).toBe('/cloudsql/a:b:c')
   })
 
   it('hosts that cannot be reached are an unavailable database', async () => {

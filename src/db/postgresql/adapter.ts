@@ -10,7 +10,7 @@ import {
 import { Pool, type QueryConfig } from 'pg'
 import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
-import { isTimedOut } from '../../lib/database-errors.ts'
+import { codeIn, isTimedOut } from '../../lib/database-errors.ts'
 import { type FastPathDriver, overrideMembers, POSTGRESQL, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
 import { createGroupCommit } from './group-commit.ts'
@@ -62,8 +62,8 @@ export async function postgresqlAdapter(
   /** Inspects and rethrows the error of a statement. */
   async function failed(error: unknown): Promise<never> {
     const translated = await translate(error)
-    const code = translated instanceof DriverAdapterError ? (translated.cause.originalCode ?? '') : ''
-    if (code) onFailure(code)
+    // A translated error of a certificate has lost its code.
+    if (translated instanceof DriverAdapterError) onFailure(codeIn(error))
     passMark(error, translated)
     throw translated
   }
