@@ -218,6 +218,8 @@ describe('the address', () => {
     ['a list for no metadata', 'tools/list', { _meta: [] }],
     ['null for capabilities', 'initialize', { ...greeting, capabilities: null }],
     ['a list for no capabilities', 'initialize', { ...greeting, capabilities: [] }],
+    ['no version of its own', 'initialize', { ...greeting, clientInfo: { name: 'x' } }],
+    ['no name', 'initialize', { protocolVersion: '2025-06-18' }],
     ['null for a progress token and arguments', 'tools/call', { _meta: { progressToken: null }, arguments: null }],
     ['a list for no arguments', 'tools/call', { arguments: [] }],
     ['an empty text for no arguments', 'tools/call', { arguments: '' }],
@@ -227,6 +229,21 @@ describe('the address', () => {
     expect((await answered(method, params)).result).toHaveProperty(
       { initialize: 'protocolVersion', 'tools/list': 'tools' }[method] ?? 'content',
     )
+  })
+
+  it('treats empty texts of optional arguments as absent, with which models fill them', async () => {
+    const named = { sessionId: '', chatId: '', spaceId: '', model: '', onBusy: '', idempotencyKey: '' }
+    const run = { name: 'run_agent', arguments: { id: agent, message: 'Hello', ...named } }
+    expect((await answered('tools/call', run)).result.structuredContent).toMatchObject({ status: 'completed' })
+    await using client = await connect('2025', ann, `/mcp/agents/${agent}`)
+    const asked = await client.callTool({ name: 'ask', arguments: { message: 'Hi', session: '', idempotencyKey: '' } })
+    expect(asked.structuredContent).toMatchObject({ status: 'completed' })
+    const emptied = { name: 'update_agent', arguments: { id: agent, description: '' } }
+    expect((await answered('tools/call', emptied)).result.structuredContent).toMatchObject({ success: true })
+    const { body } = await request(server, 'GET', `/api/v1/agents/${agent}`, { token: ann.token })
+    expect(body.agent.description).toBe('')
+    const none = { name: 'run_agent', arguments: { id: agent, message: '' } }
+    expect((await answered('tools/call', none)).result.isError).toBe(true)
   })
 
   it('refuses arguments that are no object, in a sentence', async () => {

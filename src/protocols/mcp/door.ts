@@ -129,7 +129,7 @@ function parse(body: Buffer): unknown {
 
 /**
  * Treats parameters that are null as absent, because clients in many languages send each field that they know. PHP sends
- * `[]` for an empty object.
+ * `[]` for an empty object. Clients that people write by hand leave parts of their greeting out.
  */
 function withoutEmptyParams(message: unknown): unknown {
   if (!isObject(message) || message.params === undefined) return message
@@ -138,11 +138,13 @@ function withoutEmptyParams(message: unknown): unknown {
   const params = toObject(given)
   if (!isObject(params)) return message
   const { _meta: meta, arguments: input, capabilities, ...others } = withoutNull(params)
-  const hasCapabilities = capabilities !== undefined || fields.method === 'initialize'
+  const isGreeting = fields.method === 'initialize'
+  const hasCapabilities = capabilities !== undefined || isGreeting
   return {
     ...fields,
     params: {
       ...others,
+      ...(isGreeting && { clientInfo: { name: 'unknown', version: '', ...withoutNull(asObject(others.clientInfo)) } }),
       ...(hasCapabilities && { capabilities: toObject(capabilities ?? {}) }),
       ...(meta !== undefined && { _meta: isObject(meta) ? withoutNull(meta) : toObject(meta) }),
       ...(input !== undefined && { arguments: toObject(input) }),

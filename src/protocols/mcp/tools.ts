@@ -10,6 +10,7 @@ import { MAX_NAME } from '../../http/door-schemas.ts'
 import { readKey } from '../../idempotency.ts'
 import { checkInput, INVALID_IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { nearest } from '../../lib/nearest.ts'
+import { asList } from '../../lib/unknown.ts'
 import { appRouter } from '../../router.ts'
 import type { Context, Meta } from '../../trpc.ts'
 import { conversationOf, startRun } from '../shared/runs.ts'
@@ -118,7 +119,9 @@ function toTool(path: string, procedure: Described): Tool {
     },
     scopes: meta?.scopes ?? [],
     waits,
-    async call(context, actor, { idempotencyKey, ...args }, options = {}) {
+    async call(context, actor, given, options = {}) {
+      // A change may empty a text.
+      const { idempotencyKey, ...args } = method === 'PATCH' ? given : withoutEmpty(given, inputSchema)
       checkArguments(args, properties)
       const limit = properties.limit && { limit: DEFAULT_LIMIT }
       const input = { ...limit, ...args, ...options, ...(needsOrganization && { orgId: actor.organizationId }) }
@@ -138,6 +141,10 @@ function keyOf(key: unknown, pattern: string, input: Readonly<Record<string, unk
     pattern.replace(/\{(\w+)\}/g, (_, name: string) => String(input[name])),
   )
 }
+
+/** Leaves out empty texts of optional arguments, with which models fill those that they do not need. */
+const withoutEmpty = (args: Arguments, { required }: { required?: unknown; type?: 'object' }): Arguments =>
+  Object.fromEntries(Object.entries(args).filter(([name, value]) => value !== '' || asList(required).includes(name)))
 
 /** Throws 400 for an argument that the tool does not have. */
 function checkArguments(args: Arguments, properties: object): void {
@@ -181,7 +188,8 @@ export function agentTools(deps: Deps, agent: CachedAgent): ReadonlyMap<string, 
           description: [`Ask the agent ${agent.name}.`, agent.role, agent.description].filter(Boolean).join(' '),
           inputSchema: { type: 'object', properties, required: ['message'], additionalProperties: false },
         },
-        async call(context, caller, { idempotencyKey: key, ...args }) {
+        async call(context, caller, given) {
+          const { idempotencyKey: key, ...args } = withoutEmpty(given, { required: ['message'] })
           checkArguments(args, properties)
           checkInput(args)
           const { message: text, session = null } = Ask.parse(args)
