@@ -57,7 +57,7 @@ it('read_file reads a long file in parts that join to the whole, without breakin
 it.each([
   ['read_file', {}, 400, 'Missing required field: path'],
   ['read_file', { path: 'none.md' }, 404, 'File not found'],
-  ['read_file', { path: '../x' }, 400, 'Invalid path'],
+  ['read_file', { path: '../x' }, 400, 'Invalid path. A path has names separated by `/`'],
   ['read_file', { path: 'a\0b' }, 400, 'Invalid path'],
   ['read_file', { path: 'bin', offset: -1 }, 400, 'Invalid value for field: offset. Expected at least 0'],
   ['read_file', { path: 'bin' }, 400, 'The file is not text'],
@@ -71,7 +71,7 @@ it.each([
 ])('%s refuses %j', async (name, input, status, message) => {
   await put('bin', Buffer.from([0xff, 0, 1]).toString('base64'), 'base64')
   await put('short.md', 'short')
-  await expect(call(name, input)).rejects.toMatchObject({ status, message })
+  await expect(call(name, input)).rejects.toMatchObject({ status, message: expect.stringContaining(message) })
 })
 
 it.each([

@@ -37,6 +37,15 @@ it('the built-in tools are those of tasks, files, chats and the web, with comple
   }
 })
 
+it('a tool takes null and empty texts for optional fields, and numbers as texts', async () => {
+  await call('create_task', { title: 'Odd', priority: '' })
+  const unset = { status: null, priority: '', assignedTo: '', cursor: null }
+  expect((await call('list_tasks', { ...unset, limit: '1' })).tasks).toHaveLength(1)
+  const { id } = (await call('create_task', { title: '5', description: 'Old' })).task
+  expect((await call('update_task', { id, description: '', status: null })).task).toMatchObject({ description: '' })
+  await refused('create_task', { title: '' }, 400, 'Missing required field: title')
+})
+
 describe('create_task', () => {
   it('makes a task of the agent in the space of the run', async () => {
     const spaceId = await lab.space(ann)

@@ -7,8 +7,9 @@ import type { Tx } from '../../../db/client.ts'
 import { badRequest } from '../../../errors.ts'
 import { withPlainNumbers } from '../../../lib/exact-json.ts'
 import { checkInput } from '../../../lib/fields.ts'
-import { canonical } from '../../../lib/json.ts'
+import { canonical, parseJson } from '../../../lib/json.ts'
 import { takeWithinBudget } from '../../../lib/page.ts'
+import { asObject, type Fields, isObject } from '../../../lib/unknown.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ServerNow } from '../queue/authority.ts'
 import type { AgentRow } from '../queue/claims.ts'
@@ -139,6 +140,7 @@ export type OpenTools = (user: ToolUser) => Promise<Toolbox>
  */
 export function defineTool<Schema extends z.ZodObject>(name: string, description: string, schema: Schema) {
   const { $schema: _, ...inputSchema } = z.toJSONSchema(schema, { io: 'input' })
+  const read = createReader(schema)
   return (run: (input: z.output<Schema>, call: ToolCall) => Promise<unknown>): Tool => ({
     name,
     target: name,
@@ -148,13 +150,39 @@ export function defineTool<Schema extends z.ZodObject>(name: string, description
     async call(given, call) {
       const input = withPlainNumbers(given)
       checkInput(input)
-      const parsed = schema.safeParse(input)
-      if (!parsed.success) throw badRequest(parsed.error.issues[0]?.message ?? 'Invalid input')
+      const parsed = schema.safeParse(isObject(input) ? read(input) : input)
+      if (!parsed.success) throw badRequest(problemOf(parsed.error))
       call.signal.throwIfAborted()
       const answer = await run(parsed.data, call)
       return { content: typeof answer === 'string' ? answer : JSON.stringify(answer), isError: false }
     },
   })
+}
+
+/**
+ * Creates a function that reads an input as models write it: null or an empty text for an optional field that they do not
+ * need, and numbers and booleans as texts.
+ */
+function createReader({ shape }: z.ZodObject) {
+  const takes = (name: string, value: unknown) =>
+    (shape[name] as z.ZodType | undefined)?.safeParse(value).success === true
+  const unset = new Set(Object.keys(shape).filter((name) => takes(name, undefined) && !takes(name, null)))
+  const toValue = (name: string, value: unknown) => {
+    const other = typeof value === 'string' && !takes(name, value) ? parseJson(value) : undefined
+    return (typeof other === 'number' || typeof other === 'boolean') && takes(name, other) ? other : value
+  }
+  return (input: Fields): Fields =>
+    Object.fromEntries(
+      Object.entries(input).flatMap(([name, value]) =>
+        unset.has(name) && (value === null || value === '') ? [] : [[name, toValue(name, value)]],
+      ),
+    )
+}
+
+/** Returns the first problem of an input, with advice if there is some. */
+function problemOf({ issues: [issue] }: z.ZodError): string {
+  const { detail } = issue?.code === 'custom' ? asObject(issue.params) : {}
+  return [issue?.message ?? 'Invalid input', detail].filter(Boolean).join('. ')
 }
 
 /** Maximum size of a tool result for the model (bytes). A skill's prompt of 100,000 characters fits. */
