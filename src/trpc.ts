@@ -15,7 +15,6 @@ import {
   forbidden,
   invalidJson,
   lacksScopes,
-  noSuchPath,
   toAppError,
   toBody,
   unsupportedType,
@@ -161,7 +160,10 @@ const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
     badRequest('Malformed tRPC request', {
       detail: 'Send the input as JSON: of a query in `?input=`, of a mutation in the body. The typed client does it.',
     }),
-  NOT_FOUND: noSuchPath,
+  NOT_FOUND: () =>
+    new AppError(404, 'Not found', {
+      detail: 'There is no such procedure. Names are like agents.list: the type of the client has all of them.',
+    }),
   METHOD_NOT_SUPPORTED: () =>
     new AppError(405, 'Method not allowed', { detail: 'Queries are GET, mutations are POST' }),
   PAYLOAD_TOO_LARGE: () => bodyTooLarge(),

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from 'pino'
+import { forbidden } from '../errors.ts'
 import type { Settings } from '../settings.ts'
 
 /** Headers that pages may send if their preflight requests none. */
@@ -19,8 +20,9 @@ const LOG_INTERVAL = 60_000
 const MAX_ORIGINS = 100
 
 /**
- * Handles CORS for the allowed origins. Returns a function that returns true if the request was a preflight. A rejected
- * preflight is logged, once a minute per origin, because browsers do not report the reason to the page.
+ * Handles CORS for the allowed origins. Returns a function that returns true if the request was a preflight, and throws
+ * 403 for one of another origin. This is logged too, once a minute per origin, because browsers do not report the
+ * reason to the page.
  */
 export function createCors({ CORS_ORIGINS }: Settings, log: Logger) {
   const refused = new Map<string, number>()
@@ -43,8 +45,11 @@ export function createCors({ CORS_ORIGINS }: Settings, log: Logger) {
     if (CORS_ORIGINS.length) res.appendHeader('Vary', 'Origin')
     if (!origin) return false
     if (!(CORS_ORIGINS.includes(origin) || CORS_ORIGINS.includes('*'))) {
-      if (isPreflight) logRefusal(origin.slice(0, 200), req)
-      return false
+      if (!isPreflight) return false
+      logRefusal(origin.slice(0, 200), req)
+      throw forbidden({
+        detail: 'Pages of this origin may not use the service: the operator can add it to CORS_ORIGINS.',
+      })
     }
     res.setHeader('Access-Control-Allow-Origin', origin)
     res.setHeader('Access-Control-Expose-Headers', EXPOSED_HEADERS)

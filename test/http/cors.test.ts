@@ -43,11 +43,12 @@ test('the origin * allows the pages of all origins', async () => {
   expect(answer.headers.get('access-control-allow-origin')).toBe('https://any.example')
 })
 
-test('a refused preflight is logged once a minute per origin, with the setting that allows it', async () => {
+test('a refused preflight names the setting that allows it, once a minute in the log, too', async () => {
   await fetch(`${server.url}/api/version`, { headers: { Origin: 'https://silent.example' } })
   for (const origin of ['https://evil.example', 'https://evil.example', 'https://other.example']) {
     const answer = await preflight(origin, 'authorization')
-    expect([answer.status, answer.headers.get('access-control-allow-origin')]).toEqual([405, null])
+    expect([answer.status, answer.headers.get('access-control-allow-origin')]).toEqual([403, null])
+    expect((await answer.json()).detail).toContain('CORS_ORIGINS')
   }
   const lines = server.logs.map((line) => JSON.parse(line)).filter(({ msg }) => /preflight/.test(msg))
   expect(lines).toMatchObject([
