@@ -436,6 +436,18 @@ describe('an authorization server', () => {
         }
       },
     ],
+    [
+      'that is named by the address of its metadata',
+      () => resourceWith({ authorization_servers: [`${metadata.issuer}/.well-known/oauth-authorization-server`] }),
+    ],
+    [
+      'whose issuer has a path, but whose metadata are at the root',
+      () => {
+        const issuer = `${metadata.issuer}/tenant`
+        metadataWith({ issuer })
+        resourceWith({ authorization_servers: [issuer] })
+      },
+    ],
     ['whose site answers every address with a page', () => page('/.well-known/oauth-protected-resource/mcp')],
   ])('%s connects a user, and refreshes the tokens', async (_, change) => {
     const id = await createMcp()

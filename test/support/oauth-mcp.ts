@@ -135,7 +135,7 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
       codes.set(code, query)
       accounts.set(code, server.account)
       const back = new URL(query.get('redirect_uri') ?? '')
-      back.search = `${new URLSearchParams({ code, state: query.get('state') ?? '', iss: issuer, ...server.answer })}`
+      back.search = `${new URLSearchParams({ code, state: query.get('state') ?? '', iss: String(server.metadata.issuer), ...server.answer })}`
       res.writeHead(302, { Location: back.href }).end()
     },
     '/token': token,

@@ -100,7 +100,8 @@ async function serverAt(url: string, stated: URL | undefined, fetchFn: FetchLike
   const failures: unknown[] = []
   for (const address of addresses) {
     try {
-      const authorizationServerMetadata = await discoverAuthorizationServerMetadata(address, { fetchFn })
+      const authorizationServerMetadata =
+        (await discoverAuthorizationServerMetadata(address, { fetchFn })) ?? (await metadataAtRoot(address, fetchFn))
       if (authorizationServerMetadata)
         return { authorizationServerUrl: address, authorizationServerMetadata, resourceMetadata }
     } catch (error) {
@@ -109,6 +110,14 @@ async function serverAt(url: string, stated: URL | undefined, fetchFn: FetchLike
   }
   if (failures.length) throw failures[0]
   return { authorizationServerUrl, authorizationServerMetadata: undefined, resourceMetadata }
+}
+
+/** Reads the metadata of an issuer with a path from the root of its host, where some servers have them. */
+async function metadataAtRoot(issuer: string, fetchFn: FetchLike) {
+  const root = new URL('/', issuer).href
+  if (new URL(issuer).pathname === '/') return undefined
+  const found = await discoverAuthorizationServerMetadata(root, { fetchFn, skipIssuerValidation: true })
+  return found?.issuer === issuer.replace(/\/$/, '') ? found : undefined
 }
 
 /**

@@ -63,7 +63,10 @@ function toDocument(text: string, own: string, issuers: Issuers): Response {
     ...pick(FIELDS.flags, (field) => (typeof field === 'boolean' ? field : undefined)),
   }
   if (used.token_endpoint === undefined && used.authorization_endpoint === undefined) {
-    const servers = toList(authorization_servers)?.filter((one) => URL.canParse(one))
+    // Some servers state the address of the metadata instead of the issuer.
+    const servers = toList(authorization_servers)
+      ?.filter((one) => URL.canParse(one))
+      .map((one) => one.replace(/\/\.well-known\/(?:oauth-authorization-server|openid-configuration)/, ''))
     return json({ ...used, resource, ...(servers && { authorization_servers: servers }) })
   }
   if (typeof issuer !== 'string') return json(used)
