@@ -72,7 +72,17 @@ export default defineConfig({
   ],
   markdown: { anchor: { slugify }, config: adapt },
   themeConfig: {
-    search: { provider: 'local' },
+    search: {
+      provider: 'local',
+      options: {
+        miniSearch: {
+          // Names such as EXECUTE_RATE_LIMIT are words of their own beside their parts.
+          options: { tokenize: (text) => [...text.split(/[\n\r\p{Z}\p{P}]+/u), ...(text.match(/\w+_\w+/g) ?? [])] },
+          // The specification and decisions come after the pages for users.
+          searchOptions: { boostDocument: (id) => (/\/(?:spec|adr)\//.test(id) ? 0.2 : 1) },
+        },
+      },
+    },
     nav: [
       { text: 'Quick start', link: '/quick-start' },
       { text: 'Concepts', link: '/concepts/' },
