@@ -77,7 +77,7 @@ connection is lost. Repeat a POST with the same \`Idempotency-Key\` to join it.
 - [Reference](${base}/api/docs): the same, for people
 - [GraphQL](${base}/graphql): the same operations and nested reads
 
-## Doors for other protocols
+## Other protocols
 
 - [Model Context Protocol](${base}/mcp): the operations as tools, skills as prompts, files as resources. One agent: ${base}/mcp/agents/{id}
 - [OpenAI](${base}/openai/v1): chat completions and responses. \`model\` is an agent
