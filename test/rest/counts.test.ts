@@ -44,6 +44,9 @@ beforeAll(async () => {
         }
       }
     }
+    const closed = (await call(who, 'POST', 'agents', { name: 'A', systemPrompt: 'x' })).id
+    await call(who, 'POST', `agents/${closed}/execute`, { message: 'Hello' })
+    await call(who, 'PATCH', `agents/${closed}`, { visibility: 'private' })
     const gone = (await call(who, 'POST', 'spaces', { name: 'Gone' })).space.id
     await call(who, 'POST', `agents/${agents[2]}/execute`, { message: 'Hello', spaceId: gone })
     await call(who, 'DELETE', `spaces/${gone}`)

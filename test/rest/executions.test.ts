@@ -236,6 +236,21 @@ describe('POST /executions/{id}/cancel', () => {
     expectError(await cancel('exec-1-x'), 404, NOT_FOUND)
   })
 
+  it('is for the owner of the agent, but not with a key that is for own runs alone', async () => {
+    const maker = { organization: 'Acme', email: 'maker@example.com' }
+    const scopes = ['agents:execute']
+    const owner = await server.member(maker)
+    const narrow = [
+      await server.member({ ...maker, scopes }),
+      await server.member({ organization: 'Acme', role: 'admin', scopes }),
+    ]
+    const { executionId, release } = await begin({}, ben, await create({}, owner))
+    for (const who of narrow) expectError(await cancel(executionId, who), 403, FORBIDDEN)
+    expect((await get(executionId)).status).toBe('running')
+    expect((await cancel(executionId, owner)).status).toBe(200)
+    release()
+  })
+
   it('leaves one audit event with the canceller for each run', async () => {
     const { db } = server.service.deps
     const audited = async (ids: string[]) => {

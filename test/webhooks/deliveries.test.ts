@@ -313,6 +313,21 @@ describe('A webhook', () => {
     expect(body.webhook).toMatchObject({ enabled: true, disabledReason: null, ownerId: ann.userId })
   })
 
+  it('gets no further attempt of a delivery that waits once its owner is no longer an admin', async () => {
+    receiver.answer = (response) => response.writeHead(500).end()
+    const { id, path } = await hook({ events: ['task.created'] }, bob)
+    await task()
+    await expect.poll(async () => (await deliveries(id))[0]?.attempts.length).toBe(1)
+    const membership = { organizationId_userId: { organizationId: bob.organizationId, userId: bob.userId } }
+    const { db } = server.service.deps
+    await db.membership.update({ where: membership, data: { role: 'member' } })
+    clock.advance(HOUR)
+    await disabled(id).toMatchObject({ enabled: false })
+    await db.membership.update({ where: membership, data: { role: 'admin' } })
+    expect(receiver.at(path)).toHaveLength(1)
+    expect(await deliveries(id)).toMatchObject([{ status: 'failed', nextAttemptAt: null }])
+  })
+
   it('gets a test event, and no events from the time when it was disabled', async () => {
     const { id, path } = await hook({ events: ['task.created'], enabled: false })
     await task({ title: 'Missed' })
